@@ -55,7 +55,7 @@ impl Host {
                 handler_cache: ByteSize::mib(64 << 10),
                 import_cache: ByteSize::mib(4096),
                 zygotes: None,
-                hold: snowmelt_node::Hold::default(),
+                hold: snowmelt_node::AddressEnforcement::default(),
                 // No job with a network is run.
                 control_group: String::new(),
                 networks_dir: std::path::absolute(&options.state)?.join("networks"),
@@ -90,7 +90,7 @@ impl Host {
 
     /// Has instances started ahead from now on, for leases that are not kept.
     pub fn park(&self, unit: &Unit, count: usize) {
-        self.node.park(unit, &limits(Duration::ZERO), &load(), count);
+        self.node.prewarm(unit, &limits(Duration::ZERO), &load(), count);
     }
 
     /// How many of those wait.

@@ -49,7 +49,7 @@ impl Drop for Running<'_> {
 }
 
 impl Waiting {
-    /// Begins no further call; those that wait are run by the next server.
+    /// Starts no further call; waiting ones are run by the next server.
     pub fn stop(&self) {
         self.stopping.cancel();
     }
@@ -59,7 +59,7 @@ impl Waiting {
         self.stopping.is_cancelled()
     }
 
-    /// Calls that run now.
+    /// Running calls.
     pub fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
@@ -145,8 +145,7 @@ impl Functions {
         Ok(invocation)
     }
 
-    /// The event stays in the store until it is this call's turn, so that many calls that wait
-    /// take no memory.
+    /// The event stays in the store until the call runs, so that waiting calls take no memory.
     fn run_accepted(&self, id: InvocationId, name: FunctionName) {
         let functions = self.clone();
         tokio::spawn(async move {
@@ -251,7 +250,7 @@ mod tests {
     #[test]
     fn a_stored_call_is_run_although_its_request_was_dropped() {
         with_functions("def handler(event): return event", async |functions, name| {
-            // Found before, so that the first poll of a request gets as far as its storing.
+            // Prepared before, so that the first poll of a request gets as far as the store.
             functions.find(&name).await.unwrap();
             let event = serde_json::value::to_raw_value("x").unwrap();
             let request = InvokeRequest { event, asynchronous: true };

@@ -1,5 +1,5 @@
-//! Why an instance had to be started for a call, in words, with the setting that would have kept
-//! one: what the end of an idle instance is to its function's next caller.
+//! Explains why an instance had to be started for a call, with the setting that would have kept an
+//! idle one.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What Python code says of itself without being run: packages that it asks for, modules that it
-//! imports. Its text is parsed by an interpreter once, and the answer remembered by content.
+//! What Python code declares, found without running it: required packages and imported modules. Its
+//! text is parsed by an interpreter once, and the result is cached by content.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,13 @@ use snowmelt_wire::SourceCode;
 
 use crate::analysis_cache::AnalysisCache;
 
-/// What a piece of code says of itself.
+/// What a piece of code declares.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Declared {
-    /// Requirements of all its functions, with those that its imports of numpy and pandas stand for.
+    /// Requirements of all its functions, with those that its imports of numpy and pandas stand
+    /// for.
     pub packages: Vec<String>,
-    /// Those that stand beside the code or hold for the whole of it.
+    /// Those that are given with the code or apply to all of it.
     pub shared: Vec<String>,
     /// Those of each decorated function that names some.
     pub groups: Vec<Vec<String>>,

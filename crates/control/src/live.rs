@@ -31,7 +31,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Finds and makes all that its instances need.
+    /// Prepares all that its instances need.
     pub async fn prepare(
         node: &Node,
         analysis: &AnalysisCache,
@@ -55,7 +55,7 @@ impl Live {
         Ok(Self { unit, limits, load, permits, record, ended: Mutex::default() })
     }
 
-    /// Calls that are under way.
+    /// Running calls.
     pub fn calls(&self) -> usize {
         let most = most_calls(&self.limits, self.record.spec.options.instances);
         most.saturating_sub(self.permits.available_permits())
@@ -72,8 +72,7 @@ impl Live {
     }
 }
 
-/// Checks what a user asks for, fills in what they left out, and gives the files of a program to
-/// the node.
+/// Checks a specification, fills in defaults, and stores the files of a program in the node.
 pub(crate) fn accept(
     node: &Node,
     mut spec: FunctionSpec,
@@ -152,7 +151,7 @@ fn accept_packed(spec: FunctionSpec, deployed_ms: u64) -> Result<FunctionRecord,
     Ok(FunctionRecord { spec, deployed_ms, files: None, packed: None })
 }
 
-/// Finds the code package of a function that has one, and keeps what its name leads to now.
+/// Finds the code package of a function that has one, and pins what its name leads to now.
 pub(crate) async fn pin(node: &Node, record: &mut FunctionRecord) -> Result<(), ErrorReport> {
     let Some(name) = &record.spec.packed else { return Ok(()) };
     let found = node.find_package(name).await;
@@ -215,7 +214,7 @@ async fn program(
     prepared.map_err(|error| error.report())
 }
 
-/// What the node is asked to run of a function, unless it is Python.
+/// The program that the node runs for a function, unless it is Python.
 pub(crate) fn request(spec: &FunctionSpec) -> Option<ProgramRequest> {
     language(spec).map(|language| program_request(spec, language))
 }

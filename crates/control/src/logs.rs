@@ -1,9 +1,9 @@
-//! What invocations wrote: for each function a file to which entries are appended, and the one
-//! before it.
+//! The output of invocations: for each function a file to which entries are appended, and the
+//! previous one.
 //!
-//! Invariant: keeping an entry is one write, whatever was kept before, and needs no agreement
-//! between those who write: each entry is a line of its own, and a line that was torn by a crash or
-//! a full disk spoils no other.
+//! Invariant: keeping an entry is one write, however much is kept, without locks between writers:
+//! each entry is a line of its own, and a line that was torn by a crash or a full disk damages no
+//! other.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -17,10 +17,10 @@ use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId};
 /// Invocations that are shown by default.
 const SHOWN: usize = 200;
 
-/// A file that is longer becomes the one before, and that one goes.
+/// A longer file becomes the previous one, which is removed.
 const MOST_BYTES: u64 = 8 << 20;
 
-/// The file to which entries are appended, and the one before it.
+/// The file to which entries are appended, and the previous one.
 const CURRENT: &str = "log.jsonl";
 const BEFORE: &str = "log.1.jsonl";
 
@@ -29,7 +29,7 @@ const BEFORE: &str = "log.1.jsonl";
 pub(crate) struct Logs {
     root: PathBuf,
     most_bytes: u64,
-    // Two who both find a file too long must not both rename it.
+    // Two threads that both find a file too long must not both rename it.
     turning: Arc<Mutex<()>>,
 }
 
@@ -89,7 +89,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Makes the file the one before.
+    /// Makes the file the previous one.
     fn turn(&self, folder: &Path) -> io::Result<()> {
         let _one = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
         let current = folder.join(CURRENT);
@@ -183,7 +183,7 @@ mod tests {
         assert!(kept.last().unwrap().text.starts_with("999 "));
     }
 
-    /// As concurrent calls do: none of them may be in another's way.
+    /// As concurrent calls do: no writer may block another.
     #[test]
     fn many_write_at_once_and_nothing_is_lost() {
         let (_folder, logs) = logs();

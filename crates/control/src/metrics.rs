@@ -1,13 +1,13 @@
-//! The figures of a platform in the text format of Prometheus (version 0.0.4).
+//! The metrics of a platform in the text format of Prometheus (version 0.0.4).
 
 use std::fmt::{Display, Write};
 
 use snowmelt_api::{Figures, PoolFigures, START_BOUNDS_US, StartFigures};
 
-/// What `GET /metrics` says its body is.
+/// The content type of `GET /metrics`.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The figures as text.
+/// The metrics as text.
 pub(crate) fn text(figures: &Figures) -> String {
     let mut text = Text::default();
     let node = &figures.node;

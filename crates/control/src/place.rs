@@ -1,4 +1,4 @@
-//! The state folder, its files and the socket: who may enter, read and connect.
+//! The state folder, its files and the socket: which users may enter, read and connect.
 //!
 //! Invariant: the modes do not depend on the umask with which the server is started, and nothing is
 //! ever open to others, not even while it is made. Every user who may connect to the socket
@@ -104,7 +104,7 @@ pub(crate) fn listen(path: &Path, group: Option<&Group>) -> Result<UnixListener,
     let failed = |error: io::Error| {
         failure(path, &error).hint("a socket's path has at most 107 bytes; see `snowmelt doctor`")
     };
-    // The server that left it there no longer holds the lock.
+    // The server that left it has ended, because its lock is free.
     let _ = std::fs::remove_file(path);
     let socket = bound(path).map_err(failed)?;
     if let Some(group) = group {

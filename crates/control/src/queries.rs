@@ -210,7 +210,7 @@ async fn relay(
         };
         let kind = frame.kind;
         if matches!(kind, Kind::Profile | Kind::Failure) {
-            tell_written(runner, events);
+            report_output(runner, events);
         }
         if kind == Kind::Failure {
             return frame.parse().map_or(Relayed::Lost, |report| Relayed::Failed(Box::new(report)));
@@ -225,7 +225,7 @@ async fn relay(
 }
 
 /// Shows what UDFs wrote: users debug their functions with `print`.
-fn tell_written(runner: &QueryRunner, events: &Events) {
+fn report_output(runner: &QueryRunner, events: &Events) {
     for (name, text) in runner.written() {
         for line in text.lines().take(20) {
             events.send(Event::Note { text: format!("{name}: {line}") });

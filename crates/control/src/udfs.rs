@@ -1,7 +1,7 @@
 //! From a user's code to UDFs that a query can call (CAGE 3, the registration service).
 //!
-//! Code is never executed outside a sandbox: what it requires is read from its text, and which UDFs
-//! it defines is asked of an instance that has loaded it. Both answers are remembered by content.
+//! Code is never executed outside a sandbox: its requirements are read from its text, and its UDFs
+//! are described by an instance that has loaded it. Both results are cached by content.
 //! `in_image` is the same for code that runs in an image.
 
 mod in_image;
@@ -20,7 +20,7 @@ use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
 use crate::progress::Events;
 
-/// How long code may take to say which UDFs it defines.
+/// How long code may take to describe its UDFs.
 const DESCRIBE_LIMIT: Duration = Duration::from_secs(120);
 
 /// The most time for one batch, unless the user set another.
@@ -39,16 +39,16 @@ pub(crate) struct UdfSet {
     pub bindings: Vec<UdfBinding>,
 }
 
-/// What was found out about a piece of code, as it is remembered on disk.
+/// The result of the analysis of a piece of code, as it is cached on disk.
 #[derive(Debug, Serialize, Deserialize)]
 struct Known {
     declared: Declared,
     signatures: Vec<Signature>,
-    /// Its functions ask for packages that do not go together: each gets its own.
+    /// Its functions require packages that conflict: each gets its own.
     apart: bool,
 }
 
-/// Prepares UDFs and remembers what it found out about code that it has seen.
+/// Prepares UDFs and caches the analysis of their code.
 #[derive(Debug)]
 pub(crate) struct UdfCatalog {
     node: Node,
@@ -155,7 +155,7 @@ impl UdfCatalog {
         Ok(known)
     }
 
-    /// Whether functions of a file ask for packages that cannot be resolved together.
+    /// Whether functions of a file require packages that cannot be resolved together.
     async fn go_apart(&self, declared: &Declared, events: &Events) -> Result<bool, ErrorReport> {
         if declared.groups.len() < 2 {
             return Ok(false);

@@ -36,7 +36,7 @@ impl Inner {
             for (sender, instance) in senders.into_iter().zip(instances) {
                 // A caller that joined has filled the slot already: keep the instance for another.
                 if let Err(Ok((instance, _))) = sender.send(instance) {
-                    self.came_back(key, limits, instance);
+                    self.take_back(key, limits, instance);
                 }
             }
         };
@@ -182,7 +182,7 @@ impl Inner {
     }
 
     /// Keeps an instance whose last call has ended, paused, if it is sound.
-    pub(crate) fn came_back(&self, key: &Digest, limits: &InstanceLimits, instance: Arc<Instance>) {
+    pub(crate) fn take_back(&self, key: &Digest, limits: &InstanceLimits, instance: Arc<Instance>) {
         if limits.idle.is_zero() || !instance.is_sound() {
             return;
         }

@@ -31,7 +31,7 @@ impl CodeStore {
         Ok(Self { root })
     }
 
-    /// Puts code there unless it is there already; gives its digest and folder.
+    /// Stores code unless it is stored already; gives its digest and folder.
     pub fn put(&self, code: &SourceCode) -> Result<(Digest, PathBuf)> {
         let text = serde_json::to_vec(code)
             .map_err(|error| state(&self.root)(std::io::Error::other(error)))?;
@@ -55,7 +55,7 @@ impl CodeStore {
         Ok((digest, folder))
     }
 
-    /// The folder of code that was put there before.
+    /// The folder of stored code.
     pub fn find(&self, digest: &Digest) -> Result<PathBuf> {
         // Another host may have sent it.
         let plain = digest.as_str().len() == 64
@@ -67,7 +67,7 @@ impl CodeStore {
         }
     }
 
-    /// The code of a program that was put there before, as it came: it has the same digest.
+    /// The stored code of a program in its original form: it has the same digest.
     pub fn files(&self, digest: &Digest) -> Result<SourceCode> {
         let folder = self.find(digest)?;
         let python = folder.join(CODE_FILE);

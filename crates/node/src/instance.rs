@@ -83,7 +83,7 @@ impl Instance {
     }
 
     /// Sends it a message over a connection of its own, and resumes its processes.
-    pub async fn tell(&self, stream: &mut ReadableStream, frame: &Frame) -> Result<()> {
+    pub async fn send(&self, stream: &mut ReadableStream, frame: &Frame) -> Result<()> {
         let mut writing = pin!(write_frame(stream, frame));
         // What the socket does not hold waits until it is read.
         let written = futures::poll!(&mut writing);
@@ -102,7 +102,7 @@ impl Instance {
     /// Loads code on a new connection; gives it with what the instance said first.
     pub async fn load(&self, load: &Load) -> Result<(ReadableStream, Frame)> {
         let mut stream = self.connect().map_err(snowmelt_wire::Error::from)?;
-        self.tell(&mut stream, &Frame::json(Kind::Load, load)?).await?;
+        self.send(&mut stream, &Frame::json(Kind::Load, load)?).await?;
         let said = next(&mut stream).await?;
         Ok((stream, said))
     }

@@ -116,7 +116,7 @@ impl InstanceLease {
         let left = limit.saturating_sub(begun.elapsed());
         let instance = self.instance()?;
         let dialogue = async {
-            instance.tell(&mut stream, &request).await?;
+            instance.send(&mut stream, &request).await?;
             self.node.answers.read(&mut stream, &self.tenant, &load.function).await
         };
         let (frame, room) = self.within_of(left, limit, &load.function, dialogue).await?;
@@ -272,7 +272,7 @@ impl Drop for InstanceLease {
         if self.node.slots.leave(&self.key, &self.slot)
             && let Ok(instance) = self.instance()
         {
-            self.node.came_back(&self.key, &self.limits, Arc::clone(instance));
+            self.node.take_back(&self.key, &self.limits, Arc::clone(instance));
         }
     }
 }

@@ -25,7 +25,7 @@ pub struct InstanceLimits {
     pub scratch: ByteSize,
     /// Open descriptors of one process.
     pub open_files: u64,
-    /// Bytes of its output that are kept between two looks at it.
+    /// Bytes of its output that are kept between two reads.
     pub log: ByteSize,
     /// Environment variables.
     pub environment: BTreeMap<String, String>,

@@ -41,7 +41,7 @@ pub(crate) struct LogCollector {
 #[derive(Debug)]
 struct Shared {
     pipe: pipe::Receiver,
-    // The most bytes that are kept between two looks.
+    // The most bytes that are kept between two reads.
     most: usize,
     // Held while bytes are moved out of the pipe, so that `take` sees all that was written before.
     kept: Mutex<Kept>,
@@ -54,7 +54,7 @@ struct Kept {
 }
 
 impl LogCollector {
-    /// Begins to read; keeps at most so much between two looks.
+    /// Begins to read; keeps at most so much between two reads by the caller.
     pub fn new(read_end: OwnedFd, most: ByteSize) -> std::io::Result<Self> {
         let pipe = pipe::Receiver::from_owned_fd(read_end)?;
         let most = usize::try_from(most.bytes()).unwrap_or(usize::MAX);
@@ -63,7 +63,7 @@ impl LogCollector {
         Ok(Self { shared, reader })
     }
 
-    /// What was written since the last call, to the last byte that is in the pipe now.
+    /// The output since the last call, including all bytes that are in the pipe now.
     pub fn take(&self) -> LogText {
         let mut kept = self.shared.lock();
         // Not `try_read`, which reads nothing until the runtime has seen that the pipe is readable.

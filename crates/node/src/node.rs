@@ -204,8 +204,8 @@ impl Node {
         Ok(installer.resolve(requirements, reporter).await?)
     }
 
-    /// Packages that are installed, who did that, and the modules that a zygote imports of them
-    /// and of the standard library.
+    /// Installed packages, their installer, and the modules that a zygote imports of them and of
+    /// the standard library.
     pub(crate) async fn environment_of(
         &self,
         requirements: &[String],

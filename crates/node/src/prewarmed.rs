@@ -39,7 +39,7 @@ struct Set {
     order: Arc<Order>,
     ready: Vec<Arc<Instance>>,
     /// Being started.
-    coming: usize,
+    starting: usize,
     not_before: Option<Instant>,
 }
 
@@ -60,7 +60,7 @@ impl Prewarmed {
         let replaced = if wanted == 0 {
             self.lock().remove(&key)
         } else {
-            let set = Set { wanted, order, ready: Vec::new(), coming: 0, not_before: None };
+            let set = Set { wanted, order, ready: Vec::new(), starting: 0, not_before: None };
             self.lock().insert(key, set)
         };
         drop(replaced);
@@ -123,9 +123,9 @@ impl Prewarmed {
         let mut ended = Vec::new();
         for (key, set) in self.lock().iter_mut() {
             ended.extend(set.ready.extract_if(.., |instance| !instance.is_sound()));
-            let count = set.wanted.saturating_sub(set.ready.len() + set.coming);
+            let count = set.wanted.saturating_sub(set.ready.len() + set.starting);
             if count > 0 && set.not_before.is_none_or(|then| then <= now) {
-                set.coming += count;
+                set.starting += count;
                 missing.push((key.clone(), Arc::clone(&set.order), count));
             }
         }
@@ -134,15 +134,15 @@ impl Prewarmed {
     }
 
     /// Adds started instances; those of a function that does not ask for them any more are dropped.
-    fn came(&self, key: &Digest, order: &Arc<Order>, come: Vec<Arc<Instance>>, expected: usize) {
+    fn add(&self, key: &Digest, order: &Arc<Order>, started: Vec<Arc<Instance>>, expected: usize) {
         let mut sets = self.lock();
         let Some(set) = sets.get_mut(key).filter(|set| Arc::ptr_eq(&set.order, order)) else {
             return;
         };
-        set.coming = set.coming.saturating_sub(expected);
-        let failed = come.len() < expected;
+        set.starting = set.starting.saturating_sub(expected);
+        let failed = started.len() < expected;
         set.not_before = failed.then(|| Instant::now() + LEFT_ALONE);
-        set.ready.extend(come);
+        set.ready.extend(started);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Set>> {
@@ -163,15 +163,15 @@ async fn fill(node: Weak<Inner>, key: Digest, order: Arc<Order>, count: usize) {
             Ok::<_, crate::Error>(Arc::new(instance))
         }
     });
-    let mut come = Vec::new();
+    let mut ready = Vec::new();
     for loaded in futures::future::join_all(loading).await {
         match loaded {
-            Ok(instance) if instance.pause() => come.push(instance),
+            Ok(instance) if instance.pause() => ready.push(instance),
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "an instance could not be prewarmed"),
         }
     }
-    node.prewarmed.came(&key, &order, come, count);
+    node.prewarmed.add(&key, &order, ready, count);
 }
 
 /// Loads the function and keeps the connection, so that the first call finds all done.

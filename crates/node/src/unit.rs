@@ -13,7 +13,7 @@ use snowmelt_sandbox::{Base, Bind, MountedImage, ProcessSettings, Root};
 use snowmelt_types::{Digest, Tenant};
 
 use crate::code::CODE_FILE;
-use crate::imports::{Packages, Place, Set, Source, Want};
+use crate::imports::{Packages, Scope, Set, Source, Want};
 
 pub(crate) const RUNTIME: &str = "/opt/snowmelt/runtime";
 pub(crate) const PACKAGES: &str = "/opt/snowmelt/packages";
@@ -97,10 +97,10 @@ impl Unit {
         (python, runtime): (&Python, &Runtime),
         imports: Vec<String>,
     ) -> Self {
-        let place = Place { tenant: tenant.clone(), base: base_digest(python, runtime) };
+        let scope = Scope { tenant: tenant.clone(), base: base_digest(python, runtime) };
         let wheels = environment.wheels.iter();
         let wheels = wheels.map(|wheel| (wheel.digest.clone(), names(&wheel.modules))).collect();
-        let want = Want { place, set: set(wheels, imports) };
+        let want = Want { scope, set: set(wheels, imports) };
         let base = base(python, runtime);
         let mut root = base.clone();
         root.binds.push(bind(&environment.path, PACKAGES));
@@ -184,8 +184,8 @@ pub(crate) fn base_digest(python: &Python, runtime: &Runtime) -> Digest {
 
 pub(crate) fn digest(want: &Want, packages: &Digest, code: &Digest) -> Digest {
     let mut parts = vec![
-        want.place.tenant.as_str(),
-        want.place.base.as_str(),
+        want.scope.tenant.as_str(),
+        want.scope.base.as_str(),
         packages.as_str(),
         code.as_str(),
     ];
@@ -193,8 +193,8 @@ pub(crate) fn digest(want: &Want, packages: &Digest, code: &Digest) -> Digest {
     Digest::of_parts(parts)
 }
 
-/// Interpreter and runtime. The host's own packages are hidden: a function has what it declares,
-/// and no more on one host than on another.
+/// Interpreter and runtime. The host's own packages are hidden: a function has the packages that it
+/// declares, the same on every host.
 pub(crate) fn base(python: &Python, runtime: &Runtime) -> Root {
     let mut binds: Vec<Bind> = python.prefixes.iter().map(|prefix| bind(prefix, prefix)).collect();
     let shown = |site: &PathBuf| {

@@ -101,13 +101,13 @@ impl Worker {
 pub struct WorkerLease {
     node: Arc<Inner>,
     key: Digest,
-    // `None` only after it was given back.
+    // `None` only after it was returned.
     worker: Option<Worker>,
     /// True if the sandbox was started for this lease.
     pub cold: bool,
-    /// When it was asked for.
+    /// When it was requested.
     pub asked: Instant,
-    /// When it was there.
+    /// When it was ready.
     pub ready: Instant,
 }
 
@@ -141,7 +141,7 @@ impl WorkerLease {
         Some((outcome, worker.log.take().last_lines(8)))
     }
 
-    /// Gives the worker back for the next task.
+    /// Returns the worker for the next task.
     pub fn give_back(mut self) {
         if let Some(worker) = self.worker.take().filter(Worker::is_alive) {
             drop(self.node.workers.put(self.key.clone(), worker, KEPT, ByteSize(0)));

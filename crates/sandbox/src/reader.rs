@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, pidfd_send_signal};
-use snowmelt_kernel::{packet, process};
+use rustix::io::retry_on_intr;
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use snowmelt_kernel::packet;
 use tokio::io::unix::AsyncFd;
 
 use crate::lanes::Lanes;
@@ -161,8 +162,9 @@ pub(crate) fn reap(pidfd: &OwnedFd) {
         let _ = pidfd_send_signal(pidfd, Signal::KILL);
         let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None);
     }
-    // It is dead. It may have another parent, so the result does not matter.
-    drop(process::reap(pidfd.as_fd()));
+    // Until it is reaped, the init of its pid namespace cannot end. It is dead, but a debugger that
+    // traces it comes first, so this may have to wait. Fails only for another process's child.
+    let _ = retry_on_intr(|| waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED));
 }
 
 /// Ends the pid namespaces of spawners without lanes: when init has ended, its pid namespace is

@@ -1,5 +1,5 @@
-//! What becomes of a job whose functions talk when one of them fails: the others would wait for it
-//! until their time is up, so they are ended, and told why.
+//! Ends the ranks of a job with a network when one of them fails: they would wait for it until
+//! their time is up. They get the failure as their reason.
 //!
 //! Invariant: at most one failure is reported, the first that was received.
 
@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 use super::Part;
 
-/// How long the others have to come to an end of their own: most notice that a connection closed,
-/// and what they say then is worth more than that they were ended.
+/// How long the others have to end on their own: most notice a closed connection, and their own
+/// error says more than that they were ended.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What is read of the answer of a pickled function.
+/// The part of the answer of a pickled function that is read here.
 #[derive(Deserialize)]
 struct MapAnswer {
     /// Why the first of its items failed, if any.
@@ -28,7 +28,7 @@ struct MapAnswer {
 /// The first failure that was received.
 #[derive(Debug)]
 pub(super) struct First {
-    /// The name of a pickled function: the platform does not see by its answers how it ended.
+    /// The name of a pickled function: its answers do not show the platform how it ended.
     pickled: Option<String>,
     told: watch::Sender<Option<Failure>>,
 }
@@ -46,8 +46,8 @@ impl First {
         Self { pickled, told: watch::channel(None).0 }
     }
 
-    /// Hears how a rank ended.
-    pub fn hear(&self, end: &RankEnd, host: &HostName) {
+    /// Takes the end of a rank.
+    pub fn take(&self, end: &RankEnd, host: &HostName) {
         let Some(why) = self.why(end) else { return };
         self.told.send_if_modified(|first| {
             let is_first = first.is_none();

@@ -11,14 +11,14 @@ use super::Part;
 use super::failing::First;
 use crate::now_ms;
 
-/// What became of the ranks, in order.
+/// The results of the ranks, in order.
 pub(super) struct Ended {
     pub invocations: Vec<Invocation>,
     pub logs: Vec<LogEntry>,
 }
 
-/// Calls all at once. A host that is lost, or that ends without a word about a rank, is the
-/// failure of the job: ranks that still run are ended by releasing the others.
+/// Calls all ranks concurrently. A host that is lost, or that ends without the result of a rank, is
+/// the failure of the job: ranks that still run are ended by releasing the others.
 pub(super) async fn gather(
     job: &JobId,
     parts: &[Part],
@@ -63,7 +63,7 @@ async fn run(
     };
     let collecting = async {
         let mut ends = part.host.agent.call(job, calls).await.map_err(|error| part.named(error))?;
-        let all = collect(part, &mut ends, |end| first.hear(end, &part.host.name)).await?;
+        let all = collect(part, &mut ends, |end| first.take(end, &part.host.name)).await?;
         if request.network.is_some() {
             all_ended.wait().await;
             release(job, part, ends).await;
@@ -79,13 +79,13 @@ async fn run(
 async fn collect(
     part: &Part,
     ends: &mut mpsc::Receiver<RankEnd>,
-    hear: impl Fn(&RankEnd),
+    on_end: impl Fn(&RankEnd),
 ) -> Result<Vec<RankEnd>, ErrorReport> {
     let mut all = BTreeMap::new();
     let ranks = part.first..part.first + part.count;
     while all.len() < ranks.len() {
         let end = ends.recv().await.ok_or_else(|| lost(part))?;
-        hear(&end);
+        on_end(&end);
         if ranks.contains(&end.rank) {
             all.insert(end.rank, end);
         }
@@ -93,8 +93,8 @@ async fn collect(
     Ok(all.into_values().collect())
 }
 
-/// A host keeps the network until what its ranks sent has arrived. Once all have ended nobody is
-/// left to hear it: what is still on its way to a host whose part has gone would never arrive.
+/// A host keeps the network until all packets of its ranks have arrived. Once all ranks have ended
+/// there is no receiver: packets to a host whose part is closed would never arrive.
 async fn release(job: &JobId, part: &Part, mut ends: mpsc::Receiver<RankEnd>) {
     let over = ErrorReport::new(Code::RANK_ENDED, "all ranks have ended");
     if let Err(error) = part.host.agent.end(job, &over).await {

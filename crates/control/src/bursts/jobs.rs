@@ -1,5 +1,5 @@
-//! The jobs with a network that there are now: which ranks are on which host, and who has which
-//! address. What the kernel has of them is asked of the hosts.
+//! The running jobs with a network: which ranks are on which host, and which rank has which
+//! address. The state of their networks in the kernel is asked of the hosts.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -62,13 +62,13 @@ impl Jobs {
         Listed { job: id.clone(), jobs: self.clone() }
     }
 
-    /// Each in short, the oldest first.
+    /// A summary of each, the oldest first.
     pub fn networks(&self) -> Vec<NetworkSummary> {
         self.lock().values().map(|job| job.summary()).collect()
     }
 
-    /// One with what its hosts have of it. A host that does not answer is no reason not to show
-    /// the others.
+    /// One job with the state of its network on each host. Hosts that do not answer are shown with
+    /// their error.
     pub async fn network(&self, id: &JobId) -> Result<NetworkDetail, ErrorReport> {
         let job = self.find(id)?;
         let asked = job.parts.iter().map(|part| async {
@@ -139,7 +139,7 @@ impl Job {
         Ok((TracePoint { rank: Some(rank), host, address }, place))
     }
 
-    /// Whose an address is, and the part that it is in if it is one of the job's.
+    /// The owner of an address, and its part if it is an address of the job.
     pub fn address(&self, address: IpAddr) -> (TracePoint, Option<usize>) {
         let own = |spec: &JobSpec| spec.own4.contains(address) || spec.own6.contains(address);
         let Some(place) = self.specs.iter().position(own) else {

@@ -1,4 +1,4 @@
-//! Bursts: many functions over all hosts at once, which start together or not at all.
+//! Bursts: many functions on all hosts concurrently, which start together or not at all.
 //!
 //! Three steps, each on all hosts at the same time: open (the network is made, instances start),
 //! ready (all hosts answer each other, the code is loaded) and call. Whatever fails before the call
@@ -43,8 +43,8 @@ const MOST_RANKS: usize = 20_000;
 /// The most time that is kept for a host to say why it is not ready.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long hosts have to answer each other, once the network is made on all of them: it is their
-/// kernels that answer, however busy they are.
+/// How long hosts have to answer each other, once the network is made on all of them: their kernels
+/// answer, also on busy hosts.
 const REACHED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Places bursts, starts them and waits for their answers.
@@ -71,8 +71,8 @@ impl Bursts {
         Self { node, analysis, hosts, overlays: Overlays::new(), jobs: Jobs::default() }
     }
 
-    /// Runs a function once for each event, all at once. The failure of one is in its invocation;
-    /// what is lost as a whole is an error.
+    /// Runs a function once for each event, concurrently. The failure of one call is in its
+    /// invocation; a failure of the whole burst is an error.
     pub async fn run(&self, request: BurstRequest) -> Result<BurstAnswer, ErrorReport> {
         let BurstRequest { function, events, start_within_ms, network, most_hosts } = request;
         let node = self.node.clone();
@@ -211,7 +211,7 @@ struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// Opens all at once; the first failure is that of the job.
+    /// Opens all concurrently; the first failure is that of the job.
     async fn start(
         &self,
         orders: Vec<JobPart>,
@@ -225,7 +225,7 @@ impl Opened<'_> {
             .map(|(part, order)| part.within(deadline, within, part.host.agent.open(order)));
         let open = futures::future::try_join_all(opening).await?;
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-        // A host knows who did not answer it: it says so before the time is up.
+        // A host knows which others did not answer, and reports them before the time is up.
         let reached = (left - (left / 10).min(ANSWERS_WITHIN)).min(REACHED_WITHIN);
         let loading = self
             .parts
@@ -261,7 +261,7 @@ impl Part {
         })
     }
 
-    /// Does something on the host before the burst begins.
+    /// Runs a request to the host before the burst begins.
     async fn unless_lost<T>(
         &self,
         step: impl Future<Output = Result<T, ErrorReport>>,
@@ -272,7 +272,7 @@ impl Part {
         }
     }
 
-    /// An error of the platform says on which host; one of the function is the same everywhere.
+    /// An error of the platform names the host; one of the function is the same on all hosts.
     fn named(&self, error: ErrorReport) -> ErrorReport {
         let platform = matches!(error.known_code().exit, snowmelt_types::ExitClass::Platform);
         if !platform {

@@ -1,4 +1,4 @@
-//! The networks of jobs as control decides them: which overlay, which addresses for which host.
+//! Plans the networks of jobs: which overlay a job has, and which addresses each host.
 //!
 //! A host's part is contiguous, and one size fits all hosts of a job, so each of them knows the
 //! others by one route (Particle 4). Jobs are apart by their overlays; all may have the same
@@ -20,7 +20,7 @@ const BASE4: Ipv4Addr = Ipv4Addr::new(10, 192, 0, 0);
 const PREFIX4: u8 = 10;
 const BASE6: [u16; 2] = [0xfd73, 0x6d00];
 
-/// Overlays are numbered with 24 bits, and 0 is none.
+/// Overlays are numbered with 24 bits; 0 is not used.
 const MOST_OVERLAYS: u32 = (1 << 24) - 1;
 
 /// The overlays that are taken.
@@ -37,13 +37,13 @@ pub(super) struct Overlay {
 }
 
 impl Overlays {
-    /// Begins anywhere: hosts may still end jobs of a control that was here before.
+    /// Begins at a random number: hosts may still be ending jobs of an earlier control.
     pub fn new() -> Self {
         let begin = u32::try_from(uuid::Uuid::new_v4().as_u128() >> 104).unwrap_or(0);
         Self { taken: Arc::new(Mutex::new((begin % MOST_OVERLAYS, BTreeSet::new()))) }
     }
 
-    /// One that no other job has.
+    /// Takes one that no other job has.
     pub fn take(&self) -> Result<Overlay, ErrorReport> {
         let mut taken = lock(&self.taken);
         let (last, numbers) = &mut *taken;

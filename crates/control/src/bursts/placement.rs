@@ -6,7 +6,7 @@
 
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
-/// What a host has to give.
+/// The free resources of a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// Bytes.
@@ -26,7 +26,7 @@ pub(crate) fn place(ranks: u32, each: ByteSize, rooms: &[Room]) -> Result<Vec<u3
     }
     let mut shares = vec![0; rooms.len()];
     let mut left = ranks;
-    // Hosts that are full drop out, and the others share what is left.
+    // Full hosts are left out, and the others share the remaining ranks.
     while left > 0 {
         let open: Vec<usize> =
             (0..rooms.len()).filter(|host| shares[*host] < most[*host]).collect();

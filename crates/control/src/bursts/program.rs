@@ -1,4 +1,5 @@
-//! Programs of bursts: their files go to each host that lacks them, once by their content.
+//! Programs of bursts: their files are uploaded to each host that lacks them, once for each
+//! content.
 
 use snowmelt_node::Node;
 use snowmelt_node::agent::api::{ProgramPart, UploadCode};
@@ -29,7 +30,7 @@ pub(super) fn program(
     Ok(Some(ProgramPart { files: files.clone(), request }))
 }
 
-/// Brings files to the hosts that lack them.
+/// Uploads files to the hosts that lack them.
 pub(super) async fn upload(node: &Node, files: &Digest, parts: &[Part]) -> Result<(), ErrorReport> {
     let ask = &UploadCode { digest: files.clone(), code: None };
     let asking = parts.iter().map(|part| async move {

@@ -1,5 +1,5 @@
-//! The way of a packet between two functions of a job, step by step: from the sender's host, what
-//! its kernel would do with it; on the receiver's host, whether it is taken, and the way back.
+//! The route of a packet between two functions of a job, step by step: what the kernel of the
+//! sender's host would do with it, whether the receiver's host accepts it, and the route back.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// Asks a host for its kernel's way to an address, and takes down what it says.
+    /// Asks a host for its kernel's route to an address, and records the result.
     async fn route(
         &mut self,
         part: usize,
@@ -79,13 +79,13 @@ impl Steps<'_> {
         let within_ms = u64::try_from(ECHO.as_millis()).unwrap_or(u64::MAX);
         let asked = RouteTo { to: to.address, port, within_ms };
         let found = self.job.parts[part].host.agent.route(&self.job.id, asked).await?;
-        for (check, found) in told(&found.way, to) {
+        for (check, found) in checks(&found.way, to) {
             self.add(part, format!("{prefix}{check}"), found);
         }
         Ok(found)
     }
 
-    /// Whether the way leads to the host that has the receiver, and both speak of one overlay.
+    /// Whether the route leads to the host that has the receiver, and both have the same overlay.
     async fn receiver(
         &mut self,
         near: usize,
@@ -120,10 +120,10 @@ impl Steps<'_> {
     }
 }
 
-type Told = (&'static str, Result<String, String>);
+type Check = (&'static str, Result<String, String>);
 
-/// What a kernel said, a line for each thing that it looks up.
-fn told(way: &TracedRoute, to: &TracePoint) -> Vec<Told> {
+/// The answer of a kernel, a line for each of its lookups.
+fn checks(way: &TracedRoute, to: &TracePoint) -> Vec<Check> {
     let address = to.address;
     match way {
         TracedRoute::Local => vec![("address", here(to))],
@@ -171,19 +171,19 @@ mod tests {
             host: "192.0.2.2".parse().unwrap(),
             round_trip,
         };
-        let steps = told(&way(Some(Duration::from_micros(120))), &point(Some(1)));
-        let checks: Vec<_> = steps.iter().map(|(check, _)| *check).collect();
-        assert_eq!(checks, ["route", "neighbour", "forwarding entry", "echo"]);
+        let steps = checks(&way(Some(Duration::from_micros(120))), &point(Some(1)));
+        let names: Vec<_> = steps.iter().map(|(check, _)| *check).collect();
+        assert_eq!(names, ["route", "neighbour", "forwarding entry", "echo"]);
         assert_eq!(steps[3].1, Ok("192.0.2.2 answers in 120 us".to_owned()));
-        let steps = told(&way(None), &point(Some(1)));
+        let steps = checks(&way(None), &point(Some(1)));
         assert!(steps[3].1.as_ref().is_err_and(|found| found.contains("within 1s")), "{steps:?}");
     }
 
     #[test]
     fn a_packet_without_a_route_or_a_listener_does_not_arrive() {
         let missing = TracedRoute::Unreachable { missing: "a route".into() };
-        assert!(told(&missing, &point(None))[0].1.is_err());
-        assert!(told(&TracedRoute::Local, &point(None))[0].1.is_err());
-        assert!(told(&TracedRoute::Local, &point(Some(3)))[0].1.is_ok());
+        assert!(checks(&missing, &point(None))[0].1.is_err());
+        assert!(checks(&TracedRoute::Local, &point(None))[0].1.is_err());
+        assert!(checks(&TracedRoute::Local, &point(Some(3)))[0].1.is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Where other hosts say that they are there: HTTP on an address, with the token of the cluster.
+//! The listener to which other hosts report: HTTP on an address, with the token of the cluster.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorRe
     std::net::TcpListener::bind(address).map_err(|error| {
         let message = format!("cannot listen at {address}: {error}");
         ErrorReport::new(Code::OPTION, message)
-            .hint("give an address of this machine and a port that nobody uses")
+            .hint("give an address of this machine and a port that is free")
     })
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
     };
     listener.set_nonblocking(true).map_err(failed)?;
     let listener = TcpListener::from_std(listener).map_err(failed)?;
-    // Other hosts notice at once that this one goes, and need no answer any more.
+    // Other hosts notice immediately that control ends, and need no answer any more.
     let ending = Ending { asked: shutdown.clone(), over: shutdown };
     server::serve(listener, router, server::NETWORK, ending).await;
     Ok(())

@@ -1,7 +1,7 @@
 //! The process on a host that joined a cluster: `snowmelt node`.
 //!
-//! Invariant: as long as it lives it says so to control, by a thread that comes before all others;
-//! a control that is gone is waited for, and found again when it is back.
+//! Invariant: as long as it runs it reports to control, by a thread with a higher priority than all
+//! others. It retries while control is down, and joins again when it is back.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use super::first::in_time;
 use super::{BEAT, Remote, listen};
 use crate::server::{Settings, Started};
 
-/// How a host is reached and whom it belongs to.
+/// How a host is reached, and its cluster.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// Its name, unique in the cluster.
@@ -60,10 +60,10 @@ impl Member {
         let router = agent::router(agent.clone(), self.membership.token.clone());
         let control = Remote::new(self.membership.control, self.membership.token.clone());
         let serving = listen::serve(self.listener, router, shutdown.clone());
-        let (heard, hears) = oneshot::channel();
+        let (answered, first_answer) = oneshot::channel();
         let (membership, asked) = (self.membership.clone(), shutdown.clone());
         let (beaten_to, beats) = (control.clone(), agent.clone());
-        let beating = in_time("beats", move || beat(membership, beaten_to, beats, asked, heard));
+        let beating = in_time("beats", move || beat(membership, beaten_to, beats, asked, answered));
         let (served, beaten, ()) = tokio::join!(
             serving,
             async {
@@ -72,12 +72,12 @@ impl Member {
                 beaten.and_then(|beaten| beaten)
             },
             async {
-                if hears.await.is_ok() {
+                if first_answer.await.is_ok() {
                     joined();
                 }
             }
         );
-        // Control would find out by itself.
+        // Otherwise control notices by its silence.
         drop(control.leave(&self.membership.name).await);
         let stopped = stop(&node).await;
         beaten.and(served).and(stopped)
@@ -88,8 +88,8 @@ async fn stop(node: &Node) -> Result<(), ErrorReport> {
     node.stop().await.map_err(|error| error.report())
 }
 
-/// Says that the host is there until it is asked to end. That control does not answer is a reason
-/// to try again, that it refuses is one to end.
+/// Reports to control until the host is asked to end. It retries while control does not answer, and
+/// ends if control refuses the host.
 async fn beat(
     membership: Membership,
     control: Remote,

@@ -66,7 +66,7 @@ pub(crate) struct Host {
 struct Facts {
     join: HostJoin,
     /// When its last report came, by the clock.
-    heard: Duration,
+    last_report: Duration,
     /// By how much it was late at most; this decays with time.
     late: Duration,
 }
@@ -108,12 +108,12 @@ impl Hosts {
             return Err(self.taken(&join.name, "control itself"));
         }
         let mut hosts = self.lock();
-        hosts.retain(|_, host| host.is_heard());
+        hosts.retain(|_, host| host.has_reported());
         match hosts.get(&join.name) {
             Some(host) if host.address() != Some(address) => {
                 return Err(self.taken(&join.name, "another host"));
             }
-            Some(host) => host.hear(join),
+            Some(host) => host.take_report(join),
             None => {
                 tracing::info!(host = %join.name, %address, "a host joined");
                 let agent = Arc::new(Remote::new(address, token.clone()));
@@ -124,27 +124,27 @@ impl Hosts {
         Ok(())
     }
 
-    /// Forgets a host that says that it goes.
+    /// Forgets a host that leaves.
     pub fn leave(&self, name: &HostName) {
         if self.lock().remove(name).is_some() {
             tracing::info!(host = %name, "a host left");
         }
     }
 
-    /// Every host that is there, this one first.
+    /// All known hosts, this one first.
     pub fn all(&self) -> Vec<Arc<Host>> {
         let mut hosts = self.lock();
         hosts.retain(|name, host| {
-            let heard = host.is_heard();
-            if !heard {
+            let is_known = host.has_reported();
+            if !is_known {
                 tracing::warn!(host = %name, "a host was silent for too long");
             }
-            heard
+            is_known
         });
         std::iter::once(Arc::clone(&self.local)).chain(hosts.values().cloned()).collect()
     }
 
-    /// The same for people.
+    /// The same for display.
     pub fn list(&self) -> Vec<HostSummary> {
         self.all().iter().map(|host| host.summary()).collect()
     }
@@ -160,7 +160,7 @@ impl Hosts {
 }
 
 impl Host {
-    /// Memory that it has to give, in bytes: what it said last, or what this machine has now.
+    /// Free memory in bytes: as last reported, or what this machine has now.
     pub fn memory(&self) -> u64 {
         self.facts().memory
     }
@@ -181,13 +181,13 @@ impl Host {
     }
 
     fn new(agent: Arc<dyn HostApi>, join: HostJoin, clock: &Arc<Clock>) -> Self {
-        let (name, heard) = (join.name.clone(), clock.now());
-        let facts = Mutex::new(Facts { join, heard, late: Duration::ZERO });
+        let (name, last_report) = (join.name.clone(), clock.now());
+        let facts = Mutex::new(Facts { join, last_report, late: Duration::ZERO });
         Self { name, agent, clock: Arc::clone(clock), facts }
     }
 
     /// Whether it has reported lately.
-    pub fn is_heard(&self) -> bool {
+    pub fn has_reported(&self) -> bool {
         if self.is_local() {
             return true;
         }
@@ -201,14 +201,14 @@ impl Host {
     /// Waits until it is silent for too long, and does not answer either.
     pub async fn lost(&self) {
         loop {
-            while self.is_heard() {
+            while self.has_reported() {
                 tokio::time::sleep(BEAT / 4).await;
             }
             match self.agent.facts(ASKED).await {
                 Ok(facts) => {
                     let join = HostJoin { facts, ..self.lock().join.clone() };
                     tracing::debug!(host = %self.name, "a silent host answers");
-                    self.hear(join);
+                    self.take_report(join);
                 }
                 Err(error) => return tracing::info!(host = %self.name, %error, "a host is lost"),
             }
@@ -216,16 +216,16 @@ impl Host {
     }
 
     fn silence(&self) -> Duration {
-        self.clock.now().saturating_sub(self.lock().heard)
+        self.clock.now().saturating_sub(self.lock().last_report)
     }
 
-    fn hear(&self, join: HostJoin) {
+    fn take_report(&self, join: HostJoin) {
         let (now, mut facts) = (self.clock.now(), self.lock());
-        let late = now.saturating_sub(facts.heard + BEAT);
-        *facts = Facts { join, heard: now, late: late.max(facts.late * 7 / 8) };
+        let late = now.saturating_sub(facts.last_report + BEAT);
+        *facts = Facts { join, last_report: now, late: late.max(facts.late * 7 / 8) };
     }
 
-    /// By which address other hosts reach it; the loopback where there are no others.
+    /// The address at which other hosts reach it; the loopback where there are no others.
     pub fn underlay(&self) -> Option<IpAddr> {
         let address = self.lock().join.address.map(|address| address.ip());
         let alone = || IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -238,12 +238,12 @@ impl Host {
 
     fn summary(&self) -> HostSummary {
         let is_local = self.is_local();
-        let heard = if is_local { Duration::ZERO } else { self.silence() };
+        let silent_for = if is_local { Duration::ZERO } else { self.silence() };
         HostSummary {
             name: self.name.clone(),
             address: self.address().filter(|_| !is_local),
             facts: self.facts(),
-            heard_ms: u64::try_from(heard.as_millis()).unwrap_or(u64::MAX),
+            heard_ms: u64::try_from(silent_for.as_millis()).unwrap_or(u64::MAX),
         }
     }
 
@@ -277,7 +277,7 @@ mod tests {
         (0..time.as_millis() / TICK.as_millis()).for_each(|_| host.clock.tick(TICK));
     }
 
-    /// Listens and says nothing, or says what a host says.
+    /// Listens and answers nothing, or answers as a host does.
     fn agent(answers: bool) -> SocketAddr {
         use std::io::{Read, Write};
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -302,18 +302,18 @@ mod tests {
     fn a_host_that_is_late_now_and_then_may_be_silent_for_longer() {
         let host = host(agent(false));
         pass(&host, SILENT - TICK);
-        assert!(host.is_heard());
-        host.hear(joins("127.0.0.1:1".parse().unwrap()));
+        assert!(host.has_reported());
+        host.take_report(joins("127.0.0.1:1".parse().unwrap()));
         pass(&host, SILENT + SILENT);
-        assert!(host.is_heard(), "it was late by almost four seconds");
+        assert!(host.has_reported(), "it was late by almost four seconds");
         pass(&host, LATE);
-        assert!(!host.is_heard(), "not for ever");
+        assert!(!host.has_reported(), "not for ever");
         for _ in 0..100 {
-            host.hear(joins("127.0.0.1:1".parse().unwrap()));
+            host.take_report(joins("127.0.0.1:1".parse().unwrap()));
             pass(&host, BEAT);
         }
         pass(&host, SILENT);
-        assert!(!host.is_heard(), "it has been in time for long");
+        assert!(!host.has_reported(), "it has been in time for long");
     }
 
     #[tokio::test]
@@ -321,10 +321,10 @@ mod tests {
         let (there, gone) = (host(agent(true)), host(agent(false)));
         for host in [&there, &gone] {
             pass(host, SILENT);
-            assert!(!host.is_heard());
+            assert!(!host.has_reported());
         }
         tokio::time::timeout(Duration::from_secs(60), gone.lost()).await.unwrap();
         assert!(tokio::time::timeout(BEAT, there.lost()).await.is_err());
-        assert!(there.is_heard());
+        assert!(there.has_reported());
     }
 }

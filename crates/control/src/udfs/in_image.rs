@@ -1,8 +1,7 @@
 //! UDFs that run in a block image: by the interpreter of the image, with the packages of the image.
 //!
-//! Nothing is installed: what stands in the code's requirements is expected in the image. Which UDFs
-//! the code defines is remembered by the digest of the image, because its name may lead to another
-//! one later.
+//! Nothing is installed: the image must have the packages that the code requires. The UDFs of the
+//! code are cached by the digest of the image, because its name may lead to another one later.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -28,7 +27,7 @@ impl UdfCatalog {
         let usual = self.in_image(tenant, &files, image, MEMORY).await?;
         let signatures = self.known_in_image(source, &usual).await?;
         let registration = register(&source.code, &[], signatures)?;
-        // A program is told its memory, so one with another limit is another program.
+        // A program gets its memory limit, so one with another limit is another program.
         let mut units = HashMap::from([(MEMORY, usual)]);
         for (signature, parsed) in registration.signatures.iter().zip(&registration.parsed) {
             let memory = memory(parsed);

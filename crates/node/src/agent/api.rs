@@ -1,4 +1,4 @@
-//! What control asks of the agent on a host: parts of jobs. Pure shapes, no behaviour.
+//! Requests of control to the agent on a host: parts of jobs. Types without behaviour.
 //!
 //! | request | body | answer |
 //! |---|---|---|
@@ -34,7 +34,7 @@ pub struct JobPart {
     pub job: JobId,
     /// Whose code it is.
     pub tenant: Tenant,
-    /// The code; of a program none, its files were brought before.
+    /// The code; empty for a program, whose files were uploaded before.
     pub code: SourceCode,
     /// The program that runs files; none for Python.
     #[serde(default)]
@@ -58,7 +58,7 @@ pub struct JobPart {
     pub first: u32,
     /// Ranks on this host.
     pub count: u32,
-    /// The network of the job on this host; none if its functions do not talk.
+    /// The network of the job on this host; none if its functions do not communicate.
     #[serde(default)]
     pub network: Option<JobSpec>,
     /// Which hosts of the network have which ranks.
@@ -77,7 +77,7 @@ pub struct ProgramPart {
     pub request: ProgramRequest,
 }
 
-/// Asks whether the files of a program are there, or brings them.
+/// Asks whether the host has the files of a program, or uploads them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UploadCode {
     /// Their digest.
@@ -90,7 +90,7 @@ pub struct UploadCode {
 /// Whether files are there now.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CodePresence {
-    /// True if nothing has to be brought.
+    /// True if no files have to be uploaded.
     pub there: bool,
 }
 
@@ -185,6 +185,6 @@ pub struct RouteTo {
 pub struct RouteFound {
     /// Where the kernel would send it.
     pub way: TracedRoute,
-    /// Who listens there on this host.
+    /// The listeners at that port on this host.
     pub listeners: Vec<Listener>,
 }

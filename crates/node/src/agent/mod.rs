@@ -1,6 +1,6 @@
-//! The agent: the parts of jobs that run on this host, from the order to the last answer.
+//! The agent: the parts of jobs that run on this host, from the request to the last answer.
 //!
-//! Invariant: a part is there as a whole or not at all. It is closed, and nothing of it is left,
+//! Invariant: a part exists as a whole or not at all. It is closed, and all of it is removed,
 //! when its calls have ended, when the caller disconnects, on request, or when it is not called in
 //! time.
 
@@ -34,17 +34,17 @@ pub struct Agent {
 #[derive(Debug)]
 struct Inner {
     node: Node,
-    // Held for a look only.
+    // Held for a lookup only.
     parts: Mutex<HashMap<JobId, Stage>>,
-    // Those of its parts, to be looked at. Held for a look only.
+    // Networks of the parts, to be inspected. Held for a lookup only.
     networks: Mutex<HashMap<JobId, Weak<RankNetwork>>>,
     ranks: AtomicU32,
-    // The most memory for ranks, and what those that are there may use of it, in bytes.
+    // The most memory for ranks, and the part of it that existing ranks may use, in bytes.
     memory: Option<ByteSize>,
     promised: AtomicU64,
 }
 
-/// Where a part stands.
+/// The state of a part.
 #[derive(Debug)]
 enum Stage {
     /// It is being opened or made ready.
@@ -63,7 +63,7 @@ impl Agent {
         Self { inner: Arc::new(Inner { node, parts, networks, ranks, memory, promised }) }
     }
 
-    /// What the host has and does.
+    /// Resources and load of the host.
     pub fn facts(&self) -> HostFacts {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         HostFacts {
@@ -74,7 +74,7 @@ impl Agent {
         }
     }
 
-    /// Whether the files of a program are there; puts them there if they were uploaded.
+    /// Whether the host has the files of a program; stores them if they are in the request.
     pub async fn upload(&self, uploaded: UploadCode) -> Result<CodePresence, ErrorReport> {
         let UploadCode { digest, code } = uploaded;
         let Some(code) = code else {
@@ -153,7 +153,7 @@ impl Agent {
     }
 
     /// Ends the calls of a part that still run, each with this error, and its wait for what they
-    /// sent. None that is called is none to end.
+    /// sent. A part that is not called is ignored.
     pub fn end(&self, job: &JobId, error: ErrorReport) {
         if let Some(Stage::Called(end)) = self.inner.parts().get(job) {
             end.send_replace(Some(error));
@@ -177,7 +177,7 @@ impl Inner {
         let mut parts = self.parts();
         match parts.remove(job)? {
             Stage::Waiting(part) => Some(part),
-            // Who opens it or calls it has to find its place again.
+            // The request that opens or calls it must find its entry again.
             other => {
                 parts.insert(job.clone(), other);
                 None
@@ -185,7 +185,7 @@ impl Inner {
         }
     }
 
-    /// Remembers the network of a part for as long as it is there.
+    /// Lists the network of a part for as long as the part exists.
     fn note(&self, job: &JobId, part: &Part) {
         let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
         networks.retain(|_, network| network.strong_count() > 0);

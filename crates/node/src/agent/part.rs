@@ -154,7 +154,7 @@ impl Part {
             // too.
             tokio::select! {
                 () = network.settle() => {}
-                _ = told(&mut ended) => {}
+                _ = reason_of_end(&mut ended) => {}
             }
         }
     }
@@ -184,7 +184,7 @@ async fn call(
     let call = Call { invocation: InvocationId::new().as_str().to_owned(), event };
     let answer = tokio::select! {
         answer = lease.call(load, &call, limit) => answer.map_err(|error| error.report()),
-        error = told(&mut ended) => Err(error),
+        error = reason_of_end(&mut ended) => Err(error),
     };
     let log = lease.take_log();
     let (result, error) = match answer {
@@ -202,7 +202,7 @@ async fn call(
 }
 
 /// The error for all, once there is one.
-async fn told(ended: &mut watch::Receiver<Option<ErrorReport>>) -> ErrorReport {
+async fn reason_of_end(ended: &mut watch::Receiver<Option<ErrorReport>>) -> ErrorReport {
     let error = ended.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
     match error {
         Some(error) => error,

@@ -1,4 +1,4 @@
-//! The label in a package's configuration: what has to be known of it before it is mounted.
+//! The label in a package's configuration: the facts that are needed before it is mounted.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) const LABEL: &str = "dev.snowmelt.code-package";
 /// The longest text of a label: thousands of modules fit.
 const LONGEST: usize = 1 << 20;
 
-/// What a package says of itself.
+/// The description of a package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Contents {
@@ -62,7 +62,7 @@ struct Section {
 }
 
 impl Contents {
-    /// What is to be said of an environment and the code for it. `is_one` where all wheels are in
+    /// The description of an environment and the code for it. `is_one` where all wheels are in
     /// one layer.
     pub fn new(
         (handler, modules): (&str, Vec<String>),

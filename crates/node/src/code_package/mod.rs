@@ -1,15 +1,15 @@
 //! Code packages: a function's code and its wheels as one block image, so that any host runs it
-//! from what it reads of a registry and asks no package index (FaaSNet 4.5).
+//! from a registry, without a package index (FaaSNet 4.5).
 //!
 //! | part | file |
 //! |---|---|
-//! | what a package says of itself | `label` |
-//! | from code and requirements to a package, sent where its name says | `pack` |
-//! | from a name to a package that fits this host, mounted | `open` |
-//! | what an instance of it sees, and which zygotes it may come from | `start` |
+//! | the description of a package | `label` |
+//! | makes a package of code and requirements, and sends it to its registry | `pack` |
+//! | finds a package by its name, checks that it fits this host, mounts it | `open` |
+//! | what an instance of it sees, and which zygotes it may be forked from | `start` |
 //!
-//! Invariant: what is mounted is what the deployment found, by the digest of its manifest: a name
-//! that leads elsewhere meanwhile changes no function.
+//! Invariant: the mounted package is the one that the deployment found, by the digest of its
+//! manifest: a name that leads elsewhere later changes no function.
 
 mod label;
 mod open;

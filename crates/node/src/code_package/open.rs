@@ -1,4 +1,4 @@
-//! The name of a code package to one that fits this host, and on to a mount.
+//! Finds a code package by its name, checks that it fits this host, and mounts it.
 
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
@@ -60,14 +60,14 @@ impl Node {
 }
 
 impl Opened {
-    /// A folder of the package at a place inside.
+    /// A folder of the package at a path inside.
     pub fn show(&self, folder: &str, target: &str) -> ImageBind {
         let (image, target) = (self.image.clone(), target.into());
         ImageBind { image, folder: folder.to_owned(), target }
     }
 }
 
-/// What is no block image at all is no package either.
+/// An image that is not a block image is not a package either.
 fn unfit(name: &str, error: snowmelt_image::Error) -> Error {
     match error {
         snowmelt_image::Error::Refused { reason, .. } => Error::CodePackage {

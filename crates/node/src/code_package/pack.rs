@@ -1,4 +1,5 @@
-//! Code and requirements to a code package of this machine, sent to the registry of its name.
+//! Makes a code package of code and requirements on this machine, and sends it to the registry of
+//! its name.
 //!
 //! Invariant: a name leads to a package only once all of it is there.
 
@@ -49,7 +50,7 @@ impl Node {
     }
 }
 
-/// A package is the same wherever the file lay.
+/// A package does not depend on the folder of the file.
 fn without_folder(code: &SourceCode) -> SourceCode {
     match code {
         SourceCode::Source { file, text } => {
@@ -60,8 +61,8 @@ fn without_folder(code: &SourceCode) -> SourceCode {
     }
 }
 
-/// The folders that become layers. Wheels that bring different files of one name, or too many of
-/// them, are one layer: the environment, in which it is decided whose file is there.
+/// The folders that become layers. Wheels that have different files of one name, or too many of
+/// them, are one layer: the environment, in which such conflicts are resolved.
 fn unpacked(environment: &Environment, installer: &Installer) -> (Vec<Unpacked>, bool) {
     let folder = |folder: PathBuf, digest: &Digest| Unpacked {
         folder,
@@ -75,7 +76,7 @@ fn unpacked(environment: &Environment, installer: &Installer) -> (Vec<Unpacked>,
     (vec![folder(environment.path.clone(), &environment.digest)], true)
 }
 
-/// A package on its way.
+/// A package that is being made.
 struct Making {
     folder: PathBuf,
     reference: Reference,
@@ -106,10 +107,10 @@ impl Making {
             runtime.block_on(sending)?;
         }
         layout.tag(&self.reference.to_string(), &converted.manifest)?;
-        Ok(self.told(&converted))
+        Ok(self.summary(&converted))
     }
 
-    fn told(&self, converted: &Converted) -> Packed {
+    fn summary(&self, converted: &Converted) -> Packed {
         let blobs = || converted.image.blobs();
         Packed {
             name: self.reference.to_string(),

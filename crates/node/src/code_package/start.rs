@@ -12,7 +12,7 @@ use snowmelt_types::{Digest, Tenant};
 
 use super::Opened;
 use crate::Unit;
-use crate::imports::{Packages, Place, Source, Want};
+use crate::imports::{Packages, Scope, Source, Want};
 use crate::unit::{
     CODE, Forked, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest, set,
 };
@@ -30,7 +30,7 @@ impl Unit {
         let packages = Digest::of_parts(["code-package-1"].into_iter().chain(layers));
         // Where it is served names its mount: zygotes on one that was given up are of no use.
         let served_at = opened.image.socket.to_string_lossy().into_owned();
-        let place = Place {
+        let scope = Scope {
             tenant: tenant.clone(),
             base: Digest::of_parts([base_digest.as_str(), packages.as_str(), &served_at]),
         };
@@ -46,7 +46,7 @@ impl Unit {
             Arc::new(modules.cloned().collect::<BTreeSet<_>>())
         });
         let set = set(layers.into_iter().zip(brought).collect(), contents.modules);
-        let want = Want { place, set };
+        let want = Want { scope, set };
         let digest = digest(&want, &packages, &Digest::of(&image.digest));
         let source = Source {
             base,
@@ -117,11 +117,11 @@ mod tests {
             unit("a", "sha256:1", &["six", "numpy"]),
             unit("a", "sha256:1", &[]),
         ] {
-            assert_ne!(want(&one).place, want(&other).place);
+            assert_ne!(want(&one).scope, want(&other).scope);
         }
         let again = opened_at("/socket-2", "sha256:1", &["numpy", "six"], &python);
         let again = Unit::packed(&"a".parse().unwrap(), again, (&python, &runtime));
-        assert_ne!(want(&one).place, want(&again).place, "the mount is another one");
+        assert_ne!(want(&one).scope, want(&again).scope, "the mount is another one");
         assert_ne!(one.digest, again.digest);
         let folders = |unit: &Unit| {
             let shown = unit.root.image_binds.iter();

@@ -1,7 +1,7 @@
-//! How much a driver may ask for in all: as much as a correct driver of its query at most.
+//! Bounds of the requests of a driver: as many as a correct driver of its query needs at most.
 //!
-//! A driver that hostile input has taken over can repeat what it may ask for once. Everything that
-//! a request costs is counted here: folders that are searched, files, workers and instances.
+//! A driver that hostile input has taken over can repeat allowed requests. Everything that a
+//! request costs is counted here: searched folders, files, workers and instances.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ const SPARE_LISTS: usize = 64;
 /// more gets them one by one.
 const AHEAD: usize = 4;
 
-/// What one driver has asked for, and may ask for.
+/// The requests that one driver has made, and may make.
 #[derive(Debug)]
 pub(super) struct Allowance {
     workers: usize,
@@ -31,7 +31,7 @@ pub(super) struct Allowance {
     /// Tasks by plan, and attempts by task.
     tasks: HashMap<u32, usize>,
     tried: HashMap<u32, u32>,
-    /// By function: instances asked for ahead, and whether the driver has one of its own.
+    /// By function: instances requested in advance, and whether the driver has one of its own.
     functions: HashMap<String, (usize, bool)>,
 }
 
@@ -80,13 +80,13 @@ impl Allowance {
         self.listed.contains(path)
     }
 
-    /// A plan came.
+    /// A plan has arrived.
     pub(super) fn plan(&mut self) -> bool {
         self.plans += 1;
         self.plans <= MAX_PLANS
     }
 
-    /// An attempt of a task is to be started; its plan has come.
+    /// An attempt of a task is to be started; its plan has arrived.
     pub(super) fn run(&mut self, ask: &TaskAsk) -> Result<(), Refusal> {
         let udfs: BTreeSet<&String> = ask.udfs.iter().collect();
         if udfs.len() < ask.udfs.len() {
@@ -110,7 +110,7 @@ impl Allowance {
         Ok(())
     }
 
-    /// Functions whose instances the tasks will need: those for which asking ahead is allowed.
+    /// Functions whose instances the tasks will need: those which may be requested in advance.
     pub(super) fn expect(&mut self, udfs: Vec<String>) -> Vec<String> {
         let most = self.workers.saturating_mul(AHEAD);
         let is_allowed = |name: &String| match self.functions.get_mut(name) {

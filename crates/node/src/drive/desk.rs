@@ -1,7 +1,7 @@
-//! Where the requests of one driver are answered.
+//! Answers the requests of one driver.
 //!
-//! Invariant: a driver is given the files of locations that the query names, the query's functions
-//! and workers, and nothing else, whatever it asks for.
+//! Invariant: a driver gets the files of locations that the query names, the query's functions and
+//! workers, and nothing else, whatever it requests.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,7 +35,7 @@ const MOST_REQUESTS: usize = 4096;
 /// A result of a request, with its descriptors.
 type Answer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
 
-/// What one driver may ask for.
+/// What one driver may request.
 #[derive(Debug)]
 pub(super) struct Scope {
     /// Relative locations are read against it.
@@ -44,7 +44,7 @@ pub(super) struct Scope {
     /// True if the query names a bucket.
     pub(super) network: bool,
     pub(super) allowance: Mutex<Allowance>,
-    /// The file whose footer was asked for last; `None` once the query is planned.
+    /// The file whose footer was requested last; `None` once the query is planned.
     pub(super) reading: Mutex<Option<String>>,
 }
 
@@ -68,7 +68,7 @@ impl<'q> Desk<'q> {
         reporter: &dyn DriverReporter,
     ) -> snowmelt_wire::Result<()> {
         let served = self.answer(control, reporter).await;
-        // A driver that waits for a reply, or writes what is not read any more, learns so.
+        // A driver that waits for a reply, or writes to the closed connection, gets an error.
         let _ = rustix::net::shutdown(&*control, rustix::net::Shutdown::Both);
         served
     }
@@ -130,11 +130,11 @@ impl<'q> Desk<'q> {
                 self.runner.expect(&udfs);
                 None
             }
-            told => {
-                if matches!(told, Ask::Planned) {
+            event => {
+                if matches!(event, Ask::Planned) {
                     *self.scope.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 }
-                tell(told, reporter);
+                report(event, reporter);
                 None
             }
         }
@@ -249,8 +249,8 @@ async fn reply(
     write_frame_with(writing, &frame, &descriptors).await
 }
 
-fn tell(told: Ask, reporter: &dyn DriverReporter) {
-    match told {
+fn report(event: Ask, reporter: &dyn DriverReporter) {
+    match event {
         Ask::Planned => reporter.planned(),
         Ask::Progress(progress) => reporter.progress(progress),
         Ask::Merging => reporter.merging(),

@@ -34,7 +34,7 @@ impl Locations {
             None => ['\'', '"', '`'].iter().any(|mark| self.quotes(location, *mark)),
         };
         let named = self.tables.iter().any(is) || in_sql();
-        // A separator that the SQL quotes for a function of text is no folder to search.
+        // A separator that the SQL quotes for a text function is not a folder to search.
         named && !location.trim_matches('/').is_empty()
     }
 

@@ -1,5 +1,5 @@
-//! The platform's side of a query's driver: starts it in a sandbox, answers its requests, passes
-//! its answer on.
+//! The platform's side of a query's driver: starts it in a sandbox, answers its requests, forwards
+//! its answer.
 //!
 //! The driver is a worker like any other, taken from the same pool. It may list and open the files
 //! of the query's own locations, start workers and call the query's own functions, each as often as
@@ -60,7 +60,7 @@ pub struct Driver {
 pub type Frames = UnixStream;
 
 impl Driver {
-    /// Takes a driver for a query and hands the query over. Relative locations are read against
+    /// Acquires a driver for a query and sends it the query. Relative locations are read against
     /// `folder`. The profile counts from when the query was accepted.
     pub async fn begin(
         node: &Node,
@@ -96,7 +96,7 @@ impl Driver {
         }
     }
 
-    /// Gives the sandbox back for another query: its answer was complete.
+    /// Returns the sandbox for another query: its answer was complete.
     pub fn give_back(self) {
         self.lease.give_back();
     }

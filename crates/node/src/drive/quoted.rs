@@ -1,7 +1,7 @@
 //! Quoted texts of a query that stand where SQL can have a table.
 //!
-//! This is no parser: it knows marks, words and quotations, and which words and marks a table can
-//! follow. It errs to one side only: what it leaves out is no table, what it gives may be a text.
+//! This is not a parser: it recognises punctuation, words and quotations, and which of them a table
+//! can follow. It errs to one side only: it omits no table, and may return a text that is not one.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -32,8 +32,8 @@ const BEHIND_TABLES: [&str; 12] = [
 /// Letters that change how the quotation directly behind them is read.
 const LONGEST_PREFIX: usize = 2;
 
-/// The quoted texts that can be tables, or `None` where only a parser can tell what is quoted:
-/// texts with escapes or prefixes, and what does not end.
+/// The quoted texts that can be tables, or `None` where only a parser can decide: texts with
+/// escapes or prefixes, and unterminated ones.
 pub(super) fn tables(sql: &str) -> Option<Vec<String>> {
     let mut tokens = Tokens { rest: sql.chars().peekable(), prefix: false };
     let (mut place, mut around, mut found) = (Place::default(), Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ struct Tokens<'s> {
 }
 
 impl Tokens<'_> {
-    /// The next token, if there is one; `None` where this cannot be told.
+    /// The next token, if there is one; `None` where this cannot be decided.
     fn next(&mut self) -> Option<Option<Token>> {
         loop {
             let prefixed = std::mem::take(&mut self.prefix);
@@ -151,7 +151,7 @@ impl Tokens<'_> {
         }
     }
 
-    /// Comments can be nested. One that begins with `/*!` is none everywhere.
+    /// Comments can be nested. One that begins with `/*!` is not a comment in every dialect.
     fn comment(&mut self) -> Option<()> {
         self.rest.next();
         if self.rest.peek() == Some(&'!') {

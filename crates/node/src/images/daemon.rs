@@ -1,7 +1,7 @@
-//! The daemon: a process that mounts images and serves their blocks until its node is gone.
+//! The daemon: a process that mounts images and serves their blocks until its node has ended.
 //!
-//! Invariant: it works in a mount namespace of its own, and a successor joins that; so a mount is
-//! made once for each image and node, and nothing shows on the host.
+//! Invariant: it works in its own mount namespace, which a successor joins; so a mount is made once
+//! for each image and node, and no mount is visible on the host.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ use super::message::{Ask, Control, LONGEST, Notice, READY};
 use super::mounts::Mounts;
 use super::stores::Stores;
 
-/// Runs the daemon until its node is gone. Must be called before the process has a second thread.
+/// Runs the daemon until its node has ended. Must be called before the process has a second thread.
 pub fn image_daemon_main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -55,8 +55,8 @@ fn run() -> io::Result<()> {
     let mounts = Arc::new(Mounts::new(stores, folder, runtime.handle().clone()));
     // The namespace is ready to be held by the node.
     packet::send(&control, READY, &[])?;
-    // First what is there: who asks for an image that is mounted must not get another mount of it,
-    // which no successor would know.
+    // Existing mounts first: a request for a mounted image must not get another mount of it, which
+    // no successor would know.
     for _ in 0..adopted {
         let Some((said, fds)) = receive(&control)? else { return Ok(()) };
         heed(&mounts, &said, fds);
@@ -83,8 +83,8 @@ fn run() -> io::Result<()> {
     while let Some((said, fds)) = receive(&control)? {
         heed(&mounts, &said, fds);
     }
-    // The node is gone, and with it who reads: there is nothing to be tidied that the kernel does
-    // not do, and a read under way must not keep us.
+    // The node has ended, and with it all readers: the kernel cleans up, and a read in progress
+    // must not delay the exit.
     std::process::exit(0)
 }
 
@@ -106,7 +106,7 @@ fn receive(control: &OwnedFd) -> io::Result<Option<(Control, Vec<OwnedFd>)>> {
     }
 }
 
-/// Into the namespace of the daemon before, or a new one with a file system for mount points.
+/// Enters the namespace of the previous daemon, or a new one with a file system for mount points.
 fn enter(namespace: Option<OwnedFd>, folder: &Path) -> io::Result<()> {
     if let Some(namespace) = namespace {
         return join(&namespace, flags::MOUNT);
@@ -134,7 +134,7 @@ fn answer(mounts: &Mounts, client: &OwnedFd) {
             copy.map_err(|error| error.to_string().into_bytes())
         }
     };
-    // Who does not wait for the answer needs none.
+    // A caller that does not wait needs no answer.
     let _ = match answered {
         Ok((said, fds)) => {
             let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();

@@ -1,4 +1,5 @@
-//! The node's side: starts the daemon with the first image, asks it, and replaces one that died.
+//! The node's side: starts the daemon with the first image, sends it requests, and replaces one
+//! that died.
 //!
 //! Invariant: the node holds the daemon's mount namespace and each mount's connection to the
 //! kernel. While it does, reads wait for the next daemon; when it gives up, or is killed itself,
@@ -28,16 +29,16 @@ use super::stores::Settings;
 use crate::unit::images;
 use crate::{Error, Result};
 
-/// How long a daemon may take to begin.
+/// How long a daemon may take to start.
 const BEGINS_WITHIN: Duration = Duration::from_secs(20);
 /// How long a mount may take: longer than a source has patience.
 const MOUNTS_WITHIN: Duration = Duration::from_secs(240);
 /// How long a daemon may take to say why reads failed.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// So many deaths within so long are too many.
+/// After so many deaths within this time the daemon is not replaced any more.
 const MOST_DEATHS: usize = 5;
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
-/// How often an image is asked for whose daemon dies meanwhile.
+/// How often a request is retried whose daemon dies meanwhile.
 const ATTEMPTS: usize = 3;
 
 /// The images of a node.
@@ -59,7 +60,7 @@ pub(crate) struct Images {
 pub(crate) struct Mounted {
     /// For a sandbox's root.
     pub at: MountedImage,
-    /// To look into it.
+    /// For reading files in it.
     pub root: OwnedFd,
 }
 
@@ -83,7 +84,7 @@ struct Keeper {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// To the daemon that lives.
+    /// The control connection to the running daemon.
     control: Option<OwnedFd>,
     listener: Option<OwnedFd>,
     namespace: Option<OwnedFd>,
@@ -109,7 +110,7 @@ impl Images {
         images.any(|image| served_at.as_ref() != Some(&image.socket))
     }
 
-    /// Mounts an image by its name, once for each node, and reads what it says of its process.
+    /// Mounts an image by its name, once for each node, and reads its configuration.
     pub async fn mount_with_config(self: &Arc<Self>, name: &str) -> Result<(Mounted, RunConfig)> {
         let found = find_image(&self.state, name).await?;
         let config = async { Ok(found.run_config().await?) };
@@ -231,12 +232,12 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Starts a daemon that goes on with all that is kept.
+    /// Starts a daemon that continues with all kept mounts.
     fn spawn(&self) -> io::Result<Child> {
         let (ours, theirs) = packet::pair()?;
         let mut command = Command::new(&self.command);
-        // One heap for all threads, because with one for each what they leave behind adds up; and
-        // what a request brings is given back at once.
+        // One heap for all threads, because the remains of one for each add up; and the memory of a
+        // request is returned immediately.
         command.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "524289")]);
         command.args(["internal", "images"]).stdin(Stdio::from(theirs)).stdout(Stdio::null());
         let mut child = command.spawn()?;
@@ -299,8 +300,8 @@ impl Keeper {
         }
     }
 
-    /// The daemon after one that died. A successor that dies before it has begun is one more
-    /// death, because what killed the one before may well kill it too.
+    /// The daemon after one that died. A successor that dies before it has started counts as
+    /// another death, because it may have the same cause.
     fn replace(&self, deaths: &mut Vec<Instant>) -> Option<Child> {
         loop {
             deaths.retain(|death| death.elapsed() < DEATHS_WITHIN);
@@ -317,7 +318,7 @@ impl Keeper {
         }
     }
 
-    /// Lets go of everything: the daemon ends, and reads fail.
+    /// Releases everything: the daemon ends, and reads fail.
     fn give_up(&self) {
         let mut kept = self.kept();
         *kept = Kept { is_ended: true, ..Kept::default() };
@@ -329,7 +330,7 @@ impl Keeper {
         }
     }
 
-    /// Asks the daemon for a mount; what it says instead is its own failure.
+    /// Requests a mount from the daemon; any other answer is its failure.
     fn ask(&self, spec: &ImageSpec) -> io::Result<std::result::Result<OwnedFd, Box<ErrorReport>>> {
         let (said, fds) = say_to(&self.socket, &Ask::Mount(spec.clone()), MOUNTS_WITHIN)?;
         let mut fds = fds.into_iter();
@@ -350,7 +351,7 @@ impl Keeper {
     }
 }
 
-/// Asks the daemon behind a socket, and gives what it says.
+/// Sends a request to the daemon behind a socket, and returns its answer.
 fn say_to(socket: &Path, ask: &Ask, within: Duration) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let socket = packet::connect(socket)?;
     packet::send(&socket, &serde_json::to_vec(ask)?, &[])?;
@@ -366,7 +367,7 @@ fn say_to(socket: &Path, ask: &Ask, within: Duration) -> io::Result<(Vec<u8>, Ve
     Ok((answer, packet.fds))
 }
 
-/// Until the daemon is gone.
+/// Waits until the daemon has ended.
 fn listen(control: &OwnedFd, on_raw_files: &OnRawFiles) {
     let mut buffer = [0; 1024];
     while let Ok(packet) = packet::receive(control, &mut buffer)

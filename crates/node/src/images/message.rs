@@ -1,8 +1,8 @@
-//! What the node, the spawner and the daemon say to each other: a packet each.
+//! Messages between the node, the spawner and the daemon: a packet each.
 //!
-//! On the daemon's standard input the node says [`Control`]. To the socket, whoever wants a copy
-//! of a mount sends the digest of its image as text, and the node [`Ask`] as JSON; each answer has
-//! descriptors, or none and a text that says why, which the node gets as JSON.
+//! The node writes [`Control`] to the daemon's standard input. To the socket, a process that needs
+//! a copy of a mount sends the digest of its image as text, and the node [`Ask`] as JSON; an answer
+//! has descriptors, or none and a text with the reason, which the node gets as JSON.
 
 use std::path::PathBuf;
 
@@ -18,14 +18,14 @@ use super::stores::Settings;
 /// layers that Docker allows takes half of it.
 pub(super) const LONGEST: usize = 160 << 10;
 
-/// An image by all that mounting it needs.
+/// All that is needed to mount an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ImageSpec {
     /// Of its manifest.
     pub digest: OciDigest,
     /// The manifest.
     pub manifest: String,
-    /// Where its blocks are.
+    /// Where its blocks are read from.
     pub origin: Origin,
 }
 
@@ -44,7 +44,7 @@ impl ImageSpec {
 /// one. It is asked for only once there is one.
 pub(super) const ON_RAW_FILES: &str = " raw";
 
-/// The daemon's answer to [`Control::Begin`]; any other says why it cannot begin.
+/// The daemon's answer to [`Control::Begin`]; any other answer is the reason why it cannot start.
 pub(super) const READY: &[u8] = b"ready";
 
 /// From the node to its daemon, in this order: one `Begin`, an `Adopt` for each mount.
@@ -56,7 +56,7 @@ pub(super) enum Control {
         state: PathBuf,
         /// An empty folder to mount in.
         folder: PathBuf,
-        /// What the user wants.
+        /// Settings of the user.
         settings: Settings,
         /// How many `Adopt` follow; requests are answered after them.
         mounts: usize,
@@ -67,7 +67,7 @@ pub(super) enum Control {
     Ready(OciDigest),
 }
 
-/// From the daemon to the node, whenever it is so.
+/// From the daemon to the node, at any time.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Notice {
     /// New copies of this image's mount are of one on raw files.
@@ -84,7 +84,7 @@ pub(super) enum Ask {
     Why(OciDigest, u64),
 }
 
-/// A mount that was asked for is there.
+/// A requested mount exists.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Here {
     pub form: Form,

@@ -2,18 +2,18 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | from a name to a manifest and where its blocks are | `resolve` |
-//! | blocks, starts and raw files that are kept | `stores` |
-//! | what the node and the daemon say to each other | `message` |
-//! | the daemon: it serves blocks, answers who wants a mount | `daemon` |
-//! | its mounts; what it reads them from | `mounts`, `sources` |
+//! | resolves a name to a manifest and the source of its blocks | `resolve` |
+//! | stores of blocks, starts and raw files | `stores` |
+//! | messages between the node and the daemon | `message` |
+//! | the daemon: serves blocks, answers requests for mounts | `daemon` |
+//! | its mounts and their sources | `mounts`, `sources` |
 //! | complete images as files that need no daemon | `raw` |
-//! | the node's side: it starts the daemon, asks it, replaces one that died | `keeper` |
+//! | the node's side: starts the daemon, sends it requests, replaces one that died | `keeper` |
 //!
 //! Why a process: a node that is killed must not leave a reader waiting for a block, and a fault in
 //! what reads foreign bytes must not end the node. Invariant: mounts are in a mount namespace that
-//! only the daemon and the node hold, so they are gone with both of them; what the kernel needs to
-//! go on with a mount is held by both, so one alone can die.
+//! only the daemon and the node hold, so they vanish when both have ended; both hold the connection
+//! that the kernel needs for a mount, so one of them alone can die.
 
 mod daemon;
 mod keeper;
@@ -32,7 +32,7 @@ pub use resolve::{Found, Origin, find_image};
 pub(crate) use resolve::{find_pinned, has_registry};
 pub use stores::{Settings, Stores};
 
-/// What a thread that panicked left is as good as before: each change is one step.
+/// The state that a panicked thread left is consistent: each change is one step.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

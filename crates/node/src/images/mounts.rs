@@ -1,8 +1,8 @@
-//! The mounts of images, once each: lazy ones, and those on raw files that take their place.
+//! The mounts of images, one for each: lazy ones, and those on raw files that replace them.
 //!
 //! Invariant: what is mounted stands in the daemon's mount namespace, which its successor joins. A
 //! mount on raw files needs no process; where there is one, copies are of it, and the lazy mount
-//! stays for who has a copy.
+//! stays for the owners of its copies.
 
 use std::collections::HashMap;
 use std::fs;
@@ -163,7 +163,8 @@ impl Mounts {
         slots.values().map(Arc::clone).collect()
     }
 
-    /// Puts a mount on raw files in the place of a lazy one, which stays for who has a copy.
+    /// Puts a mount on raw files in the place of a lazy one, which stays for the owners of its
+    /// copies.
     pub fn replace(&self, mount: &mut Mount, files: LockedFiles) -> Result<()> {
         let _nobody_copies = self.replacing.write().unwrap_or_else(PoisonError::into_inner);
         self.attach_raw(&mount.spec, &files)?;

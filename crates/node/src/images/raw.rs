@@ -26,8 +26,8 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// Only processor time that is idle otherwise.
 const NICE: i32 = 19;
 
-/// Makes raw files of images and mounts them, as long as the process lives; `told` gets each.
-pub(super) fn make(mounts: &Mounts, told: impl Fn(&OciDigest)) {
+/// Makes raw files of images and mounts them, as long as the process lives; `report` gets each.
+pub(super) fn make(mounts: &Mounts, report: impl Fn(&OciDigest)) {
     let _ = rustix::process::nice(NICE);
     // One of this thread, so that what it does is as nice.
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
@@ -42,7 +42,7 @@ pub(super) fn make(mounts: &Mounts, told: impl Fn(&OciDigest)) {
             match one(mounts, &slot, (&spec, &readers), &runtime) {
                 // No room, or another node writes there.
                 Ok(false) => {}
-                Ok(true) => told(&spec.digest),
+                Ok(true) => report(&spec.digest),
                 Err(error) => {
                     tracing::warn!(image = %spec.digest, %error, "an image has no raw files");
                     refused.insert(spec.digest);

@@ -48,7 +48,7 @@ pub(super) struct Idle {
     pub(super) useful: f64,
     /// When it was used last; none for one that is kept only for its idle instances.
     pub(super) used: Option<Instant>,
-    /// Its place in the tree.
+    /// Its node in the tree.
     pub(super) node: Option<NodeId>,
 }
 

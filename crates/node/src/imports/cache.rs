@@ -19,12 +19,12 @@ use super::plan::{Experience, Growth};
 use super::slot::Slot;
 use super::start::{Fresh, Source};
 use super::tree::{Node, NodeId, Tree};
-use super::want::{Place, Set, Want};
+use super::want::{Scope, Set, Want};
 use crate::instance::Instance;
 use crate::pool::Pool;
 use crate::{Error, Result};
 
-/// A fork that fails is tried once more, with what is left without the zygote that failed.
+/// A fork that fails is tried once more, with another zygote.
 const TRIES: usize = 2;
 
 /// The zygotes of a node. Cheap to clone.
@@ -37,7 +37,7 @@ pub(crate) struct ImportCache {
 pub(super) struct Inner {
     pub(super) spawner: Spawner,
     pub(super) budget: ByteSize,
-    // Held for look-ups and changes of the tree only, never across a wait.
+    // Held for lookups and changes of the tree only, never across a wait.
     state: Mutex<State>,
     pub(super) counts: Counts,
     pub(super) admission: Admission,
@@ -55,7 +55,7 @@ pub(super) struct State {
     /// How to start what is demanded.
     pub(super) sources: HashMap<Want, Source>,
     /// Sets that are being grown: callers that want the same one wait for it.
-    pub(super) growing: HashMap<(Place, Set), Arc<OnceCell<()>>>,
+    pub(super) growing: HashMap<(Scope, Set), Arc<OnceCell<()>>>,
     /// Released, and alive as long as their children.
     pub(super) retired: Vec<Weak<Member>>,
 }
@@ -136,7 +136,7 @@ impl ImportCache {
         state.slots.values().filter(|slot| slot.member.initialized()).count()
     }
 
-    /// What the cache holds and how it did.
+    /// Metrics of the cache.
     pub fn figures(&self, now: Instant) -> ImportFigures {
         self.inner.figures(now)
     }
@@ -152,7 +152,7 @@ impl ImportCache {
         self.grow_if_worth(want).await;
         loop {
             let (slot, found) = self.inner.find(want, count);
-            let member = self.inner.member(&want.place.tenant, &slot, source).await?;
+            let member = self.inner.member(&want.scope.tenant, &slot, source).await?;
             if member.is_alive() {
                 return Ok((member, found));
             }
@@ -200,7 +200,7 @@ impl Inner {
         specs: Vec<ForkSpec>,
     ) -> Vec<Result<(Sandbox, Child)>> {
         let (slot, found) = self.find(want, specs.len());
-        let member = match self.member(&want.place.tenant, &slot, source).await {
+        let member = match self.member(&want.scope.tenant, &slot, source).await {
             Ok(member) => member,
             Err(error) => return failures(error, specs.len()),
         };

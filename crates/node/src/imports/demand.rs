@@ -1,4 +1,4 @@
-//! What was asked for lately, and how often: counts that halve with time.
+//! Which imports were requested lately, and how often: counts that halve with time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use super::want::Want;
 /// After this long a cold start counts half.
 pub(super) const HALF_LIFE: Duration = Duration::from_secs(300);
 
-/// The most wants that are remembered; the one that counts least goes first.
+/// The most wants that are remembered; the one with the lowest count is forgotten first.
 const MOST: usize = 256;
 
-/// What counts less than this is forgotten.
+/// A want with a lower count than this is forgotten.
 const FAINT: f64 = 0.02;
 
 /// Decayed counts of cold starts by what they wanted.
@@ -48,7 +48,7 @@ impl Demand {
         self.wants.get(want).map_or(0.0, |count| count.now(now))
     }
 
-    /// All that is remembered, with its count.
+    /// All remembered wants with their counts.
     pub fn all(&self, now: Instant) -> impl Iterator<Item = (&Want, f64)> {
         self.wants.iter().map(move |(want, count)| (want, count.now(now)))
     }
@@ -58,7 +58,7 @@ impl Demand {
         self.wants.contains_key(want)
     }
 
-    /// Forgets what was not asked for in a long time.
+    /// Forgets wants that were not requested for a long time.
     pub fn fade(&mut self, now: Instant) {
         self.wants.retain(|_, count| count.now(now) >= FAINT);
     }
@@ -76,11 +76,11 @@ mod tests {
     use snowmelt_types::{Digest, Tenant};
 
     use super::*;
-    use crate::imports::want::{Place, Set};
+    use crate::imports::want::{Scope, Set};
 
     fn want(base: &str) -> Want {
-        let place = Place { tenant: Tenant::default(), base: Digest::of(base) };
-        Want { place, set: Set::default() }
+        let scope = Scope { tenant: Tenant::default(), base: Digest::of(base) };
+        Want { scope, set: Set::default() }
     }
 
     #[test]

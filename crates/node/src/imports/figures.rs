@@ -59,7 +59,7 @@ fn zygote_figures(node: &Node, state: &State, now: Instant) -> ZygoteFigures {
     ZygoteFigures {
         id: node.id.number(),
         parent: node.parent.map(NodeId::number),
-        tenant: node.place.tenant.to_string(),
+        tenant: node.scope.tenant.to_string(),
         modules: node.grown.set.modules.iter().cloned().collect(),
         wheels: node.grown.set.wheels.len(),
         bytes: node.grown.bytes,

@@ -24,7 +24,7 @@ pub(super) fn deadline() -> Instant {
 }
 
 impl Inner {
-    /// Starts the first zygote of a place, once there is a slot for it.
+    /// Starts the first zygote of a scope, once there is a slot for it.
     pub(super) async fn start_first(
         &self,
         tenant: &Tenant,
@@ -90,14 +90,14 @@ impl Inner {
         };
         let now = Instant::now();
         let kept = state.tree.all().filter(|node| node.parent.is_none()).filter_map(|root| {
-            let place = state.slots.get(&root.id)?;
-            let slot = place.member.get()?.slot()?.number();
+            let process = state.slots.get(&root.id)?;
+            let slot = process.member.get()?.slot()?.number();
             if !is_idle(&slot) {
                 return None;
             }
             let useful = state.tree.saved_by_all_of(root, &state.demand, now);
-            let (tenant, node) = (root.place.tenant.clone(), Some(root.id));
-            Some(Idle { slot, tenant, useful, used: Some(place.used()), node })
+            let (tenant, node) = (root.scope.tenant.clone(), Some(root.id));
+            Some(Idle { slot, tenant, useful, used: Some(process.used()), node })
         });
         let retired = state.retired.iter().filter_map(|member| {
             let member = member.upgrade()?;

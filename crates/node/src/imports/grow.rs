@@ -12,46 +12,46 @@ use super::plan::Growth;
 use super::slot::Slot;
 use super::start::{Fresh, Source};
 use super::tree::{Grown, NodeId};
-use super::want::{Place, Set, Want};
+use super::want::{Scope, Set, Want};
 use crate::{Error, Result};
 
 impl Inner {
     /// Grows a zygote, or waits while another caller grows it. That it could not be grown is not a
     /// failure of the caller: a child imports the rest itself.
     pub(super) async fn grow(&self, growth: Growth) {
-        let key = (growth.place.clone(), growth.set.clone());
+        let key = (growth.scope.clone(), growth.set.clone());
         let cell = Arc::clone(self.lock().growing.entry(key.clone()).or_default());
         cell.get_or_init(|| self.grow_now(growth)).await;
         self.lock().growing.remove(&key);
     }
 
     async fn grow_now(&self, growth: Growth) {
-        let Growth { place, set, parent, bytes, .. } = growth;
-        let Some((source, slot)) = self.make_room(&place, &set, parent, bytes) else { return };
-        let grown = match self.member(&place.tenant, &slot, &source).await {
+        let Growth { scope, set, parent, bytes, .. } = growth;
+        let Some((source, slot)) = self.make_room(&scope, &set, parent, bytes) else { return };
+        let grown = match self.member(&scope.tenant, &slot, &source).await {
             Ok(parent) => source.grow(&self.spawner, parent, &set).await,
             Err(error) => Err(error),
         };
         let usable = grown.and_then(single_threaded);
         match usable {
-            Ok(fresh) => self.keep(&place, &set, parent, fresh),
+            Ok(fresh) => self.keep(&scope, &set, parent, fresh),
             Err(error) => {
                 tracing::debug!(%error, modules = ?set.modules, "no zygote can be grown");
-                self.lock().experience.failed(&place, &set, Instant::now());
+                self.lock().experience.failed(&scope, &set, Instant::now());
             }
         }
     }
 
-    /// Lets go of what has to make room, and says what the new zygote is made from.
+    /// Evicts zygotes that have to make room, and says what the new zygote is grown from.
     fn make_room(
         &self,
-        place: &Place,
+        scope: &Scope,
         set: &Set,
         parent: NodeId,
         bytes: u64,
     ) -> Option<(Source, Arc<Slot>)> {
         let mut state = self.lock();
-        let has = |want: &Want| want.place == *place && set.is_subset(&want.set);
+        let has = |want: &Want| want.scope == *scope && set.is_subset(&want.set);
         let source = state.sources.iter().find(|(want, _)| has(want));
         let source = source.map(|(_, source)| source.clone())?;
         let slot = Arc::clone(state.slots.get(&parent)?);
@@ -63,7 +63,7 @@ impl Inner {
         Some((source, slot))
     }
 
-    fn keep(&self, place: &Place, set: &Set, parent: NodeId, fresh: Fresh) {
+    fn keep(&self, scope: &Scope, set: &Set, parent: NodeId, fresh: Fresh) {
         let mut state = self.lock();
         let member = Arc::new(fresh.member);
         // The parent was released meanwhile, and nothing can be kept without it.
@@ -78,8 +78,8 @@ impl Inner {
         let imports = ready.imported.iter().map(|one| one.us).sum();
         let us = parent_us + if ready.imported.is_empty() { fresh.us } else { imports };
         let grown = Grown { set: set.clone(), missed, bytes, us };
-        state.experience.became(place, set, grown.clone());
-        let id = state.tree.insert(Some(parent), place, grown);
+        state.experience.became(scope, set, grown.clone());
+        let id = state.tree.insert(Some(parent), scope, grown);
         state.slots.insert(id, Arc::new(Slot::of(member)));
         self.counts.grown.fetch_add(1, Ordering::Relaxed);
         let gone = self.shrink(&mut state, self.budget.bytes(), None);

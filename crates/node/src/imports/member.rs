@@ -20,7 +20,7 @@ use crate::precreated::Precreated;
 #[derive(Debug)]
 pub(crate) struct Member {
     zygote: Zygote,
-    // Read, or the zygote would stand still once the pipe is full.
+    // Read, or the zygote would block once the pipe is full.
     _log: Option<LogCollector>,
     // Keeps what it sees from being reclaimed.
     _environment: Option<Environment>,

@@ -30,4 +30,4 @@ pub(crate) use admission::Admitted;
 pub(crate) use cache::ImportCache;
 pub(crate) use member::{Child, Found, Member};
 pub(crate) use start::{Packages, Source};
-pub(crate) use want::{Place, Set, Want};
+pub(crate) use want::{Scope, Set, Want};

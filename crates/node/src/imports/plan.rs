@@ -1,7 +1,7 @@
-//! What is worth its memory: which zygote to grow next, and from which.
+//! Decides which zygote to grow next, and from which: one that is worth its memory.
 //!
 //! Candidates are what functions declare and what two of them share. One is grown when it saves
-//! more import time than it costs, and when it fits into the budget, if need be in the place of
+//! more import time than it costs, and when it fits into the budget, if need be instead of
 //! zygotes that save less for each byte.
 
 use std::collections::{BTreeSet, HashMap};
@@ -11,7 +11,7 @@ use snowmelt_types::Digest;
 
 use super::demand::Demand;
 use super::tree::{DEEPEST, Grown, Node, NodeId, Tree};
-use super::want::{Place, Set, Want};
+use super::want::{Scope, Set, Want};
 
 /// Growing costs the import once; it must be likely to save that and half again. Two cold starts
 /// that come soon after one another are enough.
@@ -31,16 +31,16 @@ const UNKNOWN_STANDARD: (u64, u64) = (1_500, 1 << 20);
 /// A zygote that saves less than this for each start is not worth a process.
 const LEAST_US: u64 = 2_000;
 
-/// How long a set that could not be grown is left alone.
+/// How long a set that could not be grown is not tried again.
 const LEFT_ALONE: Duration = Duration::from_secs(120);
 
 /// Bytes that a zygote needs beside its imports.
 const OWN_BYTES: u64 = 4 << 20;
 
-/// A zygote that should be.
+/// A zygote that should be grown.
 #[derive(Clone, Debug)]
 pub(crate) struct Growth {
-    pub place: Place,
+    pub scope: Scope,
     pub set: Set,
     /// The zygote to grow it from.
     pub parent: NodeId,
@@ -55,10 +55,10 @@ pub(crate) struct Growth {
 pub(crate) struct Experience {
     /// By wheel (none for the standard library) and module: microseconds and bytes.
     costs: HashMap<(Option<Digest>, String), (u64, u64)>,
-    tried: HashMap<(Place, Set), Tried>,
+    tried: HashMap<(Scope, Set), Tried>,
 }
 
-/// What became of a set.
+/// The result of growing a set.
 #[derive(Clone, Debug)]
 enum Tried {
     Became(Grown),
@@ -74,21 +74,21 @@ impl Experience {
     }
 
     /// Remembers what a set became.
-    pub fn became(&mut self, place: &Place, set: &Set, grown: Grown) {
-        self.remember(place, set, Tried::Became(grown));
+    pub fn became(&mut self, scope: &Scope, set: &Set, grown: Grown) {
+        self.remember(scope, set, Tried::Became(grown));
     }
 
     /// Remembers that a set could not be a zygote. It is left alone for a while, because the
     /// reason may pass (memory) and may not (an import that starts threads).
-    pub fn failed(&mut self, place: &Place, set: &Set, now: Instant) {
-        self.remember(place, set, Tried::FailedAt(now));
+    pub fn failed(&mut self, scope: &Scope, set: &Set, now: Instant) {
+        self.remember(scope, set, Tried::FailedAt(now));
     }
 
-    fn remember(&mut self, place: &Place, set: &Set, tried: Tried) {
+    fn remember(&mut self, scope: &Scope, set: &Set, tried: Tried) {
         if self.tried.len() >= MOST_TRIED {
             self.tried.clear();
         }
-        self.tried.insert((place.clone(), set.clone()), tried);
+        self.tried.insert((scope.clone(), set.clone()), tried);
     }
 
     /// The growth that saves most for each byte.
@@ -111,7 +111,7 @@ impl Experience {
         let grown = self.expected(want, parent, now)?;
         let node = Node {
             id: parent.id,
-            place: want.place.clone(),
+            scope: want.scope.clone(),
             parent: Some(parent.id),
             depth: parent.depth + 1,
             grown,
@@ -123,14 +123,14 @@ impl Experience {
         if gain < WORTH * price || !fits(bytes, benefit, parent.id, tree, demand, budget, now) {
             return None;
         }
-        let (place, set) = (want.place.clone(), want.set.clone());
-        Some(Growth { place, set, parent: parent.id, bytes, benefit })
+        let (scope, set) = (want.scope.clone(), want.set.clone());
+        Some(Growth { scope, set, parent: parent.id, bytes, benefit })
     }
 
     /// What a set will become, as far as can be known before; `None` if it would be no better than
     /// its parent.
     fn expected(&self, want: &Want, parent: &Node, now: Instant) -> Option<Grown> {
-        let grown = match self.tried.get(&(want.place.clone(), want.set.clone())) {
+        let grown = match self.tried.get(&(want.scope.clone(), want.set.clone())) {
             Some(Tried::Became(grown)) => grown.clone(),
             Some(Tried::FailedAt(then)) if now.duration_since(*then) < LEFT_ALONE => return None,
             _ => self.estimate(&want.set, parent),
@@ -168,10 +168,10 @@ fn candidates(tree: &Tree, demand: &Demand, now: Instant) -> BTreeSet<Want> {
     wants.sort_by(|a, b| b.1.total_cmp(&a.1));
     wants.truncate(COMPARED);
     let mut found: BTreeSet<Want> = wants.iter().map(|(want, _)| (*want).clone()).collect();
-    for (place, (one, _)) in wants.iter().enumerate() {
-        for (other, _) in &wants[place + 1..] {
-            if one.place == other.place {
-                found.insert(Want { place: one.place.clone(), set: one.set.shared(&other.set) });
+    for (index, (one, _)) in wants.iter().enumerate() {
+        for (other, _) in &wants[index + 1..] {
+            if one.scope == other.scope {
+                found.insert(Want { scope: one.scope.clone(), set: one.set.shared(&other.set) });
             }
         }
     }

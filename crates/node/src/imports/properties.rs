@@ -10,7 +10,7 @@ use snowmelt_types::{Digest, Tenant};
 use super::demand::Demand;
 use super::plan::Experience;
 use super::tree::{DEEPEST, Grown, NodeId, Tree};
-use super::want::{Place, Set, Want};
+use super::want::{Scope, Set, Want};
 
 const WHEELS: usize = 6;
 
@@ -55,13 +55,13 @@ fn want() -> impl Strategy<Value = Want> {
             wheels: seen.iter().map(|n| (Digest::of(n.to_string()), names(*n))).collect(),
             modules: seen.iter().filter(|n| has(modules, **n)).map(|n| name(*n)).collect(),
         };
-        Want { place: place(tenant, base), set }
+        Want { scope: scope(tenant, base), set }
     })
 }
 
-fn place(tenant: usize, base: usize) -> Place {
+fn scope(tenant: usize, base: usize) -> Scope {
     let tenant: Tenant = format!("t{tenant}").parse().unwrap_or_default();
-    Place { tenant, base: Digest::of(base.to_string()) }
+    Scope { tenant, base: Digest::of(base.to_string()) }
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -93,11 +93,11 @@ impl World {
             Step::Grow { bytes, us, missed } => self.grow(bytes, us, missed),
             Step::GrowFails => {
                 if let Some(growth) = self.next() {
-                    self.experience.failed(&growth.place, &growth.set, self.now);
+                    self.experience.failed(&growth.scope, &growth.set, self.now);
                     let again = self.next();
                     assert!(
                         again.is_none_or(
-                            |again| again.set != growth.set || again.place != growth.place
+                            |again| again.set != growth.set || again.scope != growth.scope
                         )
                     );
                 }
@@ -116,7 +116,7 @@ impl World {
         self.demand.note(want, times, self.now);
         let found = self.tree.lookup(want);
         let node = self.tree.get(found).expect("a look-up never misses").clone();
-        assert_eq!(node.place, want.place, "never another tenant's");
+        assert_eq!(node.scope, want.scope, "never another tenant's");
         assert!(node.grown.set.modules.is_subset(&want.set.modules), "the subset rule");
         assert!(node.grown.set.wheels.keys().all(|w| want.set.wheels.contains_key(w)));
         for other in self.tree.all().filter(|other| other.serves(want)) {
@@ -137,12 +137,12 @@ impl World {
     fn grow(&mut self, bytes: u64, us: u64, missed: BTreeSet<String>) {
         let Some(growth) = self.next() else { return };
         let parent = self.tree.get(growth.parent).expect("it grows from a kept zygote").clone();
-        assert_eq!(parent.place, growth.place);
+        assert_eq!(parent.scope, growth.scope);
         assert!(parent.grown.set.is_subset(&growth.set) && parent.depth < DEEPEST);
         let us = parent.grown.us + us;
         let grown = Grown { set: growth.set.clone(), missed, bytes, us };
-        self.experience.became(&growth.place, &growth.set, grown.clone());
-        self.tree.insert(Some(parent.id), &growth.place, grown);
+        self.experience.became(&growth.scope, &growth.set, grown.clone());
+        self.tree.insert(Some(parent.id), &growth.scope, grown);
         self.shrink();
     }
 
@@ -171,7 +171,7 @@ impl World {
         for node in self.tree.all() {
             let Some(parent) = node.parent else { continue };
             let parent = self.tree.get(parent).expect("no zygote outlives what it grew from");
-            assert_eq!((parent.depth + 1, &parent.place), (node.depth, &node.place));
+            assert_eq!((parent.depth + 1, &parent.scope), (node.depth, &node.scope));
             assert!(node.depth <= DEEPEST);
         }
     }
@@ -197,10 +197,10 @@ proptest! {
         let mut tree = Tree::default();
         let root = tree.lookup(&want);
         let grown = Grown { set: want.set.clone(), us: 1_000_000 + us, ..Grown::default() };
-        let grown = tree.insert(Some(root), &want.place, grown);
+        let grown = tree.insert(Some(root), &want.scope, grown);
         assert_eq!(tree.lookup(&want), grown);
         let mut other = want.clone();
-        other.place.tenant = "other".parse().unwrap_or_default();
+        other.scope.tenant = "other".parse().unwrap_or_default();
         let found = tree.lookup(&other);
         assert!(found != grown && found != root);
     }
@@ -212,7 +212,7 @@ fn of(wheels: &[usize], modules: &[usize]) -> Want {
         wheels: wheels.iter().map(|n| (Digest::of(n.to_string()), names(*n))).collect(),
         modules: modules.iter().map(|n| name(*n)).collect(),
     };
-    Want { place: place(0, 0), set }
+    Want { scope: scope(0, 0), set }
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn what_two_functions_share_becomes_an_inner_zygote() {
     let growth = experience.next(&tree, &demand, u64::MAX, now).expect("worth it");
     assert_eq!(growth.set, of(&[1], &[1]).set);
     let grown = Grown { set: growth.set, bytes: 1, us: 200_000, ..Grown::default() };
-    let inner = tree.insert(Some(root), &one.place, grown);
+    let inner = tree.insert(Some(root), &one.scope, grown);
     for _ in 0..3 {
         demand.note(&one, 1, now);
     }
@@ -255,7 +255,7 @@ fn a_package_that_was_missed_is_not_hidden_from_a_function_that_has_it() {
     let root = tree.lookup(&plain);
     let missed = BTreeSet::from([name(2)]);
     let grown = Grown { set: plain.set.clone(), missed, bytes: 1, us: 100_000 };
-    let grown = tree.insert(Some(root), &plain.place, grown);
+    let grown = tree.insert(Some(root), &plain.scope, grown);
     assert_eq!(tree.lookup(&plain), grown);
     assert_eq!(tree.lookup(&more), root);
 }
@@ -267,7 +267,7 @@ fn a_full_budget_is_given_to_what_saves_more() {
     let (rare, often) = (of(&[1], &[1]), of(&[2], &[2]));
     let root = tree.lookup(&rare);
     let grown = Grown { set: rare.set.clone(), bytes: 20 << 20, us: 110_000, ..Grown::default() };
-    let old = tree.insert(Some(root), &rare.place, grown);
+    let old = tree.insert(Some(root), &rare.scope, grown);
     let budget = tree.bytes();
     demand.note(&rare, 2, now);
     demand.note(&often, 2, now);

@@ -1,4 +1,4 @@
-//! The place of a zygote in the tree, with its process once that is there.
+//! The process of a zygote in the tree, once it runs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use super::member::Member;
 
-/// A zygote's process, once it is there.
+/// The process of a zygote, once it runs.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) member: OnceCell<Arc<Member>>,
@@ -23,7 +23,7 @@ impl Slot {
         Self { member: OnceCell::new_with(Some(member)), used: Mutex::new(Instant::now()) }
     }
 
-    /// Whether its process was there and has ended.
+    /// Whether its process has run and ended.
     pub(super) fn is_dead(&self) -> bool {
         self.member.get().is_some_and(|member| !member.is_alive())
     }

@@ -1,4 +1,4 @@
-//! How a zygote comes to be: the root from an interpreter, every other from a zygote.
+//! Starts zygotes: a root from an interpreter, every other from a zygote.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const IMPORTS_TAKE_AT_MOST: Duration = Duration::from_secs(120);
 /// Memory for the imports of one zygote. Children are charged for what they change only.
 const MEMORY: ByteSize = ByteSize::mib(2048);
 
-/// What the zygotes of a function are made of.
+/// How to start the zygotes of a function.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// Interpreter and runtime.
@@ -33,7 +33,7 @@ pub(crate) struct Source {
     pub runtime_modules: Vec<String>,
 }
 
-/// Where packages are.
+/// Where the packages of a function are.
 #[derive(Clone, Debug)]
 pub(crate) enum Packages {
     /// Unpacked on this host.
@@ -44,8 +44,8 @@ pub(crate) enum Packages {
         /// Where they are shown inside.
         target: PathBuf,
     },
-    /// Mounted from a code package, all or none: a place has functions with the same ones only, so
-    /// no set of it has a part of them.
+    /// Mounted from a code package, all or none: the functions of a scope have the same ones, so no
+    /// set of it has a part of them.
     Mounted(ImageBind),
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Fresh {
 }
 
 impl Source {
-    /// Starts the bare interpreter of a place.
+    /// Starts the bare interpreter of a scope.
     pub(super) async fn root(&self, spawner: &Spawner) -> Result<Fresh> {
         let begun = Instant::now();
         let spec = self.spec(self.base.clone(), self.runtime_modules.clone());
@@ -115,7 +115,7 @@ impl Source {
     }
 }
 
-/// Waits for the imports, but not for ever. Dropping the start kills the zygote.
+/// Waits for the imports for a limited time. Dropping the start kills the zygote.
 async fn imported(
     start: impl Future<Output = snowmelt_sandbox::Result<Zygote>>,
     modules: &[String],

@@ -1,13 +1,13 @@
-//! The zygotes that are kept, as data: who may be forked for whom, and which goes first.
+//! The kept zygotes as data: which may be forked for which function, and which is evicted first.
 //!
-//! Invariant: what a look-up gives is of the want's own place and declares nothing that the want
+//! Invariant: a lookup gives a zygote of the want's own scope that declares nothing that the want
 //! does not declare; a zygote with kept children of its own is never released before them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::demand::Demand;
-use super::want::{Place, Set, Want};
+use super::want::{Scope, Set, Want};
 
 /// The most zygotes from a root to a leaf, both counted: what the spawner can nest.
 pub(super) const DEEPEST: u32 = 3;
@@ -15,12 +15,12 @@ pub(super) const DEEPEST: u32 = 3;
 /// What a bare interpreter is taken to need until it has been started: microseconds and bytes.
 const BARE: (u64, u64) = (60_000, 12 << 20);
 
-/// Names a zygote as long as it is kept.
+/// The id of a kept zygote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodeId(u64);
 
 impl NodeId {
-    /// The bare number, for people.
+    /// The number alone, for display.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -43,7 +43,7 @@ pub(crate) struct Grown {
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub id: NodeId,
-    pub place: Place,
+    pub scope: Scope,
     pub parent: Option<NodeId>,
     /// 1 for a root.
     pub depth: u32,
@@ -58,7 +58,7 @@ impl Node {
     /// there for the function. And a name that two wheels share (a namespace) must have been whole.
     pub fn serves(&self, want: &Want) -> bool {
         let Grown { set, missed, .. } = &self.grown;
-        self.place == want.place
+        self.scope == want.scope
             && set.is_subset(&want.set)
             && want.set.names_beyond(set).all(|name| !missed.contains(name) && !set.provides(name))
     }
@@ -73,13 +73,13 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// The zygote that saves a function most. Never none: where there is nothing better it is the
-    /// root of the place, a bare interpreter, which is put there if it has to be.
+    /// root of the scope, a bare interpreter, which is added if it is missing.
     pub fn lookup(&mut self, want: &Want) -> NodeId {
         if let Some(found) = self.best(want, |_| true) {
             return found.id;
         }
         let (us, bytes) = BARE;
-        self.insert(None, &want.place, Grown { us, bytes, ..Grown::default() })
+        self.insert(None, &want.scope, Grown { us, bytes, ..Grown::default() })
     }
 
     /// The kept zygote that saves a function most, among those that `allowed` lets through.
@@ -90,15 +90,15 @@ impl Tree {
     }
 
     /// Keeps a zygote. One without a parent is a root: it has imported the runtime alone, which
-    /// decides nothing by what packages there are, and so it serves everybody in its place.
-    pub fn insert(&mut self, parent: Option<NodeId>, place: &Place, mut grown: Grown) -> NodeId {
+    /// does not depend on the installed packages, and so it serves every function of its scope.
+    pub fn insert(&mut self, parent: Option<NodeId>, scope: &Scope, mut grown: Grown) -> NodeId {
         self.last += 1;
         if parent.is_none() {
             (grown.set, grown.missed) = (Set::default(), BTreeSet::new());
         }
         let id = NodeId(self.last);
         let depth = parent.and_then(|parent| self.get(parent)).map_or(1, |parent| parent.depth + 1);
-        self.nodes.insert(id, Node { id, place: place.clone(), parent, depth, grown });
+        self.nodes.insert(id, Node { id, scope: scope.clone(), parent, depth, grown });
         id
     }
 
@@ -129,7 +129,7 @@ impl Tree {
         self.nodes.values().filter(move |node| !parents.contains(&node.id))
     }
 
-    /// Lets go of a zygote that has ended, with all that were grown from it: they ended too.
+    /// Removes a zygote that has ended, with all that were grown from it: they ended too.
     pub fn remove(&mut self, id: NodeId) -> Vec<NodeId> {
         let mut gone = vec![id];
         let mut next = 0;
@@ -168,12 +168,12 @@ impl Tree {
         self.nodes.values().filter(is_below).map(|node| self.saved(node, demand, now)).sum()
     }
 
-    /// [`Self::saved`] for each byte that the zygote holds: what decides who stays.
+    /// [`Self::saved`] for each byte that the zygote holds: it decides which ones are kept.
     pub fn benefit(&self, node: &Node, demand: &Demand, now: Instant) -> f64 {
         self.saved(node, demand, now) / node.grown.bytes.max(1) as f64
     }
 
-    /// Lets go of leaves, the one of least benefit first, until at most `budget` bytes are kept.
+    /// Evicts leaves, the one of least benefit first, until at most `budget` bytes are kept.
     /// `spared` stays whatever it is worth: it is about to be grown from.
     pub fn shrink(
         &mut self,

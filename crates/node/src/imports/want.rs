@@ -1,13 +1,13 @@
-//! What a function may import, and for whom: the terms in which functions and zygotes compare.
+//! What a function may import and which zygotes it may share: how functions and zygotes compare.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use snowmelt_types::{Digest, Tenant};
 
-/// Zygotes are never shared across places.
+/// Zygotes are never shared across scopes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Scope {
     /// Whose code it is.
     pub tenant: Tenant,
     /// Interpreter and runtime.
@@ -17,7 +17,7 @@ pub(crate) struct Place {
 /// Packages that can be seen and modules that are imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Set {
-    /// Content of each wheel to the top-level names that it brings.
+    /// Content of each wheel to the top-level names that it provides.
     pub wheels: BTreeMap<Digest, Arc<BTreeSet<String>>>,
     /// Full names of modules: of the wheels and of the standard library.
     pub modules: BTreeSet<String>,
@@ -26,20 +26,20 @@ pub(crate) struct Set {
 /// What a function declares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Want {
-    /// Where its zygotes may come from.
-    pub place: Place,
+    /// Which zygotes it may share.
+    pub scope: Scope,
     /// What they may have imported.
     pub set: Set,
 }
 
 impl Set {
-    /// The subset rule (SOCK 4.2): nothing here that is not there too.
+    /// The subset rule (SOCK 4.2): everything here is in `other` too.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.wheels.keys().all(|wheel| other.wheels.contains_key(wheel))
             && self.modules.is_subset(&other.modules)
     }
 
-    /// What both have, but for modules whose wheel only one of them has.
+    /// The common part, without modules whose wheel only one of them has.
     pub fn shared(&self, other: &Self) -> Self {
         let both = |wheel: &&Digest| other.wheels.contains_key(*wheel);
         let keep: BTreeSet<Digest> = self.wheels.keys().filter(both).cloned().collect();

@@ -67,7 +67,7 @@ pub(super) fn node(inside: &Inside, runtimes: &Path, limits: &InstanceLimits) ->
     let most = limits.memory.bytes() >> 20;
     let mut parts = Parts::new(vec![
         node,
-        // The kernel's limit is the one that is told with its peak; V8 only has to collect in time.
+        // The kernel's limit is reported with its peak; V8 only has to collect in time.
         format!("--max-old-space-size={most}"),
         format!("{PROGRAM_RUNTIME}/serve.mjs"),
         module,

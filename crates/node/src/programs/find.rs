@@ -1,4 +1,4 @@
-//! Where the programs of a root are, as seen from inside it.
+//! Finds the programs of a root, as seen from inside it.
 //!
 //! Invariant: a path is resolved with the root as its root (`RESOLVE_IN_ROOT`): a link of an image
 //! leads where it will lead inside, and never to a file of the host.
@@ -16,7 +16,7 @@ use super::{InImage, process};
 use crate::unit::PROGRAM_CODE;
 use crate::{Error, InstanceLimits, Result};
 
-/// Where commands are looked for, unless the environment of function or image has a `PATH`.
+/// The search path of commands, unless the environment of function or image has a `PATH`.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What sandboxes see of the host's programs.
@@ -30,7 +30,7 @@ pub(super) struct Inside {
     top: OwnedFd,
     code: PathBuf,
     path: String,
-    /// What the image says of its process; nothing where there is no block image.
+    /// The configuration of the image; empty without a block image.
     pub run: RunConfig,
     /// As whom and where it starts.
     pub process: ProcessSettings,
@@ -73,13 +73,13 @@ impl Inside {
         let fail = |reason: String| self.missing(name, reason, hint);
         if name.contains('/') {
             let absolute = name.starts_with('/');
-            let found = if absolute { self.look(Path::new(name)) } else { Err(Unfit::Relative) };
+            let found = if absolute { self.resolve(Path::new(name)) } else { Err(Unfit::Relative) };
             return found.map_err(|unfit| fail(unfit.reason(name))).map(|_| name.to_owned());
         }
         let mut nearly = None;
         for folder in self.path.split(':').filter(|folder| folder.starts_with('/')) {
             let candidate = Path::new(folder).join(name);
-            match self.look(&candidate) {
+            match self.resolve(&candidate) {
                 Ok(_) => return Ok(candidate.display().to_string()),
                 Err(Unfit::Missing) => {}
                 Err(unfit) => nearly = Some(unfit.reason(&candidate.display().to_string())),
@@ -127,7 +127,7 @@ impl Inside {
     }
 
     /// The real file, if it can be executed inside.
-    fn look(&self, path: &Path) -> Result<PathBuf, Unfit> {
+    fn resolve(&self, path: &Path) -> Result<PathBuf, Unfit> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let found = openat2(&self.top, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
         let found = found.map_err(|error| match error {
@@ -150,7 +150,7 @@ impl Inside {
 
     /// The real path of a program on the host, for what lies beside it.
     pub fn real(&self, program: &str) -> Option<PathBuf> {
-        self.look(Path::new(program)).ok()
+        self.resolve(Path::new(program)).ok()
     }
 
     fn missing(&self, program: &str, reason: String, hint: &str) -> Error {
@@ -174,7 +174,7 @@ fn path(limits: &InstanceLimits, run: &RunConfig) -> String {
     own.cloned().unwrap_or_else(|| PATH.to_owned())
 }
 
-/// Why a file is no program.
+/// Why a file cannot be executed as a program.
 enum Unfit {
     Missing,
     Relative,
@@ -232,7 +232,7 @@ mod tests {
         folder
     }
 
-    fn told(found: Result<String>) -> String {
+    fn message(found: Result<String>) -> String {
         found.unwrap_err().to_string()
     }
 
@@ -244,10 +244,10 @@ mod tests {
         assert_eq!(inside.program("tool", "").unwrap(), "/bin/tool");
         assert_eq!(inside.program("/bin/linked", "").unwrap(), "/bin/linked");
         assert_eq!(inside.program("./serve", "").unwrap(), "/run/snowmelt/code/serve");
-        assert!(told(inside.program("text", "")).contains("everybody may execute"));
-        assert!(told(inside.program("escaped", "")).contains("it is in none of"), "of the host");
-        assert!(told(inside.program("bin/tool", "")).contains("neither a name"));
-        assert!(told(inside.program("./other", "")).contains("it has serve"));
+        assert!(message(inside.program("text", "")).contains("everybody may execute"));
+        assert!(message(inside.program("escaped", "")).contains("it is in none of"), "of the host");
+        assert!(message(inside.program("bin/tool", "")).contains("neither a name"));
+        assert!(message(inside.program("./other", "")).contains("it has serve"));
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
         let inside = Inside::open(None, hidden.path(), &InstanceLimits::default()).unwrap();
         assert_eq!(inside.program("/bin/sh", "").unwrap(), "/bin/sh");
         let path = hidden.path().join("bin/tool").display().to_string();
-        assert!(told(inside.program(&path, "")).contains("sandboxes see only"));
+        assert!(message(inside.program(&path, "")).contains("sandboxes see only"));
     }
 
     #[test]

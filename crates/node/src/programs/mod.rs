@@ -1,8 +1,8 @@
 //! Programs that run a function's files: what the user names becomes a command in a root.
 //!
-//! The platform brings runtimes for Node.js and Java, and a package for Go; any other program that
-//! speaks the dialogue of `docs/runtimes.md` is a command. Invariant: what a program lacks is told
-//! by name before anything is started.
+//! The platform includes runtimes for Node.js and Java, and a package for Go; any other program
+//! that implements the protocol of `docs/runtimes.md` is a command. Invariant: missing parts of a
+//! program are reported by name before anything is started.
 
 mod command;
 mod find;
@@ -38,13 +38,13 @@ pub struct ProgramRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Language {
-    /// Python code by the interpreter of an image, with the runtime that the platform brings.
+    /// Python code by the interpreter of an image, with the runtime of the platform.
     Python,
-    /// `handler.mjs` by the runtime that the platform brings.
+    /// `handler.mjs` by the runtime of the platform.
     Node,
-    /// A class by the runtime that the platform brings.
+    /// A class by the runtime of the platform.
     Java,
-    /// A program made with the Go package that the platform brings.
+    /// A program made with the Go package of the platform.
     Go,
     /// A program of the user's own.
     Command,
@@ -63,7 +63,7 @@ impl Language {
     }
 }
 
-/// The runtimes that the platform brings.
+/// The runtimes of the platform.
 pub(crate) struct Runtimes {
     /// Those that are unpacked or compiled when they are needed.
     pub folder: PathBuf,
@@ -71,7 +71,7 @@ pub(crate) struct Runtimes {
     pub python: Option<PathBuf>,
 }
 
-/// An image that is mounted, and what it says of its process.
+/// A mounted image and its configuration.
 pub(crate) type InImage = (Mounted, RunConfig);
 
 /// Finds everything that a program needs; blocks.
