@@ -1,6 +1,7 @@
 //! The contents of a namespace: connections, routes and neighbours.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::namespace::Namespace;
 use crate::netlink::*;
@@ -18,7 +19,7 @@ pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 
 /// The number of objects in a namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamespaceContents {
     /// TCP and UDP sockets, including connections in TIME_WAIT.
     pub sockets: usize,

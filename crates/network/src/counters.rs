@@ -1,11 +1,12 @@
 //! The cost of a network, in requests to the kernel.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::netlink::Batch;
 
 /// The kernel requests of one job. None of these grows with the number of functions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Counters {
     /// Netlink messages.
     pub messages: u64,

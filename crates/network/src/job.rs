@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::contents::{self, NamespaceContents, Unsent};
 use crate::counters::Counters;
@@ -41,7 +42,7 @@ pub struct JobNetwork {
 }
 
 /// How functions are restricted to their own addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressEnforcement {
     /// BPF programs on their control groups.

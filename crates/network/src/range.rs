@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 /// All addresses that begin with the same bits, as `10.1.0.0/16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -14,6 +16,14 @@ pub struct Range {
     base: IpAddr,
     prefix: u8,
 }
+
+impl PartialSchema for Range {
+    fn schema() -> RefOr<Schema> {
+        String::schema()
+    }
+}
+
+impl ToSchema for Range {}
 
 /// A text is not a valid range.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::Tenant;
+use utoipa::ToSchema;
 
 use crate::{Egress, Error, Range};
 
@@ -13,7 +14,7 @@ use crate::{Egress, Error, Range};
 pub const RESERVED: u32 = 1;
 
 /// A job's network on one host.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct JobSpec {
     /// The job's name, unique on the host.
     pub job: String,
@@ -30,6 +31,7 @@ pub struct JobSpec {
     /// This host's part of `range6`.
     pub own6: Range,
     /// This host's address in the underlay.
+    #[schema(value_type = String)]
     pub host: IpAddr,
     /// The other hosts of the job.
     pub peers: Vec<Peer>,
@@ -39,9 +41,10 @@ pub struct JobSpec {
 }
 
 /// Another host of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Peer {
     /// Its address in the underlay.
+    #[schema(value_type = String)]
     pub host: IpAddr,
     /// Its part of the job's IPv4 addresses.
     pub range4: Range,

@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report, SourceLocation};
+use utoipa::ToSchema;
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +32,7 @@ pub enum Mode {
 }
 
 /// The user's code, by value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SourceCode {
     /// One Python file.
@@ -59,7 +60,7 @@ pub enum SourceCode {
 }
 
 /// One file of a program.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CodeFile {
     /// Base64 of its bytes.
@@ -109,7 +110,7 @@ pub struct Ready {
 }
 
 /// The handling of rows on which a scalar UDF raises.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnError {
     /// The query fails.
@@ -130,7 +131,7 @@ pub struct Call {
 }
 
 /// The arguments and the result of a UDF, and its settings.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Signature {
     /// Name in SQL and in the code.
     pub name: String,

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The header of a task: one worker's share of a query's plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -68,7 +69,7 @@ impl std::fmt::Debug for S3Access {
 }
 
 /// The progress of a task.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskProgress {
     /// Rows read by its scans.
     pub rows_read: u64,
@@ -94,7 +95,7 @@ pub struct UdfUse {
 }
 
 /// Metrics of one operator of the plan in one task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperatorMetric {
     /// The operator's number in the fragment, in preorder.
     pub id: u32,

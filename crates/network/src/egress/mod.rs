@@ -9,6 +9,7 @@ mod job;
 mod table;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::Range;
 
@@ -18,12 +19,12 @@ pub(crate) use job::{grant, rules};
 /// The destinations that may be reached outside the job, with the host's source address. Limits per
 /// job and host: 16,384 new connections in a burst and 1,000 per second after. Nothing by default;
 /// never the host itself, another job, or the addresses at which clouds serve credentials.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Egress(pub Vec<Allow>);
 
 /// Destinations that may be reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Allow {
     /// IPv4 addresses.
     pub to: Range,
