@@ -42,6 +42,11 @@ class Error(Exception):
         """The query that failed."""
         return self.report.get("query_id")
 
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later: the platform failed, not the input."""
+        return bool(self.report.get("retryable", False))
+
     def __str__(self) -> str:
         return render(self.report)
 

@@ -94,6 +94,7 @@ def test_a_failure_after_rows_is_raised_with_the_query() -> None:
         _read(ACCEPTED, _stream_frames(BATCH), _frame(frames.FAILURE, report))
     error = failed.value
     assert (error.code, error.hint, error.query_id) == ("SM-0201", "do not", "q-7")
+    assert not error.retryable and sm.Error({"retryable": True}).retryable
 
 
 def test_errors_are_rendered_as_on_the_command_line(
