@@ -38,6 +38,7 @@ pub struct FunctionSpec {
     /// The unpacked file system of an image on the platform's machine, as an absolute path; absent:
     /// the programs of the machine itself. Python code runs by the interpreter that is in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub root: Option<PathBuf>,
     /// Instead of a root, a block image by its name: of the platform's machine, or in a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,6 +166,7 @@ pub struct FunctionSummary {
     pub command: Vec<String>,
     /// The folder of its image, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub root: Option<PathBuf>,
     /// Its block image, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use snowmelt_network::{AddressEnforcement, Counters, JobSpec, NamespaceContents, Range};
 use snowmelt_types::{ErrorReport, FunctionName, HostName, JobId, Tenant};
-use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 /// A job whose functions talk, in a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -93,14 +95,30 @@ pub struct TraceRequest {
 }
 
 /// Where a packet would go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceTo {
     /// To a function of the job.
     Rank(u32),
     /// To an address, of the job or not.
-    Address(#[schema(value_type = String)] IpAddr),
+    Address(IpAddr),
 }
+
+// By hand, because the derive does not support addresses.
+impl PartialSchema for TraceTo {
+    fn schema() -> RefOr<Schema> {
+        let object = |field: &str, kind| {
+            let value = ObjectBuilder::new().schema_type(kind);
+            ObjectBuilder::new().property(field, value).required(field)
+        };
+        let rank = object("rank", Type::Integer);
+        let address = object("address", Type::String);
+        let either = OneOfBuilder::new().item(rank).item(address);
+        Schema::OneOf(either.description(Some("The target of a packet.")).build()).into()
+    }
+}
+
+impl ToSchema for TraceTo {}
 
 /// The way of a packet, each step asked of the kernel of the host where it is taken.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use snowmelt_types::ErrorReport;
+use utoipa::ToSchema;
 use utoipa::openapi::content::{Content, ContentBuilder};
 use utoipa::openapi::path::{
     HttpMethod, Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn, PathItem,
@@ -16,7 +17,6 @@ use utoipa::openapi::{
     ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Paths, Ref, RefOr, Required,
     ResponseBuilder, Schema,
 };
-use utoipa::{PartialSchema, ToSchema};
 
 use crate::{
     BatchRequest, BurstAnswer, BurstCalls, BurstRequest, Figures, FunctionSpec, FunctionSummary,

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use serde::Deserialize;
 use snowmelt_api::{BatchRequest, InvokeRequest, ShutdownRequest};
@@ -62,9 +62,11 @@ async fn figures(State(platform): State<Arc<Platform>>) -> Answer {
     json(StatusCode::OK, &platform.figures())
 }
 
-async fn metrics(State(platform): State<Arc<Platform>>) -> Response {
+async fn metrics(State(platform): State<Arc<Platform>>) -> Answer {
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    (headers, metrics::text(&platform.figures())).into_response()
+    let text = metrics::text(&platform.figures());
+    let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
+    Ok((headers, text).into_response())
 }
 
 async fn openapi() -> Answer {

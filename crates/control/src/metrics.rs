@@ -1,156 +1,225 @@
-//! The metrics of a platform in the text format of Prometheus (version 0.0.4).
+//! The metrics of a platform in the OpenMetrics text format, which Prometheus reads.
 
-use std::fmt::{Display, Write};
+use std::fmt;
 
-use snowmelt_api::{Figures, PoolFigures, START_BOUNDS_US, StartFigures};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet, text,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use snowmelt_api::{Figures, START_BOUNDS_US, StartFigures, ZygoteFigures};
 
 /// The content type of `GET /metrics`.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics as text.
-pub(crate) fn text(figures: &Figures) -> String {
-    let mut text = Text::default();
-    let node = &figures.node;
-    text.gauge("memory_bytes", "Resident memory of server and spawner.", figures.memory_bytes);
-    text.gauge("queries", "Queries that run now.", figures.queries);
-    let calls = figures.calls;
-    text.gauge("calls_running", "Calls of functions under way.", calls.running);
-    text.family("calls_total", "counter", "Calls of functions that ended.");
-    for (result, count) in [("succeeded", calls.succeeded), ("failed", calls.failed)] {
-        text.sample("calls_total", &[("result", result)], count);
-    }
-    text.family("instances", "gauge", "Instances of functions and UDFs alive.");
-    let alive =
-        [("busy", node.busy.into()), ("idle", node.handlers.idle), ("parked", node.parked.into())];
-    for (state, count) in alive {
-        text.sample("instances", &[("state", state)], count);
-    }
-    text.family("workers", "gauge", "Query workers alive.");
-    for (state, count) in [("busy", node.busy_workers.into()), ("idle", node.workers.idle)] {
-        text.sample("workers", &[("state", state)], count);
-    }
-    caches(&mut text, figures);
-    zygotes(&mut text, figures);
-    starts(&mut text, &node.starts);
-    text.0
+pub(crate) fn text(figures: &Figures) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("snowmelt");
+    registry.register_collector(Box::new(Metrics(figures.clone())));
+    let mut text = String::new();
+    text::encode(&mut text, &registry)?;
+    Ok(text)
 }
 
-fn caches(text: &mut Text, figures: &Figures) {
+/// What the platform counts, at one moment.
+#[derive(Debug)]
+struct Metrics(Figures);
+
+impl Collector for Metrics {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let mut families = Families(encoder);
+        platform(&mut families, &self.0)?;
+        caches(&mut families, &self.0)?;
+        zygotes(&mut families, &self.0)?;
+        starts(&mut families, &self.0.node.starts)
+    }
+}
+
+fn platform(families: &mut Families, figures: &Figures) -> fmt::Result {
+    let node = &figures.node;
+    families.gauge(
+        "memory_bytes",
+        "Resident memory of server and spawner",
+        figures.memory_bytes,
+    )?;
+    families.gauge("queries", "Queries that run now", u64::from(figures.queries))?;
+    families.gauge("calls_running", "Running calls of functions", figures.calls.running)?;
+    families.counters(
+        ("calls", "Ended calls of functions"),
+        "result",
+        &[("succeeded", figures.calls.succeeded), ("failed", figures.calls.failed)],
+    )?;
+    families.gauges(
+        ("instances", "Instances of functions and UDFs"),
+        "state",
+        &[("busy", node.busy.into()), ("idle", node.handlers.idle), ("parked", node.parked.into())],
+    )?;
+    families.gauges(
+        ("workers", "Query workers"),
+        "state",
+        &[("busy", node.busy_workers.into()), ("idle", node.workers.idle)],
+    )
+}
+
+fn caches(families: &mut Families, figures: &Figures) -> fmt::Result {
     let (handlers, installs) = (&figures.node.handlers, &figures.node.installs);
     let imports = &figures.node.imports;
-    text.family("cache_hits_total", "counter", "Times that a cache had what was needed.");
-    let hits = [
-        ("handler", handlers.hits),
-        ("import", imports.hits),
-        ("import-part", imports.partial),
-        ("install", installs.environment_hits),
-        ("install-wheel", installs.wheel_hits),
-    ];
-    for (cache, count) in hits {
-        text.sample("cache_hits_total", &[("cache", cache)], count);
-    }
-    text.family("cache_misses_total", "counter", "Times that a cache did not have it.");
-    let misses = [
-        ("handler", handlers.misses),
-        ("import", imports.bare),
-        ("install", installs.environment_misses),
-        ("install-wheel", installs.wheel_misses),
-    ];
-    for (cache, count) in misses {
-        text.sample("cache_misses_total", &[("cache", cache)], count);
-    }
-    text.family("cache_evictions_total", "counter", "Items evicted to make room.");
-    for (cache, count) in [("handler", handlers.evicted), ("import", imports.evicted)] {
-        text.sample("cache_evictions_total", &[("cache", cache)], count);
-    }
-    let PoolFigures { expired, .. } = handlers;
-    text.counter("cache_expired_total", "Idle instances that expired unused.", expired);
-    text.family("cache_bytes", "gauge", "What a cache holds: memory, and for installs disk.");
-    let bytes = [
-        ("handler", handlers.bytes),
-        ("parked", figures.node.parked_bytes),
-        ("import", imports.bytes),
-        ("install", installs.bytes),
-    ];
-    for (cache, count) in bytes {
-        text.sample("cache_bytes", &[("cache", cache)], count);
-    }
-    text.family("cache_budget_bytes", "gauge", "The most that it may hold.");
-    for (cache, count) in [("handler", handlers.budget), ("import", imports.budget)] {
-        text.sample("cache_budget_bytes", &[("cache", cache)], count);
-    }
+    families.counters(
+        ("cache_hits", "Requests that a cache served"),
+        "cache",
+        &[
+            ("handler", handlers.hits),
+            ("import", imports.hits),
+            ("import-part", imports.partial),
+            ("install", installs.environment_hits),
+            ("install-wheel", installs.wheel_hits),
+        ],
+    )?;
+    families.counters(
+        ("cache_misses", "Requests that a cache did not serve"),
+        "cache",
+        &[
+            ("handler", handlers.misses),
+            ("import", imports.bare),
+            ("install", installs.environment_misses),
+            ("install-wheel", installs.wheel_misses),
+        ],
+    )?;
+    families.counters(
+        ("cache_evictions", "Items evicted to make room"),
+        "cache",
+        &[("handler", handlers.evicted), ("import", imports.evicted)],
+    )?;
+    families.counter("cache_expired", "Idle instances that expired unused", handlers.expired)?;
+    families.gauges(
+        ("cache_bytes", "The size of a cache: memory, for installs disk"),
+        "cache",
+        &[
+            ("handler", handlers.bytes),
+            ("parked", figures.node.parked_bytes),
+            ("import", imports.bytes),
+            ("install", installs.bytes),
+        ],
+    )?;
+    families.gauges(
+        ("cache_budget_bytes", "The limit of a cache"),
+        "cache",
+        &[("handler", handlers.budget), ("import", imports.budget)],
+    )
 }
 
-fn zygotes(text: &mut Text, figures: &Figures) {
+fn zygotes(families: &mut Families, figures: &Figures) -> fmt::Result {
     let imports = &figures.node.imports;
-    text.counter("zygotes_grown_total", "Zygotes that were grown from others.", imports.grown);
-    let all = &imports.zygotes;
-    let kept = all.iter().filter(|zygote| zygote.kept).count();
-    text.family("zygotes", "gauge", "Zygotes alive.");
-    text.sample("zygotes", &[("state", "kept")], kept);
-    text.sample("zygotes", &[("state", "retired")], all.len() - kept);
-    type Field =
-        (&'static str, &'static str, &'static str, fn(&snowmelt_api::ZygoteFigures) -> f64);
-    let fields: [Field; 4] = [
-        ("zygote_bytes", "gauge", "Memory of its own.", |zygote| zygote.bytes as f64),
-        ("zygote_children", "gauge", "Children alive.", |zygote| f64::from(zygote.children)),
-        ("zygote_forks_total", "counter", "Children so far.", |zygote| zygote.forks as f64),
-        ("zygote_saves_seconds", "gauge", "Import time saved in the starts of late.", |zygote| {
-            zygote.saved_us / 1e6
-        }),
-    ];
-    for (name, kind, help, value) in fields {
-        text.family(name, kind, help);
-        for zygote in all.iter().filter(|zygote| zygote.kept) {
-            let (id, tenant) = (zygote.id.to_string(), zygote.tenant.as_str());
-            text.sample(name, &[("zygote", &id), ("tenant", tenant)], value(zygote));
-        }
+    families.counter("zygotes_grown", "Zygotes created from other zygotes", imports.grown)?;
+    let kept: Vec<_> = imports.zygotes.iter().filter(|zygote| zygote.kept).collect();
+    let retired = imports.zygotes.len() - kept.len();
+    families.gauges(
+        ("zygotes", "Zygotes"),
+        "state",
+        &[("kept", kept.len() as u64), ("retired", retired as u64)],
+    )?;
+    families
+        .of_zygotes("zygote_bytes", "Memory of its own", &kept, |zygote| zygote.bytes as f64)?;
+    families.of_zygotes("zygote_children", "Children alive", &kept, |zygote| {
+        f64::from(zygote.children)
+    })?;
+    families.of_zygotes("zygote_saves_seconds", "Import time saved recently", &kept, |zygote| {
+        zygote.saved_us / 1e6
+    })?;
+    let mut forks = families.family("zygote_forks", "Children so far", MetricType::Counter)?;
+    for zygote in &kept {
+        forks
+            .encode_family(&labels_of(zygote))?
+            .encode_counter::<NoLabelSet, _, u64>(&zygote.forks, None)?;
     }
+    Ok(())
 }
 
-fn starts(text: &mut Text, starts: &[StartFigures]) {
-    let name = "start_seconds";
-    text.family(name, "histogram", "From the request for an instance to having it.");
+fn starts(families: &mut Families, starts: &[StartFigures]) -> fmt::Result {
+    let help = "Time from the request for an instance to its lease";
+    let mut family = families.family("start_seconds", help, MetricType::Histogram)?;
     for start in starts {
-        let kind = start.kind.name();
-        let mut below = 0;
-        let bounds = START_BOUNDS_US.iter().map(|us| (*us as f64 / 1e6).to_string());
-        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(&start.buckets) {
-            below += count;
-            text.sample("start_seconds_bucket", &[("kind", kind), ("le", &bound)], below);
-        }
-        let sum = start.sum_us as f64 / 1e6;
-        text.sample("start_seconds_sum", &[("kind", kind)], sum);
-        text.sample("start_seconds_count", &[("kind", kind)], start.count());
+        let bounds = START_BOUNDS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::MAX]);
+        let buckets: Vec<_> = bounds.zip(start.buckets.iter().copied()).collect();
+        family.encode_family(&[("kind", start.kind.name())])?.encode_histogram::<NoLabelSet>(
+            start.sum_us as f64 / 1e6,
+            start.count(),
+            &buckets,
+            None,
+        )?;
     }
+    Ok(())
 }
 
-#[derive(Default)]
-struct Text(String);
+fn labels_of(zygote: &ZygoteFigures) -> [(&'static str, String); 2] {
+    [("zygote", zygote.id.to_string()), ("tenant", zygote.tenant.clone())]
+}
 
-impl Text {
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, "gauge", help);
-        self.sample(name, &[], value);
+/// Writes families of metrics. The library adds the prefix, and `_total` to the names of counters.
+struct Families<'a>(DescriptorEncoder<'a>);
+
+impl Families<'_> {
+    fn family<'f>(
+        &'f mut self,
+        name: &'f str,
+        help: &'f str,
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'f>, fmt::Error> {
+        self.0.encode_descriptor(name, help, None, kind)
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, "counter", help);
-        self.sample(name, &[], value);
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.family(name, help, MetricType::Gauge)?.encode_gauge(&value)
     }
 
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "# HELP snowmelt_{name} {help}\n# TYPE snowmelt_{name} {kind}");
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let mut family = self.family(name, help, MetricType::Counter)?;
+        family.encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
-    /// Label values are names of ours and of tenants: nothing that would have to be escaped.
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let labels: Vec<_> =
-            labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
-        let labels =
-            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.0, "snowmelt_{name}{labels} {value}");
+    /// A gauge for each value of a label.
+    fn gauges(
+        &mut self,
+        (name, help): (&str, &str),
+        label: &'static str,
+        values: &[(&'static str, u64)],
+    ) -> fmt::Result {
+        let mut family = self.family(name, help, MetricType::Gauge)?;
+        for (of, value) in values {
+            family.encode_family(&[(label, *of)])?.encode_gauge(value)?;
+        }
+        Ok(())
+    }
+
+    /// A counter for each value of a label.
+    fn counters(
+        &mut self,
+        (name, help): (&str, &str),
+        label: &'static str,
+        values: &[(&'static str, u64)],
+    ) -> fmt::Result {
+        let mut family = self.family(name, help, MetricType::Counter)?;
+        for (of, value) in values {
+            family
+                .encode_family(&[(label, *of)])?
+                .encode_counter::<NoLabelSet, _, u64>(value, None)?;
+        }
+        Ok(())
+    }
+
+    fn of_zygotes<V: EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        zygotes: &[&ZygoteFigures],
+        value: fn(&ZygoteFigures) -> V,
+    ) -> fmt::Result {
+        let mut family = self.family(name, help, MetricType::Gauge)?;
+        for zygote in zygotes {
+            family.encode_family(&labels_of(zygote))?.encode_gauge(&value(zygote))?;
+        }
+        Ok(())
     }
 }
 
@@ -168,10 +237,10 @@ mod tests {
         let buckets = vec![1; START_BOUNDS_US.len() + 1];
         figures.node.starts =
             vec![StartFigures { kind: Start::Zygote, buckets, sum_us: 1_500_000 }];
-        let text = text(&figures);
+        let text = text(&figures).unwrap();
         let mut family = "";
         for line in text.lines() {
-            if let Some(named) = line.strip_prefix("# TYPE ") {
+            if let Some(named) = line.strip_prefix("# HELP ") {
                 family = named.split(' ').next().unwrap_or_default();
             } else if !line.starts_with('#') {
                 assert!(line.starts_with(family), "{line} after {family}");

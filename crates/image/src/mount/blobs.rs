@@ -33,7 +33,7 @@ impl Serve for Blobs {
             }
             Operation::Open => Ok(protocol::opened()),
             // Listing is not needed.
-            Operation::Nothing | Operation::Flush | Operation::List { .. } => Ok(Vec::new()),
+            Operation::Ignored | Operation::Flush | Operation::List { .. } => Ok(Vec::new()),
             Operation::Read { .. } => return None,
             _ => Err(Errno::NOSYS),
         })
