@@ -16,6 +16,7 @@ LAYERS = [
     "wire",
     "api",
     "files",
+    "store",
     "udf",
     "query",
     "node",
