@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::{Invocation, InvocationState, InvokeRequest};
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::functions::{Functions, accepted, failed};
 use crate::now_ms;
-use crate::store::InvocationRecord;
+use crate::records::InvocationRecord;
 
 /// How long to wait before a call is tried again, at first and at most.
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(30)];
@@ -97,7 +97,7 @@ impl Functions {
         self.find(name).await?;
         let invocation = accepted(name);
         let record = InvocationRecord { invocation: invocation.clone(), event: request.event };
-        self.blocking(move |inner| inner.store.accept(&record)).await?;
+        self.records().accept(&record).await?;
         self.run_accepted(invocation.id.clone(), name.clone());
         Ok(invocation)
     }
@@ -105,7 +105,7 @@ impl Functions {
     /// Runs the accepted calls that no server has ended.
     pub async fn resume(&self) -> Result<(), ErrorReport> {
         let mut of_functions: HashMap<FunctionName, Vec<InvocationId>> = HashMap::new();
-        for (id, name) in self.blocking(|inner| inner.store.waiting()).await? {
+        for (id, name) in self.records().waiting().await {
             of_functions.entry(name).or_default().push(id);
         }
         for (name, ids) in of_functions {
@@ -207,11 +207,11 @@ impl Functions {
     /// Stores the end of a call. A disk that is full must not make it run again.
     async fn keep(&self, ended: Invocation, keep_ms: u64) -> Tried {
         let id = ended.id.clone();
-        let record = Arc::new(InvocationRecord { invocation: ended, event: Box::default() });
+        let record = InvocationRecord { invocation: ended, event: Box::default() };
         let [mut pause, longest] = AGAIN_AFTER;
         loop {
-            let (record, until_ms) = (Arc::clone(&record), now_ms().saturating_add(keep_ms));
-            let stored = self.blocking(move |inner| inner.store.end(&record, until_ms)).await;
+            let until_ms = now_ms().saturating_add(keep_ms);
+            let stored = self.records().end(&record, until_ms).await;
             let Err(error) = stored else { break };
             tracing::error!(call = %id, %error, "the end of a call cannot be stored");
             self.waiting().trouble(&id, Some(error));
@@ -225,8 +225,7 @@ impl Functions {
     }
 
     async fn stored(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, ErrorReport> {
-        let id = id.clone();
-        self.blocking(move |inner| inner.store.invocation(&id)).await
+        self.records().invocation(id).await
     }
 }
 

@@ -21,7 +21,7 @@ use crate::calls::{Calls, Counted};
 use crate::live::{self, Live};
 use crate::logs::Logs;
 use crate::memos::Memos;
-use crate::store::{FunctionRecord, Store};
+use crate::records::{FunctionRecord, Records};
 use crate::{cold, now_ms};
 
 /// How long code may take to load at its deployment, beside its own time limit for calls.
@@ -40,7 +40,7 @@ pub(crate) struct Functions {
 pub(crate) struct Inner {
     node: Node,
     memos: Memos,
-    pub(crate) store: Store,
+    records: Records,
     logs: Logs,
     calls: Arc<Calls>,
     waiting: Waiting,
@@ -49,9 +49,9 @@ pub(crate) struct Inner {
 }
 
 impl Functions {
-    pub fn new(node: Node, memos: Memos, store: Store, logs: Logs) -> Self {
+    pub fn new(node: Node, memos: Memos, records: Records, logs: Logs) -> Self {
         let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { node, memos, store, logs, calls, waiting, live }) }
+        Self { inner: Arc::new(Inner { node, memos, records, logs, calls, waiting, live }) }
     }
 
     /// Prepares, loads and stores a function; on return it survives a crash.
@@ -66,8 +66,7 @@ impl Functions {
             return Err(why.unwrap_or(error));
         }
         if !live.record.spec.ephemeral {
-            let stored = live.record.clone();
-            self.blocking(move |inner| inner.store.put_function(&stored)).await?;
+            self.records().put_function(&live.record).await?;
         }
         let replaced = self.live().insert(live.record.spec.name.clone(), Arc::clone(&live));
         let other =
@@ -116,14 +115,13 @@ impl Functions {
 
     /// Every deployed function, by name.
     pub async fn list(&self) -> Result<Vec<FunctionSummary>, ErrorReport> {
-        let records = self.blocking(|inner| inner.store.functions()).await?;
+        let records = self.records().functions().await?;
         Ok(records.iter().map(|record| self.summary(record)).collect())
     }
 
     /// A deployed function.
     pub async fn show(&self, name: &FunctionName) -> Result<FunctionSummary, ErrorReport> {
-        let key = name.clone();
-        match self.blocking(move |inner| inner.store.function(&key)).await? {
+        match self.records().function(name).await? {
             Some(record) => Ok(self.summary(&record)),
             None => Err(self.missing(name).await),
         }
@@ -134,8 +132,7 @@ impl Functions {
         if let Some(live) = self.live().get(name) {
             return Ok(live.record.clone());
         }
-        let key = name.clone();
-        match self.blocking(move |inner| inner.store.function(&key)).await? {
+        match self.records().function(name).await? {
             Some(record) => Ok(record),
             None => Err(self.missing(name).await),
         }
@@ -147,8 +144,7 @@ impl Functions {
         if let Some(live) = &live {
             self.inner.node.forget(&live.unit, &live.limits);
         }
-        let stored = name.clone();
-        let was_stored = self.blocking(move |inner| inner.store.remove_function(&stored)).await?;
+        let was_stored = self.records().remove_function(name).await?;
         self.inner.logs.remove(name);
         if was_stored || live.is_some() { Ok(()) } else { Err(self.missing(name).await) }
     }
@@ -211,6 +207,10 @@ impl Functions {
             .hint("call again when it is back"))
     }
 
+    pub(crate) fn records(&self) -> &Records {
+        &self.inner.records
+    }
+
     pub(crate) fn waiting(&self) -> &Waiting {
         &self.inner.waiting
     }
@@ -228,9 +228,7 @@ impl Functions {
         tail: Option<u32>,
     ) -> Result<Vec<LogEntry>, ErrorReport> {
         if !self.live().contains_key(name) {
-            let stored = name.clone();
-            let known = self.blocking(move |inner| inner.store.function(&stored)).await?;
-            if known.is_none() {
+            if self.records().function(name).await?.is_none() {
                 return Err(self.missing(name).await);
             }
         }
@@ -333,10 +331,7 @@ impl Functions {
                 self.forget(name, &dead);
                 Some(dead.record.clone())
             }
-            None => {
-                let key = name.clone();
-                self.blocking(move |inner| inner.store.function(&key)).await?
-            }
+            None => self.records().function(name).await?,
         };
         let Some(record) = record else { return Err(self.missing(name).await) };
         let live = Arc::new(self.prepare(record).await?);
@@ -414,7 +409,7 @@ impl Functions {
     ) -> Result<T, ErrorReport> {
         let inner = Arc::clone(&self.inner);
         tokio::task::spawn_blocking(move || work(&inner)).await.unwrap_or_else(|error| {
-            Err(ErrorReport::new(Code::INTERNAL, format!("a transaction panicked: {error}")))
+            Err(ErrorReport::new(Code::INTERNAL, format!("work on the disk panicked: {error}")))
         })
     }
 }

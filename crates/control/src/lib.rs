@@ -22,10 +22,10 @@ pub mod place;
 mod platform;
 mod progress;
 mod queries;
+mod records;
 mod request;
 pub mod server;
 mod serving;
-mod store;
 mod udfs;
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::declared::{Declared, declared};
 use crate::memos::Memos;
-use crate::store::FunctionRecord;
+use crate::records::FunctionRecord;
 
 /// The most instances of a function.
 const MOST_INSTANCES: u32 = 10_000;

@@ -24,8 +24,8 @@ use crate::now_ms;
 use crate::place::{self, Group};
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
+use crate::records::Records;
 use crate::serving::{self, Ending};
-use crate::store::Store;
 
 /// How long what runs may go on once the server is asked to end, unless it is told otherwise.
 const GRACE: Duration = Duration::from_secs(10);
@@ -181,7 +181,7 @@ impl Launch {
             node.open_networks();
         }
         let ending = Ending { asked: shutdown.clone(), over: CancellationToken::new() };
-        let platform = platform(&settings, &self.socket, node.clone(), &ending)?;
+        let platform = platform(&settings, &self.socket, node.clone(), &ending).await?;
         if !settings.private {
             platform.functions.resume().await?;
         }
@@ -231,13 +231,14 @@ async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationTok
     ending.over.cancel();
 }
 
-fn platform(
+async fn platform(
     settings: &Settings,
     socket: &Path,
     node: Node,
     ending: &Ending,
 ) -> Result<Arc<Platform>, ErrorReport> {
-    let store = Store::open(settings.state_dir.join("state.redb"), !settings.private)?;
+    let state = settings.state_dir.join("state.redb");
+    let records = Records::open(state, !settings.private).await?;
     let memos = Memos::new(settings.state_dir.join("known"));
     let logs = Logs::new(settings.state_dir.join("logs"));
     let cluster = settings.cluster.clone();
@@ -248,7 +249,7 @@ fn platform(
     let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
     Ok(Arc::new(Platform {
         queries: Queries::new(node.clone(), memos.clone(), ending.over.clone()),
-        functions: Functions::new(node.clone(), memos.clone(), store, logs),
+        functions: Functions::new(node.clone(), memos.clone(), records, logs),
         bursts: Bursts::new(node.clone(), memos, hosts.clone()),
         hosts,
         node,

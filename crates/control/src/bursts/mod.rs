@@ -28,7 +28,7 @@ use crate::hosts::{Host, Hosts};
 use crate::live;
 use crate::memos::Memos;
 use crate::now_ms;
-use crate::store::FunctionRecord;
+use crate::records::FunctionRecord;
 use gather::gather;
 use jobs::Jobs;
 use network::{Overlay, Overlays, plan};

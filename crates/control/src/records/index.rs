@@ -1,7 +1,7 @@
 //! The index of all asynchronous calls: their functions, their lengths, and until when their
 //! answers are kept.
 //!
-//! Invariant: it equals the table of entries. A removal is first planned, then written, then
+//! Invariant: it equals the entries in the store. A removal is first planned, then written, then
 //! applied here, so that a failed write changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -120,6 +120,12 @@ impl Index {
             }
         }
         self.entries.insert(id.clone(), entry);
+    }
+
+    /// The entry of a call.
+    #[cfg(test)]
+    pub fn entry(&self, id: &InvocationId) -> Option<&Entry> {
+        self.entries.get(id)
     }
 
     /// Calls that have not ended, the oldest first.
