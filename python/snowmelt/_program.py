@@ -58,17 +58,15 @@ def deploy(
         message = "a function is either code or a code package"
         raise make("SM-0110", message, hint="name one of them")
     images = {} if image is None else {"image": image}
-    tenants = {} if tenant is None else {"tenant": tenant}
     spec: dict[str, Any] = {
         "name": name,
         **_source_of(path, packed, runtime, command, root),
         **images,
-        **tenants,
         "handler": handler,
         "options": limits(**options),
         "expected": 1,
     }
-    running = _running()
+    running = _running(tenant)
     spec["packages"] = sent(running, packages)
     running.call("POST", "/v1/functions", spec)
     return Deployed(running, name)
@@ -104,15 +102,15 @@ def _code(
 
 
 @folded
-def deployed(name: str) -> Deployed:
+def deployed(name: str, *, tenant: str | None = None) -> Deployed:
     """A function of the running platform by its name, in whatever language it is."""
-    running = _running()
+    running = _running(tenant)
     running.call("GET", f"/v1/functions/{name}")
     return Deployed(running, name)
 
 
-def _running() -> Client:
-    running = client()
+def _running(tenant: str | None) -> Client:
+    running = client(tenant)
     if running.server.private:
         message = "there is no platform that a function could stay deployed on"
         raise make("SM-0503", message, hint="start one: snowmelt up")

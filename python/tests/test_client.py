@@ -8,7 +8,9 @@ import io
 import json
 import os
 import pickle
+import socket
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import pytest
 from peer import run_program
 
 import snowmelt as sm
-from snowmelt import _amounts, _names, _progress, errors
+from snowmelt import _amounts, _client, _names, _progress, errors
 from snowmelt._answer import Answer
 from snowmelt._runtime import frames
 from snowmelt._tables import Folder, Table
@@ -53,6 +55,27 @@ def _read(*parts: bytes) -> tuple[Answer, list[pa.RecordBatch], list[Any]]:
     events: list[Any] = []
     answer = Answer(events.append)
     return answer, list(answer.batches(io.BytesIO(b"".join(parts)))), events
+
+
+@pytest.mark.parametrize("tenant", ["acme", None])
+def test_a_request_names_its_tenant_in_a_header(tenant: str | None) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+        assert _client._send(here, "POST", "/v1/functions", {"n": 1}, tenant).status == 204
+        request = there.recv(4096).decode()
+    assert ("snowmelt-tenant: acme" in request) == (tenant is not None)
+
+
+def test_the_tenant_is_that_of_the_environment_unless_one_is_named() -> None:
+    program = """
+        from snowmelt import _client, _server
+        _server.current = lambda: None
+        print(_client.client().tenant, _client.client("other").tenant)
+    """
+    program = textwrap.dedent(program)
+    assert run_program(program, SNOWMELT_TENANT="acme").split() == ["acme", "other"]
+    assert run_program(program, SNOWMELT_TENANT="").split() == ["None", "other"]
 
 
 ACCEPTED = _frame(frames.EVENT, {"event": "accepted", "query": "q-7"})

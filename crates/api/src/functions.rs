@@ -50,9 +50,10 @@ pub struct FunctionSpec {
     /// Limits and environment.
     #[serde(default)]
     pub options: FunctionOptions,
-    /// Whose code it is: nothing that its code did is shared with another tenant's.
-    #[serde(default)]
-    pub tenant: Tenant,
+    /// As clients of older versions sent it: refused unless it is the tenant of the request, which
+    /// the header names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<Tenant>,
     /// Instances to start at its deployment, for a burst of calls that follows.
     #[serde(default)]
     pub expected: u32,

@@ -25,6 +25,7 @@
 //! | `GET /metrics` | | the same for Prometheus, as text |
 //! | `POST /v1/shutdown` | [`ShutdownRequest`], or nothing | 202 |
 //!
+//! The header [`TENANT_HEADER`] names the tenant; functions, calls and logs of others are not there.
 //! Errors are `ErrorReport` objects with a 4xx or 5xx status, as problem+json (RFC 9457).
 //! A client that closes the connection cancels its query or burst.
 //!
@@ -70,6 +71,9 @@ pub use networks::{
 pub use platform::{CallFigures, Figures, ShutdownRequest, SpawnerHealth, Status};
 pub use profile::{Finding, Lane, PhaseSpan, Profile, Totals};
 pub use queries::{Event, Phase, Progress, QueryOptions, QueryRequest, UdfSource};
+
+/// The header with the tenant of a request. Default: the tenant of the connection's user.
+pub const TENANT_HEADER: &str = "snowmelt-tenant";
 
 /// The longest request: code and events by value, never data.
 pub const MOST_REQUEST_BYTES: usize = 256 << 20;

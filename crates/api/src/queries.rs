@@ -18,9 +18,10 @@ pub struct QueryRequest {
     /// The user's functions.
     #[serde(default)]
     pub udfs: Vec<UdfSource>,
-    /// Whose functions they are: nothing that their code did is shared with another tenant's.
-    #[serde(default)]
-    pub tenant: Tenant,
+    /// As clients of older versions sent it: refused unless it is the tenant of the request, which
+    /// the header names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<Tenant>,
     /// How to run it.
     #[serde(default)]
     pub options: QueryOptions,

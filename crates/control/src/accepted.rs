@@ -11,12 +11,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::{Invocation, InvocationState, InvokeRequest};
-use snowmelt_types::{Code, ErrorReport, ExitClass, FunctionName, InvocationId};
+use snowmelt_types::{Code, ErrorReport, ExitClass, InvocationId, Tenant};
 use tokio_util::sync::CancellationToken;
 
 use crate::functions::{Functions, accepted, failed};
 use crate::now_ms;
-use crate::records::InvocationRecord;
+use crate::records::{FunctionId, InvocationRecord};
 
 /// How long to wait before a call is tried again, at first and at most.
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(30)];
@@ -91,41 +91,45 @@ impl Functions {
     /// Accepts a call: on return it survives a crash and will be run at least once.
     pub async fn submit(
         &self,
-        name: &FunctionName,
+        function: &FunctionId,
         request: InvokeRequest,
     ) -> Result<Invocation, ErrorReport> {
-        self.find(name).await?;
-        let invocation = accepted(name);
+        self.find(function).await?;
+        let invocation = accepted(&function.name);
         let record = InvocationRecord { invocation: invocation.clone(), event: request.event };
-        self.records().accept(&record).await?;
-        self.run_accepted(invocation.id.clone(), name.clone());
+        self.records().accept(&function.tenant, &record).await?;
+        self.run_accepted(invocation.id.clone(), function.clone());
         Ok(invocation)
     }
 
     /// Runs the accepted calls that no server has ended.
     pub async fn resume(&self) -> Result<(), ErrorReport> {
-        let mut of_functions: HashMap<FunctionName, Vec<InvocationId>> = HashMap::new();
-        for (id, name) in self.records().waiting().await {
-            of_functions.entry(name).or_default().push(id);
+        let mut of_functions: HashMap<FunctionId, Vec<InvocationId>> = HashMap::new();
+        for (id, function) in self.records().waiting().await {
+            of_functions.entry(function).or_default().push(id);
         }
-        for (name, ids) in of_functions {
+        for (function, ids) in of_functions {
             let functions = self.clone();
             tokio::spawn(async move {
                 // One call prepares what all of them need; each gets the error if that fails.
-                drop(functions.find(&name).await);
-                ids.into_iter().for_each(|id| functions.run_accepted(id, name.clone()));
+                drop(functions.find(&function).await);
+                ids.into_iter().for_each(|id| functions.run_accepted(id, function.clone()));
             });
         }
         Ok(())
     }
 
     /// An asynchronous call.
-    pub async fn invocation(&self, id: &InvocationId) -> Result<Invocation, ErrorReport> {
+    pub async fn invocation(
+        &self,
+        tenant: &Tenant,
+        id: &InvocationId,
+    ) -> Result<Invocation, ErrorReport> {
         let missing = || {
             ErrorReport::new(Code::INVOCATION_MISSING, format!("there is no invocation `{id}`"))
                 .hint("only calls made with --async are kept, for as long as fn deploy --keep says")
         };
-        let record = self.stored(id).await?;
+        let record = self.records().invocation(tenant, id).await?;
         let mut invocation = record.ok_or_else(missing)?.invocation;
         if invocation.state == InvocationState::Running {
             invocation.warnings.extend(self.waiting().trouble_of(id));
@@ -135,17 +139,17 @@ impl Functions {
 
     /// The event stays in the store until it is this call's turn, so that many calls that wait
     /// take no memory.
-    fn run_accepted(&self, id: InvocationId, name: FunctionName) {
+    fn run_accepted(&self, id: InvocationId, function: FunctionId) {
         let functions = self.clone();
         tokio::spawn(async move {
             let [mut pause, longest] = AGAIN_AFTER;
             loop {
-                let why = match functions.try_once(&id, &name).await {
+                let why = match functions.try_once(&id, &function).await {
                     Tried::Done => return,
                     Tried::Replaced => continue,
                     Tried::Again(why) => why,
                 };
-                tracing::warn!(call = %id, function = %name, error = %why, "will be tried again");
+                tracing::warn!(call = %id, %function, error = %why, "will be tried again");
                 functions.waiting().trouble(&id, Some(why));
                 tokio::select! {
                     () = functions.waiting().stopping.cancelled() => return,
@@ -156,11 +160,11 @@ impl Functions {
     }
 
     /// Runs a call and stores its end.
-    async fn try_once(&self, id: &InvocationId, name: &FunctionName) -> Tried {
-        let live = match self.find(name).await {
+    async fn try_once(&self, id: &InvocationId, function: &FunctionId) -> Tried {
+        let live = match self.find(function).await {
             Ok(live) => live,
             Err(error) if is_platforms(&error) => return Tried::Again(error),
-            Err(error) => return self.give_up(id, error).await,
+            Err(error) => return self.give_up(function, id, error).await,
         };
         let stopping = &self.waiting().stopping;
         let permit = tokio::select! {
@@ -175,7 +179,7 @@ impl Functions {
         if !self.is_deployed(&live) {
             return Tried::Replaced;
         }
-        let record = match self.stored(id).await {
+        let record = match self.records().invocation(&function.tenant, id).await {
             Ok(Some(record)) => record,
             Ok(None) => return Tried::Done,
             Err(error) => return Tried::Again(error),
@@ -189,15 +193,16 @@ impl Functions {
             Some(error) if is_platforms(error) => Tried::Again(error.clone()),
             // The failure may be caused by the end of the platform.
             Some(_) if stopping.is_cancelled() => Tried::Done,
-            _ => self.keep(ended, live.record.spec.options.keep_ms).await,
+            _ => self.keep(function, ended, live.record.spec.options.keep_ms).await,
         }
     }
 
     /// Stores the end of a call that cannot be run.
-    async fn give_up(&self, id: &InvocationId, why: ErrorReport) -> Tried {
-        match self.stored(id).await {
+    async fn give_up(&self, function: &FunctionId, id: &InvocationId, why: ErrorReport) -> Tried {
+        match self.records().invocation(&function.tenant, id).await {
             Ok(Some(record)) => {
-                self.keep(failed(record.invocation, why), snowmelt_api::RESULT_KEPT_MS).await
+                let ended = failed(record.invocation, why);
+                self.keep(function, ended, snowmelt_api::RESULT_KEPT_MS).await
             }
             Ok(None) => Tried::Done,
             Err(error) => Tried::Again(error),
@@ -205,13 +210,13 @@ impl Functions {
     }
 
     /// Stores the end of a call. A disk that is full must not make it run again.
-    async fn keep(&self, ended: Invocation, keep_ms: u64) -> Tried {
+    async fn keep(&self, function: &FunctionId, ended: Invocation, keep_ms: u64) -> Tried {
         let id = ended.id.clone();
         let record = InvocationRecord { invocation: ended, event: Box::default() };
         let [mut pause, longest] = AGAIN_AFTER;
         loop {
             let until_ms = now_ms().saturating_add(keep_ms);
-            let stored = self.records().end(&record, until_ms).await;
+            let stored = self.records().end(&function.tenant, &record, until_ms).await;
             let Err(error) = stored else { break };
             tracing::error!(call = %id, %error, "the end of a call cannot be stored");
             self.waiting().trouble(&id, Some(error));
@@ -222,10 +227,6 @@ impl Functions {
         }
         self.waiting().trouble(&id, None);
         Tried::Done
-    }
-
-    async fn stored(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, ErrorReport> {
-        self.records().invocation(id).await
     }
 }
 

@@ -51,6 +51,7 @@ fn status_of(report: &ErrorReport) -> StatusCode {
         (Code::INVOCATION_MISSING, StatusCode::NOT_FOUND),
         (Code::NETWORK_MISSING, StatusCode::NOT_FOUND),
         (Code::REQUEST_UNKNOWN, StatusCode::NOT_FOUND),
+        (Code::TENANT_REFUSED, StatusCode::FORBIDDEN),
         (Code::REQUEST_SIZE, StatusCode::PAYLOAD_TOO_LARGE),
         (Code::CALLS_WAITING, StatusCode::TOO_MANY_REQUESTS),
         (Code::INTERNAL, StatusCode::INTERNAL_SERVER_ERROR),

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use snowmelt_api::{
     BurstAnswer, BurstCalls, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary,
     HostSummary, Invocation, InvokeRequest, LogEntry, MOST_REQUEST_BYTES, NetworkDetail,
-    NetworkSummary, PackRequest, Packed, Profile, QueryRequest, ShutdownRequest, Status, Trace,
-    TraceRequest,
+    NetworkSummary, PackRequest, Packed, Profile, QueryRequest, ShutdownRequest, Status,
+    TENANT_HEADER, Trace, TraceRequest,
 };
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report};
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report, Tenant};
 use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 use tokio::net::UnixStream;
 
@@ -43,6 +43,7 @@ struct Begun {
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    tenant: Option<Tenant>,
 }
 
 /// What comes of a query, in order.
@@ -70,7 +71,12 @@ pub struct QueryStream {
 impl Client {
     /// A client of the platform that serves this socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into() }
+        Self { socket: socket.into(), tenant: None }
+    }
+
+    /// A client that acts for a tenant; by default for that of its user.
+    pub fn for_tenant(self, tenant: Option<Tenant>) -> Self {
+        Self { tenant, ..self }
     }
 
     /// What runs there.
@@ -279,13 +285,16 @@ impl Client {
         if body.as_ref().is_some_and(|body| body.len() > MOST_REQUEST_BYTES) {
             return Err(too_long());
         }
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "snowmelt")
-            .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(body.unwrap_or_default())))
-            .map_err(internal)?;
+            .header("content-type", "application/json");
+        if let Some(tenant) = &self.tenant {
+            request = request.header(TENANT_HEADER, tenant.as_str());
+        }
+        let request =
+            request.body(Full::new(Bytes::from(body.unwrap_or_default()))).map_err(internal)?;
         self.unless_silent(self.exchange(request)).await
     }
 

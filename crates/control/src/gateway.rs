@@ -8,18 +8,24 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
-use snowmelt_api::{BatchRequest, InvokeRequest, MOST_REQUEST_BYTES, ShutdownRequest};
+use snowmelt_api::{
+    BatchRequest, BurstRequest, FunctionSpec, InvokeRequest, MOST_REQUEST_BYTES, QueryRequest,
+    ShutdownRequest,
+};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::answers::{Answer, Problem, Sent, answered, hold, json, parse, take_room};
+use crate::identity::{Identity, identify};
 use crate::metrics;
 use crate::platform::Platform;
+use crate::records::FunctionId;
 
 /// Frames of an answer that wait for a slow client before the query waits too.
 const FRAMES_AHEAD: usize = 8;
@@ -35,7 +41,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/functions", get(functions).post(deploy))
         .route("/v1/packages", post(pack))
         .route("/v1/wheels/{file}", post(keep_wheel))
-        .route("/v1/functions/{name}", get(function).delete(remove))
+        .route("/v1/functions/{name}", get(show).delete(remove))
         .route("/v1/functions/{name}/invocations", post(invoke))
         .route("/v1/functions/{name}/batches", post(invoke_all))
         .route("/v1/functions/{name}/bursts", post(burst_deployed))
@@ -48,6 +54,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/networks/{job}/trace", post(trace))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
+        .layer(from_fn(identify))
         .layer(DefaultBodyLimit::max(MOST_REQUEST_BYTES))
         .with_state(platform)
 }
@@ -77,27 +84,40 @@ async fn shutdown(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> An
 
 /// Runs a query; its frames follow as they come. A client that goes away drops the receiver, which
 /// the query notices.
-async fn query(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
-    let request = parse(&body)?;
+async fn query(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Sent(body): Sent,
+) -> Answer {
+    let request: QueryRequest = parse(&body)?;
+    identity.check(request.tenant.as_ref())?;
+    let tenant = identity.tenant;
     let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
-    tokio::spawn(async move { platform.queries.run(request, sender).await });
+    tokio::spawn(async move { platform.queries.run(&tenant, request, sender).await });
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
     let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];
     Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
 /// A client that goes away drops this, and with it what still runs.
-async fn burst(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
-    json(StatusCode::OK, &platform.bursts.run(parse(&body)?).await?)
+async fn burst(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Sent(body): Sent,
+) -> Answer {
+    let request: BurstRequest = parse(&body)?;
+    identity.check(request.function.tenant.as_ref())?;
+    json(StatusCode::OK, &platform.bursts.run(identity.tenant, request).await?)
 }
 
 async fn burst_deployed(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(name): Path<String>,
     Sent(body): Sent,
 ) -> Answer {
     let calls = parse(&body)?;
-    let record = platform.functions.record(&function_name(name)?).await?;
+    let record = platform.functions.record(&function(identity, name)?).await?;
     json(StatusCode::OK, &platform.bursts.run_accepted(record, calls).await?)
 }
 
@@ -105,29 +125,45 @@ async fn hosts(State(platform): State<Arc<Platform>>) -> Answer {
     json(StatusCode::OK, &platform.hosts.list())
 }
 
-async fn networks(State(platform): State<Arc<Platform>>) -> Answer {
-    json(StatusCode::OK, &platform.bursts.jobs.networks())
+async fn networks(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    let mut networks = platform.bursts.jobs.networks();
+    networks.retain(|network| identity.sees(&network.tenant));
+    json(StatusCode::OK, &networks)
 }
 
-async fn network(State(platform): State<Arc<Platform>>, Path(job): Path<String>) -> Answer {
-    json(StatusCode::OK, &platform.bursts.jobs.network(&JobId::from(job)).await?)
+async fn network(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(job): Path<String>,
+) -> Answer {
+    let job = JobId::from(job);
+    platform.bursts.jobs.check(&job, |tenant| identity.sees(tenant))?;
+    json(StatusCode::OK, &platform.bursts.jobs.network(&job).await?)
 }
 
 async fn trace(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(job): Path<String>,
     Sent(body): Sent,
 ) -> Answer {
-    let asked = parse(&body)?;
-    json(StatusCode::OK, &platform.bursts.jobs.trace(&JobId::from(job), asked).await?)
+    let (job, asked) = (JobId::from(job), parse(&body)?);
+    platform.bursts.jobs.check(&job, |tenant| identity.sees(tenant))?;
+    json(StatusCode::OK, &platform.bursts.jobs.trace(&job, asked).await?)
 }
 
-async fn functions(State(platform): State<Arc<Platform>>) -> Answer {
-    json(StatusCode::OK, &platform.functions.list().await?)
+async fn functions(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    json(StatusCode::OK, &platform.functions.list(&identity.tenant).await?)
 }
 
-async fn deploy(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
-    json(StatusCode::CREATED, &platform.functions.deploy(parse(&body)?).await?)
+async fn deploy(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Sent(body): Sent,
+) -> Answer {
+    let spec: FunctionSpec = parse(&body)?;
+    identity.check(spec.tenant.as_ref())?;
+    json(StatusCode::CREATED, &platform.functions.deploy(identity.tenant, spec).await?)
 }
 
 async fn pack(State(platform): State<Arc<Platform>>, Sent(body): Sent) -> Answer {
@@ -142,23 +178,32 @@ async fn keep_wheel(
     json(StatusCode::CREATED, &platform.functions.keep_wheel(file, body.to_vec()).await?)
 }
 
-async fn function(State(platform): State<Arc<Platform>>, Path(name): Path<String>) -> Answer {
-    json(StatusCode::OK, &platform.functions.show(&function_name(name)?).await?)
+async fn show(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+) -> Answer {
+    json(StatusCode::OK, &platform.functions.show(&function(identity, name)?).await?)
 }
 
-async fn remove(State(platform): State<Arc<Platform>>, Path(name): Path<String>) -> Answer {
-    platform.functions.remove(&function_name(name)?).await?;
+async fn remove(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+) -> Answer {
+    platform.functions.remove(&function(identity, name)?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 async fn invoke(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(name): Path<String>,
     Sent(body): Sent,
 ) -> Answer {
-    let (name, request) = (function_name(name)?, parse::<InvokeRequest>(&body)?);
+    let (id, request) = (function(identity, name)?, parse::<InvokeRequest>(&body)?);
     if !request.asynchronous {
-        return answered(platform.functions.invoke(&name, request).await?);
+        return answered(platform.functions.invoke(&id, request).await?);
     }
     if platform.private {
         let message = "an asynchronous call needs a platform that keeps running";
@@ -166,22 +211,28 @@ async fn invoke(
             ErrorReport::new(Code::OPTION, message).hint("start one: snowmelt up"),
         ));
     }
-    json(StatusCode::ACCEPTED, &platform.functions.submit(&name, request).await?)
+    json(StatusCode::ACCEPTED, &platform.functions.submit(&id, request).await?)
 }
 
 async fn invoke_all(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(name): Path<String>,
     Sent(body): Sent,
 ) -> Answer {
-    let (name, request) = (function_name(name)?, parse::<BatchRequest>(&body)?);
-    let mut invocations = platform.functions.invoke_all(&name, request).await?;
+    let (id, request) = (function(identity, name)?, parse::<BatchRequest>(&body)?);
+    let mut invocations = platform.functions.invoke_all(&id, request).await?;
     let rooms = invocations.iter_mut().filter_map(take_room).collect();
     Ok(hold(json(StatusCode::OK, &invocations)?, rooms))
 }
 
-async fn invocation(State(platform): State<Arc<Platform>>, Path(id): Path<String>) -> Answer {
-    json(StatusCode::OK, &platform.functions.invocation(&InvocationId::from(id)).await?)
+async fn invocation(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = InvocationId::from(id);
+    json(StatusCode::OK, &platform.functions.invocation(&identity.tenant, &id).await?)
 }
 
 #[derive(Deserialize)]
@@ -192,13 +243,15 @@ struct LogsQuery {
 
 async fn logs(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(name): Path<String>,
     query: Result<Query<LogsQuery>, QueryRejection>,
 ) -> Answer {
     let Query(query) =
         query.map_err(|rejected| Problem(ErrorReport::new(Code::OPTION, rejected.body_text())))?;
     let invocation = query.invocation.map(InvocationId::from);
-    let entries = platform.functions.logs(&function_name(name)?, invocation, query.tail).await?;
+    let entries =
+        platform.functions.logs(&function(identity, name)?, invocation, query.tail).await?;
     json(StatusCode::OK, &entries)
 }
 
@@ -214,7 +267,9 @@ async fn not_allowed(request: Request) -> (StatusCode, Problem) {
     (StatusCode::METHOD_NOT_ALLOWED, unknown(request).await)
 }
 
-fn function_name(name: String) -> Result<FunctionName, Problem> {
-    FunctionName::try_from(name)
-        .map_err(|message| Problem(ErrorReport::new(Code::FUNCTION_NAME, message)))
+/// The function with this name of the tenant of the request.
+fn function(identity: Identity, name: String) -> Result<FunctionId, Problem> {
+    let name = FunctionName::try_from(name)
+        .map_err(|message| Problem(ErrorReport::new(Code::FUNCTION_NAME, message)))?;
+    Ok(FunctionId { tenant: identity.tenant, name })
 }

@@ -14,6 +14,7 @@ mod declared;
 mod functions;
 mod gateway;
 pub mod hosts;
+mod identity;
 mod live;
 mod logs;
 mod memos;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime};
 use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Unit};
-use snowmelt_types::{Code as ErrorCode, Digest, ErrorReport, Report};
+use snowmelt_types::{Code as ErrorCode, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Code, Load, Mode, OnError};
 use tokio::sync::Semaphore;
 
@@ -41,7 +41,7 @@ impl Live {
         let limits = Arc::new(InstanceLimits::from(&spec.options));
         let unit = match language(spec) {
             None if record.packed.is_some() => packed(node, &record).await?,
-            None => python(node, memos, spec).await?,
+            None => python(node, memos, &record).await?,
             Some(language) => program(node, &record, language, &limits).await?,
         };
         let load = Load {
@@ -76,6 +76,7 @@ impl Live {
 /// the node.
 pub(crate) fn accept(
     node: &Node,
+    tenant: Tenant,
     mut spec: FunctionSpec,
     deployed_ms: u64,
 ) -> Result<FunctionRecord, ErrorReport> {
@@ -92,11 +93,11 @@ pub(crate) fn accept(
         );
     }
     if spec.packed.is_some() {
-        return accept_packed(spec, deployed_ms);
+        return accept_packed(tenant, spec, deployed_ms);
     }
     let Some(language) = language(&spec) else {
         spec.handler = if spec.handler.is_empty() { "handler".into() } else { spec.handler };
-        return Ok(FunctionRecord { spec, deployed_ms, files: None, packed: None });
+        return Ok(FunctionRecord { tenant, spec, deployed_ms, files: None, packed: None });
     };
     let empty = BTreeMap::new();
     let files = match (&spec.code, language) {
@@ -138,10 +139,14 @@ pub(crate) fn accept(
     }
     let digest = node.store(&spec.code).map_err(|error| error.report())?;
     spec.code = Code::Files { files: BTreeMap::new() };
-    Ok(FunctionRecord { spec, deployed_ms, files: Some(digest), packed: None })
+    Ok(FunctionRecord { tenant, spec, deployed_ms, files: Some(digest), packed: None })
 }
 
-fn accept_packed(spec: FunctionSpec, deployed_ms: u64) -> Result<FunctionRecord, ErrorReport> {
+fn accept_packed(
+    tenant: Tenant,
+    spec: FunctionSpec,
+    deployed_ms: u64,
+) -> Result<FunctionRecord, ErrorReport> {
     let has_code = !matches!(&spec.code, Code::Files { files } if files.is_empty());
     let plain = spec.runtime == Runtime::Python && spec.root.is_none() && spec.image.is_none();
     if has_code || !plain || !spec.packages.is_empty() || spec.mode == CallMode::Map {
@@ -149,7 +154,7 @@ fn accept_packed(spec: FunctionSpec, deployed_ms: u64) -> Result<FunctionRecord,
         let hint = "name the package alone, without code, packages, runtime, root or image";
         return Err(ErrorReport::new(ErrorCode::OPTION, message).hint(hint));
     }
-    Ok(FunctionRecord { spec, deployed_ms, files: None, packed: None })
+    Ok(FunctionRecord { tenant, spec, deployed_ms, files: None, packed: None })
 }
 
 /// Finds the code package of a function that has one, and keeps what its name leads to now.
@@ -186,15 +191,19 @@ async fn packed(node: &Node, record: &FunctionRecord) -> Result<Unit, ErrorRepor
     let missing =
         || ErrorReport::new(ErrorCode::STATE, "the record of the function has no package");
     let at = record.packed.as_ref().ok_or_else(missing)?;
-    let prepared = node.prepare_package(&record.spec.tenant, at).await;
+    let prepared = node.prepare_package(&record.tenant, at).await;
     prepared.map_err(|error| error.report())
 }
 
-async fn python(node: &Node, memos: &Memos, spec: &FunctionSpec) -> Result<Unit, ErrorReport> {
+async fn python(
+    node: &Node,
+    memos: &Memos,
+    FunctionRecord { tenant, spec, .. }: &FunctionRecord,
+) -> Result<Unit, ErrorReport> {
     let Declared { packages, imports, .. } =
         declared(node, memos, &spec.code, &spec.packages).await?;
     let silent = &snowmelt_package::Silent;
-    let prepared = node.prepare(&spec.tenant, &spec.code, &packages, &imports, silent).await;
+    let prepared = node.prepare(tenant, &spec.code, &packages, &imports, silent).await;
     prepared.map_err(|error| error.report())
 }
 
@@ -208,7 +217,7 @@ async fn program(
     let missing = || ErrorReport::new(ErrorCode::STATE, "the record of the function has no files");
     let files: &Digest = record.files.as_ref().ok_or_else(missing)?;
     let request = program_request(spec, language);
-    let prepared = node.prepare_program(&spec.tenant, files, &request, limits).await;
+    let prepared = node.prepare_program(&record.tenant, files, &request, limits).await;
     prepared.map_err(|error| error.report())
 }
 

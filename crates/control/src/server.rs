@@ -24,7 +24,7 @@ use crate::now_ms;
 use crate::place::{self, Group};
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
-use crate::records::Records;
+use crate::records::{FunctionRecord, Records};
 use crate::serving::{self, Ending};
 
 /// How long what runs may go on once the server is asked to end, unless it is told otherwise.
@@ -241,6 +241,10 @@ async fn platform(
     let records = Records::open(state, !settings.private).await?;
     let memos = Memos::new(settings.state_dir.join("known"));
     let logs = Logs::new(settings.state_dir.join("logs"));
+    if !settings.private {
+        let ids: Vec<_> = records.all_functions().await?.iter().map(FunctionRecord::id).collect();
+        logs.migrate(ids.iter());
+    }
     let cluster = settings.cluster.clone();
     let address = cluster.as_ref().map(|cluster| cluster.listen);
     let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();

@@ -23,6 +23,8 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::identity::Peer;
+
 /// How long a listener that cannot accept waits: a descriptor may become free.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -58,24 +60,28 @@ pub(crate) struct Ending {
 pub(crate) trait Listener {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    /// The next connection, with the identity of its other end.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
 }
 
 impl Listener for UnixListener {
     type Stream = tokio::net::UnixStream;
 
-    async fn accept(&self) -> io::Result<Self::Stream> {
-        Ok(UnixListener::accept(self).await?.0)
+    async fn accept(&self) -> io::Result<(Self::Stream, Peer)> {
+        let stream = UnixListener::accept(self).await?.0;
+        let user = stream.peer_cred()?.uid();
+        Ok((stream, Peer::User(user)))
     }
 }
 
 impl Listener for TcpListener {
     type Stream = tokio::net::TcpStream;
 
-    async fn accept(&self) -> io::Result<Self::Stream> {
+    async fn accept(&self) -> io::Result<(Self::Stream, Peer)> {
         let stream = TcpListener::accept(self).await?.0;
         stream.set_nodelay(true)?;
-        Ok(stream)
+        // A request without the token is refused before it is handled.
+        Ok((stream, Peer::Cluster))
     }
 }
 
@@ -94,12 +100,12 @@ pub(crate) async fn serve<L: Listener>(
             () = ending.asked.cancelled() => {}
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if !is_full => match accepted {
-                Ok(stream) => {
+                Ok((stream, peer)) => {
                     let admission = Admission::default();
                     let connection = connection(
                         stream,
                         router.clone(),
-                        (bounds, admission.clone()),
+                        (bounds, admission.clone(), peer),
                         ending.asked.clone(),
                     );
                     let handle = connections.spawn(connection);
@@ -124,12 +130,13 @@ pub(crate) async fn serve<L: Listener>(
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     router: Router,
-    (bounds, admission): (Bounds, Admission),
+    (bounds, admission, peer): (Bounds, Admission, Peer),
     asked: CancellationToken,
 ) {
     let routes = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(admission.clone());
+        request.extensions_mut().insert(peer);
         routes.call(request.map(Body::new))
     });
     let mut http = http1::Builder::new();

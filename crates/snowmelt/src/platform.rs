@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use snowmelt_control::client::Client;
 use snowmelt_control::server::{Launch, Settings};
-use snowmelt_types::{Code, ErrorReport};
+use snowmelt_types::{Code, ErrorReport, Tenant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// Where a command's platform is.
-pub enum Platform {
+pub struct Platform {
+    place: Place,
+    /// The tenant that requests act for.
+    tenant: Option<Tenant>,
+}
+
+enum Place {
     /// A server that runs already, at this socket.
     Server(PathBuf),
     /// One that this process starts and ends.
@@ -44,25 +50,28 @@ impl Platform {
     /// # Errors
     /// `SM-0503` where a server is there that refuses us; what [`Launch::prepare`] gives.
     pub fn find(args: &PlatformArgs, config: &Config) -> Result<Self, ErrorReport> {
-        if let Some(socket) = &args.server {
-            return Ok(Self::Server(socket.clone()));
-        }
         let socket = &config.socket.value;
-        if !args.embedded && answers(socket)? {
-            return Ok(Self::Server(socket.clone()));
+        if args.server.is_some() || !args.embedded && answers(socket)? {
+            return Ok(Self::server(args.server.as_deref(), config));
         }
         let settings = embedded_settings(config)?;
-        Ok(Self::Embedded(Box::new(Launch::prepare(settings)?)))
+        Ok(Self::new(Place::Embedded(Box::new(Launch::prepare(settings)?)), config))
     }
 
     /// The server that must be running.
     pub fn server(server: Option<&Path>, config: &Config) -> Self {
-        Self::Server(server.unwrap_or(&config.socket.value).to_owned())
+        let socket = server.unwrap_or(&config.socket.value).to_owned();
+        Self::new(Place::Server(socket), config)
+    }
+
+    fn new(place: Place, config: &Config) -> Self {
+        let tenant = config.tenant.as_ref().map(|tenant| tenant.value.clone());
+        Self { place, tenant }
     }
 
     /// True for a platform that ends with this command.
     pub fn is_embedded(&self) -> bool {
-        matches!(self, Self::Embedded(_))
+        matches!(self.place, Place::Embedded(_))
     }
 }
 
@@ -165,14 +174,15 @@ pub fn with<T>(
     let runtime = runtime(&platform)?;
     let done = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
-        match platform {
-            Platform::Server(socket) => {
-                let client = Client::new(socket);
+        let Platform { place, tenant } = platform;
+        match place {
+            Place::Server(socket) => {
+                let client = Client::new(socket).for_tenant(tenant);
                 until_signal(&signals, work(&client, &signals)).await
             }
-            Platform::Embedded(launch) => {
+            Place::Embedded(launch) => {
                 let embedded = Embedded::start(*launch);
-                let client = Client::new(&embedded.socket);
+                let client = Client::new(&embedded.socket).for_tenant(tenant);
                 embedded.run(printer, &signals, work(&client, &signals)).await
             }
         }

@@ -6,16 +6,16 @@
 //! oldest are removed first.
 
 use snowmelt_store::{Expect, Store, Transaction};
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, Report};
+use snowmelt_types::{Code, ErrorReport, InvocationId, Report, Tenant};
 
 use super::index::{self, Full, Index};
-use super::{InvocationRecord, Records, collect, panicked, parse, written};
+use super::{FunctionId, InvocationRecord, Records, collect, panicked, parse, written};
 
-/// What the keys of records begin with.
+/// The prefix of the keys of records.
 const RECORDS: &str = "calls/";
-/// What those of index entries begin with.
+/// The prefix of the keys of index entries.
 const ENTRIES: &str = "call-entries/";
-/// Index entries that are read at once.
+/// Index entries of one page.
 const ENTRIES_PAGE: usize = 4096;
 
 /// The key of a record.
@@ -28,7 +28,7 @@ pub(super) fn entry_key(id: &str) -> String {
     format!("{ENTRIES}{id}")
 }
 
-/// A call as it is written.
+/// The record and index entry of a call.
 struct Written {
     id: InvocationId,
     record: Vec<u8>,
@@ -36,17 +36,26 @@ struct Written {
 }
 
 impl Written {
-    fn new(record: &InvocationRecord, until_ms: Option<u64>) -> Result<Self, ErrorReport> {
+    fn new(
+        tenant: &Tenant,
+        record: &InvocationRecord,
+        until_ms: Option<u64>,
+    ) -> Result<Self, ErrorReport> {
         let (call, record) = (&record.invocation, written(record)?);
-        let entry = index::Entry::waiting(&call.function, record.len());
-        Ok(Self { id: call.id.clone(), record, entry: index::Entry { until_ms, ..entry } })
+        let function = FunctionId { tenant: tenant.clone(), name: call.function.clone() };
+        let entry = index::Entry { until_ms, ..index::Entry::waiting(function, record.len()) };
+        Ok(Self { id: call.id.clone(), record, entry })
     }
 }
 
 impl Records {
-    /// Writes a call that is accepted; on return it survives a crash.
-    pub async fn accept(&self, record: &InvocationRecord) -> Result<(), ErrorReport> {
-        let new = Written::new(record, None)?;
+    /// Writes an accepted call of a tenant; on return it survives a crash.
+    pub async fn accept(
+        &self,
+        tenant: &Tenant,
+        record: &InvocationRecord,
+    ) -> Result<(), ErrorReport> {
+        let new = Written::new(tenant, record, None)?;
         self.to_the_end(async move |records| {
             let mut index = records.calls.lock().await;
             index.room_for(&new.entry).map_err(|full| refused(&new.entry.function, full))?;
@@ -58,8 +67,13 @@ impl Records {
 
     /// Writes how a call ended, to be kept until then; forgets calls that are too many, too old or
     /// too large together.
-    pub async fn end(&self, record: &InvocationRecord, until_ms: u64) -> Result<(), ErrorReport> {
-        let ended = Written::new(record, Some(until_ms))?;
+    pub async fn end(
+        &self,
+        tenant: &Tenant,
+        record: &InvocationRecord,
+        until_ms: u64,
+    ) -> Result<(), ErrorReport> {
+        let ended = Written::new(tenant, record, Some(until_ms))?;
         self.to_the_end(async move |records| {
             let mut index = records.calls.lock().await;
             let removed = index.removed_for(Some(&ended.entry.function), ended.entry.bytes);
@@ -68,16 +82,21 @@ impl Records {
         .await
     }
 
-    /// A call.
+    /// A call, if it belongs to the tenant.
     pub async fn invocation(
         &self,
+        tenant: &Tenant,
         id: &InvocationId,
     ) -> Result<Option<InvocationRecord>, ErrorReport> {
-        self.get(&record_key(id.as_str())).await
+        let entry: Option<index::Entry> = self.get(&entry_key(id.as_str())).await?;
+        match entry.filter(|entry| entry.function.tenant == *tenant) {
+            Some(_) => self.get(&record_key(id.as_str())).await,
+            None => Ok(None),
+        }
     }
 
     /// Calls that have not ended, the oldest first.
-    pub async fn waiting(&self) -> Vec<(InvocationId, FunctionName)> {
+    pub async fn waiting(&self) -> Vec<(InvocationId, FunctionId)> {
         self.calls.lock().await.waiting()
     }
 
@@ -103,8 +122,8 @@ impl Records {
         Ok(())
     }
 
-    /// Does something to its end, also if the caller goes away: between the store and the index
-    /// nothing may be left out.
+    /// Runs a step in a task of its own: if the caller is dropped between the write to the store and
+    /// that to the index, the two would differ.
     async fn to_the_end<F>(&self, work: impl FnOnce(Self) -> F) -> Result<(), ErrorReport>
     where
         F: Future<Output = Result<(), ErrorReport>> + Send + 'static,
@@ -126,13 +145,13 @@ pub(super) async fn load(store: &dyn Store) -> Result<Index, ErrorReport> {
     Ok(index)
 }
 
-/// An index entry as it is written.
+/// The value of an index entry.
 pub(super) fn encoded(entry: &index::Entry) -> Vec<u8> {
-    // Numbers and a name can always be written as JSON.
+    // Numbers and names can always be written as JSON.
     serde_json::to_vec(entry).unwrap_or_default()
 }
 
-fn refused(function: &FunctionName, full: Full) -> ErrorReport {
+fn refused(FunctionId { name: function, .. }: &FunctionId, full: Full) -> ErrorReport {
     let message = match full {
         Full::Calls(most) => format!("{most} asynchronous calls of `{function}` wait already"),
         Full::Bytes(most) => {

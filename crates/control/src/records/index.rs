@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
-use snowmelt_types::{ByteSize, FunctionName, InvocationId};
+use snowmelt_types::{ByteSize, InvocationId};
 
+use super::FunctionId;
 use crate::now_ms;
 
 /// The most calls of one function that may wait.
@@ -26,7 +27,7 @@ const MOST_BYTES: ByteSize = ByteSize::mib(2048);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     /// The function that is called.
-    pub function: FunctionName,
+    pub function: FunctionId,
     /// The length of its record.
     pub bytes: u64,
     /// Until when its answer is kept, in milliseconds since 1970; absent while it has not ended.
@@ -46,7 +47,7 @@ pub(super) enum Full {
 pub(super) struct Index {
     // Identifiers sort by the time of acceptance, so the first is the oldest.
     entries: BTreeMap<InvocationId, Entry>,
-    functions: HashMap<FunctionName, OfFunction>,
+    functions: HashMap<FunctionId, OfFunction>,
     // Ended ones by the time until which they are kept.
     expiries: BTreeSet<(u64, InvocationId)>,
     bytes: u64,
@@ -62,8 +63,8 @@ struct OfFunction {
 
 impl Entry {
     /// The entry of a call that has not ended.
-    pub fn waiting(function: &FunctionName, bytes: usize) -> Self {
-        Self { function: function.clone(), bytes: bytes as u64, until_ms: None }
+    pub fn waiting(function: FunctionId, bytes: usize) -> Self {
+        Self { function, bytes: bytes as u64, until_ms: None }
     }
 }
 
@@ -87,7 +88,7 @@ impl Index {
 
     /// The ended calls that go when one with so many bytes comes, as ended one of a function or as
     /// one that waits.
-    pub fn removed_for(&self, ended: Option<&FunctionName>, bytes: u64) -> Vec<InvocationId> {
+    pub fn removed_for(&self, ended: Option<&FunctionId>, bytes: u64) -> Vec<InvocationId> {
         let mut removed = BTreeSet::new();
         let expired = self.expiries.range(..(now_ms(), InvocationId::from(String::new())));
         removed.extend(expired.map(|(_, id)| id.clone()));
@@ -129,7 +130,7 @@ impl Index {
     }
 
     /// Calls that have not ended, the oldest first.
-    pub fn waiting(&self) -> Vec<(InvocationId, FunctionName)> {
+    pub fn waiting(&self) -> Vec<(InvocationId, FunctionId)> {
         let waiting = self.entries.iter().filter(|(_, entry)| entry.until_ms.is_none());
         waiting.map(|(id, entry)| (id.clone(), entry.function.clone())).collect()
     }
@@ -199,8 +200,8 @@ mod tests {
 
     const LATER: u64 = u64::MAX;
 
-    fn name(text: &str) -> FunctionName {
-        text.parse().unwrap()
+    fn name(text: &str) -> FunctionId {
+        FunctionId { tenant: "t".parse().unwrap(), name: text.parse().unwrap() }
     }
 
     fn ended(function: &str, bytes: u64, until_ms: u64) -> Entry {
@@ -231,6 +232,18 @@ mod tests {
         assert_eq!(remove(&mut index, "f", 1), [first]);
         assert_eq!(index.functions[&name("f")].ended.len(), MOST_ENDED);
         assert!(index.entries.contains_key(&other));
+    }
+
+    #[test]
+    fn a_tenant_loses_nothing_by_a_function_of_the_same_name() {
+        let mut index = Index::default();
+        let theirs = FunctionId { tenant: "other".parse().unwrap(), ..name("f") };
+        let kept = add(&mut index, Entry { function: theirs, ..ended("f", 1, LATER) });
+        for _ in 0..MOST_ENDED {
+            add(&mut index, ended("f", 1, LATER));
+        }
+        assert_eq!(remove(&mut index, "f", 1).len(), 1);
+        assert!(index.entries.contains_key(&kept));
     }
 
     #[test]

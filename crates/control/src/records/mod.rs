@@ -1,8 +1,8 @@
-//! What was acknowledged and must survive a crash: deployed functions and asynchronous calls, as
-//! typed records over a [`Store`].
+//! Acknowledged state that survives a crash: deployed functions and asynchronous calls, as typed
+//! records over a [`Store`].
 //!
-//! Boundary: keys and their values; the store knows neither functions nor calls. A record is JSON.
-//! The embedded store is `state.redb`, which a server holds open and embedded runs open for one
+//! Boundary: this folder defines keys and values (JSON); the store defines transactions. The
+//! embedded store is `state.redb`, which a server holds open and embedded runs open for one
 //! transaction each.
 
 mod calls;
@@ -22,17 +22,20 @@ use snowmelt_api::{FunctionSpec, Invocation};
 use snowmelt_node::PackageAt;
 use snowmelt_store::redb::Redb;
 use snowmelt_store::{Clock, Entry, Page, Store};
-use snowmelt_types::{Code, Digest, ErrorReport, Report};
+use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use tokio::sync::Mutex;
 
+pub(crate) use functions::FunctionId;
 use index::Index;
 
-/// Records that are read at once: one may have megabytes.
+/// Records of one page: a record may have megabytes.
 const PAGE: usize = 64;
 
 /// A deployed function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FunctionRecord {
+    /// Its tenant; that of the specification is ignored.
+    pub tenant: Tenant,
     /// Without the files of a program, which the node keeps by their digest.
     pub spec: FunctionSpec,
     pub deployed_ms: u64,
@@ -41,6 +44,12 @@ pub(crate) struct FunctionRecord {
     /// What the name of its code package led to.
     #[serde(default)]
     pub packed: Option<PackageAt>,
+}
+
+impl FunctionRecord {
+    pub fn id(&self) -> FunctionId {
+        FunctionId { tenant: self.tenant.clone(), name: self.spec.name.clone() }
+    }
 }
 
 /// An asynchronous call, with what is needed to run it again.
@@ -54,14 +63,14 @@ pub(crate) struct InvocationRecord {
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     store: Arc<dyn Store>,
-    // Held while a call is written, so that it stays equal to the entries in the store. It is
-    // complete where the store is held: nobody else has asynchronous calls.
+    // Locked while a call is written, so that it stays equal to the entries in the store. It is
+    // complete if the store is held open: no other process has asynchronous calls.
     calls: Arc<Mutex<Index>>,
 }
 
 impl Records {
-    /// Those in a file, which is made at the first write; `hold` keeps it open for this process
-    /// alone.
+    /// The records in a file, which the first write creates; `hold` keeps it open for this process
+    /// only.
     pub async fn open(path: PathBuf, hold: bool) -> Result<Self, ErrorReport> {
         let older = Some(older::layout());
         if !hold {
@@ -72,7 +81,7 @@ impl Records {
         Self::over(Arc::new(store)).await
     }
 
-    /// Those in a store that no other process uses.
+    /// The records in a store that no other process uses.
     pub async fn over(store: Arc<dyn Store>) -> Result<Self, ErrorReport> {
         let index = calls::load(&*store).await?;
         Ok(Self::new(store, index))
@@ -88,7 +97,7 @@ impl Records {
     }
 }
 
-/// Every entry of a prefix, a page at a time, as what is made of it.
+/// Maps every entry of a prefix, which is read in pages.
 async fn collect<T>(
     store: &dyn Store,
     prefix: &str,

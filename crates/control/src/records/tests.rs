@@ -1,4 +1,4 @@
-//! The promises of the records, over both backends of the store where it makes a difference.
+//! Tests of the records, over a file where that makes a difference and otherwise over memory.
 
 use snowmelt_api::{CallMode, FunctionOptions, InvocationState, Runtime};
 use snowmelt_store::memory::Memory;
@@ -7,9 +7,18 @@ use snowmelt_wire::Code as UserCode;
 
 use super::*;
 
+fn tenant() -> Tenant {
+    "acme".parse().unwrap()
+}
+
+fn id(name: &str) -> FunctionId {
+    FunctionId { tenant: tenant(), name: name.parse().unwrap() }
+}
+
 fn record(name: &str) -> FunctionRecord {
     let code = UserCode::Source { file: "f.py".into(), text: "def handler(e): return e".into() };
     FunctionRecord {
+        tenant: tenant(),
         spec: FunctionSpec {
             name: name.parse().unwrap(),
             code,
@@ -22,7 +31,7 @@ fn record(name: &str) -> FunctionRecord {
             mode: CallMode::Event,
             packages: vec![],
             options: FunctionOptions::default(),
-            tenant: Tenant::default(),
+            tenant: None,
             expected: 1,
             ephemeral: false,
         },
@@ -61,17 +70,17 @@ async fn in_memory() -> Records {
 }
 
 #[tokio::test]
-async fn functions_survive_closing_and_replace_their_older_selves() {
+async fn functions_survive_closing_and_are_replaced_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.redb");
     let records = Records::open(path.clone(), false).await.unwrap();
-    assert!(records.functions().await.unwrap().is_empty());
+    assert!(records.functions(&tenant()).await.unwrap().is_empty());
     assert!(!path.exists(), "looking makes no file");
     records.put_function(&record("a")).await.unwrap();
     records.put_function(&FunctionRecord { deployed_ms: 2, ..record("a") }).await.unwrap();
     let again = Records::open(path, true).await.unwrap();
-    assert_eq!(again.functions().await.unwrap().len(), 1);
-    let name = "a".parse().unwrap();
+    assert_eq!(again.functions(&tenant()).await.unwrap().len(), 1);
+    let name = id("a");
     assert_eq!(again.function(&name).await.unwrap().unwrap().deployed_ms, 2);
     assert!(again.remove_function(&name).await.unwrap());
     assert!(!again.remove_function(&name).await.unwrap());
@@ -84,7 +93,7 @@ async fn functions_are_listed_by_name_however_many_there_are() {
     for name in names.iter().rev() {
         records.put_function(&record(name)).await.unwrap();
     }
-    let listed = records.functions().await.unwrap();
+    let listed = records.functions(&tenant()).await.unwrap();
     let listed: Vec<_> = listed.iter().map(|record| record.spec.name.as_str()).collect();
     assert_eq!(listed, names);
 }
@@ -104,7 +113,7 @@ async fn two_embedded_runs_wait_for_one_another() {
         run.await.unwrap();
     }
     let records = Records::open(path, false).await.unwrap();
-    assert_eq!(records.functions().await.unwrap().len(), 4);
+    assert_eq!(records.functions(&tenant()).await.unwrap().len(), 4);
 }
 
 #[tokio::test]
@@ -113,14 +122,13 @@ async fn calls_that_wait_are_found_again_and_ended_ones_are_not_run_again() {
     let path = folder.path().join("state.redb");
     let records = Records::open(path.clone(), true).await.unwrap();
     let (first, second) = (call("a", "null"), call("a", "null"));
-    records.accept(&first).await.unwrap();
-    records.accept(&second).await.unwrap();
-    records.end(&ended(first.clone()), u64::MAX).await.unwrap();
+    records.accept(&tenant(), &first).await.unwrap();
+    records.accept(&tenant(), &second).await.unwrap();
+    records.end(&tenant(), &ended(first.clone()), u64::MAX).await.unwrap();
     drop(records);
     let again = Records::open(path, true).await.unwrap();
-    let name = "a".parse().unwrap();
-    assert_eq!(again.waiting().await, [(second.invocation.id, name)]);
-    let read = again.invocation(&first.invocation.id).await.unwrap().unwrap();
+    assert_eq!(again.waiting().await, [(second.invocation.id, id("a"))]);
+    let read = again.invocation(&tenant(), &first.invocation.id).await.unwrap().unwrap();
     assert_eq!(read.invocation.state, InvocationState::Succeeded);
     assert_eq!(read.event.get(), "{\"n\": 1.50}", "as it was written");
 }
@@ -130,26 +138,26 @@ async fn answers_that_are_too_old_are_gone() {
     let records = in_memory().await;
     let (old, new) = (call("a", "1"), call("a", "2"));
     for (record, until_ms) in [(&old, 1), (&new, u64::MAX)] {
-        records.accept(record).await.unwrap();
-        records.end(&ended(record.clone()), until_ms).await.unwrap();
+        records.accept(&tenant(), record).await.unwrap();
+        records.end(&tenant(), &ended(record.clone()), until_ms).await.unwrap();
     }
-    assert!(records.invocation(&old.invocation.id).await.unwrap().is_none());
-    assert!(records.invocation(&new.invocation.id).await.unwrap().is_some());
+    assert!(records.invocation(&tenant(), &old.invocation.id).await.unwrap().is_none());
+    assert!(records.invocation(&tenant(), &new.invocation.id).await.unwrap().is_some());
     assert_eq!(records.calls.lock().await.waiting(), []);
 }
 
-/// A caller that goes away in between must not leave a call in the store that the index lacks.
+/// A call in the store that the index lacks would never be removed.
 #[tokio::test]
-async fn a_caller_that_goes_away_leaves_the_index_as_the_store_is() {
+async fn a_dropped_caller_leaves_index_and_store_equal() {
     let folder = tempfile::tempdir().unwrap();
     let records = Records::open(folder.path().join("state.redb"), true).await.unwrap();
     for _ in 0..20 {
-        let call = call("a", "1");
-        let accepting = records.accept(&call);
+        let (call, tenant) = (call("a", "1"), tenant());
+        let accepting = records.accept(&tenant, &call);
         let _ = futures::poll!(std::pin::pin!(accepting));
     }
     // Of the same index, so after all of them.
-    records.accept(&call("a", "1")).await.unwrap();
+    records.accept(&tenant(), &call("a", "1")).await.unwrap();
     let stored = calls::load(&*records.store).await.unwrap();
     assert_eq!(stored.waiting(), records.waiting().await);
     assert_eq!(stored.waiting().len(), 21);
@@ -164,14 +172,14 @@ async fn a_write_reads_no_other_record() {
     let long = format!("\"{}\"", "x".repeat(8 << 20));
     for _ in 0..12 {
         let record = call("a", &long);
-        records.accept(&record).await.unwrap();
-        records.end(&ended(record), u64::MAX).await.unwrap();
+        records.accept(&tenant(), &record).await.unwrap();
+        records.end(&tenant(), &ended(record), u64::MAX).await.unwrap();
     }
     let before = read_bytes();
     for _ in 0..10 {
         let record = call("b", "1");
-        records.accept(&record).await.unwrap();
-        records.end(&ended(record), u64::MAX).await.unwrap();
+        records.accept(&tenant(), &record).await.unwrap();
+        records.end(&tenant(), &ended(record), u64::MAX).await.unwrap();
     }
     let read = read_bytes() - before;
     assert!(read < 96 << 20, "20 short writes read {read} bytes");
@@ -195,7 +203,7 @@ async fn the_file_is_for_its_owner_only() {
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }
 
-/// `state.redb` of a version before this one.
+/// `state.redb` of an earlier version.
 struct Before {
     path: PathBuf,
     _folder: tempfile::TempDir,
@@ -220,18 +228,22 @@ fn row(table: &'static str, key: &str, value: &impl Serialize) -> (&'static str,
     (table, key.to_owned(), serde_json::to_vec(value).unwrap())
 }
 
+/// The record of a function in that version.
+fn older(name: &str, tenant: &str) -> serde_json::Value {
+    let spec = FunctionSpec { tenant: Some(tenant.parse().unwrap()), ..record(name).spec };
+    serde_json::json!({"spec": spec, "deployed_ms": 7})
+}
+
 #[tokio::test]
 async fn a_file_of_an_older_version_is_converted_and_nothing_is_lost() {
     let (waits, over) = (call("a", "null"), ended(call("a", "1")));
     let bytes = |record| serde_json::to_vec(record).unwrap().len();
-    let entry = |record: &InvocationRecord, until_ms| {
-        let entry = index::Entry::waiting(&record.invocation.function, bytes(record));
-        index::Entry { until_ms, ..entry }
-    };
+    let entry = |record, until_ms: Option<u64>| serde_json::json!({"function": "a", "bytes": bytes(record), "until_ms": until_ms});
     let (waits_id, over_id) = (waits.invocation.id.clone(), over.invocation.id.clone());
     let before = Before::new(&[
-        row("functions", "a", &record("a")),
-        row("functions", "b", &record("b")),
+        row("functions", "a", &older("a", "acme")),
+        row("functions", "b", &older("b", "acme")),
+        row("functions", "c", &older("c", "default")),
         row("invocations", waits_id.as_str(), &waits),
         row("invocations", over_id.as_str(), &over),
         row("invocation-entries", waits_id.as_str(), &entry(&waits, None)),
@@ -239,26 +251,52 @@ async fn a_file_of_an_older_version_is_converted_and_nothing_is_lost() {
     ]);
     for hold in [false, true, true] {
         let records = Records::open(before.path.clone(), hold).await.unwrap();
-        assert_eq!(records.functions().await.unwrap().len(), 2);
-        let read = records.invocation(&over_id).await.unwrap().unwrap();
+        assert_eq!(records.functions(&tenant()).await.unwrap().len(), 2);
+        assert_eq!(records.all_functions().await.unwrap().len(), 3);
+        let theirs = FunctionId { tenant: Tenant::default(), ..id("c") };
+        assert_eq!(records.function(&theirs).await.unwrap().unwrap().deployed_ms, 7);
+        let read = records.invocation(&tenant(), &over_id).await.unwrap().unwrap();
         assert_eq!((read.event.get(), read.invocation.result.is_some()), ("{\"n\": 1.50}", true));
         if hold {
-            assert_eq!(records.waiting().await, [(waits_id.clone(), "a".parse().unwrap())]);
+            assert_eq!(records.waiting().await, [(waits_id.clone(), id("a"))]);
             let index = calls::load(&*records.store).await.unwrap();
-            assert_eq!(index.entry(&over_id), Some(&entry(&over, Some(u64::MAX))));
+            let kept = index.entry(&over_id).unwrap();
+            assert_eq!((kept.bytes, kept.until_ms), (bytes(&over) as u64, Some(u64::MAX)));
         }
     }
 }
 
-/// A version before that wrote records alone.
+/// The first versions wrote records only. The function of these calls was removed.
 #[tokio::test]
 async fn calls_without_index_entries_are_run_and_kept() {
     let (waits, over) = (call("a", "null"), ended(call("a", "1")));
     let rows = [&waits, &over].map(|one| row("invocations", one.invocation.id.as_str(), one));
     let before = Before::new(&rows);
     let records = Records::open(before.path.clone(), true).await.unwrap();
-    assert_eq!(records.waiting().await, [(waits.invocation.id, "a".parse().unwrap())]);
-    assert!(records.invocation(&over.invocation.id).await.unwrap().is_some());
+    let theirs = FunctionId { tenant: Tenant::default(), ..id("a") };
+    assert_eq!(records.waiting().await, [(waits.invocation.id, theirs.clone())]);
+    let kept = records.invocation(&theirs.tenant, &over.invocation.id).await.unwrap();
+    assert!(kept.is_some());
     let index = calls::load(&*records.store).await.unwrap();
     assert!(index.entry(&over.invocation.id).unwrap().until_ms > Some(crate::now_ms()));
+}
+
+#[tokio::test]
+async fn two_tenants_have_functions_and_calls_of_the_same_name() {
+    let records = in_memory().await;
+    let other: Tenant = "acme-2".parse().unwrap();
+    let theirs = FunctionRecord { tenant: other.clone(), deployed_ms: 2, ..record("f") };
+    records.put_function(&record("f")).await.unwrap();
+    records.put_function(&theirs).await.unwrap();
+    let found = |records: Vec<FunctionRecord>| -> Vec<u64> {
+        records.iter().map(|record| record.deployed_ms).collect()
+    };
+    assert_eq!(found(records.functions(&tenant()).await.unwrap()), [1]);
+    assert_eq!(found(records.functions(&other).await.unwrap()), [2]);
+    let call = call("f", "1");
+    records.accept(&other, &call).await.unwrap();
+    assert!(records.invocation(&tenant(), &call.invocation.id).await.unwrap().is_none());
+    assert!(records.invocation(&other, &call.invocation.id).await.unwrap().is_some());
+    assert!(records.remove_function(&id("f")).await.unwrap());
+    assert_eq!(found(records.functions(&other).await.unwrap()), [2]);
 }

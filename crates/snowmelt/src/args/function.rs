@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use snowmelt_api::Runtime;
 use snowmelt_image::source::Reference;
-use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant, parse_duration};
+use snowmelt_types::{ByteSize, CpuMillis, FunctionName, parse_duration};
 
 use super::{ListFormat, PlatformArgs, ShowFormat};
 
@@ -205,9 +205,6 @@ pub struct DeployArgs {
     /// requirements.txt with packages that it needs
     #[arg(long, value_name = "FILE", help_heading = "Code")]
     pub requirements: Option<PathBuf>,
-    /// Whose code it is: it shares no running code with that of others [default: default]
-    #[arg(long, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Code")]
-    pub tenant: Option<Tenant>,
 
     /// Which platform keeps it.
     #[command(flatten, next_help_heading = "Platform")]
