@@ -68,7 +68,7 @@ def burst(
     made = with_options(function, packages, given)
     wanted = made.network if network is None else network_of(network)
     name = unique_name(made.function)
-    platform = client()
+    platform = client(made.tenant)
     request: dict[str, Any] = {
         "function": {
             "name": name,
@@ -81,8 +81,6 @@ def burst(
         },
         "events": [_event(item, made.function.__name__, results) for item in items],
     }
-    if made.tenant is not None:
-        request["function"]["tenant"] = made.tenant
     request |= _common_fields(wanted, start_within, hosts)
     answer = _run(platform, "/v1/bursts", request, _progress.enabled(progress))
     return _results(answer, made.function.__name__, on_error, lambda done: _ended(done, results))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import select
 import socket
 import threading
@@ -34,10 +35,11 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Client:
-    """Sends requests to one platform; thread-safe."""
+    """Sends requests to one platform for one tenant, by default that of this user; thread-safe."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, tenant: str | None = None) -> None:
         self.server = server
+        self.tenant = tenant
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
 
@@ -57,7 +59,7 @@ class Client:
         with self._lock:
             self._open.add(connected)
         try:
-            response = self._answer(_send(connected, method, path, body))
+            response = self._answer(_send(connected, method, path, body, self.tenant))
             if response.status >= 400:
                 raise _problem(response)
             yield response
@@ -85,9 +87,13 @@ class Client:
                     connected.shutdown(socket.SHUT_RDWR)
 
 
-def _send(connected: socket.socket, method: str, path: str, body: Any) -> _UnixConnection:
+def _send(
+    connected: socket.socket, method: str, path: str, body: Any, tenant: str | None
+) -> _UnixConnection:
     connection = _UnixConnection(connected)
     headers = {"Connection": "close"}
+    if tenant is not None:
+        headers["snowmelt-tenant"] = tenant
     payload = None
     if isinstance(body, bytes):
         payload = body
@@ -121,6 +127,6 @@ def _close(connected: socket.socket) -> None:
     connected.close()
 
 
-def client() -> Client:
-    """A client of this process's platform."""
-    return Client(_server.current())
+def client(tenant: str | None = None) -> Client:
+    """A client of this process's platform, for a tenant or the one of `SNOWMELT_TENANT`."""
+    return Client(_server.current(), tenant or os.environ.get("SNOWMELT_TENANT") or None)

@@ -95,7 +95,7 @@ class Function(Generic[E, R]):
     @hide_internal_frames
     def deploy(self, name: str | None = None) -> Deployed:
         """Deploys the handler to the running server (`snowmelt up`) until it is removed."""
-        running = client()
+        running = client(self.tenant)
         if running.server.private:
             raise make(
                 "SM-0503",
@@ -106,7 +106,7 @@ class Function(Generic[E, R]):
 
     def _deployed(self) -> Deployed:
         with self._lock:
-            here = client()
+            here = client(self.tenant)
             if self._ephemeral is None or self._ephemeral.client.server is not here.server:
                 name = unique_name(self.function)
                 self._ephemeral = deploy(here, self, name, "event", ephemeral=True)
@@ -314,8 +314,6 @@ def deploy(
         "expected": expected,
         "ephemeral": ephemeral,
     }
-    if made.tenant is not None:
-        spec["tenant"] = made.tenant
     platform.call("POST", "/v1/functions", spec)
     return Deployed(platform, name, made.network)
 

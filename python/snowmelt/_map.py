@@ -98,7 +98,7 @@ def _chunks(items: list[Any], chunk: int | None, workers: int) -> list[tuple[int
 
 
 def _run(made: Function[Any, Any], work: _Work, workers: int, shown: bool) -> None:
-    platform = client()
+    platform = client(made.tenant)
     name = unique_name(made.function)
     deployed = deploy(platform, made, name, "map", ephemeral=True, expected=workers)
     line = _progress.Line(shown)

@@ -58,17 +58,15 @@ def deploy(
         message = "a function is either code or a code package"
         raise make("SM-0110", message, hint="give either path or packed=")
     images = {} if image is None else {"image": image}
-    tenants = {} if tenant is None else {"tenant": tenant}
     spec: dict[str, Any] = {
         "name": name,
         **_source_of(path, packed, runtime, command, root),
         **images,
-        **tenants,
         "handler": handler,
         "options": limits(**options),
         "expected": 1,
     }
-    running = _running()
+    running = _running(tenant)
     spec["packages"] = upload_wheels(running, packages)
     running.call("POST", "/v1/functions", spec)
     return Deployed(running, name)
@@ -104,15 +102,15 @@ def _code(
 
 
 @hide_internal_frames
-def deployed(name: str) -> Deployed:
+def deployed(name: str, *, tenant: str | None = None) -> Deployed:
     """A function of any language on the running server, by its name."""
-    running = _running()
+    running = _running(tenant)
     running.call("GET", f"/v1/functions/{name}")
     return Deployed(running, name)
 
 
-def _running() -> Client:
-    running = client()
+def _running(tenant: str | None) -> Client:
+    running = client(tenant)
     if running.server.private:
         message = "no server is running that can keep a deployed function"
         raise make("SM-0503", message, hint="start one: snowmelt up")

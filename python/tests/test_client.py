@@ -11,6 +11,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,28 @@ def _read(*parts: bytes) -> tuple[Answer, list[pa.RecordBatch], list[Any]]:
     events: list[Any] = []
     answer = Answer(events.append)
     return answer, list(answer.batches(io.BytesIO(b"".join(parts)))), events
+
+
+@pytest.mark.parametrize("tenant", ["acme", None])
+def test_a_request_names_its_tenant_in_a_header(tenant: str | None) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+        sent = _client._send(here, "POST", "/v1/functions", {"n": 1}, tenant)
+        assert sent.getresponse().status == 204
+        request = there.recv(4096).decode()
+    assert ("snowmelt-tenant: acme" in request) == (tenant is not None)
+
+
+def test_the_tenant_is_that_of_the_environment_unless_one_is_named() -> None:
+    program = """
+        from snowmelt import _client, _server
+        _server.current = lambda: None
+        print(_client.client().tenant, _client.client("other").tenant)
+    """
+    program = textwrap.dedent(program)
+    assert run_program(program, SNOWMELT_TENANT="acme").split() == ["acme", "other"]
+    assert run_program(program, SNOWMELT_TENANT="").split() == ["None", "other"]
 
 
 ACCEPTED = _frame(frames.EVENT, {"event": "accepted", "query": "q-7"})

@@ -17,6 +17,7 @@ LAYERS = [
     "wire",
     "api",
     "files",
+    "store",
     "udf",
     "query",
     "node",

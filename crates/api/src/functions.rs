@@ -52,9 +52,9 @@ pub struct FunctionSpec {
     /// Limits and environment.
     #[serde(default)]
     pub options: FunctionOptions,
-    /// Whose code it is: nothing that its code did is shared with another tenant's.
-    #[serde(default)]
-    pub tenant: Tenant,
+    /// Sent by clients of older versions only. Refused unless it is the tenant of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<Tenant>,
     /// Instances to start at its deployment, for a burst of calls that follows.
     #[serde(default)]
     pub expected: u32,

@@ -26,6 +26,8 @@
 //! | `GET /openapi.json` | | this table as an OpenAPI document |
 //! | `POST /v1/shutdown` | [`ShutdownRequest`], or nothing | 202 |
 //!
+//! The header [`TENANT_HEADER`] names the tenant; functions, calls and logs of other
+//! tenants are not visible.
 //! Errors are `ErrorReport` objects with a 4xx or 5xx status, as problem+json (RFC 9457).
 //! A client that closes the connection cancels its query or burst.
 //!
@@ -72,3 +74,6 @@ pub use networks::{
 pub use platform::{CallFigures, Figures, ShutdownRequest, SpawnerHealth, Status};
 pub use profile::{Finding, Lane, PhaseSpan, Profile, Totals};
 pub use queries::{Event, Phase, Progress, QueryOptions, QueryRequest, UdfSource};
+
+/// The header with the tenant of a request. Default: the tenant of the user of the connection.
+pub const TENANT_HEADER: &str = "snowmelt-tenant";

@@ -21,7 +21,7 @@ use utoipa::openapi::{
 use crate::{
     BatchRequest, BurstAnswer, BurstCalls, BurstRequest, Figures, FunctionSpec, FunctionSummary,
     HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
-    Packed, QueryRequest, ShutdownRequest, Status, Trace, TraceRequest, Wheel,
+    Packed, QueryRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -142,7 +142,11 @@ fn delete(path: &'static str, summary: &str) -> Route {
 
 impl Route {
     fn new(method: HttpMethod, path: &'static str, summary: &str) -> Self {
-        let mut operation = OperationBuilder::new().summary(Some(summary));
+        let mut operation = OperationBuilder::new().summary(Some(summary)).parameter(parameter(
+            TENANT_HEADER,
+            ParameterIn::Header,
+            Type::String,
+        ));
         for name in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
             operation = operation.parameter(parameter(name, ParameterIn::Path, Type::String));
         }

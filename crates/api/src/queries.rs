@@ -19,9 +19,9 @@ pub struct QueryRequest {
     /// The user's functions.
     #[serde(default)]
     pub udfs: Vec<UdfSource>,
-    /// Whose functions they are: nothing that their code did is shared with another tenant's.
-    #[serde(default)]
-    pub tenant: Tenant,
+    /// Sent by clients of older versions only. Refused unless it is the tenant of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<Tenant>,
     /// How to run it.
     #[serde(default)]
     pub options: QueryOptions,

@@ -7,16 +7,16 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::{Invocation, InvocationState, InvokeRequest};
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId};
+use snowmelt_types::{Code, ErrorReport, InvocationId, Tenant};
 use tokio_util::sync::CancellationToken;
 
 use crate::functions::{Functions, accepted, failed};
 use crate::now_ms;
-use crate::store::InvocationRecord;
+use crate::records::{FunctionId, InvocationRecord};
 
 /// How long to wait before a call is tried again, at first and at most.
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(30)];
@@ -92,14 +92,14 @@ impl Functions {
     /// stops waiting before does not keep a call that is stored from being run.
     pub async fn submit(
         &self,
-        name: &FunctionName,
+        function: &FunctionId,
         request: InvokeRequest,
     ) -> Result<Invocation, ErrorReport> {
-        self.find(name).await?;
-        let invocation = accepted(name);
+        self.find(function).await?;
+        let invocation = accepted(&function.name);
         let record = InvocationRecord { invocation: invocation.clone(), event: request.event };
         // A task of its own, because the future of a request is dropped with its connection.
-        let accepting = tokio::spawn(self.clone().accept(record));
+        let accepting = tokio::spawn(self.clone().accept(function.clone(), record));
         accepting.await.unwrap_or_else(|error| {
             Err(ErrorReport::new(Code::INTERNAL, format!("accepting a call panicked: {error}")))
         })?;
@@ -107,37 +107,44 @@ impl Functions {
     }
 
     /// Stores a call and starts its run.
-    async fn accept(self, record: InvocationRecord) -> Result<(), ErrorReport> {
-        let Invocation { id, function, .. } = record.invocation.clone();
-        self.blocking(move |inner| inner.store.accept(&record)).await?;
-        self.run_accepted(id, function);
+    async fn accept(
+        self,
+        function: FunctionId,
+        record: InvocationRecord,
+    ) -> Result<(), ErrorReport> {
+        self.records().accept(&function.tenant, &record).await?;
+        self.run_accepted(record.invocation.id, function);
         Ok(())
     }
 
     /// Runs the accepted calls that no server has ended.
     pub async fn resume(&self) -> Result<(), ErrorReport> {
-        let mut of_functions: HashMap<FunctionName, Vec<InvocationId>> = HashMap::new();
-        for (id, name) in self.blocking(|inner| inner.store.waiting()).await? {
-            of_functions.entry(name).or_default().push(id);
+        let mut of_functions: HashMap<FunctionId, Vec<InvocationId>> = HashMap::new();
+        for (id, function) in self.records().waiting().await {
+            of_functions.entry(function).or_default().push(id);
         }
-        for (name, ids) in of_functions {
+        for (function, ids) in of_functions {
             let functions = self.clone();
             tokio::spawn(async move {
                 // One call prepares what all of them need; each gets the error if that fails.
-                drop(functions.find(&name).await);
-                ids.into_iter().for_each(|id| functions.run_accepted(id, name.clone()));
+                drop(functions.find(&function).await);
+                ids.into_iter().for_each(|id| functions.run_accepted(id, function.clone()));
             });
         }
         Ok(())
     }
 
     /// An asynchronous call.
-    pub async fn invocation(&self, id: &InvocationId) -> Result<Invocation, ErrorReport> {
+    pub async fn invocation(
+        &self,
+        tenant: &Tenant,
+        id: &InvocationId,
+    ) -> Result<Invocation, ErrorReport> {
         let missing = || {
             ErrorReport::new(Code::INVOCATION_MISSING, format!("there is no invocation `{id}`"))
                 .hint("only calls made with --async are kept, for as long as fn deploy --keep says")
         };
-        let record = self.stored(id).await?;
+        let record = self.records().invocation(tenant, id).await?;
         let mut invocation = record.ok_or_else(missing)?.invocation;
         if invocation.state == InvocationState::Running {
             invocation.warnings.extend(self.waiting().trouble_of(id));
@@ -146,17 +153,17 @@ impl Functions {
     }
 
     /// The event stays in the store until the call runs, so that waiting calls take no memory.
-    fn run_accepted(&self, id: InvocationId, name: FunctionName) {
+    fn run_accepted(&self, id: InvocationId, function: FunctionId) {
         let functions = self.clone();
         tokio::spawn(async move {
             let [mut pause, longest] = AGAIN_AFTER;
             loop {
-                let why = match functions.try_once(&id, &name).await {
+                let why = match functions.try_once(&id, &function).await {
                     Tried::Done => return,
                     Tried::Replaced => continue,
                     Tried::Again(why) => why,
                 };
-                tracing::warn!(call = %id, function = %name, error = %why, "will be tried again");
+                tracing::warn!(call = %id, %function, error = %why, "will be tried again");
                 functions.waiting().trouble(&id, Some(why));
                 tokio::select! {
                     () = functions.waiting().stopping.cancelled() => return,
@@ -167,11 +174,11 @@ impl Functions {
     }
 
     /// Runs a call and stores its end.
-    async fn try_once(&self, id: &InvocationId, name: &FunctionName) -> Tried {
-        let live = match self.find(name).await {
+    async fn try_once(&self, id: &InvocationId, function: &FunctionId) -> Tried {
+        let live = match self.find(function).await {
             Ok(live) => live,
             Err(error) if error.retryable => return Tried::Again(error),
-            Err(error) => return self.give_up(id, error).await,
+            Err(error) => return self.give_up(function, id, error).await,
         };
         let stopping = &self.waiting().stopping;
         let permit = tokio::select! {
@@ -186,7 +193,7 @@ impl Functions {
         if !self.is_deployed(&live) {
             return Tried::Replaced;
         }
-        let record = match self.stored(id).await {
+        let record = match self.records().invocation(&function.tenant, id).await {
             Ok(Some(record)) => record,
             Ok(None) => return Tried::Done,
             Err(error) => return Tried::Again(error),
@@ -200,15 +207,16 @@ impl Functions {
             Some(error) if error.retryable => Tried::Again(error.clone()),
             // The failure may be caused by the end of the platform.
             Some(_) if stopping.is_cancelled() => Tried::Done,
-            _ => self.keep(ended, live.record.spec.options.keep_ms).await,
+            _ => self.keep(function, ended, live.record.spec.options.keep_ms).await,
         }
     }
 
     /// Stores the end of a call that cannot be run.
-    async fn give_up(&self, id: &InvocationId, why: ErrorReport) -> Tried {
-        match self.stored(id).await {
+    async fn give_up(&self, function: &FunctionId, id: &InvocationId, why: ErrorReport) -> Tried {
+        match self.records().invocation(&function.tenant, id).await {
             Ok(Some(record)) => {
-                self.keep(failed(record.invocation, why), snowmelt_api::RESULT_KEPT_MS).await
+                let ended = failed(record.invocation, why);
+                self.keep(function, ended, snowmelt_api::RESULT_KEPT_MS).await
             }
             Ok(None) => Tried::Done,
             Err(error) => Tried::Again(error),
@@ -216,13 +224,13 @@ impl Functions {
     }
 
     /// Stores the end of a call. A disk that is full must not make it run again.
-    async fn keep(&self, ended: Invocation, keep_ms: u64) -> Tried {
+    async fn keep(&self, function: &FunctionId, ended: Invocation, keep_ms: u64) -> Tried {
         let id = ended.id.clone();
-        let record = Arc::new(InvocationRecord { invocation: ended, event: Box::default() });
+        let record = InvocationRecord { invocation: ended, event: Box::default() };
         let [mut pause, longest] = AGAIN_AFTER;
         loop {
-            let (record, until_ms) = (Arc::clone(&record), now_ms().saturating_add(keep_ms));
-            let stored = self.blocking(move |inner| inner.store.end(&record, until_ms)).await;
+            let until_ms = now_ms().saturating_add(keep_ms);
+            let stored = self.records().end(&function.tenant, &record, until_ms).await;
             let Err(error) = stored else { break };
             tracing::error!(call = %id, %error, "the end of a call cannot be stored");
             self.waiting().trouble(&id, Some(error));
@@ -234,11 +242,6 @@ impl Functions {
         self.waiting().trouble(&id, None);
         Tried::Done
     }
-
-    async fn stored(&self, id: &InvocationId) -> Result<Option<InvocationRecord>, ErrorReport> {
-        let id = id.clone();
-        self.blocking(move |inner| inner.store.invocation(&id)).await
-    }
 }
 
 #[cfg(test)]
@@ -249,15 +252,15 @@ mod tests {
     /// Without a task of its own, such a call is run by the next server only.
     #[test]
     fn a_stored_call_is_run_although_its_request_was_dropped() {
-        with_functions("def handler(event): return event", async |functions, name| {
+        with_functions("def handler(event): return event", async |functions, function| {
             // Prepared before, so that the first poll of a request gets as far as the store.
-            functions.find(&name).await.unwrap();
+            functions.find(&function).await.unwrap();
             let event = serde_json::value::to_raw_value("x").unwrap();
             let request = InvokeRequest { event, asynchronous: true };
-            let mut submitting = Box::pin(functions.submit(&name, request));
+            let mut submitting = Box::pin(functions.submit(&function, request));
             drop(futures::poll!(&mut submitting));
             let stored = async || {
-                let waiting = functions.blocking(|inner| inner.store.waiting()).await.unwrap();
+                let waiting = functions.records().waiting().await;
                 !waiting.is_empty() || functions.calls().succeeded > 0
             };
             until("the call is stored", stored).await;

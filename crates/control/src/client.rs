@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use snowmelt_api::{
     BurstAnswer, BurstCalls, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary,
     HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
-    Packed, Profile, QueryRequest, ShutdownRequest, Status, Trace, TraceRequest,
+    Packed, Profile, QueryRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest,
 };
 use snowmelt_rpc::client::NO_BODY;
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report};
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report, Tenant};
 use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 
 /// How long a server may take for a request that needs no work. A busy server answers; a stopped
@@ -64,6 +64,11 @@ impl Client {
     /// A client of the platform that serves this socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self { http: snowmelt_rpc::Client::unix(socket) }
+    }
+
+    /// Acts for this tenant; without one, for the tenant of the user of this process.
+    pub fn for_tenant(self, tenant: Option<&Tenant>) -> Self {
+        Self { http: self.http.with_header(TENANT_HEADER, tenant.map(Tenant::as_str)) }
     }
 
     /// What runs there.

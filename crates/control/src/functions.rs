@@ -14,7 +14,7 @@ use snowmelt_api::{
 };
 use snowmelt_node::{InstanceLease, LOAD_LIMIT, Node};
 use snowmelt_types::{
-    ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report, micros,
+    ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report, Tenant, micros,
 };
 use snowmelt_wire::Call;
 
@@ -23,7 +23,7 @@ use crate::analysis_cache::AnalysisCache;
 use crate::calls::{Calls, Counted};
 use crate::live::{self, Live};
 use crate::logs::Logs;
-use crate::store::{FunctionRecord, Store};
+use crate::records::{FunctionId, FunctionRecord, Records};
 use crate::{cold, now_ms};
 
 /// How often a server that is about to end checks whether calls still run.
@@ -39,23 +39,27 @@ pub(crate) struct Functions {
 pub(crate) struct Inner {
     node: Node,
     analysis: AnalysisCache,
-    pub(crate) store: Store,
+    records: Records,
     logs: Logs,
     calls: Arc<Calls>,
     waiting: Waiting,
     // Functions that are prepared in this process. Held for a lookup only.
-    live: Mutex<HashMap<FunctionName, Arc<Live>>>,
+    live: Mutex<HashMap<FunctionId, Arc<Live>>>,
 }
 
 impl Functions {
-    pub fn new(node: Node, analysis: AnalysisCache, store: Store, logs: Logs) -> Self {
+    pub fn new(node: Node, analysis: AnalysisCache, records: Records, logs: Logs) -> Self {
         let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { node, analysis, store, logs, calls, waiting, live }) }
+        Self { inner: Arc::new(Inner { node, analysis, records, logs, calls, waiting, live }) }
     }
 
     /// Prepares, loads and stores a function; on return it survives a crash.
-    pub async fn deploy(&self, spec: FunctionSpec) -> Result<FunctionSummary, ErrorReport> {
-        let accept = move |inner: &Inner| live::accept(&inner.node, spec, now_ms());
+    pub async fn deploy(
+        &self,
+        tenant: Tenant,
+        spec: FunctionSpec,
+    ) -> Result<FunctionSummary, ErrorReport> {
+        let accept = move |inner: &Inner| live::accept(&inner.node, tenant, spec, now_ms());
         let mut record = self.blocking(accept).await?;
         live::pin(&self.inner.node, &mut record).await?;
         let live = Arc::new(self.prepare(record).await?);
@@ -65,10 +69,9 @@ impl Functions {
             return Err(why.unwrap_or(error));
         }
         if !live.record.spec.ephemeral {
-            let stored = live.record.clone();
-            self.blocking(move |inner| inner.store.put_function(&stored)).await?;
+            self.records().put_function(&live.record).await?;
         }
-        let replaced = self.live().insert(live.record.spec.name.clone(), Arc::clone(&live));
+        let replaced = self.live().insert(live.record.id(), Arc::clone(&live));
         let other =
             |old: &Arc<Live>| old.unit.digest != live.unit.digest || old.limits != live.limits;
         if let Some(old) = replaced.filter(other) {
@@ -113,65 +116,68 @@ impl Functions {
         self.inner.node.prewarm(&live.unit, &live.limits, &live.load, count as usize);
     }
 
-    /// Every deployed function, by name.
-    pub async fn list(&self) -> Result<Vec<FunctionSummary>, ErrorReport> {
-        let records = self.blocking(|inner| inner.store.functions()).await?;
+    /// Every deployed function of a tenant, by name.
+    pub async fn list(&self, tenant: &Tenant) -> Result<Vec<FunctionSummary>, ErrorReport> {
+        let records = self.records().functions(tenant).await?;
         Ok(records.iter().map(|record| self.summary(record)).collect())
     }
 
+    /// How many are deployed, of all tenants.
+    pub async fn count(&self) -> u32 {
+        let all = self.records().all_functions().await.map_or(0, |functions| functions.len());
+        u32::try_from(all).unwrap_or(u32::MAX)
+    }
+
     /// A deployed function.
-    pub async fn show(&self, name: &FunctionName) -> Result<FunctionSummary, ErrorReport> {
-        let key = name.clone();
-        match self.blocking(move |inner| inner.store.function(&key)).await? {
+    pub async fn show(&self, id: &FunctionId) -> Result<FunctionSummary, ErrorReport> {
+        match self.records().function(id).await? {
             Some(record) => Ok(self.summary(&record)),
-            None => Err(self.missing(name).await),
+            None => Err(self.missing(id).await),
         }
     }
 
     /// A deployed function as it was accepted.
-    pub async fn record(&self, name: &FunctionName) -> Result<FunctionRecord, ErrorReport> {
-        if let Some(live) = self.live().get(name) {
+    pub async fn record(&self, id: &FunctionId) -> Result<FunctionRecord, ErrorReport> {
+        if let Some(live) = self.live().get(id) {
             return Ok(live.record.clone());
         }
-        let key = name.clone();
-        match self.blocking(move |inner| inner.store.function(&key)).await? {
+        match self.records().function(id).await? {
             Some(record) => Ok(record),
-            None => Err(self.missing(name).await),
+            None => Err(self.missing(id).await),
         }
     }
 
     /// Removes a function with its instances and logs.
-    pub async fn remove(&self, name: &FunctionName) -> Result<(), ErrorReport> {
-        let live = self.live().remove(name);
+    pub async fn remove(&self, id: &FunctionId) -> Result<(), ErrorReport> {
+        let live = self.live().remove(id);
         if let Some(live) = &live {
             self.inner.node.forget(&live.unit, &live.limits);
         }
-        let stored = name.clone();
-        let was_stored = self.blocking(move |inner| inner.store.remove_function(&stored)).await?;
-        self.inner.logs.remove(name);
-        if was_stored || live.is_some() { Ok(()) } else { Err(self.missing(name).await) }
+        let was_stored = self.records().remove_function(id).await?;
+        self.inner.logs.remove(id);
+        if was_stored || live.is_some() { Ok(()) } else { Err(self.missing(id).await) }
     }
 
     /// Calls a function and waits for its answer. A failure of the function is in the invocation.
     pub async fn invoke(
         &self,
-        name: &FunctionName,
+        id: &FunctionId,
         request: InvokeRequest,
     ) -> Result<Invocation, ErrorReport> {
         self.refuse_if_stopping()?;
-        let live = self.find(name).await?;
-        Ok(self.run(&live, accepted(name), request.event, None).await)
+        let live = self.find(id).await?;
+        Ok(self.run(&live, accepted(&id.name), request.event, None).await)
     }
 
     /// Calls a function with many events concurrently, and waits for all answers. Missing instances
     /// are requested together; the failure of one call does not affect the others.
     pub async fn invoke_all(
         &self,
-        name: &FunctionName,
+        id: &FunctionId,
         request: BatchRequest,
     ) -> Result<Vec<Invocation>, ErrorReport> {
         self.refuse_if_stopping()?;
-        let live = self.find(name).await?;
+        let live = self.find(id).await?;
         let now = request.events.len().min(live.permits.available_permits());
         let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
         let node = &self.inner.node;
@@ -182,7 +188,7 @@ impl Functions {
             async {
                 let (permit, lease) = slot.unzip();
                 let lease = lease.map(|lease| lease.map_err(|error| error.report()));
-                let ended = self.run(&live, accepted(name), event, lease).await;
+                let ended = self.run(&live, accepted(&id.name), event, lease).await;
                 drop(permit);
                 ended
             }
@@ -210,6 +216,10 @@ impl Functions {
             .hint("call again when it is back"))
     }
 
+    pub(crate) fn records(&self) -> &Records {
+        &self.inner.records
+    }
+
     pub(crate) fn waiting(&self) -> &Waiting {
         &self.inner.waiting
     }
@@ -222,19 +232,17 @@ impl Functions {
     /// What invocations wrote.
     pub async fn logs(
         &self,
-        name: &FunctionName,
+        id: &FunctionId,
         invocation: Option<InvocationId>,
         tail: Option<u32>,
     ) -> Result<Vec<LogEntry>, ErrorReport> {
-        if !self.live().contains_key(name) {
-            let stored = name.clone();
-            let known = self.blocking(move |inner| inner.store.function(&stored)).await?;
-            if known.is_none() {
-                return Err(self.missing(name).await);
+        if !self.live().contains_key(id) {
+            if self.records().function(id).await?.is_none() {
+                return Err(self.missing(id).await);
             }
         }
-        let name = name.clone();
-        self.blocking(move |inner| inner.logs.read(&name, invocation.as_ref(), tail)).await
+        let id = id.clone();
+        self.blocking(move |inner| inner.logs.read(&id, invocation.as_ref(), tail)).await
     }
 
     /// Runs a call, on a slot that it has or on one that it waits for.
@@ -304,8 +312,8 @@ impl Functions {
 
     fn keep_log(&self, live: &Live, invocation: &mut Invocation, lease: &InstanceLease) {
         let log = lease.take_log();
-        let name = &live.record.spec.name;
         if log.dropped_bytes > 0 {
+            let name = &live.record.spec.name;
             invocation.warnings.push(log_was_cut(name, live.limits.log, log.dropped_bytes));
         }
         let entry = LogEntry {
@@ -315,7 +323,7 @@ impl Functions {
             text: log.text,
             dropped_bytes: log.dropped_bytes,
         };
-        self.inner.logs.keep(name, &entry);
+        self.inner.logs.keep(&live.record.id(), &entry);
     }
 
     pub(crate) async fn lease(&self, live: &Live) -> Result<InstanceLease, ErrorReport> {
@@ -323,39 +331,36 @@ impl Functions {
         leased.map_err(|error| error.report())
     }
 
-    pub(crate) async fn find(&self, name: &FunctionName) -> Result<Arc<Live>, ErrorReport> {
-        let known = self.live().get(name).cloned();
+    pub(crate) async fn find(&self, id: &FunctionId) -> Result<Arc<Live>, ErrorReport> {
+        let known = self.live().get(id).cloned();
         let record = match known {
             Some(live) if !self.inner.node.is_dead(&live.unit) => return Ok(live),
             // One that dies with the server is not stored.
             Some(dead) => {
-                self.forget(name, &dead);
+                self.forget(id, &dead);
                 Some(dead.record.clone())
             }
-            None => {
-                let key = name.clone();
-                self.blocking(move |inner| inner.store.function(&key)).await?
-            }
+            None => self.records().function(id).await?,
         };
-        let Some(record) = record else { return Err(self.missing(name).await) };
+        let Some(record) = record else { return Err(self.missing(id).await) };
         let live = Arc::new(self.prepare(record).await?);
-        let live = Arc::clone(self.live().entry(name.clone()).or_insert(live));
+        let live = Arc::clone(self.live().entry(id.clone()).or_insert(live));
         self.prewarm(&live);
         Ok(live)
     }
 
     /// Forgets a function whose images are dead, unless another one has its name meanwhile.
-    fn forget(&self, name: &FunctionName, dead: &Arc<Live>) {
+    fn forget(&self, id: &FunctionId, dead: &Arc<Live>) {
         let mut live = self.live();
-        if live.get(name).is_some_and(|found| Arc::ptr_eq(found, dead)) {
-            live.remove(name);
+        if live.get(id).is_some_and(|found| Arc::ptr_eq(found, dead)) {
+            live.remove(id);
             self.inner.node.forget(&dead.unit, &dead.limits);
         }
     }
 
     /// Whether this is still the function of its name.
     pub(crate) fn is_deployed(&self, live: &Arc<Live>) -> bool {
-        let now = self.live().get(&live.record.spec.name).cloned();
+        let now = self.live().get(&live.record.id()).cloned();
         now.is_some_and(|now| Arc::ptr_eq(&now, live))
     }
 
@@ -368,7 +373,7 @@ impl Functions {
         let code = || Digest::of(serde_json::to_vec(&spec.code).unwrap_or_default());
         let package = || record.packed.as_ref().map(|at| Digest::of(at.manifest.as_str()));
         let version = record.files.clone().or_else(package).unwrap_or_else(code);
-        let live = self.live().get(&spec.name).cloned();
+        let live = self.live().get(&record.id()).cloned();
         let instances = live.map_or(0, |live| {
             live.calls().div_ceil(live.limits.concurrency as usize)
                 + self.inner.node.idle_instances(&live.unit, &live.limits)
@@ -381,7 +386,7 @@ impl Functions {
             root: spec.root.clone(),
             image: spec.image.clone(),
             packed: spec.packed.clone(),
-            tenant: spec.tenant.clone(),
+            tenant: record.tenant.clone(),
             packages: spec.packages.clone(),
             options: spec.options.clone(),
             deployed_ms: record.deployed_ms,
@@ -390,8 +395,8 @@ impl Functions {
         }
     }
 
-    async fn missing(&self, name: &FunctionName) -> ErrorReport {
-        let known = self.list().await.unwrap_or_default();
+    async fn missing(&self, FunctionId { tenant, name }: &FunctionId) -> ErrorReport {
+        let known = self.list(tenant).await.unwrap_or_default();
         let names = known.iter().map(|function| function.name.as_str());
         let nearest = snowmelt_types::nearest(name.as_str(), names);
         let hint = nearest.map_or_else(
@@ -402,7 +407,7 @@ impl Functions {
             .hint(hint)
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<FunctionName, Arc<Live>>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<FunctionId, Arc<Live>>> {
         self.inner.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -413,7 +418,7 @@ impl Functions {
     ) -> Result<T, ErrorReport> {
         let inner = Arc::clone(&self.inner);
         tokio::task::spawn_blocking(move || work(&inner)).await.unwrap_or_else(|error| {
-            Err(ErrorReport::new(Code::INTERNAL, format!("a transaction panicked: {error}")))
+            Err(ErrorReport::new(Code::INTERNAL, format!("work on the disk panicked: {error}")))
         })
     }
 }

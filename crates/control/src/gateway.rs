@@ -8,10 +8,13 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use serde::Deserialize;
-use snowmelt_api::{BatchRequest, InvokeRequest, ShutdownRequest};
+use snowmelt_api::{
+    BatchRequest, BurstRequest, FunctionSpec, InvokeRequest, QueryRequest, ShutdownRequest,
+};
 use snowmelt_rpc::Problem;
 use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId};
@@ -20,8 +23,10 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::answers::{Answer, answered, hold, take_room};
+use crate::identity::{Identity, identify};
 use crate::metrics;
 use crate::platform::Platform;
+use crate::records::FunctionId;
 
 /// Frames of an answer that wait for a slow client before the query waits too.
 const BUFFERED_FRAMES: usize = 8;
@@ -38,7 +43,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/functions", get(functions).post(deploy))
         .route("/v1/packages", post(pack))
         .route("/v1/wheels/{file}", post(keep_wheel))
-        .route("/v1/functions/{name}", get(function).delete(remove))
+        .route("/v1/functions/{name}", get(show).delete(remove))
         .route("/v1/functions/{name}/invocations", post(invoke))
         .route("/v1/functions/{name}/batches", post(invoke_all))
         .route("/v1/functions/{name}/bursts", post(burst_deployed))
@@ -51,6 +56,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/networks/{job}/trace", post(trace))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
+        .layer(from_fn(identify))
         .with_state(platform)
 }
 
@@ -85,27 +91,40 @@ async fn shutdown(State(platform): State<Arc<Platform>>, body::Body(body): body:
 
 /// Runs a query and streams its frames. A client that disconnects drops the receiver, which ends
 /// the query.
-async fn query(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
-    let request = body::parse(&body)?;
+async fn query(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    let request: QueryRequest = body::parse(&body)?;
+    identity.check(request.tenant.as_ref())?;
+    let tenant = identity.tenant;
     let (sender, receiver) = mpsc::channel(BUFFERED_FRAMES);
-    tokio::spawn(async move { platform.queries.run(request, sender).await });
+    tokio::spawn(async move { platform.queries.run(&tenant, request, sender).await });
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
     let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];
     Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
 /// A client that disconnects drops this future, and with it the ranks that still run.
-async fn burst(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
-    json(StatusCode::OK, &platform.bursts.run(body::parse(&body)?).await?)
+async fn burst(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    let request: BurstRequest = body::parse(&body)?;
+    identity.check(request.function.tenant.as_ref())?;
+    json(StatusCode::OK, &platform.bursts.run(identity.tenant, request).await?)
 }
 
 async fn burst_deployed(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(name): Path<String>,
     body::Body(body): body::Body,
 ) -> Answer {
     let calls = body::parse(&body)?;
-    let record = platform.functions.record(&function_name(name)?).await?;
+    let record = platform.functions.record(&function(identity, name)?).await?;
     json(StatusCode::OK, &platform.bursts.run_accepted(record, calls).await?)
 }
 
@@ -113,29 +132,45 @@ async fn hosts(State(platform): State<Arc<Platform>>) -> Answer {
     json(StatusCode::OK, &platform.hosts.list())
 }
 
-async fn networks(State(platform): State<Arc<Platform>>) -> Answer {
-    json(StatusCode::OK, &platform.bursts.jobs.networks())
+async fn networks(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    let mut networks = platform.bursts.jobs.networks();
+    networks.retain(|network| identity.sees(&network.tenant));
+    json(StatusCode::OK, &networks)
 }
 
-async fn network(State(platform): State<Arc<Platform>>, Path(job): Path<String>) -> Answer {
-    json(StatusCode::OK, &platform.bursts.jobs.network(&JobId::from(job)).await?)
+async fn network(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(job): Path<String>,
+) -> Answer {
+    let job = JobId::from(job);
+    platform.bursts.jobs.check(&job, |tenant| identity.sees(tenant))?;
+    json(StatusCode::OK, &platform.bursts.jobs.network(&job).await?)
 }
 
 async fn trace(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(job): Path<String>,
     body::Body(body): body::Body,
 ) -> Answer {
-    let asked = body::parse(&body)?;
-    json(StatusCode::OK, &platform.bursts.jobs.trace(&JobId::from(job), asked).await?)
+    let (job, asked) = (JobId::from(job), body::parse(&body)?);
+    platform.bursts.jobs.check(&job, |tenant| identity.sees(tenant))?;
+    json(StatusCode::OK, &platform.bursts.jobs.trace(&job, asked).await?)
 }
 
-async fn functions(State(platform): State<Arc<Platform>>) -> Answer {
-    json(StatusCode::OK, &platform.functions.list().await?)
+async fn functions(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    json(StatusCode::OK, &platform.functions.list(&identity.tenant).await?)
 }
 
-async fn deploy(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
-    json(StatusCode::CREATED, &platform.functions.deploy(body::parse(&body)?).await?)
+async fn deploy(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    let spec: FunctionSpec = body::parse(&body)?;
+    identity.check(spec.tenant.as_ref())?;
+    json(StatusCode::CREATED, &platform.functions.deploy(identity.tenant, spec).await?)
 }
 
 async fn pack(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
@@ -150,44 +185,59 @@ async fn keep_wheel(
     json(StatusCode::CREATED, &platform.functions.keep_wheel(file, body.to_vec()).await?)
 }
 
-async fn function(State(platform): State<Arc<Platform>>, Path(name): Path<String>) -> Answer {
-    json(StatusCode::OK, &platform.functions.show(&function_name(name)?).await?)
+async fn show(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+) -> Answer {
+    json(StatusCode::OK, &platform.functions.show(&function(identity, name)?).await?)
 }
 
-async fn remove(State(platform): State<Arc<Platform>>, Path(name): Path<String>) -> Answer {
-    platform.functions.remove(&function_name(name)?).await?;
+async fn remove(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+) -> Answer {
+    platform.functions.remove(&function(identity, name)?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 async fn invoke(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(name): Path<String>,
     body::Body(body): body::Body,
 ) -> Answer {
-    let (name, request) = (function_name(name)?, body::parse::<InvokeRequest>(&body)?);
+    let (id, request) = (function(identity, name)?, body::parse::<InvokeRequest>(&body)?);
     if !request.asynchronous {
-        return answered(platform.functions.invoke(&name, request).await?);
+        return answered(platform.functions.invoke(&id, request).await?);
     }
     if platform.private {
         let message = "an asynchronous call needs a platform that keeps running";
         return Err(ErrorReport::new(Code::OPTION, message).hint("start one: snowmelt up").into());
     }
-    json(StatusCode::ACCEPTED, &platform.functions.submit(&name, request).await?)
+    json(StatusCode::ACCEPTED, &platform.functions.submit(&id, request).await?)
 }
 
 async fn invoke_all(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(name): Path<String>,
     body::Body(body): body::Body,
 ) -> Answer {
-    let (name, request) = (function_name(name)?, body::parse::<BatchRequest>(&body)?);
-    let mut invocations = platform.functions.invoke_all(&name, request).await?;
+    let (id, request) = (function(identity, name)?, body::parse::<BatchRequest>(&body)?);
+    let mut invocations = platform.functions.invoke_all(&id, request).await?;
     let rooms = invocations.iter_mut().filter_map(take_room).collect();
     Ok(hold(json(StatusCode::OK, &invocations)?, rooms))
 }
 
-async fn invocation(State(platform): State<Arc<Platform>>, Path(id): Path<String>) -> Answer {
-    json(StatusCode::OK, &platform.functions.invocation(&InvocationId::from(id)).await?)
+async fn invocation(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = InvocationId::from(id);
+    json(StatusCode::OK, &platform.functions.invocation(&identity.tenant, &id).await?)
 }
 
 #[derive(Deserialize)]
@@ -198,13 +248,15 @@ struct LogsQuery {
 
 async fn logs(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(name): Path<String>,
     query: Result<Query<LogsQuery>, QueryRejection>,
 ) -> Answer {
     let Query(query) =
         query.map_err(|rejected| ErrorReport::new(Code::OPTION, rejected.body_text()))?;
     let invocation = query.invocation.map(InvocationId::from);
-    let entries = platform.functions.logs(&function_name(name)?, invocation, query.tail).await?;
+    let entries =
+        platform.functions.logs(&function(identity, name)?, invocation, query.tail).await?;
     json(StatusCode::OK, &entries)
 }
 
@@ -221,9 +273,11 @@ async fn not_allowed(request: Request) -> (StatusCode, Problem) {
     (StatusCode::METHOD_NOT_ALLOWED, unknown(request).await)
 }
 
-fn function_name(name: String) -> Result<FunctionName, Problem> {
-    FunctionName::try_from(name)
-        .map_err(|message| ErrorReport::new(Code::FUNCTION_NAME, message).into())
+/// The function with this name of the tenant of the request.
+fn function(identity: Identity, name: String) -> Result<FunctionId, Problem> {
+    let name = FunctionName::try_from(name)
+        .map_err(|message| ErrorReport::new(Code::FUNCTION_NAME, message))?;
+    Ok(FunctionId { tenant: identity.tenant, name })
 }
 
 #[cfg(test)]

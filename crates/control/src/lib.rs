@@ -15,6 +15,7 @@ mod declared;
 mod functions;
 mod gateway;
 pub mod hosts;
+mod identity;
 mod live;
 mod logs;
 mod metrics;
@@ -22,10 +23,10 @@ pub mod place;
 mod platform;
 mod progress;
 mod queries;
+mod records;
 #[cfg(test)]
 mod rig;
 pub mod server;
-mod store;
 mod udfs;
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime};
 use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Unit};
-use snowmelt_types::{Code, Digest, ErrorReport, Report};
+use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Load, Mode, OnError, SourceCode};
 use tokio::sync::Semaphore;
 
 use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
-use crate::store::FunctionRecord;
+use crate::records::FunctionRecord;
 
 /// The most instances of a function.
 const MOST_INSTANCES: u32 = 10_000;
@@ -41,7 +41,7 @@ impl Live {
         let limits = Arc::new(InstanceLimits::from(&spec.options));
         let unit = match language(spec) {
             None if record.packed.is_some() => packed(node, &record).await?,
-            None => python(node, analysis, spec).await?,
+            None => python(node, analysis, &record).await?,
             Some(language) => program(node, &record, language, &limits).await?,
         };
         let load = Load {
@@ -75,6 +75,7 @@ impl Live {
 /// Checks a specification, fills in defaults, and stores the files of a program in the node.
 pub(crate) fn accept(
     node: &Node,
+    tenant: Tenant,
     mut spec: FunctionSpec,
     deployed_ms: u64,
 ) -> Result<FunctionRecord, ErrorReport> {
@@ -91,11 +92,11 @@ pub(crate) fn accept(
         );
     }
     if spec.packed.is_some() {
-        return accept_packed(spec, deployed_ms);
+        return accept_packed(tenant, spec, deployed_ms);
     }
     let Some(language) = language(&spec) else {
         spec.handler = if spec.handler.is_empty() { "handler".into() } else { spec.handler };
-        return Ok(FunctionRecord { spec, deployed_ms, files: None, packed: None });
+        return Ok(FunctionRecord { tenant, spec, deployed_ms, files: None, packed: None });
     };
     let empty = BTreeMap::new();
     let files = match (&spec.code, language) {
@@ -137,10 +138,14 @@ pub(crate) fn accept(
     }
     let digest = node.store(&spec.code).map_err(|error| error.report())?;
     spec.code = SourceCode::Files { files: BTreeMap::new() };
-    Ok(FunctionRecord { spec, deployed_ms, files: Some(digest), packed: None })
+    Ok(FunctionRecord { tenant, spec, deployed_ms, files: Some(digest), packed: None })
 }
 
-fn accept_packed(spec: FunctionSpec, deployed_ms: u64) -> Result<FunctionRecord, ErrorReport> {
+fn accept_packed(
+    tenant: Tenant,
+    spec: FunctionSpec,
+    deployed_ms: u64,
+) -> Result<FunctionRecord, ErrorReport> {
     let has_code = !matches!(&spec.code, SourceCode::Files { files } if files.is_empty());
     let plain = spec.runtime == Runtime::Python && spec.root.is_none() && spec.image.is_none();
     if has_code || !plain || !spec.packages.is_empty() || spec.mode == CallMode::Map {
@@ -148,7 +153,7 @@ fn accept_packed(spec: FunctionSpec, deployed_ms: u64) -> Result<FunctionRecord,
         let hint = "name the package alone, without code, packages, runtime, root or image";
         return Err(ErrorReport::new(Code::OPTION, message).hint(hint));
     }
-    Ok(FunctionRecord { spec, deployed_ms, files: None, packed: None })
+    Ok(FunctionRecord { tenant, spec, deployed_ms, files: None, packed: None })
 }
 
 /// Finds the code package of a function that has one, and pins what its name leads to now.
@@ -184,19 +189,19 @@ pub(crate) async fn pack(
 async fn packed(node: &Node, record: &FunctionRecord) -> Result<Unit, ErrorReport> {
     let missing = || ErrorReport::new(Code::STATE, "the record of the function has no package");
     let at = record.packed.as_ref().ok_or_else(missing)?;
-    let prepared = node.prepare_package(&record.spec.tenant, at).await;
+    let prepared = node.prepare_package(&record.tenant, at).await;
     prepared.map_err(|error| error.report())
 }
 
 async fn python(
     node: &Node,
     analysis: &AnalysisCache,
-    spec: &FunctionSpec,
+    FunctionRecord { tenant, spec, .. }: &FunctionRecord,
 ) -> Result<Unit, ErrorReport> {
     let Declared { packages, imports, .. } =
         declared(node, analysis, &spec.code, &spec.packages).await?;
     let silent = &snowmelt_package::Silent;
-    let prepared = node.prepare(&spec.tenant, &spec.code, &packages, &imports, silent).await;
+    let prepared = node.prepare(tenant, &spec.code, &packages, &imports, silent).await;
     prepared.map_err(|error| error.report())
 }
 
@@ -210,7 +215,7 @@ async fn program(
     let missing = || ErrorReport::new(Code::STATE, "the record of the function has no files");
     let files: &Digest = record.files.as_ref().ok_or_else(missing)?;
     let request = program_request(spec, language);
-    let prepared = node.prepare_program(&spec.tenant, files, &request, limits).await;
+    let prepared = node.prepare_program(&record.tenant, files, &request, limits).await;
     prepared.map_err(|error| error.report())
 }
 

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use snowmelt_api::LogEntry;
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId};
+use snowmelt_types::{Code, ErrorReport, InvocationId, Tenant};
+
+use crate::records::FunctionId;
 
 /// Invocations that are shown by default.
 const SHOWN: usize = 200;
@@ -40,7 +42,7 @@ impl Logs {
 
     /// Keeps what an invocation wrote, if it wrote anything. A log that cannot be written does not
     /// fail the call that it belongs to.
-    pub fn keep(&self, function: &FunctionName, entry: &LogEntry) {
+    pub fn keep(&self, function: &FunctionId, entry: &LogEntry) {
         if entry.text.is_empty() {
             return;
         }
@@ -52,7 +54,7 @@ impl Logs {
     /// The entries of a function, the oldest first: of one invocation, or the last ones.
     pub fn read(
         &self,
-        function: &FunctionName,
+        function: &FunctionId,
         invocation: Option<&InvocationId>,
         tail: Option<u32>,
     ) -> Result<Vec<LogEntry>, ErrorReport> {
@@ -71,11 +73,11 @@ impl Logs {
     }
 
     /// Removes the logs of a function.
-    pub fn remove(&self, function: &FunctionName) {
+    pub fn remove(&self, function: &FunctionId) {
         let _ = std::fs::remove_dir_all(self.folder(function));
     }
 
-    fn append(&self, function: &FunctionName, entry: &LogEntry) -> io::Result<()> {
+    fn append(&self, function: &FunctionId, entry: &LogEntry) -> io::Result<()> {
         let folder = self.folder(function);
         let mut file = opened(&folder)?;
         // What is before this line may have been torn.
@@ -102,8 +104,27 @@ impl Logs {
         }
     }
 
-    fn folder(&self, function: &FunctionName) -> PathBuf {
-        self.root.join(function.as_str())
+    /// Moves logs of earlier versions to the tenant of their function: then a folder had the name of
+    /// the function only.
+    pub fn migrate<'a>(&self, functions: impl Iterator<Item = &'a FunctionId> + Clone) {
+        let tenant = Tenant::default();
+        for function in functions.clone().filter(|function| function.tenant != tenant) {
+            let same = FunctionId { tenant: tenant.clone(), name: function.name.clone() };
+            let (from, to) = (self.folder(&same), self.folder(function));
+            let is_shared = functions.clone().any(|other| *other == same);
+            if !is_shared && from.exists() && !to.exists() {
+                // A function can be called without its log.
+                let _ = std::fs::rename(from, to);
+            }
+        }
+    }
+
+    /// Names contain no full stop, so no folder belongs to two functions.
+    fn folder(&self, FunctionId { tenant, name }: &FunctionId) -> PathBuf {
+        match *tenant == Tenant::default() {
+            true => self.root.join(name.as_str()),
+            false => self.root.join(format!("{tenant}.{name}")),
+        }
     }
 }
 
@@ -134,8 +155,12 @@ fn read_lines(path: &Path) -> Result<Vec<String>, ErrorReport> {
 mod tests {
     use super::*;
 
-    fn name() -> FunctionName {
-        "f".parse().unwrap()
+    fn name() -> FunctionId {
+        of("default")
+    }
+
+    fn of(tenant: &str) -> FunctionId {
+        FunctionId { tenant: tenant.parse().unwrap(), name: "f".parse().unwrap() }
     }
 
     fn entry(text: &str) -> LogEntry {
@@ -202,6 +227,30 @@ mod tests {
         texts.sort();
         texts.dedup();
         assert_eq!(texts.len(), 200);
+    }
+
+    #[test]
+    fn each_tenant_has_its_own_logs() {
+        let (_folder, logs) = logs();
+        logs.keep(&name(), &entry("ours"));
+        logs.keep(&of("acme"), &entry("theirs"));
+        assert_eq!(logs.read(&of("acme"), None, None).unwrap()[0].text, "theirs");
+        logs.remove(&of("acme"));
+        assert_eq!(logs.read(&name(), None, None).unwrap()[0].text, "ours");
+    }
+
+    #[test]
+    fn logs_of_an_earlier_version_are_moved_to_the_tenant_of_their_function() {
+        let (_folder, logs) = logs();
+        logs.keep(&name(), &entry("theirs"));
+        logs.migrate([of("acme"), name()].iter());
+        assert!(
+            logs.read(&of("acme"), None, None).unwrap().is_empty(),
+            "the folder belongs to the default tenant"
+        );
+        logs.migrate([of("acme")].iter());
+        assert_eq!(logs.read(&of("acme"), None, None).unwrap()[0].text, "theirs");
+        assert!(logs.read(&name(), None, None).unwrap().is_empty());
     }
 
     #[test]

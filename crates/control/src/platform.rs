@@ -63,7 +63,7 @@ impl Platform {
 
     pub async fn status(&self) -> Status {
         let usage = self.node.usage();
-        let functions = self.functions.list().await.map_or(0, |functions| functions.len());
+        let functions = self.functions.count().await;
         let spawner = self.node.spawner();
         Status {
             version: snowmelt_rpc::version().to_owned(),
@@ -75,7 +75,7 @@ impl Platform {
             workers: usage.workers,
             instances: usage.instances,
             zygotes: usage.zygotes,
-            functions: u32::try_from(functions).unwrap_or(u32::MAX),
+            functions,
             spawner,
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use snowmelt_api::{Event, Phase, QueryRequest};
 use snowmelt_node::{Driver, Frames, Node, QueryRunner, WorkerLimits};
-use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, micros};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, Tenant, micros};
 use snowmelt_wire::{Drive, Frame, Kind, MAX_ANSWER_BYTES, read_frame_within};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -60,7 +60,7 @@ impl Queries {
 
     /// Runs a query and sends its frames. It ends early when the client disconnects, when its time
     /// is up, and when the server ends; dropping it destroys its sandboxes.
-    pub async fn run(&self, request: QueryRequest, frames: mpsc::Sender<Bytes>) {
+    pub async fn run(&self, tenant: &Tenant, request: QueryRequest, frames: mpsc::Sender<Bytes>) {
         self.running.fetch_add(1, Ordering::Relaxed);
         let _running = Running(Arc::clone(&self.running));
         let id = QueryId::new();
@@ -73,7 +73,7 @@ impl Queries {
             }
         };
         let failure = tokio::select! {
-            answered = self.answer(&request, id.clone(), frames.clone()) => answered.err(),
+            answered = self.answer(tenant, &request, id.clone(), frames.clone()) => answered.err(),
             () = frames.closed() => None,
             () = self.shutdown.cancelled() => Some(server_ends()),
             () = time_is_up => Some(timed_out(limit)),
@@ -87,6 +87,7 @@ impl Queries {
 
     async fn answer(
         &self,
+        tenant: &Tenant,
         request: &QueryRequest,
         id: QueryId,
         frames: mpsc::Sender<Bytes>,
@@ -95,7 +96,7 @@ impl Queries {
         let events = Events::forward_to(frames.clone());
         events.send(Event::Accepted { query: id.clone() });
         let memory = memory(request.options.memory)?;
-        let udfs = self.prepare(request, &events).await?;
+        let udfs = self.prepare(tenant, request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         let workers = workers(request.options.workers)?;
         let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
@@ -127,13 +128,14 @@ impl Queries {
 
     async fn prepare(
         &self,
+        tenant: &Tenant,
         request: &QueryRequest,
         events: &Events,
     ) -> Result<UdfSet, ErrorReport> {
         if !request.udfs.is_empty() {
             events.send(Event::Phase { phase: Phase::Packages });
         }
-        self.udfs.prepare(&request.tenant, &request.udfs, events).await
+        self.udfs.prepare(tenant, &request.udfs, events).await
     }
 }
 

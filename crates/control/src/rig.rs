@@ -6,18 +6,18 @@ use std::time::Duration;
 use snowmelt_api::{CallMode, FunctionOptions, FunctionSpec, Runtime};
 use snowmelt_node::{EnforcementChoice, ImageSettings, Node, Options};
 use snowmelt_sandbox::Spawner;
-use snowmelt_types::{ByteSize, FunctionName, SandboxId, Tenant};
-use snowmelt_wire::Code;
+use snowmelt_types::{ByteSize, SandboxId, Tenant};
+use snowmelt_wire::SourceCode;
 
 use crate::analysis_cache::AnalysisCache;
 use crate::functions::Functions;
 use crate::logs::Logs;
-use crate::store::Store;
+use crate::records::{FunctionId, Records};
 
 /// Deploys a Python function and runs a test with it.
 pub(crate) fn with_functions<F: Future<Output = ()>>(
     text: &str,
-    test: impl FnOnce(Functions, FunctionName) -> F,
+    test: impl FnOnce(Functions, FunctionId) -> F,
 ) {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("skipped: only root can make sandboxes with limits");
@@ -49,11 +49,11 @@ pub(crate) fn with_functions<F: Future<Output = ()>>(
         };
         let node = Node::new(options, process.attach().unwrap()).unwrap();
         let analysis = AnalysisCache::new(state_dir.join("known"));
-        let store = Store::open(state_dir.join("state.redb"), true).unwrap();
+        let records = Records::open(state_dir.join("state.redb"), true).await.unwrap();
         let logs = Logs::new(state_dir.join("logs"));
-        let functions = Functions::new(node.clone(), analysis, store, logs);
-        let deployed = functions.deploy(spec(text)).await.unwrap();
-        test(functions, deployed.name).await;
+        let functions = Functions::new(node.clone(), analysis, records, logs);
+        let deployed = functions.deploy(Tenant::default(), spec(text)).await.unwrap();
+        test(functions, FunctionId { tenant: deployed.tenant, name: deployed.name }).await;
         node.stop().await.unwrap();
     });
 }
@@ -69,7 +69,7 @@ fn spawner_program() -> PathBuf {
 fn spec(text: &str) -> FunctionSpec {
     FunctionSpec {
         name: "f".parse().unwrap(),
-        code: Code::Source { file: "f.py".into(), text: text.into() },
+        code: SourceCode::Source { file: "f.py".into(), text: text.into() },
         handler: "handler".into(),
         runtime: Runtime::Python,
         command: Vec::new(),
@@ -79,7 +79,7 @@ fn spec(text: &str) -> FunctionSpec {
         mode: CallMode::Event,
         packages: Vec::new(),
         options: FunctionOptions::default(),
-        tenant: Tenant::default(),
+        tenant: None,
         expected: 1,
         ephemeral: false,
     }

@@ -26,7 +26,7 @@ use crate::now_ms;
 use crate::place::{self, Group};
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
-use crate::store::Store;
+use crate::records::{FunctionRecord, Records};
 
 /// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
@@ -182,7 +182,7 @@ impl Launch {
             node.open_networks();
         }
         let ending = Ending { asked: shutdown.clone(), over: CancellationToken::new() };
-        let platform = platform(&settings, &self.socket, node.clone(), &ending)?;
+        let platform = platform(&settings, &self.socket, node.clone(), &ending).await?;
         if !settings.private {
             platform.functions.resume().await?;
         }
@@ -232,15 +232,20 @@ async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationTok
     ending.over.cancel();
 }
 
-fn platform(
+async fn platform(
     settings: &Settings,
     socket: &Path,
     node: Node,
     ending: &Ending,
 ) -> Result<Arc<Platform>, ErrorReport> {
-    let store = Store::open(settings.state_dir.join("state.redb"), !settings.private)?;
+    let state = settings.state_dir.join("state.redb");
+    let records = Records::open(state, !settings.private).await?;
     let analysis = AnalysisCache::new(settings.state_dir.join("known"));
     let logs = Logs::new(settings.state_dir.join("logs"));
+    if !settings.private {
+        let ids: Vec<_> = records.all_functions().await?.iter().map(FunctionRecord::id).collect();
+        logs.migrate(ids.iter());
+    }
     let cluster = settings.cluster.clone();
     let address = cluster.as_ref().map(|cluster| cluster.listen);
     let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
@@ -249,7 +254,7 @@ fn platform(
     let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
     Ok(Arc::new(Platform {
         queries: Queries::new(node.clone(), analysis.clone(), ending.over.clone()),
-        functions: Functions::new(node.clone(), analysis.clone(), store, logs),
+        functions: Functions::new(node.clone(), analysis.clone(), records, logs),
         bursts: Bursts::new(node.clone(), analysis, hosts.clone()),
         hosts,
         node,

@@ -4,6 +4,9 @@
 //! Owns one client, one server and one form of errors for all of them. Knows no routes and no
 //! shapes of resources: those are in `snowmelt_api` and in the agent's API.
 //!
+//! A request on a unix socket carries the user of its connection ([`Peer`]); what the user may do is
+//! decided by the routes.
+//!
 //! Invariant: every refusal or failure crosses HTTP as a problem document (RFC 9457) made of an
 //! [`ErrorReport`](snowmelt_types::ErrorReport), and every request has an identifier that both
 //! sides log.
@@ -18,6 +21,7 @@ mod version;
 
 pub use client::{Client, Endpoint};
 pub use problem::Problem;
+pub use server::Peer;
 pub use token::{Admission, Token, admit};
 pub use trace::RequestId;
 pub use version::version;

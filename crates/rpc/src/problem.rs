@@ -40,6 +40,7 @@ pub fn status_of(report: &ErrorReport) -> StatusCode {
         (Code::INVOCATION_MISSING, StatusCode::NOT_FOUND),
         (Code::NETWORK_MISSING, StatusCode::NOT_FOUND),
         (Code::REQUEST_UNKNOWN, StatusCode::NOT_FOUND),
+        (Code::TENANT_REFUSED, StatusCode::FORBIDDEN),
         (Code::REQUEST_SIZE, StatusCode::PAYLOAD_TOO_LARGE),
         (Code::CALLS_WAITING, StatusCode::TOO_MANY_REQUESTS),
         (Code::INTERNAL, StatusCode::INTERNAL_SERVER_ERROR),
@@ -64,6 +65,7 @@ mod tests {
         let status = |code| Problem::from(ErrorReport::new(code, "")).status.as_u16();
         assert_eq!([status(Code::FUNCTION_MISSING), status(Code::REQUEST_UNKNOWN)], [404, 404]);
         assert_eq!([status(Code::REQUEST_SIZE), status(Code::CALLS_WAITING)], [413, 429]);
+        assert_eq!(status(Code::TENANT_REFUSED), 403);
         assert_eq!([status(Code::OPTION), status(Code::FUNCTION_LOAD)], [400, 422]);
         assert_eq!([status(Code::SPAWNER_LOST), status(Code::QUERY_TIMEOUT)], [503, 504]);
     }

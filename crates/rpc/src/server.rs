@@ -55,6 +55,16 @@ pub const LOCAL: Bounds =
 pub const NETWORK: Bounds =
     Bounds { connections: 2048, unauthenticated: Some(128), idle: Duration::from_secs(10) };
 
+/// The other end of a connection. The server puts it into the extensions of each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A process of this machine with this user number, as the kernel reports it (`SO_PEERCRED`).
+    User(u32),
+    /// Another host. Its user is not known; a router for other hosts checks the token of the
+    /// cluster before it handles a request.
+    Cluster,
+}
+
 /// How a server ends.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
@@ -77,25 +87,27 @@ pub trait Listener {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Waits for the next connection.
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    /// Waits for the next connection, and gives it with its other end.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
 }
 
 impl Listener for UnixListener {
     type Stream = tokio::net::UnixStream;
 
-    async fn accept(&self) -> io::Result<Self::Stream> {
-        Ok(UnixListener::accept(self).await?.0)
+    async fn accept(&self) -> io::Result<(Self::Stream, Peer)> {
+        let stream = UnixListener::accept(self).await?.0;
+        let user = stream.peer_cred()?.uid();
+        Ok((stream, Peer::User(user)))
     }
 }
 
 impl Listener for TcpListener {
     type Stream = tokio::net::TcpStream;
 
-    async fn accept(&self) -> io::Result<Self::Stream> {
+    async fn accept(&self) -> io::Result<(Self::Stream, Peer)> {
         let stream = TcpListener::accept(self).await?.0;
         stream.set_nodelay(true)?;
-        Ok(stream)
+        Ok((stream, Peer::Cluster))
     }
 }
 
@@ -112,12 +124,12 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
             () = ending.asked.cancelled() => {}
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if !is_full => match accepted {
-                Ok(stream) => {
+                Ok((stream, peer)) => {
                     let admission = Admission::default();
                     let connection = connection(
                         stream,
                         router.clone(),
-                        (bounds, admission.clone()),
+                        (bounds, admission.clone(), peer),
                         ending.clone(),
                     );
                     let handle = connections.spawn(connection);
@@ -142,7 +154,7 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     router: Router,
-    (bounds, admission): (Bounds, Admission),
+    (bounds, admission, peer): (Bounds, Admission, Peer),
     ending: Ending,
 ) {
     let routes = TowerToHyperService::new(router);
@@ -150,6 +162,7 @@ async fn connection(
     let state = Arc::clone(&is_waiting);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(admission.clone());
+        request.extensions_mut().insert(peer);
         state.store(true, Ordering::Relaxed);
         let (state, answer) = (Arc::clone(&state), routes.call(request.map(Body::new)));
         answer.inspect(move |_| state.store(false, Ordering::Relaxed))

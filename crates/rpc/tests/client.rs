@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use http::Method;
 use snowmelt_rpc::body::{self, json};
 use snowmelt_rpc::client::{Lines, NO_BODY};
 use snowmelt_rpc::server::{self, Ending, Listener};
-use snowmelt_rpc::{Client, Problem, RequestId, Token, admit};
+use snowmelt_rpc::{Client, Peer, Problem, RequestId, Token, admit};
 use snowmelt_types::{Code, ErrorReport};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
@@ -26,10 +26,10 @@ struct Counted<L>(L, Arc<AtomicUsize>);
 impl<L: Listener + Sync> Listener for Counted<L> {
     type Stream = L::Stream;
 
-    async fn accept(&self) -> std::io::Result<L::Stream> {
-        let stream = self.0.accept().await?;
+    async fn accept(&self) -> std::io::Result<(L::Stream, Peer)> {
+        let accepted = self.0.accept().await?;
         self.1.fetch_add(1, Ordering::Relaxed);
-        Ok(stream)
+        Ok(accepted)
     }
 }
 
@@ -107,6 +107,28 @@ async fn an_error_arrives_as_it_was_sent() {
     assert_eq!(wrong.code, Code::OPTION.code);
     let unknown = client.json::<u32>(Method::GET, "/none", NO_BODY).await.unwrap_err();
     assert_eq!(unknown.code, Code::PROTOCOL.code, "a 404 without a problem document");
+}
+
+#[tokio::test]
+async fn a_request_has_the_header_of_its_client_and_the_user_of_its_connection() {
+    let show = async |Extension(peer): Extension<Peer>, headers: HeaderMap| {
+        let header = headers.get("x-name").map(|value| value.to_str().unwrap().to_owned());
+        let user = matches!(peer, Peer::User(user) if user == rustix::process::geteuid().as_raw());
+        json(StatusCode::OK, &(user, header))
+    };
+    let router = Router::new().route("/", get(show));
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("api.sock");
+    serve_unix(&socket, router.clone());
+    let local = Client::unix(&socket);
+    let shown: (bool, Option<String>) = local.json(Method::GET, "/", NO_BODY).await.unwrap();
+    assert_eq!(shown, (true, None));
+    let named = local.with_header("x-name", Some("ada"));
+    let shown: (bool, Option<String>) = named.json(Method::GET, "/", NO_BODY).await.unwrap();
+    assert_eq!(shown, (true, Some("ada".to_owned())));
+    let remote = Client::tcp(serve_tcp(router).await, Token::new(TOKEN).unwrap());
+    let shown: (bool, Option<String>) = remote.json(Method::GET, "/", NO_BODY).await.unwrap();
+    assert_eq!(shown, (false, None));
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
             idle_ms: ms(args.idle, default.idle_ms),
             keep_ms: ms(args.keep, default.keep_ms),
         },
-        tenant: args.tenant.clone().unwrap_or_default(),
+        tenant: None,
         expected: 1,
         ephemeral: false,
     })

@@ -14,6 +14,8 @@ pub const STATE: &str = "SNOWMELT_STATE";
 pub const SOCKET: &str = "SNOWMELT_SOCKET";
 /// Group whose members may use the server, by name or number. Default: none.
 pub const GROUP: &str = "SNOWMELT_GROUP";
+/// Tenant for which commands act. Default: that of the user.
+pub const TENANT: &str = "SNOWMELT_TENANT";
 /// Folder of the files of a running platform. Default: `/run/snowmelt` for root,
 /// otherwise `$XDG_RUNTIME_DIR/snowmelt`, otherwise `run` in the state folder.
 pub const RUN: &str = "SNOWMELT_RUN";

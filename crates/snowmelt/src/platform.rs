@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use snowmelt_control::client::Client;
 use snowmelt_control::server::{Launch, Settings};
-use snowmelt_types::{Code, ErrorReport};
+use snowmelt_types::{Code, ErrorReport, Tenant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,13 @@ const NOTICE_AFTER: Duration = Duration::from_secs(2);
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The platform of a command.
-pub enum Platform {
+pub struct Platform {
+    place: Place,
+    /// The tenant that requests act for.
+    tenant: Option<Tenant>,
+}
+
+enum Place {
     /// A running server, at this socket.
     Server(PathBuf),
     /// A platform that this process starts and stops.
@@ -44,25 +50,28 @@ impl Platform {
     /// # Errors
     /// `SM-0503` if a server refuses the connection; those of [`Launch::prepare`].
     pub fn find(args: &PlatformArgs, config: &Config) -> Result<Self, ErrorReport> {
-        if let Some(socket) = &args.server {
-            return Ok(Self::Server(socket.clone()));
-        }
         let socket = &config.socket.value;
-        if !args.embedded && answers(socket)? {
-            return Ok(Self::Server(socket.clone()));
+        if args.server.is_some() || !args.embedded && answers(socket)? {
+            return Ok(Self::server(args.server.as_deref(), config));
         }
         let settings = embedded_settings(config)?;
-        Ok(Self::Embedded(Box::new(Launch::prepare(settings)?)))
+        Ok(Self::new(Place::Embedded(Box::new(Launch::prepare(settings)?)), config))
     }
 
     /// A server, which must be running.
     pub fn server(server: Option<&Path>, config: &Config) -> Self {
-        Self::Server(server.unwrap_or(&config.socket.value).to_owned())
+        let socket = server.unwrap_or(&config.socket.value).to_owned();
+        Self::new(Place::Server(socket), config)
+    }
+
+    fn new(place: Place, config: &Config) -> Self {
+        let tenant = config.tenant.as_ref().map(|tenant| tenant.value.clone());
+        Self { place, tenant }
     }
 
     /// True if the platform ends with this command.
     pub fn is_embedded(&self) -> bool {
-        matches!(self, Self::Embedded(_))
+        matches!(self.place, Place::Embedded(_))
     }
 }
 
@@ -166,14 +175,15 @@ pub fn with<T>(
     let runtime = runtime(&platform)?;
     let done = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
-        match platform {
-            Platform::Server(socket) => {
-                let client = Client::new(socket);
+        let Platform { place, tenant } = platform;
+        match place {
+            Place::Server(socket) => {
+                let client = Client::new(socket).for_tenant(tenant.as_ref());
                 until_signal(&signals, work(&client, &signals)).await
             }
-            Platform::Embedded(launch) => {
+            Place::Embedded(launch) => {
                 let embedded = Embedded::start(*launch);
-                let client = Client::new(&embedded.socket);
+                let client = Client::new(&embedded.socket).for_tenant(tenant.as_ref());
                 embedded.run(printer, &signals, work(&client, &signals)).await
             }
         }

@@ -81,7 +81,7 @@ fn spec(args: &RunArgs) -> Result<FunctionSpec, ErrorReport> {
             environment: args.environment.iter().cloned().collect(),
             ..default
         },
-        tenant: Default::default(),
+        tenant: None,
         expected: 1,
         ephemeral: true,
     })

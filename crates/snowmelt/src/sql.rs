@@ -124,7 +124,7 @@ fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport>
         sql: statement(args)?,
         tables: tables(&args.tables)?,
         udfs: args.udfs.iter().map(source).collect::<Result<_, ErrorReport>>()?,
-        tenant: args.tenant.clone().unwrap_or_default(),
+        tenant: None,
         options: QueryOptions {
             workers: config.workers.value,
             memory: config.memory.value,

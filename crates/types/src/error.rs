@@ -105,6 +105,7 @@ codes! {
     ANSWERS_FULL = "SM-0510", Platform, "answers in progress use all the memory reserved for them";
     SERVER_SILENT = "SM-0511", Platform, "the server does not answer";
     SERVER_ENDS = "SM-0512", Platform, "the server is shutting down";
+    TENANT_REFUSED = "SM-0513", Usage, "a request may not act for this tenant";
     SPAWNER_START = "SM-0520", Platform, "the spawner died and cannot be started again";
     ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
     QUERY_PROGRAM = "SM-0522", Platform, "the program that runs queries is missing";

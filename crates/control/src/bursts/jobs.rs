@@ -67,6 +67,11 @@ impl Jobs {
         self.lock().values().map(|job| job.summary()).collect()
     }
 
+    /// Refuses a job whose tenant the caller may not see, as if the job did not exist.
+    pub fn check(&self, id: &JobId, sees: impl Fn(&Tenant) -> bool) -> Result<(), ErrorReport> {
+        if sees(&self.find(id)?.tenant) { Ok(()) } else { Err(missing(id)) }
+    }
+
     /// One job with the state of its network on each host. Hosts that do not answer are shown with
     /// their error.
     pub async fn network(&self, id: &JobId) -> Result<NetworkDetail, ErrorReport> {
@@ -84,17 +89,18 @@ impl Jobs {
     }
 
     pub(super) fn find(&self, id: &JobId) -> Result<Arc<Job>, ErrorReport> {
-        let missing = || {
-            let message = format!("no job `{id}` with a network runs");
-            ErrorReport::new(Code::NETWORK_MISSING, message)
-                .hint("`snowmelt net ls` lists those that are there now")
-        };
-        self.lock().get(id).cloned().ok_or_else(missing)
+        self.lock().get(id).cloned().ok_or_else(|| missing(id))
     }
 
     fn lock(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn missing(id: &JobId) -> ErrorReport {
+    let message = format!("no job `{id}` with a network runs");
+    ErrorReport::new(Code::NETWORK_MISSING, message)
+        .hint("`snowmelt net ls` lists those that are there now")
 }
 
 impl Drop for Listed {

@@ -22,7 +22,7 @@ use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, BurstRequest, CallMode, F
 use snowmelt_network::JobSpec;
 use snowmelt_node::agent::api::{JobPart, PartOpen, PartReady};
 use snowmelt_node::{InstanceLimits, Node};
-use snowmelt_types::{Code, ErrorReport, JobId, micros};
+use snowmelt_types::{Code, ErrorReport, JobId, Tenant, micros};
 use snowmelt_wire::Mode;
 
 use crate::analysis_cache::AnalysisCache;
@@ -30,7 +30,7 @@ use crate::declared::{Declared, declared};
 use crate::hosts::{Host, Hosts};
 use crate::live;
 use crate::now_ms;
-use crate::store::FunctionRecord;
+use crate::records::FunctionRecord;
 use gather::gather;
 use jobs::Jobs;
 use network::{Overlay, Overlays, plan};
@@ -71,12 +71,16 @@ impl Bursts {
         Self { node, analysis, hosts, overlays: Overlays::new(), jobs: Jobs::default() }
     }
 
-    /// Runs a function once for each event, concurrently. The failure of one call is in its
-    /// invocation; a failure of the whole burst is an error.
-    pub async fn run(&self, request: BurstRequest) -> Result<BurstAnswer, ErrorReport> {
+    /// Runs a function of a tenant once for each event, concurrently. The failure of one call is in
+    /// its invocation; a failure of the whole burst is an error.
+    pub async fn run(
+        &self,
+        tenant: Tenant,
+        request: BurstRequest,
+    ) -> Result<BurstAnswer, ErrorReport> {
         let BurstRequest { function, events, start_within_ms, network, most_hosts } = request;
         let node = self.node.clone();
-        let accept = move || live::accept(&node, function, now_ms());
+        let accept = move || live::accept(&node, tenant, function, now_ms());
         let accepted = tokio::task::spawn_blocking(accept).await;
         let mut record =
             accepted.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))??;
@@ -100,7 +104,7 @@ impl Bursts {
         let overlay = request.network.as_ref().map(|_| self.overlays.take()).transpose()?;
         let orders = self.orders(&record, &request, &job, &parts, overlay.as_ref()).await?;
         let specs: Vec<JobSpec> = orders.iter().filter_map(|order| order.network.clone()).collect();
-        let whose = (&function.tenant, &function.name);
+        let whose = (&record.tenant, &function.name);
         let _listed = overlay.as_ref().map(|_| self.jobs.list(&job, whose, &parts, specs));
         let opened = Opened { job: &job, parts: &parts };
         let within = Duration::from_millis(request.start_within_ms);
@@ -165,7 +169,7 @@ impl Bursts {
         let spec = &record.spec;
         let plan = match (&request.network, overlay) {
             (Some(network), Some(overlay)) => {
-                Some(plan(job, &spec.tenant, network, overlay, parts)?)
+                Some(plan(job, &record.tenant, network, overlay, parts)?)
             }
             _ => None,
         };
@@ -185,7 +189,7 @@ impl Bursts {
             network,
             hosts: hosts.clone().unwrap_or_default(),
             job: job.clone(),
-            tenant: spec.tenant.clone(),
+            tenant: record.tenant.clone(),
             code: spec.code.clone(),
             program: program.clone(),
             packed: record.packed.clone(),

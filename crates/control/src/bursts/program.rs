@@ -7,7 +7,7 @@ use snowmelt_types::{Code, Digest, ErrorReport, Report};
 
 use super::Part;
 use crate::live;
-use crate::store::FunctionRecord;
+use crate::records::FunctionRecord;
 
 /// What runs a function, unless it is Python. The folder of an image is known to be on control's
 /// own host and on no other.

@@ -42,6 +42,7 @@ pub const NO_BODY: Option<&()> = None;
 pub struct Client {
     endpoint: Endpoint,
     token: Option<Token>,
+    header: Option<(&'static str, Arc<str>)>,
     http: legacy::Client<Connector, Full<Bytes>>,
 }
 
@@ -61,7 +62,13 @@ impl Client {
         builder.pool_timer(TokioTimer::new());
         builder.pool_idle_timeout(IDLE_TIMEOUT).pool_max_idle_per_host(MAX_IDLE);
         let http = builder.build(Connector(endpoint.clone()));
-        Self { endpoint, token, http }
+        Self { endpoint, token, header: None, http }
+    }
+
+    /// Sends this header, or none, with each request.
+    pub fn with_header(mut self, name: &'static str, value: Option<&str>) -> Self {
+        self.header = value.map(|value| (name, value.into()));
+        self
     }
 
     /// Where the server listens.
@@ -131,6 +138,9 @@ impl Client {
             .header(TRACEPARENT, RequestId::current_or_new().traceparent());
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token.header());
+        }
+        if let Some((name, value)) = &self.header {
+            request = request.header(*name, &**value);
         }
         let request = request.body(Full::new(Bytes::from(body))).map_err(internal)?;
         self.http.request(request).await.map_err(|error| self.unreachable(&error))

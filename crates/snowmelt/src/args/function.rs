@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use snowmelt_api::Runtime;
 use snowmelt_image::source::Reference;
-use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant, parse_duration};
+use snowmelt_types::{ByteSize, CpuMillis, FunctionName, parse_duration};
 
 use super::{ListFormat, PackageArgs, PlatformArgs, ShowFormat};
 
@@ -203,9 +203,6 @@ pub struct DeployArgs {
     /// The packages that it needs.
     #[command(flatten, next_help_heading = "Code")]
     pub needs: PackageArgs,
-    /// Tenant that owns the code; tenants never share a process [default: default]
-    #[arg(long, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Code")]
-    pub tenant: Option<Tenant>,
 
     /// The platform to deploy to.
     #[command(flatten, next_help_heading = "Platform")]

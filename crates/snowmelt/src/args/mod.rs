@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
+use snowmelt_types::Tenant;
 
 pub use build::{Content, ImageBuildArgs};
 pub use cluster::{HostsArgs, MemberArgs, NodeArgs};
@@ -68,7 +69,7 @@ pub struct Cli {
 impl Cli {
     /// The command line of a server's own process: without options.
     pub fn server() -> Self {
-        let global = GlobalArgs { progress: None, errors: None };
+        let global = GlobalArgs { progress: None, errors: None, tenant: None };
         Self { global, command: Command::Up(UpArgs::default()) }
     }
 }
@@ -82,6 +83,9 @@ pub struct GlobalArgs {
     /// Form of errors: json prints one object as the last line of stderr
     #[arg(long, global = true, value_enum, value_name = "FORM", help_heading = "Global options")]
     pub errors: Option<ErrorForm>,
+    /// Act for this tenant, which has functions of its own [default: that of your user]
+    #[arg(long, global = true, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Global options")]
+    pub tenant: Option<Tenant>,
 }
 
 /// The commands.

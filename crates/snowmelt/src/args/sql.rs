@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use snowmelt_types::{ByteSize, Tenant, parse_duration};
+use snowmelt_types::{ByteSize, parse_duration};
 
 use super::{OutputFormat, PlatformArgs};
 
@@ -77,9 +77,6 @@ pub struct SqlArgs {
     /// Run the UDFs in this block image, with its Python and its packages
     #[arg(long, value_name = "IMAGE", requires = "udfs", help_heading = "Data and code")]
     pub image: Option<String>,
-    /// Tenant that owns the UDFs; tenants never share a process [default: default]
-    #[arg(long, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Data and code")]
-    pub tenant: Option<Tenant>,
 
     /// The platform that runs it.
     #[command(flatten, next_help_heading = "Platform")]

@@ -15,7 +15,9 @@ use snowmelt_control::place::Group;
 use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{EnforcementChoice, ImageSettings};
-use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, SourceLocation, parse_duration};
+use snowmelt_types::{
+    ByteSize, Code, ErrorReport, HostName, SourceLocation, Tenant, parse_duration,
+};
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode};
 use crate::env;
@@ -47,6 +49,7 @@ keys! {
     SOCKET = "server.socket", env::SOCKET, "";
     GROUP = "server.group", env::GROUP, "";
     RUN = "server.run", env::RUN, "";
+    TENANT = "client.tenant", env::TENANT, "";
     PYTHON = "server.python", env::PYTHON, "";
     LISTEN = "cluster.listen", env::LISTEN, "";
     TOKEN_FILE = "cluster.token_file", env::TOKEN_FILE, "";
@@ -103,6 +106,8 @@ pub struct Config {
     pub socket: Value<PathBuf>,
     /// Group whose members may use the server; if absent, only the server's user may.
     pub group: Option<Value<Group>>,
+    /// Tenant for which commands act; that of the user if absent.
+    pub tenant: Option<Value<Tenant>>,
     /// Folder of the files of a running platform, which it removes at its end.
     pub run: Value<PathBuf>,
     /// Interpreter for user code; discovered if absent.
@@ -183,6 +188,7 @@ impl Config {
         Ok(Self {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
             group: sources.maybe(&GROUP, None, Group::find)?,
+            tenant: sources.maybe(&TENANT, cli.global.tenant.clone(), str::parse)?,
             run: sources.path(&RUN, || env::default_run(&state.value))?,
             python: sources.named_path(&PYTHON)?,
             listen: sources.maybe(&LISTEN, listen, address)?,

@@ -49,8 +49,11 @@ pub fn show(config: &Config, origin: bool) -> String {
             .map(|value| line("memory", value, |most| quoted(&most.to_string()))),
         config.sandboxes_processes.as_ref().map(|value| line("processes", value, u32::to_string)),
     ];
+    let tenant = config.tenant.as_ref();
+    let client = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
     let lines = [
         ("server", server),
+        ("client", client.into_iter().collect()),
         ("cluster", cluster.into_iter().flatten().collect()),
         ("sandboxes", sandboxes.into_iter().flatten().collect()),
         ("network", vec![line("hold", &config.hold, |hold| quoted(&hold.to_string()))]),

@@ -1,14 +1,15 @@
 //! The index of all asynchronous calls: their functions, their lengths, and until when their
 //! answers are kept.
 //!
-//! Invariant: it equals the table of entries. A removal is first planned, then written, then
+//! Invariant: it equals the entries in the store. A removal is first planned, then written, then
 //! applied here, so that a failed write changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
-use snowmelt_types::{ByteSize, FunctionName, InvocationId};
+use snowmelt_types::{ByteSize, InvocationId};
 
+use super::FunctionId;
 use crate::now_ms;
 
 /// The most calls of one function that may wait.
@@ -26,7 +27,7 @@ const MOST_BYTES: ByteSize = ByteSize::mib(2048);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     /// The function that is called.
-    pub function: FunctionName,
+    pub function: FunctionId,
     /// The length of its record.
     pub bytes: u64,
     /// Until when its answer is kept, in milliseconds since 1970; absent while it has not ended.
@@ -46,7 +47,7 @@ pub(super) enum Full {
 pub(super) struct Index {
     // Identifiers sort by the time of acceptance, so the first is the oldest.
     entries: BTreeMap<InvocationId, Entry>,
-    functions: HashMap<FunctionName, OfFunction>,
+    functions: HashMap<FunctionId, OfFunction>,
     // Ended ones by the time until which they are kept.
     expiries: BTreeSet<(u64, InvocationId)>,
     bytes: u64,
@@ -62,8 +63,8 @@ struct OfFunction {
 
 impl Entry {
     /// The entry of a call that has not ended.
-    pub fn waiting(function: &FunctionName, bytes: usize) -> Self {
-        Self { function: function.clone(), bytes: bytes as u64, until_ms: None }
+    pub fn waiting(function: FunctionId, bytes: usize) -> Self {
+        Self { function, bytes: bytes as u64, until_ms: None }
     }
 }
 
@@ -85,9 +86,9 @@ impl Index {
         }
     }
 
-    /// The ended calls that go when one with so many bytes comes, as ended one of a function or as
-    /// one that waits.
-    pub fn removed_for(&self, ended: Option<&FunctionName>, bytes: u64) -> Vec<InvocationId> {
+    /// The ended calls that are removed to make room for one with so many bytes: an ended call of a
+    /// function, or one that waits.
+    pub fn removed_for(&self, ended: Option<&FunctionId>, bytes: u64) -> Vec<InvocationId> {
         let mut removed = BTreeSet::new();
         let expired = self.expiries.range(..(now_ms(), InvocationId::from(String::new())));
         removed.extend(expired.map(|(_, id)| id.clone()));
@@ -122,8 +123,14 @@ impl Index {
         self.entries.insert(id.clone(), entry);
     }
 
+    /// The entry of a call.
+    #[cfg(test)]
+    pub fn entry(&self, id: &InvocationId) -> Option<&Entry> {
+        self.entries.get(id)
+    }
+
     /// Calls that have not ended, the oldest first.
-    pub fn waiting(&self) -> Vec<(InvocationId, FunctionName)> {
+    pub fn waiting(&self) -> Vec<(InvocationId, FunctionId)> {
         let waiting = self.entries.iter().filter(|(_, entry)| entry.until_ms.is_none());
         waiting.map(|(id, entry)| (id.clone(), entry.function.clone())).collect()
     }
@@ -164,7 +171,7 @@ impl Index {
         }
     }
 
-    /// The oldest of whoever has most, until one more has room.
+    /// The oldest of the function that has most, until one more has room.
     fn trim_all(&self, bytes: u64, removed: &mut BTreeSet<InvocationId>) {
         let gone: u64 = removed.iter().map(|id| self.bytes_of(id)).sum();
         let mut held = self.bytes - gone;
@@ -193,8 +200,8 @@ mod tests {
 
     const LATER: u64 = u64::MAX;
 
-    fn name(text: &str) -> FunctionName {
-        text.parse().unwrap()
+    fn name(text: &str) -> FunctionId {
+        FunctionId { tenant: "t".parse().unwrap(), name: text.parse().unwrap() }
     }
 
     fn ended(function: &str, bytes: u64, until_ms: u64) -> Entry {
@@ -215,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_loses_its_own_oldest_and_nobody_elses() {
+    fn a_function_loses_its_own_oldest_calls_and_none_of_other_functions() {
         let mut index = Index::default();
         let other = add(&mut index, ended("other", 1, LATER));
         let first = add(&mut index, ended("f", 1, LATER));
@@ -225,6 +232,18 @@ mod tests {
         assert_eq!(remove(&mut index, "f", 1), [first]);
         assert_eq!(index.functions[&name("f")].ended.len(), MOST_ENDED);
         assert!(index.entries.contains_key(&other));
+    }
+
+    #[test]
+    fn a_tenant_loses_nothing_by_a_function_of_the_same_name() {
+        let mut index = Index::default();
+        let theirs = FunctionId { tenant: "other".parse().unwrap(), ..name("f") };
+        let kept = add(&mut index, Entry { function: theirs, ..ended("f", 1, LATER) });
+        for _ in 0..MOST_ENDED {
+            add(&mut index, ended("f", 1, LATER));
+        }
+        assert_eq!(remove(&mut index, "f", 1).len(), 1);
+        assert!(index.entries.contains_key(&kept));
     }
 
     #[test]

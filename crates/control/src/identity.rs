@@ -1,0 +1,225 @@
+//! The identity of a request: the user of the connection and the tenant that it acts for.
+//!
+//! Invariant: the tenant comes from the credentials of the connection, never from the body of the
+//! request. Root, the user of the server and hosts with the token of the cluster may name any
+//! tenant; every other user of the socket has exactly one.
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, Limited};
+use snowmelt_api::TENANT_HEADER;
+use snowmelt_rpc::body::MAX_REQUEST_BYTES;
+use snowmelt_rpc::{Peer, Problem};
+use snowmelt_types::{Code, ErrorReport, Tenant};
+
+/// The identity of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    peer: Peer,
+    /// The tenant that the request acts for.
+    pub tenant: Tenant,
+}
+
+/// Whether a peer may act for any tenant.
+fn is_operator(peer: Peer) -> bool {
+    match peer {
+        Peer::User(user) => user == 0 || user == rustix::process::geteuid().as_raw(),
+        Peer::Cluster => true,
+    }
+}
+
+/// The tenant of a request without the header.
+fn own_tenant(peer: Peer) -> Tenant {
+    match peer {
+        // The name of a tenant may contain digits, so this cannot fail.
+        Peer::User(user) if !is_operator(peer) => format!("uid-{user}").parse().unwrap_or_default(),
+        Peer::User(_) | Peer::Cluster => Tenant::default(),
+    }
+}
+
+impl Identity {
+    fn new(peer: Peer, named: Option<Tenant>) -> Result<Self, ErrorReport> {
+        let own = own_tenant(peer);
+        let tenant = named.unwrap_or_else(|| own.clone());
+        if tenant != own && !is_operator(peer) {
+            let message = format!("this user acts for tenant `{own}` and not for `{tenant}`");
+            let hint = format!("omit the tenant, or name `{own}`; root may name any");
+            return Err(ErrorReport::new(Code::TENANT_REFUSED, message).hint(hint));
+        }
+        Ok(Self { peer, tenant })
+    }
+
+    /// Refuses a body that names another tenant. Older clients send the tenant in the body.
+    pub fn check(&self, in_body: Option<&Tenant>) -> Result<(), ErrorReport> {
+        match in_body.filter(|named| **named != self.tenant) {
+            None => Ok(()),
+            Some(named) => {
+                let own = &self.tenant;
+                let message =
+                    format!("the request is for tenant `{own}`, its body names `{named}`");
+                Err(ErrorReport::new(Code::TENANT_REFUSED, message)
+                    .hint(format!("name the tenant in the header `{TENANT_HEADER}` only")))
+            }
+        }
+    }
+
+    /// Whether it may read the state of a tenant.
+    pub fn sees(&self, tenant: &Tenant) -> bool {
+        self.tenant == *tenant || is_operator(self.peer)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Identity {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| unknown().into())
+    }
+}
+
+/// A layer that adds the identity to each request, or refuses the request.
+pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
+    match identity(&request) {
+        Ok(identity) => {
+            request.extensions_mut().insert(identity);
+            next.run(request).await
+        }
+        Err(refused) => {
+            discard(request.into_body()).await;
+            Problem::from(refused).into_response()
+        }
+    }
+}
+
+fn identity(request: &Request) -> Result<Identity, ErrorReport> {
+    let peer = request.extensions().get::<Peer>().copied().ok_or_else(unknown)?;
+    Identity::new(peer, named(request.headers())?)
+}
+
+/// Reads the body of a refused request. Otherwise the connection would be closed while a client
+/// still sends, and the client would not get the answer.
+async fn discard(body: Body) {
+    let mut body = Limited::new(body, MAX_REQUEST_BYTES);
+    while let Some(Ok(_)) = body.frame().await {}
+}
+
+/// Every listener adds a peer, and the layer an identity.
+fn unknown() -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, "the user of the connection is not known")
+}
+
+fn named(headers: &HeaderMap) -> Result<Option<Tenant>, ErrorReport> {
+    let mut values = headers.get_all(TENANT_HEADER).iter();
+    let wrong = |why: &str| ErrorReport::new(Code::OPTION, format!("`{TENANT_HEADER}`: {why}"));
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(_), Some(_)) => Err(wrong("a request is for one tenant")),
+        (Some(value), None) => {
+            let text = value.to_str().map_err(|_| wrong("the name is not text"))?;
+            text.parse().map(Some).map_err(|why: String| wrong(&why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use axum::Router;
+    use axum::body::Bytes;
+    use axum::middleware::from_fn;
+    use axum::routing::post;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{UnixListener, UnixStream};
+
+    use super::*;
+    use snowmelt_rpc::server::{self, Ending};
+
+    /// Neither root nor the user of the tests.
+    fn member() -> Peer {
+        Peer::User(rustix::process::geteuid().as_raw() + 4321)
+    }
+
+    fn tenant(name: &str) -> Tenant {
+        name.parse().unwrap()
+    }
+
+    fn refused<T: std::fmt::Debug>(done: Result<T, ErrorReport>) {
+        assert_eq!(done.unwrap_err().code, Code::TENANT_REFUSED.code);
+    }
+
+    #[test]
+    fn root_the_user_of_the_server_and_hosts_may_name_any_tenant() {
+        for peer in [Peer::User(0), Peer::User(rustix::process::geteuid().as_raw()), Peer::Cluster]
+        {
+            assert_eq!(Identity::new(peer, None).unwrap().tenant, Tenant::default());
+            let named = Identity::new(peer, Some(tenant("acme"))).unwrap();
+            assert_eq!(named.tenant, tenant("acme"));
+            assert!(named.sees(&tenant("other")));
+        }
+    }
+
+    #[test]
+    fn every_other_user_has_exactly_one_tenant() {
+        let Peer::User(user) = member() else { unreachable!() };
+        let own = tenant(&format!("uid-{user}"));
+        assert_eq!(Identity::new(member(), None).unwrap().tenant, own);
+        let named = Identity::new(member(), Some(own.clone())).unwrap();
+        assert!(named.sees(&own) && !named.sees(&Tenant::default()));
+        refused(Identity::new(member(), Some(Tenant::default())));
+        refused(Identity::new(member(), Some(tenant("uid-0"))));
+    }
+
+    #[test]
+    fn a_body_with_another_tenant_is_refused() {
+        let identity = Identity::new(Peer::User(0), Some(tenant("acme"))).unwrap();
+        identity.check(None).unwrap();
+        identity.check(Some(&tenant("acme"))).unwrap();
+        refused(identity.check(Some(&Tenant::default())));
+    }
+
+    async fn answer(socket: &Path, header: &str) -> String {
+        let mut stream = UnixStream::connect(socket).await.unwrap();
+        // More than the buffers of a connection hold.
+        let body = vec![b'x'; 4 << 20];
+        let head = format!(
+            "POST / HTTP/1.1\r\nhost: x\r\n{TENANT_HEADER}: {header}\r\nconnection: close\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&body).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_refused_request_is_answered_after_its_body_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let tenant = async |identity: Identity, _: Bytes| identity.tenant.to_string();
+        let router = Router::new().route("/", post(tenant)).layer(from_fn(identify));
+        tokio::spawn(server::serve(listener, router, server::LOCAL, Ending::default()));
+        assert!(answer(&socket, "acme").await.ends_with("acme"));
+        let refused = answer(&socket, "../acme").await;
+        assert!(refused.starts_with("HTTP/1.1 400 ") && refused.contains("SM-0110"), "{refused}");
+    }
+
+    #[test]
+    fn the_header_contains_one_valid_name() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(named(&headers).unwrap(), None);
+        headers.insert(TENANT_HEADER, "acme".parse().unwrap());
+        assert_eq!(named(&headers).unwrap(), Some(tenant("acme")));
+        headers.append(TENANT_HEADER, "other".parse().unwrap());
+        assert!(named(&headers).is_err());
+        headers.insert(TENANT_HEADER, "../acme".parse().unwrap());
+        assert!(named(&headers).is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! Asynchronous calls: their events until they have ended, then their answers for a bounded time.
+//!
+//! Two keys: the record of each call, and an index entry for each call, written in one transaction.
+//! The index is in memory as well ([`Index`]), so that no write reads the records of other calls.
+//! Invariant: a call that has not ended is never removed; of the ended calls of a function, the
+//! oldest are removed first.
+
+use snowmelt_store::{Expect, Store, Transaction};
+use snowmelt_types::{Code, ErrorReport, InvocationId, Report, Tenant};
+
+use super::index::{self, Full, Index};
+use super::{FunctionId, InvocationRecord, Records, collect, panicked, parse, written};
+
+/// The prefix of the keys of records.
+const RECORDS: &str = "calls/";
+/// The prefix of the keys of index entries.
+const ENTRIES: &str = "call-entries/";
+/// Index entries of one page.
+const ENTRIES_PAGE: usize = 4096;
+
+/// The key of a record.
+pub(super) fn record_key(id: &str) -> String {
+    format!("{RECORDS}{id}")
+}
+
+/// The key of an index entry.
+pub(super) fn entry_key(id: &str) -> String {
+    format!("{ENTRIES}{id}")
+}
+
+/// The record and index entry of a call.
+struct Written {
+    id: InvocationId,
+    record: Vec<u8>,
+    entry: index::Entry,
+}
+
+impl Written {
+    fn new(
+        tenant: &Tenant,
+        record: &InvocationRecord,
+        until_ms: Option<u64>,
+    ) -> Result<Self, ErrorReport> {
+        let (call, record) = (&record.invocation, written(record)?);
+        let function = FunctionId { tenant: tenant.clone(), name: call.function.clone() };
+        let entry = index::Entry { until_ms, ..index::Entry::waiting(function, record.len()) };
+        Ok(Self { id: call.id.clone(), record, entry })
+    }
+}
+
+impl Records {
+    /// Writes an accepted call of a tenant; on return it survives a crash.
+    pub async fn accept(
+        &self,
+        tenant: &Tenant,
+        record: &InvocationRecord,
+    ) -> Result<(), ErrorReport> {
+        let new = Written::new(tenant, record, None)?;
+        self.to_the_end(async move |records| {
+            let mut index = records.calls.lock().await;
+            index.room_for(&new.entry).map_err(|full| refused(&new.entry.function, full))?;
+            let removed = index.removed_for(None, new.entry.bytes);
+            records.write(&mut index, new, removed).await
+        })
+        .await
+    }
+
+    /// Writes how a call ended, to be kept until then; forgets calls that are too many, too old or
+    /// too large together.
+    pub async fn end(
+        &self,
+        tenant: &Tenant,
+        record: &InvocationRecord,
+        until_ms: u64,
+    ) -> Result<(), ErrorReport> {
+        let ended = Written::new(tenant, record, Some(until_ms))?;
+        self.to_the_end(async move |records| {
+            let mut index = records.calls.lock().await;
+            let removed = index.removed_for(Some(&ended.entry.function), ended.entry.bytes);
+            records.write(&mut index, ended, removed).await
+        })
+        .await
+    }
+
+    /// A call, if it belongs to the tenant.
+    pub async fn invocation(
+        &self,
+        tenant: &Tenant,
+        id: &InvocationId,
+    ) -> Result<Option<InvocationRecord>, ErrorReport> {
+        let entry: Option<index::Entry> = self.get(&entry_key(id.as_str())).await?;
+        match entry.filter(|entry| entry.function.tenant == *tenant) {
+            Some(_) => self.get(&record_key(id.as_str())).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Calls that have not ended, the oldest first.
+    pub async fn waiting(&self) -> Vec<(InvocationId, FunctionId)> {
+        self.calls.lock().await.waiting()
+    }
+
+    async fn write(
+        &self,
+        index: &mut Index,
+        written: Written,
+        mut removed: Vec<InvocationId>,
+    ) -> Result<(), ErrorReport> {
+        let Written { id, record, entry } = written;
+        removed.retain(|removed| *removed != id);
+        let mut all = Transaction::new().put(record_key(id.as_str()), record, Expect::Any).put(
+            entry_key(id.as_str()),
+            encoded(&entry),
+            Expect::Any,
+        );
+        for id in &removed {
+            all = all.delete(record_key(id.as_str()), Expect::Any);
+            all = all.delete(entry_key(id.as_str()), Expect::Any);
+        }
+        self.store.transaction(all).await.map_err(|error| error.report())?;
+        index.apply(&id, entry, &removed);
+        Ok(())
+    }
+
+    /// Runs a step in a task of its own: if the caller is dropped between the write to the store and
+    /// that to the index, the two would differ.
+    async fn to_the_end<F>(&self, work: impl FnOnce(Self) -> F) -> Result<(), ErrorReport>
+    where
+        F: Future<Output = Result<(), ErrorReport>> + Send + 'static,
+    {
+        tokio::spawn(work(self.clone())).await.unwrap_or_else(|error| Err(panicked(error)))
+    }
+}
+
+/// Reads all index entries.
+pub(super) async fn load(store: &dyn Store) -> Result<Index, ErrorReport> {
+    let mut index = Index::default();
+    let entries = collect(store, ENTRIES, ENTRIES_PAGE, |entry| {
+        let id = entry.key.strip_prefix(ENTRIES).unwrap_or_default();
+        Ok((InvocationId::from(id.to_owned()), parse::<index::Entry>(entry)?))
+    });
+    for (id, entry) in entries.await? {
+        index.add(&id, entry);
+    }
+    Ok(index)
+}
+
+/// The value of an index entry.
+pub(super) fn encoded(entry: &index::Entry) -> Vec<u8> {
+    // Numbers and names can always be written as JSON.
+    serde_json::to_vec(entry).unwrap_or_default()
+}
+
+fn refused(FunctionId { name: function, .. }: &FunctionId, full: Full) -> ErrorReport {
+    let message = match full {
+        Full::Calls(most) => format!("{most} asynchronous calls of `{function}` wait already"),
+        Full::Bytes(most) => {
+            format!("the events of the asynchronous calls of `{function}` that wait have {most}")
+        }
+        Full::All(most) => format!("the asynchronous calls of all functions have {most}"),
+    };
+    ErrorReport::new(Code::CALLS_WAITING, message)
+        .hint("call again when some have ended, or let more run at once with --instances")
+}

@@ -1,0 +1,66 @@
+//! Deployed functions, by tenant and name.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_store::{Expect, Version};
+use snowmelt_types::{ErrorReport, FunctionName, Report, Tenant};
+
+use super::{FunctionRecord, PAGE, Records, collect, parse, written};
+
+/// The prefix of the keys of functions.
+const PREFIX: &str = "functions/";
+
+/// The identifier of a function: each tenant has its own names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct FunctionId {
+    pub tenant: Tenant,
+    pub name: FunctionName,
+}
+
+impl fmt::Display for FunctionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.tenant, self.name)
+    }
+}
+
+/// The key of a function.
+pub(super) fn key(tenant: &Tenant, name: &str) -> String {
+    format!("{PREFIX}{tenant}/{name}")
+}
+
+impl FunctionId {
+    fn key(&self) -> String {
+        key(&self.tenant, self.name.as_str())
+    }
+}
+
+impl Records {
+    /// Writes or replaces a function; on return it survives a crash.
+    pub async fn put_function(&self, record: &FunctionRecord) -> Result<(), ErrorReport> {
+        let (key, value) = (record.id().key(), written(record)?);
+        let put = self.store.put(&key, value.into(), Expect::Any).await;
+        put.map(|_: Version| ()).map_err(|error| error.report())
+    }
+
+    /// A function.
+    pub async fn function(&self, id: &FunctionId) -> Result<Option<FunctionRecord>, ErrorReport> {
+        self.get(&id.key()).await
+    }
+
+    /// The functions of a tenant, by name.
+    pub async fn functions(&self, tenant: &Tenant) -> Result<Vec<FunctionRecord>, ErrorReport> {
+        collect(&*self.store, &key(tenant, ""), PAGE, parse).await
+    }
+
+    /// The functions of all tenants.
+    pub async fn all_functions(&self) -> Result<Vec<FunctionRecord>, ErrorReport> {
+        collect(&*self.store, PREFIX, PAGE, parse).await
+    }
+
+    /// Removes a function; false if there was none.
+    pub async fn remove_function(&self, id: &FunctionId) -> Result<bool, ErrorReport> {
+        let removed = self.store.delete(&id.key(), Expect::Any).await;
+        removed.map(|found| found.is_some()).map_err(|error| error.report())
+    }
+}

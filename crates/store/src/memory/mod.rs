@@ -1,0 +1,190 @@
+//! A store in the memory of one process, for tests.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::apply::{Rows, apply};
+use crate::history::{Bounds, History};
+use crate::leases::{Leases, Leasing, grant};
+use crate::{Clock, Committed, Entry, Error, Expect, LeaseId, Listed, Page, Result, Revision};
+use crate::{Since, Store, Transaction, Version, Watch};
+
+/// A store in memory. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    leases: Leases,
+    history: History,
+    // Locked for one operation. The history is written under the lock, so that it has the order
+    // of the revisions.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    revision: Revision,
+    rows: BTreeMap<String, Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    value: Bytes,
+    version: Version,
+    lease: Option<LeaseId>,
+}
+
+impl Memory {
+    /// An empty store; its leases use this clock.
+    pub fn new(clock: Clock) -> Self {
+        let history = History::new(Revision::default(), Bounds::default());
+        let state = Mutex::default();
+        Self { inner: Arc::new(Inner { leases: Leases::new(clock), history, state }) }
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, state: &mut State, transaction: Transaction) -> Result<Committed> {
+        let at = state.revision;
+        let applied = apply(&mut state.rows, transaction, at)?;
+        state.revision = applied.committed.revision;
+        self.history.push(applied.events);
+        Ok(applied.committed)
+    }
+}
+
+/// No operation fails after the first write, so there is nothing to roll back.
+impl Rows for BTreeMap<String, Row> {
+    type Failure = Error;
+
+    fn version(&self, key: &str) -> Result<Option<Version>> {
+        Ok(self.get(key).map(|row| row.version))
+    }
+
+    fn put(
+        &mut self,
+        key: &str,
+        value: &Bytes,
+        version: Version,
+        lease: Option<LeaseId>,
+    ) -> Result<()> {
+        self.insert(key.to_owned(), Row { value: value.clone(), version, lease });
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &str) -> Result<()> {
+        self.remove(key);
+        Ok(())
+    }
+}
+
+impl Row {
+    fn entry(&self, key: &str) -> Entry {
+        Entry { key: key.to_owned(), value: self.value.clone(), version: self.version }
+    }
+}
+
+impl Leasing for Inner {
+    fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    async fn end(self: Arc<Self>, id: LeaseId) -> Result<()> {
+        let mut state = self.state();
+        if !self.leases.remove(id) {
+            return Err(Error::LeaseOver { lease: id });
+        }
+        let under = state.rows.iter().filter(|(_, row)| row.lease == Some(id));
+        let keys: Vec<String> = under.map(|(key, _)| key.clone()).collect();
+        let ended =
+            keys.into_iter().fold(Transaction::new(), |ended, key| ended.delete(key, Expect::Any));
+        self.write(&mut state, ended)?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+        Ok(self.inner.state().rows.get(key).map(|row| row.entry(key)))
+    }
+
+    async fn list(&self, prefix: &str, page: Page) -> Result<Listed> {
+        let state = self.inner.state();
+        let begin = match &page.after {
+            Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
+            _ => Bound::Included(prefix),
+        };
+        let rows = state.rows.range::<str, _>((begin, Bound::Unbounded));
+        let mut rows = rows.take_while(|(key, _)| key.starts_with(prefix));
+        let limit = page.limit.unwrap_or(usize::MAX);
+        let entries = rows.by_ref().take(limit).map(|(key, row)| row.entry(key)).collect();
+        Ok(Listed { entries, more: rows.next().is_some(), revision: state.revision })
+    }
+
+    async fn transaction(&self, transaction: Transaction) -> Result<Committed> {
+        let mut state = self.inner.state();
+        transaction.leases().try_for_each(|lease| self.inner.leases.check(lease))?;
+        self.inner.write(&mut state, transaction)
+    }
+
+    async fn watch(&self, prefix: &str, since: Since) -> Result<Watch> {
+        self.inner.history.watch(prefix, since)
+    }
+
+    async fn lease(&self, ttl: Duration) -> Result<LeaseId> {
+        Ok(grant(&self.inner, ttl))
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<()> {
+        self.inner.leases.keep_alive(lease)
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<()> {
+        self.inner.leases.check(lease)?;
+        Arc::clone(&self.inner).end(lease).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Rig, conformance_tests};
+
+    struct InMemory {
+        store: Memory,
+        clock: Clock,
+    }
+
+    impl InMemory {
+        fn new() -> Self {
+            let clock = Clock::paused();
+            Self { store: Memory::new(clock.clone()), clock }
+        }
+    }
+
+    #[async_trait]
+    impl Rig for InMemory {
+        fn store(&self) -> Arc<dyn Store> {
+            Arc::new(self.store.clone())
+        }
+
+        async fn pass(&self, time: Duration) {
+            self.clock.advance(time);
+        }
+    }
+
+    conformance_tests!(InMemory::new());
+}

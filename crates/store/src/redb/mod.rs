@@ -1,0 +1,217 @@
+//! The embedded store: one redb file, for the user of its process only.
+//!
+//! A server holds the file open. Embedded runs open it for one transaction each and wait for each
+//! other, so that two concurrent commands both succeed. Watches and leases need a process that keeps
+//! running, so only a store that is held open supports them.
+
+mod convert;
+#[cfg(test)]
+mod crash;
+mod file;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ::redb::{ReadTransaction, ReadableDatabase};
+use async_trait::async_trait;
+
+use crate::apply::apply;
+use crate::history::{Bounds, History};
+use crate::leases::{Leases, Leasing, grant};
+use crate::{Clock, Committed, Entry, Error, Expect, LeaseId, Listed, Page, Result, Revision};
+use crate::{Since, Store, Transaction, Watch};
+pub use convert::{Convert, Older};
+use file::{Failed, File};
+use rows::{Opened, entry, leased, list, revision};
+
+/// A store in a file. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Redb {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: File,
+    /// Absent if the file is opened for each transaction: changes of other processes would be
+    /// missing.
+    history: Option<History>,
+    leases: Leases,
+    // Locked for one write. If the file is opened for each transaction, also for one read, since
+    // redb allows one open handle. The history is written under the lock, so that it has the order
+    // of the revisions.
+    exclusive: Mutex<()>,
+}
+
+impl Redb {
+    /// Opens a file for this process only, and creates it if it is missing. Waits for processes
+    /// that have it open for one transaction.
+    ///
+    /// Keys under leases of an earlier process are deleted: no process keeps these leases alive.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if another process holds it open, and others if it cannot be used.
+    pub fn hold(path: PathBuf, convert: Option<Arc<dyn Convert>>, clock: Clock) -> Result<Self> {
+        let file = File::new(path, convert, true);
+        let at = file.run(|database| revision(&database.begin_read()?))?;
+        let history = Some(History::new(at, Bounds::default()));
+        let (leases, exclusive) = (Leases::new(clock), Mutex::default());
+        let inner = Inner { file, history, leases, exclusive };
+        inner.delete_leased(None)?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Opens a file for each transaction; the first write creates it if it is missing.
+    pub fn visit(path: PathBuf, convert: Option<Arc<dyn Convert>>) -> Self {
+        let file = File::new(path, convert, false);
+        let (leases, exclusive) = (Leases::new(Clock::real()), Mutex::default());
+        Self { inner: Arc::new(Inner { file, history: None, leases, exclusive }) }
+    }
+
+    fn history(&self) -> Result<&History> {
+        let what = "watches and leases if its file is opened for each transaction";
+        self.inner.history.as_ref().ok_or(Error::Unsupported { what })
+    }
+
+    /// Runs disk I/O on a thread for blocking work. It completes even if the caller is dropped.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        blocking(Arc::clone(&self.inner), work).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    inner: Arc<Inner>,
+    work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let place = inner.file.place();
+    let done = tokio::task::spawn_blocking(move || work(&inner)).await;
+    done.unwrap_or_else(|error| {
+        Err(Error::Io { place, source: std::io::Error::other(error.to_string()) })
+    })
+}
+
+impl Inner {
+    fn read<T: Default>(
+        &self,
+        work: impl FnOnce(&ReadTransaction) -> Result<T, Failed>,
+    ) -> Result<T> {
+        // A read does not create the file.
+        if !self.file.exists() {
+            return Ok(T::default());
+        }
+        let _locked = self.history.is_none().then(|| self.lock());
+        self.file.run(|database| work(&database.begin_read()?))
+    }
+
+    fn transact(&self, transaction: Transaction) -> Result<Committed> {
+        let locked = self.lock();
+        transaction.leases().try_for_each(|lease| self.leases.check(lease))?;
+        self.write(&locked, transaction)
+    }
+
+    fn write(&self, _locked: &MutexGuard<'_, ()>, transaction: Transaction) -> Result<Committed> {
+        let applied = self.file.run(|database| {
+            let write = database.begin_write()?;
+            let mut opened = Opened::of(&write)?;
+            let at = opened.revision()?;
+            self.resync(at);
+            let applied = apply(&mut opened, transaction, at)?;
+            if applied.events.is_empty() {
+                drop(opened);
+                write.abort()?;
+                return Ok(applied);
+            }
+            opened.set_revision(applied.committed.revision)?;
+            drop(opened);
+            write.commit()?;
+            Ok(applied)
+        })?;
+        if let Some(history) = &self.history {
+            history.push(applied.events);
+        }
+        Ok(applied.committed)
+    }
+
+    /// After a failure the file is closed and opened again, and another process may have written in
+    /// between. Then watches end with an error instead of missing changes.
+    fn resync(&self, at: Revision) {
+        if let Some(history) = &self.history {
+            history.resync(at);
+        }
+    }
+
+    /// Deletes the keys under a lease, or under all leases.
+    fn delete_leased(&self, lease: Option<LeaseId>) -> Result<()> {
+        let locked = self.lock();
+        let keys = self.file.run(|database| leased(&database.begin_read()?, lease))?;
+        if !keys.is_empty() {
+            let none = Transaction::new();
+            let delete = keys.into_iter().fold(none, |all, key| all.delete(key, Expect::Any));
+            self.write(&locked, delete)?;
+        }
+        if let Some(lease) = lease {
+            self.leases.remove(lease);
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.exclusive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Leasing for Inner {
+    fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    async fn end(self: Arc<Self>, id: LeaseId) -> Result<()> {
+        if !self.leases.is_open(id) {
+            return Err(Error::LeaseOver { lease: id });
+        }
+        blocking(self, move |inner| inner.delete_leased(Some(id))).await
+    }
+}
+
+#[async_trait]
+impl Store for Redb {
+    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+        let key = key.to_owned();
+        self.blocking(move |inner| inner.read(|transaction| entry(transaction, &key))).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page) -> Result<Listed> {
+        let prefix = prefix.to_owned();
+        let work = move |inner: &Inner| inner.read(|read| list(read, &prefix, &page));
+        self.blocking(work).await
+    }
+
+    async fn transaction(&self, transaction: Transaction) -> Result<Committed> {
+        self.blocking(move |inner| inner.transact(transaction)).await
+    }
+
+    async fn watch(&self, prefix: &str, since: Since) -> Result<Watch> {
+        self.history()?.watch(prefix, since)
+    }
+
+    async fn lease(&self, ttl: Duration) -> Result<LeaseId> {
+        self.history()?;
+        Ok(grant(&self.inner, ttl))
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<()> {
+        self.inner.leases.keep_alive(lease)
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<()> {
+        self.inner.leases.check(lease)?;
+        Arc::clone(&self.inner).end(lease).await
+    }
+}

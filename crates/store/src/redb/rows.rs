@@ -1,0 +1,149 @@
+//! The tables of the file, and the reads and writes of one transaction.
+
+use std::ops::Bound;
+
+use ::redb::{
+    AccessGuard, ReadOnlyTable, ReadTransaction, ReadableTable, Table, TableDefinition, TableError,
+    WriteTransaction,
+};
+use bytes::Bytes;
+
+use super::file::Failed;
+use crate::apply::Rows;
+use crate::{Entry, LeaseId, Listed, Page, Revision, Version};
+
+/// Key to version and value.
+const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entries");
+/// Keys under a lease, with the number of the lease. A separate table, so that the start of a server
+/// does not read all entries.
+const LEASED: TableDefinition<&str, u64> = TableDefinition::new("leased");
+/// Numbers of the store as a whole.
+const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
+
+const REVISION: &str = "revision";
+
+type Value<'a> = AccessGuard<'a, (u64, &'static [u8])>;
+
+/// The tables, opened for one write.
+pub(super) struct Opened<'a> {
+    entries: Table<'a, &'static str, (u64, &'static [u8])>,
+    leased: Table<'a, &'static str, u64>,
+    numbers: Table<'a, &'static str, u64>,
+}
+
+impl<'a> Opened<'a> {
+    pub fn of(write: &'a WriteTransaction) -> Result<Self, TableError> {
+        Ok(Self {
+            entries: write.open_table(ENTRIES)?,
+            leased: write.open_table(LEASED)?,
+            numbers: write.open_table(NUMBERS)?,
+        })
+    }
+
+    pub fn revision(&self) -> Result<Revision, Failed> {
+        let found = self.numbers.get(REVISION)?;
+        Ok(Revision(found.map_or(0, |number| number.value())))
+    }
+
+    pub fn set_revision(&mut self, revision: Revision) -> Result<(), Failed> {
+        self.numbers.insert(REVISION, revision.0)?;
+        Ok(())
+    }
+}
+
+impl Rows for Opened<'_> {
+    type Failure = Failed;
+
+    fn version(&self, key: &str) -> Result<Option<Version>, Failed> {
+        Ok(self.entries.get(key)?.map(|value| Version(value.value().0)))
+    }
+
+    fn put(
+        &mut self,
+        key: &str,
+        value: &Bytes,
+        version: Version,
+        lease: Option<LeaseId>,
+    ) -> Result<(), Failed> {
+        self.entries.insert(key, (version.0, &value[..]))?;
+        match lease {
+            Some(lease) => self.leased.insert(key, lease.0)?,
+            None => self.leased.remove(key)?,
+        };
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &str) -> Result<(), Failed> {
+        self.entries.remove(key)?;
+        self.leased.remove(key)?;
+        Ok(())
+    }
+}
+
+/// The revision of the store.
+pub(super) fn revision(read: &ReadTransaction) -> Result<Revision, Failed> {
+    let Some(table) = table(read, NUMBERS)? else { return Ok(Revision::default()) };
+    let found = table.get(REVISION)?;
+    Ok(Revision(found.map_or(0, |number| number.value())))
+}
+
+/// The entry of a key.
+pub(super) fn entry(read: &ReadTransaction, key: &str) -> Result<Option<Entry>, Failed> {
+    let Some(table) = table(read, ENTRIES)? else { return Ok(None) };
+    Ok(table.get(key)?.map(|value| made(key, &value)))
+}
+
+/// A page of entries.
+pub(super) fn list(read: &ReadTransaction, prefix: &str, page: &Page) -> Result<Listed, Failed> {
+    let mut listed = Listed { revision: revision(read)?, ..Listed::default() };
+    let Some(table) = table(read, ENTRIES)? else { return Ok(listed) };
+    let begin = match &page.after {
+        Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
+        _ => Bound::Included(prefix),
+    };
+    for row in table.range::<&str>((begin, Bound::Unbounded))? {
+        let (key, value) = row?;
+        if !key.value().starts_with(prefix) {
+            break;
+        }
+        if page.limit.is_some_and(|limit| listed.entries.len() >= limit) {
+            listed.more = true;
+            break;
+        }
+        listed.entries.push(made(key.value(), &value));
+    }
+    Ok(listed)
+}
+
+/// The keys under a lease, or under any lease.
+pub(super) fn leased(
+    read: &ReadTransaction,
+    lease: Option<LeaseId>,
+) -> Result<Vec<String>, Failed> {
+    let Some(table) = table(read, LEASED)? else { return Ok(Vec::new()) };
+    let mut keys = Vec::new();
+    for row in table.iter()? {
+        let (key, found) = row?;
+        if lease.is_none_or(|lease| lease.0 == found.value()) {
+            keys.push(key.value().to_owned());
+        }
+    }
+    Ok(keys)
+}
+
+fn made(key: &str, value: &Value<'_>) -> Entry {
+    let (version, value) = value.value();
+    let value = Bytes::copy_from_slice(value);
+    Entry { key: key.to_owned(), value, version: Version(version) }
+}
+
+/// A table; absent before the first write.
+fn table<V: ::redb::Value + 'static>(
+    read: &ReadTransaction,
+    table: TableDefinition<&'static str, V>,
+) -> Result<Option<ReadOnlyTable<&'static str, V>>, Failed> {
+    match read.open_table(table) {
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        opened => Ok(Some(opened?)),
+    }
+}

@@ -1,0 +1,141 @@
+//! Several operations that take effect together.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+
+use crate::{Error, Expect, LeaseId, Result, Revision, Version};
+
+/// Operations on different keys, applied as a whole or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// In the order of their events.
+    pub operations: Vec<Operation>,
+}
+
+/// An operation on one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Writes a value.
+    Put {
+        /// The key.
+        key: String,
+        /// The value.
+        value: Bytes,
+        /// The precondition.
+        expect: Expect,
+        /// The lease that the key is deleted with; without a lease the key stays.
+        lease: Option<LeaseId>,
+    },
+    /// Deletes a key, if it is present.
+    Delete {
+        /// The key.
+        key: String,
+        /// The precondition.
+        expect: Expect,
+    },
+    /// Checks a precondition and changes nothing.
+    Check {
+        /// The key.
+        key: String,
+        /// The precondition.
+        expect: Expect,
+    },
+}
+
+/// The result of a transaction that was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Its revision; if it changed nothing, the revision of the store.
+    pub revision: Revision,
+    /// The version of each key before the transaction, in the order of the operations.
+    pub found: Vec<Option<Version>>,
+}
+
+impl Transaction {
+    /// An empty transaction.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a write.
+    pub fn put(self, key: impl Into<String>, value: impl Into<Bytes>, expect: Expect) -> Self {
+        self.with(Operation::Put { key: key.into(), value: value.into(), expect, lease: None })
+    }
+
+    /// Adds a write under a lease.
+    pub fn put_leased(
+        self,
+        key: impl Into<String>,
+        value: impl Into<Bytes>,
+        expect: Expect,
+        lease: LeaseId,
+    ) -> Self {
+        let lease = Some(lease);
+        self.with(Operation::Put { key: key.into(), value: value.into(), expect, lease })
+    }
+
+    /// Adds a delete.
+    pub fn delete(self, key: impl Into<String>, expect: Expect) -> Self {
+        self.with(Operation::Delete { key: key.into(), expect })
+    }
+
+    /// Adds a check.
+    pub fn check(self, key: impl Into<String>, expect: Expect) -> Self {
+        self.with(Operation::Check { key: key.into(), expect })
+    }
+
+    fn with(mut self, operation: Operation) -> Self {
+        self.operations.push(operation);
+        self
+    }
+
+    /// Refuses transactions that etcd refuses too.
+    pub(crate) fn validated(&self) -> Result<()> {
+        let mut keys = HashSet::new();
+        for operation in &self.operations {
+            let key = operation.key();
+            if key.is_empty() {
+                return Err(Error::Invalid { what: "a key is empty".to_owned() });
+            }
+            if !keys.insert(key) {
+                let what = format!("a transaction names `{key}` twice");
+                return Err(Error::Invalid { what });
+            }
+        }
+        Ok(())
+    }
+
+    /// The leases that it puts keys under.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = LeaseId> + '_ {
+        self.operations.iter().filter_map(|operation| match operation {
+            Operation::Put { lease, .. } => *lease,
+            Operation::Delete { .. } | Operation::Check { .. } => None,
+        })
+    }
+}
+
+impl Operation {
+    /// Its key.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key, .. } | Self::Check { key, .. } => key,
+        }
+    }
+
+    /// Its precondition.
+    pub fn expect(&self) -> Expect {
+        match self {
+            Self::Put { expect, .. } | Self::Delete { expect, .. } | Self::Check { expect, .. } => {
+                *expect
+            }
+        }
+    }
+}
+
+impl Committed {
+    /// The version of the keys that it wrote.
+    pub fn version(&self) -> Version {
+        Version(self.revision.0)
+    }
+}
