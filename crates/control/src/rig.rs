@@ -7,7 +7,7 @@ use snowmelt_api::{CallMode, FunctionOptions, FunctionSpec, Runtime};
 use snowmelt_node::{EnforcementChoice, ImageSettings, Node, Options};
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, FunctionName, SandboxId, Tenant};
-use snowmelt_wire::Code;
+use snowmelt_wire::SourceCode;
 
 use crate::analysis_cache::AnalysisCache;
 use crate::functions::Functions;
@@ -69,7 +69,7 @@ fn spawner_program() -> PathBuf {
 fn spec(text: &str) -> FunctionSpec {
     FunctionSpec {
         name: "f".parse().unwrap(),
-        code: Code::Source { file: "f.py".into(), text: text.into() },
+        code: SourceCode::Source { file: "f.py".into(), text: text.into() },
         handler: "handler".into(),
         runtime: Runtime::Python,
         command: Vec::new(),
