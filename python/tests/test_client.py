@@ -461,8 +461,8 @@ def _serve(listener: socket.socket, answers: int) -> None:
     if answers:
         held.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntrue")
     else:
-        held.recv(1 << 20)
-        held.recv(1)
+        while held.recv(1 << 20):
+            pass
     held.close()
 
 

@@ -67,7 +67,7 @@ def test_a_second_ctrl_c_does_not_skip_the_clean_up(
 ) -> None:
     before = MachineState()
     process = start_slow()
-    process_below(process.pid, "internal worker")
+    process_below(process.pid, "snowmelt-query")
     for _ in range(3):
         process.send_signal(signal.SIGINT)
         time.sleep(0.01)
@@ -77,7 +77,7 @@ def test_a_second_ctrl_c_does_not_skip_the_clean_up(
 
 def drivers_and_workers(pid: int) -> list[int]:
     """In the order in which they were started: the driver of a query is the first."""
-    return sorted(p for p, line in descendants(pid).items() if "internal worker" in line)
+    return sorted(p for p, line in descendants(pid).items() if "snowmelt-query" in line)
 
 
 def workers(pid: int) -> list[int]:
@@ -122,7 +122,7 @@ def test_kill_of_the_command_is_cleaned_up(
 ) -> None:
     before = MachineState()
     process = start_slow()
-    process_below(process.pid, "internal worker")
+    process_below(process.pid, "snowmelt-query")
     process.kill()
     process.communicate()
     assert not before.remaining_within(CLEAN_WITHIN_S)
@@ -133,7 +133,7 @@ def test_kill_of_the_spawner_gives_the_same_answer_or_an_error(
 ) -> None:
     before = MachineState()
     process = start_slow()
-    process_below(process.pid, "internal worker")
+    process_below(process.pid, "snowmelt-query")
     os.kill(process_below(process.pid, "internal spawner"), signal.SIGKILL)
     done = snowmelt.finish(process)
     if done.code == 0:
@@ -149,7 +149,7 @@ def test_kill_of_server_and_spawner_is_cleaned_up_by_the_next_start(
 ) -> None:
     before = MachineState()
     process = start_slow()
-    process_below(process.pid, "internal worker")
+    process_below(process.pid, "snowmelt-query")
     spawner = process_below(process.pid, "internal spawner")
     # Stopped first, so that neither detects the end of the other.
     os.kill(spawner, signal.SIGSTOP)
@@ -193,7 +193,7 @@ def test_a_query_that_ends_early_leaves_no_output_file(
     target.parent.mkdir()
     sql = f"select slow(c_custkey) as s from '{data / 'customer'}'"
     process = snowmelt.start("sql", sql, "--udf", udf_file(SLOW), "-o", "csv", "-O", target)
-    process_below(process.pid, "internal worker")
+    process_below(process.pid, "snowmelt-query")
     process.send_signal(signal.SIGINT)
     snowmelt.finish(process)
     assert list(target.parent.iterdir()) == []

@@ -55,7 +55,7 @@ impl Host {
                 handler_cache: ByteSize::mib(64 << 10),
                 import_cache: ByteSize::mib(4096),
                 zygotes: None,
-                hold: snowmelt_node::AddressEnforcement::default(),
+                hold: snowmelt_node::EnforcementChoice::default(),
                 // No job with a network is run.
                 control_group: String::new(),
                 networks_dir: std::path::absolute(&options.state)?.join("networks"),

@@ -1,4 +1,4 @@
-//! Bursts over hosts that do what each test needs, on a paused clock.
+//! Bursts over hosts that do what each test needs.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ fn failing(rank: u32) -> FakeHost {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn answers_are_in_the_order_of_their_ranks() {
     let ends = |rank| FakeHost { ends: vec![end(rank)], ..FakeHost::default() };
     let (_fakes, parts) = parts([ends(0), ends(1), ends(2)]);
@@ -93,7 +93,7 @@ async fn answers_are_in_the_order_of_their_ranks() {
     assert!(ended.invocations.iter().all(|call| call.state == InvocationState::Succeeded));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_host_that_cannot_open_its_part_is_named_and_all_parts_are_closed() {
     let why = ErrorReport::new(Code::SANDBOX_START, "no memory");
     let refusing = FakeHost { open_fails: Some(why), ..FakeHost::default() };
@@ -107,7 +107,7 @@ async fn a_host_that_cannot_open_its_part_is_named_and_all_parts_are_closed() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_host_that_is_not_ready_in_time_is_named_and_nothing_is_called() {
     let late = FakeHost { never_ready: true, ..FakeHost::default() };
     let (fakes, parts) = parts([FakeHost::default(), late]);
@@ -117,7 +117,7 @@ async fn a_host_that_is_not_ready_in_time_is_named_and_nothing_is_called() {
     assert!(fakes.iter().all(|fake| fake.asked() == ["open", "ready", "close"]));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_host_that_is_lost_before_the_calls_is_named() {
     let gone = FakeHost { never_ready: true, silent: true, ..FakeHost::default() };
     let (_fakes, parts) = parts([FakeHost::default(), gone]);
@@ -127,7 +127,7 @@ async fn a_host_that_is_lost_before_the_calls_is_named() {
     assert!(error.message.contains("host-1 (rank 1) was lost"), "{error}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_stream_that_ends_without_all_ends_is_a_lost_host() {
     let gone = FakeHost::default();
     let (_fakes, parts) = parts([FakeHost { ends: vec![end(0)], ..FakeHost::default() }, gone]);
@@ -136,7 +136,7 @@ async fn a_stream_that_ends_without_all_ends_is_a_lost_host() {
     assert!(error.message.contains("host-1 (rank 1)"), "{error}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_host_that_falls_silent_during_its_calls_is_lost() {
     let gone = FakeHost { runs_on: Some(1), silent: true, ..FakeHost::default() };
     let (_fakes, parts) = parts([FakeHost { ends: vec![end(0)], ..FakeHost::default() }, gone]);
@@ -145,19 +145,19 @@ async fn a_host_that_falls_silent_during_its_calls_is_lost() {
     assert_eq!(error.code, Code::HOST_LOST.code);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_failed_rank_ends_the_others_of_its_network_after_a_grace_time() {
     let waiting = FakeHost { runs_on: Some(1), ..FakeHost::default() };
     let (fakes, parts) = parts([failing(0), waiting]);
-    let begun = tokio::time::Instant::now();
+    let begun = std::time::Instant::now();
     let ended = run(&parts, true).await.unwrap();
-    assert_eq!(begun.elapsed(), Duration::from_secs(2), "the others have time to end themselves");
+    assert!(begun.elapsed() >= Duration::from_secs(2), "the others have time to end themselves");
     let codes: Vec<_> = ended.invocations.iter().map(|c| c.error.clone().unwrap().code).collect();
     assert_eq!(codes, [Code::FUNCTION_RAISED.code, Code::RANK_ENDED.code]);
     assert!(fakes[1].asked().contains(&"end"));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_failed_rank_without_a_network_ends_no_others() {
     let (fakes, parts) =
         parts([failing(0), FakeHost { ends: vec![end(1)], ..FakeHost::default() }]);

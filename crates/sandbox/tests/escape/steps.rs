@@ -196,12 +196,12 @@ fn killed_while_a_program_starts() {
 
 #[test]
 fn killed_while_the_first_program_of_a_root_starts() {
-    kill_at_each_step(&[], "start", 5);
+    kill_at_each_step(&[], "start", 31);
 }
 
 #[test]
 fn killed_while_lanes_are_made_and_share_a_burst() {
-    kill_at_each_step(&["start"], "many", 11);
+    kill_at_each_step(&["start"], "many", 19);
 }
 
 #[test]
