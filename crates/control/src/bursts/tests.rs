@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use snowmelt_api::{BurstCalls, FunctionSpec, InvocationState};
 use snowmelt_node::agent::api::JobPart;
-use snowmelt_types::{Code, ErrorReport, JobId};
+use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
 use super::gather::{Ended, gather};
 use super::{Opened, Part};
@@ -29,7 +29,7 @@ fn order(part: &Part, job: &JobId) -> JobPart {
     let spec = function();
     JobPart {
         job: job.clone(),
-        tenant: spec.tenant,
+        tenant: Tenant::default(),
         code: spec.code,
         program: None,
         packed: None,
