@@ -30,7 +30,7 @@ pub(crate) struct FakeHost {
     /// The names of the requests, in order.
     pub asked: Mutex<Vec<&'static str>>,
     /// The streams of calls, so that they stay open.
-    calls: Mutex<Vec<(u32, mpsc::Sender<RankEnd>)>>,
+    pub calls: Mutex<Vec<(u32, mpsc::Sender<RankEnd>)>>,
 }
 
 impl FakeHost {

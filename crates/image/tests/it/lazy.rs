@@ -93,7 +93,7 @@ impl Setup {
 #[test]
 fn a_read_fetches_only_the_needed_blocks() {
     if is_root() {
-        FORMS.into_iter().for_each(a_read_fetches_the_blocks_of_what_is_read_by);
+        FORMS.into_iter().for_each(a_read_fetches_only_the_needed_blocks_by);
     }
 }
 
@@ -130,7 +130,7 @@ fn a_read_fetches_only_the_needed_blocks_by(form: Form) {
 #[test]
 fn a_mount_shows_the_original_files() {
     if is_root() {
-        FORMS.into_iter().for_each(shows_what_was_put_in_by);
+        FORMS.into_iter().for_each(a_mount_shows_the_original_files_by);
     }
 }
 
@@ -152,7 +152,7 @@ fn a_mount_shows_the_original_files_by(form: Form) {
 #[test]
 fn damaged_and_truncated_answers_are_fetched_again() {
     if is_root() {
-        FORMS.into_iter().for_each(damaged_and_cut_answers_are_fetched_again_by);
+        FORMS.into_iter().for_each(damaged_and_truncated_answers_are_fetched_again_by);
     }
 }
 
@@ -204,7 +204,7 @@ fn a_failed_mount_reports_the_cause_of_the_failed_read() {
 #[test]
 fn a_read_failure_is_reported_once_and_only_if_recent() {
     if is_root() {
-        FORMS.into_iter().for_each(a_mount_tells_why_a_read_failed_by);
+        FORMS.into_iter().for_each(a_read_failure_is_reported_by);
     }
 }
 
@@ -226,7 +226,7 @@ fn a_read_failure_is_reported_by(form: Form) {
 #[test]
 fn an_unreachable_source_is_an_error() {
     if is_root() {
-        FORMS.into_iter().for_each(a_source_that_is_gone_is_an_error_and_no_hang_by);
+        FORMS.into_iter().for_each(an_unreachable_source_is_an_error_by);
     }
 }
 
