@@ -248,7 +248,7 @@ mod tests {
                 assert!(value.parse::<f64>().is_ok(), "{line}");
             }
         }
-        let last = "snowmelt_start_seconds_bucket{kind=\"zygote\",le=\"+Inf\"} 13";
+        let last = "snowmelt_start_seconds_bucket{le=\"+Inf\",kind=\"zygote\"} 13";
         assert!(text.contains(last), "{text}");
         assert!(text.contains("snowmelt_start_seconds_sum{kind=\"zygote\"} 1.5\n"), "{text}");
     }
