@@ -43,14 +43,17 @@ def test_a_missing_binary_is_reported_with_a_command(package: Path) -> None:
         assert "Building wheel" not in said and "Traceback" not in said, said
 
 
-def test_a_built_binary_is_installed(package: Path) -> None:
-    built = package.parent / "target" / "release" / "snowmelt"
-    built.parent.mkdir(parents=True)
-    shutil.copy2("/bin/true", built)
+def test_built_binaries_are_installed(package: Path) -> None:
+    built = package.parent / "target" / "release"
+    built.mkdir(parents=True)
+    for program in ("snowmelt", "snowmelt-query"):
+        shutil.copy2("/bin/true", built / program)
     done = install(package)
     assert done.returncode == 0, done.stdout + done.stderr
-    inside = package.parent / "to" / "snowmelt" / "bin" / "snowmelt"
-    assert inside.read_bytes() == built.read_bytes() and os.access(inside, os.X_OK)
+    for program in ("snowmelt", "snowmelt-query"):
+        inside = package.parent / "to" / "snowmelt" / "bin" / program
+        assert inside.read_bytes() == (built / program).read_bytes()
+        assert os.access(inside, os.X_OK)
 
 
 def test_the_sdk_can_be_installed_without_a_binary(package: Path) -> None:

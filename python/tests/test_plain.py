@@ -185,7 +185,7 @@ def _within_itself() -> list[Any]:
         (len, "builtin_function_or_method"),
         (_within_itself(), "contains itself"),
         (pd.Series(pd.period_range("2024", periods=1)), "period"),
-        (np.array([(1, Own())], dtype=[("a", "i4"), ("b", "O")]), "no plain data"),
+        (np.array([(1, Own())], dtype=[("a", "i4"), ("b", "O")]), "not plain data"),
         (collections.defaultdict(lambda: 1), "factory"),
     ],
     ids=str,

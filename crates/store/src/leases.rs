@@ -103,11 +103,11 @@ async fn end_in_time<S: Leasing>(store: Weak<S>, id: LeaseId) {
             // The task must not keep the store open while it sleeps.
             drop(found);
             clock.sleep_until(until).await;
-        } else if let Err(error) = found.end(id).await {
-            if !matches!(error, Error::LeaseOver { .. }) {
-                tracing::warn!(lease = %id, %error, "the expiry of a lease cannot be written");
-                tokio::time::sleep(AGAIN_AFTER).await;
-            }
+        } else if let Err(error) = found.end(id).await
+            && !matches!(error, Error::LeaseOver { .. })
+        {
+            tracing::warn!(lease = %id, %error, "the expiry of a lease cannot be written");
+            tokio::time::sleep(AGAIN_AFTER).await;
         }
     }
 }
