@@ -84,7 +84,7 @@ enum Tried {
     /// The function was deployed again, or removed, while the call waited.
     Replaced,
     /// The platform failed.
-    Again(ErrorReport),
+    Again(Box<ErrorReport>),
 }
 
 impl Functions {
@@ -161,7 +161,7 @@ impl Functions {
                 let why = match functions.try_once(&id, &function).await {
                     Tried::Done => return,
                     Tried::Replaced => continue,
-                    Tried::Again(why) => why,
+                    Tried::Again(why) => *why,
                 };
                 tracing::warn!(call = %id, %function, error = %why, "will be tried again");
                 functions.waiting().trouble(&id, Some(why));
@@ -177,7 +177,7 @@ impl Functions {
     async fn try_once(&self, id: &InvocationId, function: &FunctionId) -> Tried {
         let live = match self.find(function).await {
             Ok(live) => live,
-            Err(error) if error.retryable => return Tried::Again(error),
+            Err(error) if error.retryable => return Tried::Again(Box::new(error)),
             Err(error) => return self.give_up(function, id, error).await,
         };
         let stopping = &self.waiting().stopping;
@@ -196,15 +196,15 @@ impl Functions {
         let record = match self.records().invocation(&function.tenant, id).await {
             Ok(Some(record)) => record,
             Ok(None) => return Tried::Done,
-            Err(error) => return Tried::Again(error),
+            Err(error) => return Tried::Again(Box::new(error)),
         };
         let slot = match self.lease(&live).await {
-            Err(error) if error.retryable => return Tried::Again(error),
+            Err(error) if error.retryable => return Tried::Again(Box::new(error)),
             slot => slot,
         };
         let ended = self.run(&live, record.invocation, record.event, Some(slot)).await;
         match &ended.error {
-            Some(error) if error.retryable => Tried::Again(error.clone()),
+            Some(error) if error.retryable => Tried::Again(Box::new(error.clone())),
             // The failure may be caused by the end of the platform.
             Some(_) if stopping.is_cancelled() => Tried::Done,
             _ => self.keep(function, ended, live.record.spec.options.keep_ms).await,
@@ -219,7 +219,7 @@ impl Functions {
                 self.keep(function, ended, snowmelt_api::RESULT_KEPT_MS).await
             }
             Ok(None) => Tried::Done,
-            Err(error) => Tried::Again(error),
+            Err(error) => Tried::Again(Box::new(error)),
         }
     }
 

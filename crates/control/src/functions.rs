@@ -236,10 +236,9 @@ impl Functions {
         invocation: Option<InvocationId>,
         tail: Option<u32>,
     ) -> Result<Vec<LogEntry>, ErrorReport> {
-        if !self.live().contains_key(id) {
-            if self.records().function(id).await?.is_none() {
-                return Err(self.missing(id).await);
-            }
+        let is_live = self.live().contains_key(id);
+        if !is_live && self.records().function(id).await?.is_none() {
+            return Err(self.missing(id).await);
         }
         let id = id.clone();
         self.blocking(move |inner| inner.logs.read(&id, invocation.as_ref(), tail)).await

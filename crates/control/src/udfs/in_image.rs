@@ -4,6 +4,7 @@
 //! code are cached by the digest of the image, because its name may lead to another one later.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Instant;
 
 use snowmelt_node::{Language, ProgramRequest, Unit};
@@ -31,10 +32,13 @@ impl UdfCatalog {
         let mut units = HashMap::from([(MEMORY, usual)]);
         for (signature, parsed) in registration.signatures.iter().zip(&registration.parsed) {
             let memory = memory(parsed);
-            if !units.contains_key(&memory) {
-                units.insert(memory, self.in_image(tenant, &files, image, memory).await?);
-            }
-            set.put(&units[&memory], signature, parsed)?;
+            let unit = match units.entry(memory) {
+                Entry::Occupied(unit) => unit.into_mut(),
+                Entry::Vacant(vacant) => {
+                    vacant.insert(self.in_image(tenant, &files, image, memory).await?)
+                }
+            };
+            set.put(unit, signature, parsed)?;
         }
         Ok(())
     }

@@ -108,7 +108,8 @@ impl Numbering {
             if self.keys_at(&keys, 0)? != self.last {
                 self.number = 0;
             }
-            let ranges = if keys.is_empty() { vec![0..rows] } else { partition(&keys)?.ranges() };
+            let all = || std::iter::once(0..rows).collect();
+            let ranges = if keys.is_empty() { all() } else { partition(&keys)?.ranges() };
             for range in ranges {
                 if range.start > 0 {
                     self.number = 0;
