@@ -37,6 +37,7 @@ pub(crate) fn with_functions<F: Future<Output = ()>>(
         let options = Options {
             state_dir: state_dir.clone(),
             worker_binary: std::env::current_exe().unwrap(),
+            program: std::env::current_exe().unwrap(),
             images_dir: base.path().join("images"),
             python: None,
             handler_cache: ByteSize::mib(1024),

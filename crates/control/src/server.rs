@@ -48,6 +48,8 @@ pub struct Settings {
     pub spawner_command: Vec<OsString>,
     /// The binary that runs as a query worker.
     pub worker_binary: PathBuf,
+    /// This program, which is executed again as the image daemon.
+    pub program: PathBuf,
     /// The interpreter for user code; found where absent.
     pub python: Option<PathBuf>,
     /// The most memory of idle instances.
@@ -126,6 +128,7 @@ impl Started {
         let options = snowmelt_node::Options {
             state_dir: settings.state_dir,
             worker_binary: settings.worker_binary,
+            program: settings.program,
             images_dir: self.run_dir.join("images"),
             python: settings.python,
             handler_cache: settings.handler_cache,

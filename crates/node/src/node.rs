@@ -37,8 +37,10 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Packages, code and the Python runtime live here, by content.
     pub state_dir: PathBuf,
-    /// The binary that runs as a query worker, and as the daemon of images.
+    /// The program that runs as a query worker.
     pub worker_binary: PathBuf,
+    /// This program, which is executed again as the image daemon.
+    pub program: PathBuf,
     /// For the mounts of images; made with the first of them, and gone with the run directory.
     pub images_dir: PathBuf,
     /// The interpreter for user code; found where absent.
@@ -142,7 +144,7 @@ impl Node {
         let inner = Arc::new(Inner {
             codes: CodeStore::open(options.state_dir.join("code"))?,
             images: Arc::new(Images::new(
-                options.worker_binary.clone(),
+                options.program.clone(),
                 options.state_dir.clone(),
                 options.images_dir.clone(),
                 options.images.clone(),

@@ -11,7 +11,7 @@
 //! 3. In the worker's sandbox, [`worker::serve`] runs the task's partitions of the program and
 //!    posts batches and metrics (Lambada 3.3).
 //! 4. [`PlannedQuery::run`] runs all tasks concurrently, retries lost ones, and merges the results:
-//!    an [`Answer`] is a stream of batches, followed by a [`Profile`].
+//!    an [`Answer`] is a stream of batches, followed by a `Profile` of `snowmelt_api`.
 //!
 //! Boundary: this crate starts no process and creates no sandbox. Code in a worker opens no path:
 //! it reads granted descriptors and S3. The invariant of the cut: an attempt's rows count only once

@@ -108,6 +108,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         socket,
         spawner_command: vec![binary.clone().into(), "internal".into(), "spawner".into()],
         worker_binary: query_program(&binary),
+        program: binary,
         hold: config.hold.value,
         handler_cache: config.handler_cache.value,
         import_cache: config.import_cache.value,

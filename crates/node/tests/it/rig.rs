@@ -50,6 +50,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
         let options = Options {
             state_dir: base.path().join("state"),
             worker_binary: std::env::current_exe().unwrap(),
+            program: std::env::current_exe().unwrap(),
             images_dir: base.path().join("images"),
             python: None,
             handler_cache: budgets.handlers,
