@@ -27,7 +27,11 @@ def _processes() -> set[str]:
             continue
         program = os.path.basename(words[0].decode(errors="replace"))
         line = b" ".join(words).decode(errors="replace").strip()
-        ours = program in ("snowmelt", "snowmelt-query") or "internal worker" in line or "internal spawner" in line
+        ours = (
+            program in ("snowmelt", "snowmelt-query")
+            or "internal worker" in line
+            or "internal spawner" in line
+        )
         if (ours or "snowmelt/_runtime" in line or "snowmelt._runtime" in line) and state != "Z":
             found.add(f"{folder.name} {line}")
     return found
