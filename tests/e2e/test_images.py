@@ -144,11 +144,11 @@ def test_the_same_input_gives_the_same_image(
     assert "2 of them already here" in again.succeeded().err
     run("gzip", tmp_path / "a.tar")
     pull = ("image", "pull", f"docker-archive:{tmp_path / 'a.tar.gz'}")
-    alone.run(*pull).failed_with("SM-0110", "needs a name", "image pull")
+    alone.run(*pull).failed_with("SM-0110", "needs a local name", "image pull")
     alone.run(*pull, "pulled:v1").succeeded()
     [three] = [image for image in listed(alone) if image["name"] == "pulled:v1"]
     assert three["layers"] == 2 and three["raw_bytes"] == one["raw_bytes"]
-    alone.run("image", "convert", f"dir:{made.rootfs}").failed_with("SM-0110", "needs a name")
+    alone.run("image", "convert", f"dir:{made.rootfs}").failed_with("SM-0110", "needs a local name")
     alone.run("image", "push", "again", target).failed_with("SM-1001", "not a block image")
 
 

@@ -282,7 +282,7 @@ def test_wrong_paths(snowmelt: Snowmelt, own: Path) -> None:
     snowmelt.run(*deploy, own, "--runtime", "node").failed_with("SM-0206", "handler.mjs")
     root = ("--command", "./serve", "--root")
     snowmelt.run(*deploy, own, *root, own / "none").failed_with("SM-0110", "none")
-    snowmelt.run(*deploy, own, *root, own / "serve").failed_with("SM-0110", "no folder")
+    snowmelt.run(*deploy, own, *root, own / "serve").failed_with("SM-0110", "is not a folder")
     (own / "empty").mkdir()
     snowmelt.run(*deploy, own / "empty", "--runtime", "go").failed_with("SM-0110", "empty")
     (own / "hello.py").write_text("def handler(event): return 1")
