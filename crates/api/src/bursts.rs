@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use snowmelt_network::{Counters, Egress};
-use snowmelt_types::{HostName, JobId};
+use snowmelt_types::{ErrorReport, FunctionName, HostName, JobId};
 use utoipa::ToSchema;
 
 use crate::{FunctionSpec, Invocation, LogEntry};
@@ -26,6 +26,16 @@ pub struct BurstRequest {
     /// The most hosts to run it on; absent: all.
     #[serde(default)]
     pub most_hosts: Option<u32>,
+    /// The identifier of the burst, chosen by the client: `j-` and 32 hexadecimal digits. A request
+    /// with the identifier of a burst that exists starts nothing, and waits for that burst.
+    #[serde(default)]
+    pub job: Option<JobId>,
+    /// The answer is a [`BurstStatus`], at once; the burst goes on.
+    #[serde(default)]
+    pub asynchronous: bool,
+    /// How long the burst goes on when no client waits for it, in milliseconds.
+    #[serde(default = "burst_claimed_within")]
+    pub claim_within_ms: u64,
 }
 
 /// A deployed function to be run once for each event, all at once, over all hosts. How many
@@ -45,6 +55,16 @@ pub struct BurstCalls {
     /// The most hosts to run it on; absent: all.
     #[serde(default)]
     pub most_hosts: Option<u32>,
+    /// The identifier of the burst, chosen by the client: `j-` and 32 hexadecimal digits. A request
+    /// with the identifier of a burst that exists starts nothing, and waits for that burst.
+    #[serde(default)]
+    pub job: Option<JobId>,
+    /// The answer is a [`BurstStatus`], at once; the burst goes on.
+    #[serde(default)]
+    pub asynchronous: bool,
+    /// How long the burst goes on when no client waits for it, in milliseconds.
+    #[serde(default = "burst_claimed_within")]
+    pub claim_within_ms: u64,
 }
 
 /// The network of a burst.
@@ -58,6 +78,46 @@ pub struct NetworkRequest {
 
 fn burst_starts_within() -> u64 {
     60_000
+}
+
+fn burst_claimed_within() -> u64 {
+    10_000
+}
+
+/// How far a burst is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BurstState {
+    /// Its instances start; none of its functions was called.
+    Starting,
+    /// Its functions are called.
+    Running,
+    /// All its functions have ended, each with a result or an error: there is an answer.
+    Ended,
+    /// It failed as a whole.
+    Failed,
+}
+
+/// A burst that runs, or whose outcome is kept.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct BurstStatus {
+    /// Its identifier.
+    pub job: JobId,
+    /// The function.
+    pub function: FunctionName,
+    /// How far it is.
+    pub state: BurstState,
+    /// Its functions.
+    pub functions: u32,
+    /// Those that have ended.
+    pub ended: u32,
+    /// Where they run, in the order of ranks.
+    pub hosts: Vec<HostName>,
+    /// When it was accepted, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Why it failed, if it did.
+    #[serde(default)]
+    pub error: Option<ErrorReport>,
 }
 
 /// What became of a burst.

@@ -15,8 +15,12 @@
 //! | `POST /v1/functions/{name}/batches` | [`BatchRequest`] | list of [`Invocation`], in order |
 //! | `GET /v1/invocations/{id}` | | [`Invocation`] |
 //! | `GET /v1/functions/{name}/logs?invocation=&tail=` | | list of [`LogEntry`] |
-//! | `POST /v1/bursts` | [`BurstRequest`] | [`BurstAnswer`] |
-//! | `POST /v1/functions/{name}/bursts` | [`BurstCalls`] | [`BurstAnswer`] |
+//! | `POST /v1/bursts` | [`BurstRequest`] | [`BurstAnswer`] ([`BurstStatus`], 202, if asynchronous) |
+//! | `POST /v1/functions/{name}/bursts` | [`BurstCalls`] | the same |
+//! | `GET /v1/bursts` | | list of [`BurstStatus`] |
+//! | `GET /v1/bursts/{job}` | | [`BurstStatus`] |
+//! | `GET /v1/bursts/{job}/answer` | | [`BurstAnswer`], once the burst has ended |
+//! | `DELETE /v1/bursts/{job}` | | 204: it is ended, or its outcome forgotten |
 //! | `GET /v1/hosts` | | list of [`HostSummary`] |
 //! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
@@ -29,7 +33,8 @@
 //! The header [`TENANT_HEADER`] names the tenant; functions, calls and logs of other
 //! tenants are not visible.
 //! Errors are `ErrorReport` objects with a 4xx or 5xx status, as problem+json (RFC 9457).
-//! A client that closes the connection cancels its query or burst.
+//! A client that closes the connection cancels its query. A burst is an object of its own: it goes on
+//! for `claim_within_ms` after the last client that waited for it, and another one may wait for it.
 //!
 //! At the address for hosts, with the token of the cluster:
 //!
@@ -53,7 +58,9 @@ mod profile;
 mod queries;
 
 pub use answer::{Answer, Held};
-pub use bursts::{BurstAnswer, BurstCalls, BurstPart, BurstRequest, NetworkRequest};
+pub use bursts::{
+    BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstState, BurstStatus, NetworkRequest,
+};
 pub use figures::{
     ImportFigures, InstallFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start, StartFigures,
     ZygoteFigures,

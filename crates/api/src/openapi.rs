@@ -19,9 +19,10 @@ use utoipa::openapi::{
 };
 
 use crate::{
-    BatchRequest, BurstAnswer, BurstCalls, BurstRequest, Figures, FunctionSpec, FunctionSummary,
-    HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
-    Packed, QueryRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, Wheel,
+    BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, Figures, FunctionSpec,
+    FunctionSummary, HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail,
+    NetworkSummary, PackRequest, Packed, QueryRequest, ShutdownRequest, Status, TENANT_HEADER,
+    Trace, TraceRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -108,9 +109,17 @@ fn bursts() -> Vec<Route> {
     vec![
         post("/v1/bursts", "Runs a function once for each event, all at once")
             .takes::<BurstRequest>()
-            .answers::<BurstAnswer>(200),
+            .answers::<BurstAnswer>(200)
+            .answers::<BurstStatus>(202),
         post("/v1/functions/{name}/bursts", "Runs a deployed function as a burst")
             .takes::<BurstCalls>()
+            .answers::<BurstAnswer>(200)
+            .answers::<BurstStatus>(202),
+        get("/v1/bursts", "Bursts that run, or whose outcomes are kept")
+            .answers_list::<BurstStatus>(),
+        get("/v1/bursts/{job}", "How far a burst is").answers::<BurstStatus>(200),
+        delete("/v1/bursts/{job}", "Ends a burst, or forgets its outcome").answers_nothing(204),
+        get("/v1/bursts/{job}/answer", "Waits for the answer of a burst")
             .answers::<BurstAnswer>(200),
         get("/v1/networks", "Networks of jobs").answers_list::<NetworkSummary>(),
         get("/v1/networks/{job}", "The network of a job").answers::<NetworkDetail>(200),

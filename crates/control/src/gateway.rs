@@ -1,5 +1,7 @@
 //! HTTP on a unix socket: routes, and the frames of a query's answer.
 
+mod bursts;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +14,7 @@ use axum::middleware::from_fn;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use serde::Deserialize;
-use snowmelt_api::{
-    BatchRequest, BurstRequest, FunctionSpec, InvokeRequest, QueryRequest, ShutdownRequest,
-};
+use snowmelt_api::{BatchRequest, FunctionSpec, InvokeRequest, QueryRequest, ShutdownRequest};
 use snowmelt_rpc::Problem;
 use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId};
@@ -46,10 +46,12 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/functions/{name}", get(show).delete(remove))
         .route("/v1/functions/{name}/invocations", post(invoke))
         .route("/v1/functions/{name}/batches", post(invoke_all))
-        .route("/v1/functions/{name}/bursts", post(burst_deployed))
+        .route("/v1/functions/{name}/bursts", post(bursts::start_deployed))
         .route("/v1/functions/{name}/logs", get(logs))
         .route("/v1/invocations/{id}", get(invocation))
-        .route("/v1/bursts", post(burst))
+        .route("/v1/bursts", get(bursts::list).post(bursts::start))
+        .route("/v1/bursts/{job}", get(bursts::status).delete(bursts::remove))
+        .route("/v1/bursts/{job}/answer", get(bursts::answer))
         .route("/v1/hosts", get(hosts))
         .route("/v1/networks", get(networks))
         .route("/v1/networks/{job}", get(network))
@@ -106,34 +108,12 @@ async fn query(
     Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
-/// A client that disconnects drops this future, and with it the ranks that still run.
-async fn burst(
-    State(platform): State<Arc<Platform>>,
-    identity: Identity,
-    body::Body(body): body::Body,
-) -> Answer {
-    let request: BurstRequest = body::parse(&body)?;
-    identity.check(request.function.tenant.as_ref())?;
-    json(StatusCode::OK, &platform.bursts.run(identity.tenant, request).await?)
-}
-
-async fn burst_deployed(
-    State(platform): State<Arc<Platform>>,
-    identity: Identity,
-    Path(name): Path<String>,
-    body::Body(body): body::Body,
-) -> Answer {
-    let calls = body::parse(&body)?;
-    let record = platform.functions.record(&function(identity, name)?).await?;
-    json(StatusCode::OK, &platform.bursts.run_accepted(record, calls).await?)
-}
-
 async fn hosts(State(platform): State<Arc<Platform>>) -> Answer {
     json(StatusCode::OK, &platform.hosts.list())
 }
 
 async fn networks(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
-    let mut networks = platform.bursts.jobs.networks();
+    let mut networks = platform.bursts.networks.networks();
     networks.retain(|network| identity.sees(&network.tenant));
     json(StatusCode::OK, &networks)
 }
@@ -144,8 +124,8 @@ async fn network(
     Path(job): Path<String>,
 ) -> Answer {
     let job = JobId::from(job);
-    platform.bursts.jobs.check(&job, |tenant| identity.sees(tenant))?;
-    json(StatusCode::OK, &platform.bursts.jobs.network(&job).await?)
+    platform.bursts.networks.check(&job, |tenant| identity.sees(tenant))?;
+    json(StatusCode::OK, &platform.bursts.networks.network(&job).await?)
 }
 
 async fn trace(
@@ -155,8 +135,8 @@ async fn trace(
     body::Body(body): body::Body,
 ) -> Answer {
     let (job, asked) = (JobId::from(job), body::parse(&body)?);
-    platform.bursts.jobs.check(&job, |tenant| identity.sees(tenant))?;
-    json(StatusCode::OK, &platform.bursts.jobs.trace(&job, asked).await?)
+    platform.bursts.networks.check(&job, |tenant| identity.sees(tenant))?;
+    json(StatusCode::OK, &platform.bursts.networks.trace(&job, asked).await?)
 }
 
 async fn functions(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
@@ -274,7 +254,7 @@ async fn not_allowed(request: Request) -> (StatusCode, Problem) {
 }
 
 /// The function with this name of the tenant of the request.
-fn function(identity: Identity, name: String) -> Result<FunctionId, Problem> {
+pub(crate) fn function(identity: Identity, name: String) -> Result<FunctionId, Problem> {
     let name = FunctionName::try_from(name)
         .map_err(|message| ErrorReport::new(Code::FUNCTION_NAME, message))?;
     Ok(FunctionId { tenant: identity.tenant, name })

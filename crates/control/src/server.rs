@@ -17,7 +17,7 @@ use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::analysis_cache::AnalysisCache;
-use crate::bursts::Bursts;
+use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
 use crate::gateway;
 use crate::hosts::{Hosts, in_time, listen};
@@ -188,6 +188,7 @@ impl Launch {
         let platform = platform(&settings, &self.socket, node.clone(), &ending).await?;
         if !settings.private {
             platform.functions.resume().await?;
+            platform.bursts.resume().await?;
         }
         let hosts = platform.hosts.clone();
         let over = ending.over.clone();
@@ -255,10 +256,14 @@ async fn platform(
     let name = name.map_or_else(|| "this-host".to_owned().try_into(), Ok);
     let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
     let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
+    // A platform that ends with its client has nothing to go on with.
+    let folder = settings.state_dir.join("bursts");
+    let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
+    let over = ending.over.clone();
     Ok(Arc::new(Platform {
         queries: Queries::new(node.clone(), analysis.clone(), ending.over.clone()),
         functions: Functions::new(node.clone(), analysis.clone(), records, logs),
-        bursts: Bursts::new(node.clone(), analysis, hosts.clone()),
+        bursts: Bursts::new(node.clone(), analysis, hosts.clone(), kept, over),
         hosts,
         node,
         shutdown: ending.asked.clone(),

@@ -120,6 +120,11 @@ codes! {
     HOST_LOST = "SM-0703", Platform, "a host was lost while it ran part of a burst";
     HOST_REFUSED = "SM-0704", Platform, "a host and its control do not accept each other";
     RANK_ENDED = "SM-0705", Input, "a function was ended because another of its job failed";
+    PART_MISSING = "SM-0706", Platform, "a host does not have this part of a job";
+    JOB_MISSING = "SM-0707", Input, "there is no such burst";
+    JOB_ABANDONED = "SM-0708", Platform, "a burst was ended because nobody claimed it";
+    HOST_STOPPED = "SM-0709", Platform, "no process listens at the address of a host";
+    JOB_CANCELLED = "SM-0710", Interrupted, "a burst was cancelled";
 
     LAB_STEP = "SM-0801", Platform, "a lab cannot be created or changed";
     LAB_NAME = "SM-0802", Usage, "a lab or one of its hosts does not exist, or exists already";

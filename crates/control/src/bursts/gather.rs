@@ -1,15 +1,40 @@
-//! Calls every rank of a job and waits for all ends.
+//! Calls every rank of a job and fetches all ends.
+//!
+//! Control may lose its connection to a host, or be restarted: each host keeps the ends of its ranks,
+//! and is asked for those that are not known yet.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use snowmelt_api::{BurstCalls, FunctionSpec, Invocation, InvocationState, LogEntry};
-use snowmelt_node::agent::api::{PartCalls, RankEnd};
+use snowmelt_api::{FunctionSpec, Invocation, InvocationState, LogEntry};
+use snowmelt_node::agent::api::{PartCalls, PartEnds, RankEnd};
 use snowmelt_types::{Code, ErrorReport, InvocationId, JobId};
-use tokio::sync::{Barrier, mpsc};
+use tokio::sync::Barrier;
+use tokio::time::Instant;
 
 use super::Part;
 use super::failing::First;
 use crate::now_ms;
+
+/// How long a host keeps a part for which control does not ask: time to start control again.
+pub(super) const PART_LEASE: Duration = Duration::from_secs(40);
+
+/// How long to go on with a host that does not answer. Less than [`PART_LEASE`], so that a host that
+/// can be reached again still has its part.
+const RETURNS_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long a host is given to report the next end before it is asked again; the time in which an
+/// unreachable host is noticed.
+const NEXT_END_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long to wait before a host that did not answer is asked again.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// A host is lost after at least so many requests without an answer: control itself may have been
+/// stopped during one of them.
+const TRIES: u32 = 3;
 
 /// The results of the ranks, in order.
 pub(super) struct Ended {
@@ -17,94 +42,150 @@ pub(super) struct Ended {
     pub logs: Vec<LogEntry>,
 }
 
-/// Calls all ranks concurrently. A host that is lost, or that ends without the result of a rank, is
-/// the failure of the job: ranks that still run are ended by releasing the others.
-pub(super) async fn gather(
-    job: &JobId,
-    parts: &[Part],
-    (function, request): (&FunctionSpec, &BurstCalls),
-) -> Result<Ended, ErrorReport> {
-    let accepted_ms = now_ms();
-    let first = First::of(function);
-    let all_ended = Barrier::new(parts.len());
-    let running =
-        parts.iter().map(|part| run(job, part, (function, request), (&first, &all_ended)));
-    let ended = tokio::select! {
-        ended = futures::future::try_join_all(running) => ended?,
-        never = first.end_others(job, parts), if request.network.is_some() => match never {},
-    };
-    let mut gathered = Ended { invocations: Vec::new(), logs: Vec::new() };
-    for end in ended.into_iter().flatten() {
-        let id = InvocationId::new();
-        if !end.log.is_empty() || end.log_dropped > 0 {
-            gathered.logs.push(LogEntry {
-                invocation: id.clone(),
-                accepted_ms,
-                cold_because: None,
-                text: end.log.clone(),
-                dropped_bytes: end.log_dropped,
-            });
-        }
-        gathered.invocations.push(invocation(id, end, accepted_ms, function));
-    }
-    Ok(gathered)
+/// A job whose parts are ready, or called already.
+pub(super) struct Gathering<'a> {
+    pub job: &'a JobId,
+    pub parts: &'a [Part],
+    pub function: &'a FunctionSpec,
+    /// The calls of each part; `None` if an earlier control has made them.
+    pub calls: Option<Vec<PartCalls>>,
+    pub has_network: bool,
+    /// Counts the ranks that have ended.
+    pub ended: &'a AtomicU32,
+    pub patience: Patience,
 }
 
-async fn run(
-    job: &JobId,
-    part: &Part,
-    (function, request): (&FunctionSpec, &BurstCalls),
-    (first, all_ended): (&First, &Barrier),
-) -> Result<Vec<RankEnd>, ErrorReport> {
-    let (begin, count) = (part.first as usize, part.count as usize);
-    let calls = PartCalls {
-        events: request.events[begin..begin + count].to_vec(),
-        timeout_ms: function.options.timeout_ms,
-    };
-    let collecting = async {
-        let mut ends = part.host.agent.call(job, calls).await.map_err(|error| part.named(error))?;
-        let all = collect(part, &mut ends, |end| first.take(end, &part.host.name)).await?;
-        if request.network.is_some() {
+/// How long to go on with hosts that do not answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub unreachable: Duration,
+    pub next_end: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { unreachable: RETURNS_WITHIN, next_end: NEXT_END_WITHIN }
+    }
+}
+
+impl Gathering<'_> {
+    /// Calls all ranks concurrently. A host that is lost, or that has no result of a rank, is the
+    /// failure of the job; the caller closes its parts.
+    pub async fn gather(mut self) -> Result<Ended, ErrorReport> {
+        let accepted_ms = now_ms();
+        let first = First::of(self.function);
+        let all_ended = Barrier::new(self.parts.len());
+        let calls = self.calls.take();
+        let calls: Vec<Option<PartCalls>> = match calls {
+            Some(calls) => calls.into_iter().map(Some).collect(),
+            None => self.parts.iter().map(|_| None).collect(),
+        };
+        let running = self.parts.iter().zip(calls);
+        let running = running.map(|(part, calls)| self.run(part, calls, (&first, &all_ended)));
+        let ended = tokio::select! {
+            ended = futures::future::try_join_all(running) => ended?,
+            never = first.end_others(self.job, self.parts), if self.has_network => match never {},
+        };
+        let mut gathered = Ended { invocations: Vec::new(), logs: Vec::new() };
+        for end in ended.into_iter().flatten() {
+            // The host has forgotten it, so it is not copied if the host is this one.
+            let end = Arc::try_unwrap(end).unwrap_or_else(|shared| (*shared).clone());
+            let id = InvocationId::new();
+            if !end.log.is_empty() || end.log_dropped > 0 {
+                gathered.logs.push(LogEntry {
+                    invocation: id.clone(),
+                    accepted_ms,
+                    cold_because: None,
+                    text: end.log.clone(),
+                    dropped_bytes: end.log_dropped,
+                });
+            }
+            gathered.invocations.push(invocation(id, end, accepted_ms, self.function));
+        }
+        Ok(gathered)
+    }
+
+    async fn run(
+        &self,
+        part: &Part,
+        calls: Option<PartCalls>,
+        (first, all_ended): (&First, &Barrier),
+    ) -> Result<Vec<Arc<RankEnd>>, ErrorReport> {
+        if let Some(calls) = calls {
+            self.retry(part, || part.host.agent.call(self.job, &calls)).await?;
+        }
+        let (mut all, mut from) = (BTreeMap::new(), 0);
+        let ranks = part.first..part.first + part.count;
+        let mut finished = false;
+        while !finished && all.len() < ranks.len() {
+            let page = self.next(part, from).await?;
+            (from, finished) = (from + page.ends.len(), page.finished);
+            for end in page.ends.into_iter().filter(|end| ranks.contains(&end.rank)) {
+                first.take(&end, &part.host.name);
+                all.insert(end.rank, end);
+                self.ended.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if all.len() < ranks.len() {
+            return Err(lost(part));
+        }
+        if self.has_network {
             all_ended.wait().await;
-            release(job, part, ends).await;
+            self.release(part, from, finished).await;
         }
-        Ok(all)
-    };
-    tokio::select! {
-        ended = collecting => ended,
-        () = part.host.lost() => Err(lost(part)),
+        if let Err(error) = part.host.agent.close(self.job).await {
+            tracing::debug!(%error, "a part that has ended could not be closed");
+        }
+        Ok(all.into_values().collect())
     }
-}
 
-async fn collect(
-    part: &Part,
-    ends: &mut mpsc::Receiver<RankEnd>,
-    on_end: impl Fn(&RankEnd),
-) -> Result<Vec<RankEnd>, ErrorReport> {
-    let mut all = BTreeMap::new();
-    let ranks = part.first..part.first + part.count;
-    while all.len() < ranks.len() {
-        let end = ends.recv().await.ok_or_else(|| lost(part))?;
-        on_end(&end);
-        if ranks.contains(&end.rank) {
-            all.insert(end.rank, end);
+    /// A host keeps the network until all packets of its ranks have arrived. Once all ranks have
+    /// ended there is no receiver: packets to a host whose part is closed would never arrive.
+    async fn release(&self, part: &Part, from: usize, mut finished: bool) {
+        let over = ErrorReport::new(Code::RANK_ENDED, "all ranks have ended");
+        if let Err(error) = part.host.agent.end(self.job, &over).await {
+            let job = self.job;
+            tracing::warn!(%job, %error, "a part could not be informed that all ranks have ended");
+        }
+        while !finished {
+            // A host that is lost now has given all its results.
+            let Ok(page) = self.next(part, from).await else { return };
+            finished = page.finished;
         }
     }
-    Ok(all.into_values().collect())
-}
 
-/// A host keeps the network until all packets of its ranks have arrived. Once all ranks have ended
-/// there is no receiver: packets to a host whose part is closed would never arrive.
-async fn release(job: &JobId, part: &Part, mut ends: mpsc::Receiver<RankEnd>) {
-    let over = ErrorReport::new(Code::RANK_ENDED, "all ranks have ended");
-    if let Err(error) = part.host.agent.end(job, &over).await {
-        tracing::warn!(%job, %error, "a part could not be informed that all ranks have ended");
+    async fn next(&self, part: &Part, from: usize) -> Result<PartEnds, ErrorReport> {
+        let within = self.patience.next_end;
+        self.retry(part, || part.host.agent.ends(self.job, from, within)).await
     }
-    // It ends when nothing of the part is left.
-    while ends.recv().await.is_some() {}
+
+    /// Repeats a request as long as the host may come back.
+    async fn retry<T, F>(&self, part: &Part, ask: impl Fn() -> F) -> Result<T, ErrorReport>
+    where
+        F: Future<Output = Result<T, ErrorReport>>,
+    {
+        let (begun, mut tries) = (Instant::now(), 0);
+        loop {
+            let error = match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            tries += 1;
+            let code = error.known_code();
+            let is_gone = [Code::PART_MISSING, Code::HOST_STOPPED].contains(&code);
+            if !is_gone && code != Code::SERVER_UNREACHABLE {
+                return Err(part.named(error));
+            }
+            if is_gone || tries >= TRIES && begun.elapsed() >= self.patience.unreachable {
+                tracing::info!(host = %part.host.name, job = %self.job, %error, "a part is lost");
+                return Err(lost(part));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
 }
 
-fn lost(part: &Part) -> ErrorReport {
+pub(super) fn lost(part: &Part) -> ErrorReport {
     ErrorReport::new(Code::HOST_LOST, format!("{part} was lost")).hint(
         "the other ranks were ended too, because they may wait for these; run the burst again",
     )

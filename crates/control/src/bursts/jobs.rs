@@ -1,164 +1,132 @@
-//! The running jobs with a network: which ranks are on which host, and which rank has which
-//! address. The state of their networks in the kernel is asked of the hosts.
+//! All bursts that run, and those that ended a short time ago.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use snowmelt_api::{NetworkDetail, NetworkPart, NetworkSummary, TracePoint};
-use snowmelt_network::{JobSpec, RESERVED};
-use snowmelt_types::{Code, ErrorReport, FunctionName, JobId, Tenant};
+use snowmelt_api::BurstStatus;
+use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
-use super::Part;
-use crate::now_ms;
+use super::job::{Identity, Job};
 
-type Running = BTreeMap<JobId, Arc<Job>>;
+/// How long the outcome of a burst is kept for a client that comes back.
+pub(super) const KEPT: Duration = Duration::from_secs(600);
+/// The most outcomes that are kept of one tenant.
+const MOST_KEPT: usize = 100;
+/// The most bytes of answers that are kept of one tenant.
+const MOST_KEPT_BYTES: u64 = 1 << 30;
 
-/// Every job that has a network now. Cheap to clone.
+/// The bursts by their identifiers. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jobs {
     // Held for a lookup only.
-    running: Arc<Mutex<Running>>,
-}
-
-/// A job with a network.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub id: JobId,
-    pub tenant: Tenant,
-    pub function: FunctionName,
-    pub since_ms: u64,
-    /// In the order of ranks.
-    pub parts: Vec<Part>,
-    /// The network of each part.
-    pub specs: Vec<JobSpec>,
-}
-
-/// A job is listed until this is dropped.
-#[derive(Debug)]
-pub(super) struct Listed {
-    job: JobId,
-    jobs: Jobs,
+    all: Arc<Mutex<BTreeMap<JobId, Arc<Job>>>>,
 }
 
 impl Jobs {
-    /// Lists a job that was placed now.
-    pub(super) fn list(
-        &self,
-        id: &JobId,
-        (tenant, function): (&Tenant, &FunctionName),
-        parts: &[Part],
-        specs: Vec<JobSpec>,
-    ) -> Listed {
-        let job = Job {
-            id: id.clone(),
-            tenant: tenant.clone(),
-            function: function.clone(),
-            since_ms: now_ms(),
-            parts: parts.to_vec(),
-            specs,
-        };
-        self.lock().insert(id.clone(), Arc::new(job));
-        Listed { job: id.clone(), jobs: self.clone() }
+    /// Adds a burst. One of the same tenant and identifier is given instead (false): a client repeats
+    /// a request whose answer was lost.
+    pub(super) fn add(&self, identity: Identity) -> Result<(Arc<Job>, bool), ErrorReport> {
+        let mut all = self.lock();
+        if let Some(known) = all.get(&identity.id) {
+            if known.tenant == identity.tenant {
+                return Ok((Arc::clone(known), false));
+            }
+            let message = format!("the identifier {} is taken", identity.id);
+            return Err(ErrorReport::new(Code::OPTION, message).hint("take a new one"));
+        }
+        let job = Arc::new(Job::new(identity));
+        all.insert(job.id.clone(), Arc::clone(&job));
+        Ok((job, true))
     }
 
-    /// A summary of each, the oldest first.
-    pub fn networks(&self) -> Vec<NetworkSummary> {
-        self.lock().values().map(|job| job.summary()).collect()
+    /// A burst of a tenant.
+    pub fn find(&self, tenant: &Tenant, id: &JobId) -> Result<Arc<Job>, ErrorReport> {
+        let found = self.lock().get(id).filter(|job| job.tenant == *tenant).cloned();
+        found.ok_or_else(|| missing(id))
     }
 
-    /// Refuses a job whose tenant the caller may not see, as if the job did not exist.
-    pub fn check(&self, id: &JobId, sees: impl Fn(&Tenant) -> bool) -> Result<(), ErrorReport> {
-        if sees(&self.find(id)?.tenant) { Ok(()) } else { Err(missing(id)) }
+    /// The bursts of a tenant, the oldest first.
+    pub fn list(&self, tenant: &Tenant) -> Vec<BurstStatus> {
+        let all = self.lock();
+        all.values().filter(|job| job.tenant == *tenant).map(|job| job.status()).collect()
     }
 
-    /// One job with the state of its network on each host. Hosts that do not answer are shown with
-    /// their error.
-    pub async fn network(&self, id: &JobId) -> Result<NetworkDetail, ErrorReport> {
-        let job = self.find(id)?;
-        let asked = job.parts.iter().map(|part| async {
-            let (network, error) = match part.host.agent.network(id).await {
-                Ok(network) => (Some(network), None),
-                Err(error) => (None, Some(error)),
-            };
-            let Part { host, first, count } = part;
-            NetworkPart { host: host.name.clone(), first: *first, count: *count, network, error }
-        });
-        let parts = futures::future::join_all(asked).await;
-        Ok(NetworkDetail { summary: job.summary(), parts })
+    /// Forgets a burst that has ended.
+    pub(super) fn forget(&self, id: &JobId) {
+        self.lock().remove(id);
     }
 
-    pub(super) fn find(&self, id: &JobId) -> Result<Arc<Job>, ErrorReport> {
-        self.lock().get(id).cloned().ok_or_else(|| missing(id))
+    /// Forgets outcomes that are too old or too many, and gives their identifiers.
+    pub(super) fn expire(&self) -> Vec<JobId> {
+        let mut all = self.lock();
+        let mut kept: BTreeMap<Tenant, (usize, u64)> = BTreeMap::new();
+        let mut expired = Vec::new();
+        // The youngest first: identifiers sort by the time of their making.
+        for (id, job) in all.iter().rev() {
+            let Some((over_for, length)) = job.over_for() else { continue };
+            let (count, bytes) = kept.entry(job.tenant.clone()).or_default();
+            (*count, *bytes) = (*count + 1, *bytes + length);
+            if over_for > KEPT || *count > MOST_KEPT || *bytes > MOST_KEPT_BYTES {
+                expired.push(id.clone());
+            }
+        }
+        for id in &expired {
+            all.remove(id);
+        }
+        expired
     }
 
-    fn lock(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Arc<Job>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn missing(id: &JobId) -> ErrorReport {
-    let message = format!("no job `{id}` with a network runs");
-    ErrorReport::new(Code::NETWORK_MISSING, message)
-        .hint("`snowmelt net ls` lists those that are there now")
+    ErrorReport::new(Code::JOB_MISSING, format!("there is no burst {id}"))
+        .hint("its outcome is kept for 10 minutes, or until it was fetched; `snowmelt burst ls`")
 }
 
-impl Drop for Listed {
-    fn drop(&mut self) {
-        self.jobs.lock().remove(&self.job);
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::job::Stored;
+    use super::*;
+
+    fn identity(tenant: &str) -> Identity {
+        let (function, tenant) = ("f".parse().unwrap(), tenant.parse().unwrap());
+        Identity::new(JobId::new(), tenant, function, 1)
     }
-}
 
-impl Job {
-    fn summary(&self) -> NetworkSummary {
-        let spec = &self.specs[0];
-        NetworkSummary {
-            job: self.id.clone(),
-            tenant: self.tenant.clone(),
-            function: self.function.clone(),
-            hosts: self.parts.iter().map(|part| part.host.name.clone()).collect(),
-            functions: self.size(),
-            overlay: spec.vni,
-            range4: spec.range4,
-            range6: spec.range6,
-            since_ms: self.since_ms,
+    #[test]
+    fn a_repeated_request_finds_its_burst_and_other_tenants_do_not() {
+        let (jobs, asked) = (Jobs::default(), identity("one"));
+        let (job, is_new) = jobs.add(asked.clone()).unwrap();
+        let (same, again) = jobs.add(asked.clone()).unwrap();
+        assert!(is_new && !again && Arc::ptr_eq(&job, &same));
+        let other = Identity { tenant: "two".parse().unwrap(), ..asked };
+        assert_eq!(jobs.add(other.clone()).unwrap_err().code, Code::OPTION.code);
+        assert_eq!(jobs.find(&other.tenant, &job.id).unwrap_err().code, Code::JOB_MISSING.code);
+        assert_eq!((jobs.list(&job.tenant).len(), jobs.list(&other.tenant).len()), (1, 0));
+    }
+
+    #[test]
+    fn the_oldest_outcomes_of_a_tenant_are_forgotten_and_no_running_burst() {
+        let jobs = Jobs::default();
+        let (running, _) = jobs.add(identity("one")).unwrap();
+        let mut ids = Vec::new();
+        for _ in 0..MOST_KEPT + 2 {
+            let (job, _) = jobs.add(identity("one")).unwrap();
+            job.finish(Ok(Stored::Memory(Bytes::new())));
+            ids.push(job.id.clone());
         }
-    }
-
-    fn size(&self) -> u32 {
-        self.parts.iter().map(|part| part.count).sum()
-    }
-
-    /// Where a rank is, and the part that it is in.
-    pub fn rank(&self, rank: u32, ipv6: bool) -> Result<(TracePoint, usize), ErrorReport> {
-        let is_in = |part: &Part| (part.first..part.first + part.count).contains(&rank);
-        let missing = || {
-            let message = format!("{} has no rank {rank}", self.id);
-            ErrorReport::new(Code::NETWORK_MISSING, message)
-                .hint(format!("its ranks are 0 to {}", self.size().saturating_sub(1)))
-        };
-        let place = self.parts.iter().position(is_in).ok_or_else(missing)?;
-        let (part, spec) = (&self.parts[place], &self.specs[place]);
-        let address = spec.address(rank - part.first).map_err(|_| missing())?;
-        let address = if ipv6 { IpAddr::V6(address.v6) } else { IpAddr::V4(address.v4) };
-        let host = Some(part.host.name.clone());
-        Ok((TracePoint { rank: Some(rank), host, address }, place))
-    }
-
-    /// The owner of an address, and its part if it is an address of the job.
-    pub fn address(&self, address: IpAddr) -> (TracePoint, Option<usize>) {
-        let own = |spec: &JobSpec| spec.own4.contains(address) || spec.own6.contains(address);
-        let Some(place) = self.specs.iter().position(own) else {
-            return (TracePoint { rank: None, host: None, address }, None);
-        };
-        let (part, spec) = (&self.parts[place], &self.specs[place]);
-        let slot = match (address, spec.own4.base(), spec.own6.base()) {
-            (IpAddr::V4(one), IpAddr::V4(base), _) => u128::from(one.to_bits() - base.to_bits()),
-            (IpAddr::V6(one), _, IpAddr::V6(base)) => one.to_bits() - base.to_bits(),
-            _ => 0,
-        };
-        let slot = slot.checked_sub(u128::from(RESERVED)).and_then(|slot| slot.try_into().ok());
-        let rank = slot.filter(|slot: &u32| *slot < part.count).map(|slot| part.first + slot);
-        (TracePoint { rank, host: Some(part.host.name.clone()), address }, Some(place))
+        let (other, _) = jobs.add(identity("two")).unwrap();
+        other.finish(Ok(Stored::Memory(Bytes::new())));
+        let mut expired = jobs.expire();
+        expired.sort();
+        assert_eq!(expired, ids[..2]);
+        assert!(jobs.find(&running.tenant, &running.id).is_ok());
+        assert!(jobs.find(&other.tenant, &other.id).is_ok());
     }
 }

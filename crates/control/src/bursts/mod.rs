@@ -2,60 +2,71 @@
 //!
 //! Three steps, each on all hosts at the same time: open (the network is made, instances start),
 //! ready (all hosts answer each other, the code is loaded) and call. Whatever fails before the call
-//! closes every part; nothing was run then.
+//! closes every part; nothing was run then. From the call on, a burst survives the loss of any
+//! connection, and a restart of control (`resume`).
 
 mod failing;
 mod gather;
+mod job;
+mod job_networks;
 mod jobs;
+mod kept;
 mod network;
+mod opened;
 mod placement;
 mod program;
 mod reach;
+mod resume;
+mod run;
 #[cfg(test)]
 mod tests;
 mod trace;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, BurstRequest, CallMode, FunctionSpec};
-use snowmelt_network::JobSpec;
-use snowmelt_node::agent::api::{JobPart, PartOpen, PartReady};
-use snowmelt_node::{InstanceLimits, Node};
-use snowmelt_types::{Code, ErrorReport, JobId, Tenant, micros};
-use snowmelt_wire::Mode;
+use snowmelt_api::{BurstCalls, BurstRequest};
+use snowmelt_node::Node;
+use snowmelt_rpc::RequestId;
+use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
+use tokio_util::sync::CancellationToken;
 
 use crate::analysis_cache::AnalysisCache;
-use crate::declared::{Declared, declared};
 use crate::hosts::{Host, Hosts};
 use crate::live;
 use crate::now_ms;
 use crate::records::FunctionRecord;
-use gather::gather;
-use jobs::Jobs;
-use network::{Overlay, Overlays, plan};
-use placement::{Room, place};
-use program::{program, upload};
+use job::Identity;
+use job_networks::JobNetworks;
+use network::Overlays;
+
+pub(crate) use job::{Claim, Job};
+pub(crate) use jobs::Jobs;
+pub(crate) use kept::Kept;
 
 /// The most functions of one burst.
 const MOST_RANKS: usize = 20_000;
 
-/// The most time that is kept for a host to say why it is not ready.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// The longest time for which a burst goes on without a client.
+const MOST_UNCLAIMED: Duration = Duration::from_secs(24 * 3600);
 
-/// How long hosts have to answer each other, once the network is made on all of them: their kernels
-/// answer, also on busy hosts.
-const REACHED_WITHIN: Duration = Duration::from_secs(5);
+/// How often outcomes that are too old are looked for.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Places bursts, starts them and waits for their answers.
-#[derive(Debug)]
+/// Places bursts, starts them and waits for their answers. Cheap to clone.
+#[derive(Clone, Debug)]
 pub(crate) struct Bursts {
     node: Node,
     analysis: AnalysisCache,
     hosts: Hosts,
     overlays: Overlays,
     /// Those with a network.
+    pub networks: JobNetworks,
     pub jobs: Jobs,
+    // None for a platform that ends with its client.
+    kept: Option<Kept>,
+    // Cancelled when the server ends.
+    over: CancellationToken,
 }
 
 /// One host's part.
@@ -67,187 +78,93 @@ pub(crate) struct Part {
 }
 
 impl Bursts {
-    pub fn new(node: Node, analysis: AnalysisCache, hosts: Hosts) -> Self {
-        Self { node, analysis, hosts, overlays: Overlays::new(), jobs: Jobs::default() }
+    pub fn new(
+        node: Node,
+        analysis: AnalysisCache,
+        hosts: Hosts,
+        kept: Option<Kept>,
+        over: CancellationToken,
+    ) -> Self {
+        let (overlays, networks, jobs) = (Overlays::new(), JobNetworks::default(), Jobs::default());
+        let bursts = Self { node, analysis, hosts, overlays, networks, jobs, kept, over };
+        let expiring = bursts.clone();
+        tokio::spawn(async move {
+            while !expiring.over.is_cancelled() {
+                tokio::time::sleep(EXPIRY_INTERVAL).await;
+                for job in expiring.jobs.expire() {
+                    expiring.forget(&job).await;
+                }
+            }
+        });
+        bursts
     }
 
-    /// Runs a function of a tenant once for each event, concurrently. The failure of one call is in
-    /// its invocation; a failure of the whole burst is an error.
-    pub async fn run(
+    /// Begins to run a function of a tenant once for each event, concurrently. The failure of one
+    /// call is in its invocation; a failure of the whole burst is its outcome.
+    pub async fn start(
         &self,
         tenant: Tenant,
         request: BurstRequest,
-    ) -> Result<BurstAnswer, ErrorReport> {
-        let BurstRequest { function, events, start_within_ms, network, most_hosts } = request;
+    ) -> Result<Arc<Job>, ErrorReport> {
+        let BurstRequest { function, events, start_within_ms, network, most_hosts, .. } = request;
         let node = self.node.clone();
         let accept = move || live::accept(&node, tenant, function, now_ms());
         let accepted = tokio::task::spawn_blocking(accept).await;
         let mut record =
             accepted.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))??;
         live::pin(&self.node, &mut record).await?;
-        let calls = BurstCalls { events, start_within_ms, network, most_hosts };
-        self.run_accepted(record, calls).await
+        let BurstRequest { job, asynchronous, claim_within_ms, .. } = request;
+        let calls = BurstCalls {
+            events,
+            start_within_ms,
+            network,
+            most_hosts,
+            job,
+            asynchronous,
+            claim_within_ms,
+        };
+        self.start_accepted(record, calls)
     }
 
     /// The same for a function that was accepted before.
-    pub async fn run_accepted(
+    pub fn start_accepted(
         &self,
         record: FunctionRecord,
-        request: BurstCalls,
-    ) -> Result<BurstAnswer, ErrorReport> {
-        let begun = Instant::now();
-        check(&request)?;
-        let job = JobId::new();
-        let function = &record.spec;
-        let parts = self.place(function, &request)?;
-        // Held until the job has ended.
-        let overlay = request.network.as_ref().map(|_| self.overlays.take()).transpose()?;
-        let orders = self.orders(&record, &request, &job, &parts, overlay.as_ref()).await?;
-        let specs: Vec<JobSpec> = orders.iter().filter_map(|order| order.network.clone()).collect();
-        let whose = (&record.tenant, &function.name);
-        let _listed = overlay.as_ref().map(|_| self.jobs.list(&job, whose, &parts, specs));
-        let opened = Opened { job: &job, parts: &parts };
-        let within = Duration::from_millis(request.start_within_ms);
-        let (open, ready) = match opened.start(orders, within).await {
-            Ok(started) => started,
-            Err(error) => {
-                opened.close().await;
-                return Err(error);
-            }
-        };
-        let started_us = micros(begun.elapsed());
-        let ended = gather(&job, &parts, (function, &request)).await?;
-        let hosts = parts.iter().zip(open).zip(ready);
-        let hosts = hosts.map(|((part, open), ready)| BurstPart {
-            host: part.host.name.clone(),
-            first: part.first,
-            count: part.count,
-            network_us: open.network_us,
-            network: open.network,
-            started_us: open.started_us,
-            reached_us: ready.reached_us,
-            loaded_us: ready.loaded_us,
-        });
-        Ok(BurstAnswer {
-            hosts: hosts.collect(),
-            invocations: ended.invocations,
-            logs: ended.logs,
-            started_us,
-            wall_us: micros(begun.elapsed()),
-            job,
-        })
-    }
-
-    fn place(
-        &self,
-        function: &FunctionSpec,
-        request: &BurstCalls,
-    ) -> Result<Vec<Part>, ErrorReport> {
-        let mut hosts = self.hosts.all();
-        hosts.truncate(request.most_hosts.unwrap_or(u32::MAX).max(1) as usize);
-        let rooms: Vec<Room> =
-            hosts.iter().map(|host| Room { memory: host.memory(), cores: host.cores() }).collect();
-        let ranks = u32::try_from(request.events.len()).unwrap_or(u32::MAX);
-        let shares = place(ranks, function.options.memory, &rooms)?;
-        let mut first = 0;
-        let mut parts = Vec::new();
-        for (host, count) in hosts.into_iter().zip(shares).filter(|(_, count)| *count > 0) {
-            parts.push(Part { host, first, count });
-            first += count;
+        calls: BurstCalls,
+    ) -> Result<Arc<Job>, ErrorReport> {
+        check(&calls)?;
+        let id = calls.job.clone().unwrap_or_else(JobId::new);
+        let (tenant, function) = (record.tenant.clone(), record.spec.name.clone());
+        let identity = Identity::new(id, tenant, function, calls.events.len());
+        let claim_within = Duration::from_millis(calls.claim_within_ms).min(MOST_UNCLAIMED);
+        let (job, is_new) = self.jobs.add(Identity { claim_within, ..identity })?;
+        if is_new {
+            let (bursts, running) = (self.clone(), Arc::clone(&job));
+            // Its requests to hosts carry the identifier of the client's request.
+            let request = RequestId::current_or_new();
+            tokio::spawn(request.scope(async move {
+                bursts.run(&running, record, calls).await;
+            }));
         }
-        Ok(parts)
+        Ok(job)
     }
 
-    async fn orders(
-        &self,
-        record: &FunctionRecord,
-        request: &BurstCalls,
-        job: &JobId,
-        parts: &[Part],
-        overlay: Option<&Overlay>,
-    ) -> Result<Vec<JobPart>, ErrorReport> {
-        let spec = &record.spec;
-        let plan = match (&request.network, overlay) {
-            (Some(network), Some(overlay)) => {
-                Some(plan(job, &record.tenant, network, overlay, parts)?)
-            }
-            _ => None,
-        };
-        let program = program(record, parts)?;
-        let Declared { packages, imports, .. } = match &program {
-            None if record.packed.is_some() => Declared::default(),
-            Some(program) => {
-                upload(&self.node, &program.files, parts).await?;
-                Declared::default()
-            }
-            None => declared(&self.node, &self.analysis, &spec.code, &spec.packages).await?,
-        };
-        let limits = InstanceLimits::from(&spec.options);
-        let (specs, hosts) = plan.map(|plan| (plan.specs, plan.ranks)).unzip();
-        let specs = specs.unwrap_or_default().into_iter().map(Some);
-        let order = |(part, network): (&Part, Option<JobSpec>)| JobPart {
-            network,
-            hosts: hosts.clone().unwrap_or_default(),
-            job: job.clone(),
-            tenant: record.tenant.clone(),
-            code: spec.code.clone(),
-            program: program.clone(),
-            packed: record.packed.clone(),
-            handler: spec.handler.clone(),
-            mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
-            packages: packages.clone(),
-            imports: imports.clone(),
-            limits: limits.clone(),
-            size: u32::try_from(request.events.len()).unwrap_or(u32::MAX),
-            first: part.first,
-            count: part.count,
-            start_within_ms: request.start_within_ms,
-        };
-        let specs = specs.chain(std::iter::repeat(None));
-        Ok(parts.iter().zip(specs).map(order).collect())
-    }
-}
-
-/// The parts of a job that may have been opened.
-struct Opened<'a> {
-    job: &'a JobId,
-    parts: &'a [Part],
-}
-
-impl Opened<'_> {
-    /// Opens all concurrently; the first failure is that of the job.
-    async fn start(
-        &self,
-        orders: Vec<JobPart>,
-        within: Duration,
-    ) -> Result<(Vec<PartOpen>, Vec<PartReady>), ErrorReport> {
-        let deadline = tokio::time::Instant::now() + within;
-        let opening = self
-            .parts
-            .iter()
-            .zip(orders)
-            .map(|(part, order)| part.within(deadline, within, part.host.agent.open(order)));
-        let open = futures::future::try_join_all(opening).await?;
-        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-        // A host knows which others did not answer, and reports them before the time is up.
-        let reached = (left - (left / 10).min(ANSWERS_WITHIN)).min(REACHED_WITHIN);
-        let loading = self
-            .parts
-            .iter()
-            .map(|part| part.within(deadline, within, part.host.agent.ready(self.job, reached)));
-        let ready = futures::future::try_join_all(loading).await?;
-        let unreached: Vec<_> = ready.iter().map(|ready| ready.unreached.clone()).collect();
-        reach::check(self.parts, &unreached)?;
-        Ok((open, ready))
+    /// Ends a burst, or forgets its outcome.
+    pub async fn remove(&self, tenant: &Tenant, id: &JobId) -> Result<(), ErrorReport> {
+        let job = self.jobs.find(tenant, id)?;
+        job.cancel();
+        // It has ended by now, or ends with all its parts.
+        let _ = job.outcome().await;
+        self.jobs.forget(id);
+        self.forget(id).await;
+        Ok(())
     }
 
-    /// Closes all. A host that does not answer closes its part by itself, when it is not called.
-    async fn close(&self) {
-        let closing = self.parts.iter().map(|part| part.host.agent.close(self.job));
-        for closed in futures::future::join_all(closing).await {
-            if let Err(error) = closed {
-                tracing::debug!(%error, "a part could not be closed");
-            }
+    async fn forget(&self, id: &JobId) {
+        if let Some(kept) = &self.kept
+            && let Err(error) = kept.forget(id).await
+        {
+            tracing::warn!(job = %id, %error, "the record of a burst cannot be removed");
         }
     }
 }
@@ -309,6 +226,19 @@ fn check(request: &BurstCalls) -> Result<(), ErrorReport> {
             let message = format!("a burst has at most {MOST_RANKS} functions, not {many}");
             Err(ErrorReport::new(Code::OPTION, message).hint("make several bursts of it"))
         }
-        _ => Ok(()),
+        _ => match &request.job {
+            Some(id) if !is_identifier(id) => {
+                let message = format!("`{id}` is not the identifier of a burst");
+                Err(ErrorReport::new(Code::OPTION, message)
+                    .hint("write `j-` and 32 hexadecimal digits, or leave it out"))
+            }
+            _ => Ok(()),
+        },
     }
+}
+
+/// It names records, files and control groups.
+fn is_identifier(id: &JobId) -> bool {
+    let digits = id.as_str().strip_prefix("j-").unwrap_or_default();
+    digits.len() == 32 && digits.bytes().all(|one| matches!(one, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -23,8 +23,8 @@ const BASE6: [u16; 2] = [0xfd73, 0x6d00];
 /// Overlays are numbered with 24 bits; 0 is not used.
 const MOST_OVERLAYS: u32 = (1 << 24) - 1;
 
-/// The overlays that are taken.
-#[derive(Debug)]
+/// The overlays that are taken. Cheap to clone.
+#[derive(Clone, Debug)]
 pub(super) struct Overlays {
     taken: Arc<Mutex<(u32, BTreeSet<u32>)>>,
 }
@@ -56,6 +56,12 @@ impl Overlays {
                 return Ok(Overlay { number: *last, taken: Arc::clone(&self.taken) });
             }
         }
+    }
+
+    /// Takes the one that a job of an earlier control has.
+    pub fn keep(&self, number: u32) -> Overlay {
+        lock(&self.taken).1.insert(number);
+        Overlay { number, taken: Arc::clone(&self.taken) }
     }
 }
 

@@ -1,14 +1,16 @@
 //! Bursts over hosts that do what each test needs.
 
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use snowmelt_api::{BurstCalls, FunctionSpec, InvocationState};
-use snowmelt_node::agent::api::JobPart;
+use snowmelt_api::{FunctionSpec, InvocationState};
+use snowmelt_node::agent::api::{JobPart, PartCalls};
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
-use super::gather::{Ended, gather};
-use super::{Opened, Part};
+use super::Part;
+use super::gather::{Ended, Gathering, Patience};
+use super::opened::Opened;
 use crate::hosts::SILENT;
 use crate::hosts::fake::{FakeHost, end, silence};
 
@@ -18,11 +20,10 @@ fn function() -> FunctionSpec {
     serde_json::from_value(spec).unwrap()
 }
 
-fn calls(ranks: u32, talks: bool) -> BurstCalls {
+fn calls(part: &Part) -> PartCalls {
     let event = || RawValue::from_string("null".to_owned()).unwrap();
-    let network = talks.then(|| serde_json::from_str("{}").unwrap());
-    let events = (0..ranks).map(|_| event()).collect();
-    BurstCalls { events, start_within_ms: 1000, network, most_hosts: None }
+    let events = (0..part.count).map(|_| event()).collect();
+    PartCalls { events, timeout_ms: 1000, lease_ms: 1000 }
 }
 
 fn order(part: &Part, job: &JobId) -> JobPart {
@@ -71,9 +72,31 @@ async fn start(parts: &[Part]) -> Result<(), ErrorReport> {
     started
 }
 
-async fn run(parts: &[Part], talks: bool) -> Result<Ended, ErrorReport> {
-    let calls = calls(parts.len() as u32, talks);
-    gather(&JobId::new(), parts, (&function(), &calls)).await
+/// Does not wait long for hosts that do not answer.
+const IMPATIENT: Patience =
+    Patience { unreachable: Duration::from_millis(600), next_end: Duration::from_millis(20) };
+
+async fn run(parts: &[Part], has_network: bool) -> Result<Ended, ErrorReport> {
+    let calls = Some(parts.iter().map(calls).collect());
+    run_from(parts, calls, has_network).await
+}
+
+async fn run_from(
+    parts: &[Part],
+    calls: Option<Vec<PartCalls>>,
+    has_network: bool,
+) -> Result<Ended, ErrorReport> {
+    let (job, function, ended) = (JobId::new(), function(), AtomicU32::new(0));
+    let gathering = Gathering {
+        job: &job,
+        parts,
+        function: &function,
+        calls,
+        has_network,
+        ended: &ended,
+        patience: IMPATIENT,
+    };
+    gathering.gather().await
 }
 
 fn failing(rank: u32) -> FakeHost {
@@ -128,7 +151,7 @@ async fn a_host_that_is_lost_before_the_calls_is_named() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_without_all_ends_is_a_lost_host() {
+async fn a_host_that_finishes_without_all_ends_is_lost() {
     let gone = FakeHost::default();
     let (_fakes, parts) = parts([FakeHost { ends: vec![end(0)], ..FakeHost::default() }, gone]);
     let error = run(&parts, false).await.err().unwrap();
@@ -140,9 +163,39 @@ async fn a_stream_that_ends_without_all_ends_is_a_lost_host() {
 async fn a_host_that_falls_silent_during_its_calls_is_lost() {
     let gone = FakeHost { runs_on: Some(1), silent: true, ..FakeHost::default() };
     let (_fakes, parts) = parts([FakeHost { ends: vec![end(0)], ..FakeHost::default() }, gone]);
-    silence(&parts[1].host, SILENT);
     let error = run(&parts, false).await.err().unwrap();
     assert_eq!(error.code, Code::HOST_LOST.code);
+    assert!(error.message.contains("host-1 (rank 1)"), "{error}");
+}
+
+#[tokio::test]
+async fn a_host_that_can_be_reached_again_goes_on() {
+    let host = FakeHost { unreachable: 2.into(), ends: vec![end(0)], ..FakeHost::default() };
+    // Its network is released after its only end.
+    let (fakes, parts) = parts([host]);
+    let ended = run(&parts, true).await.unwrap();
+    assert_eq!(ended.invocations.len(), 1);
+    assert_eq!(fakes[0].asked(), ["call", "end", "close"]);
+}
+
+#[tokio::test]
+async fn a_host_that_was_started_again_has_lost_its_part() {
+    let restarted = FakeHost { forgot: true, ..FakeHost::default() };
+    let (_fakes, parts) =
+        parts([FakeHost { ends: vec![end(0)], ..FakeHost::default() }, restarted]);
+    let begun = std::time::Instant::now();
+    let error = run(&parts, false).await.err().unwrap();
+    assert_eq!(error.code, Code::HOST_LOST.code);
+    assert!(begun.elapsed() < IMPATIENT.unreachable, "nothing is waited for");
+}
+
+#[tokio::test]
+async fn a_control_that_was_restarted_calls_nothing_again() {
+    let ends = |rank| FakeHost { ends: vec![end(rank)], ..FakeHost::default() };
+    let (fakes, parts) = parts([ends(0), ends(1)]);
+    let ended = run_from(&parts, None, false).await.unwrap();
+    assert_eq!(ended.invocations.len(), 2);
+    assert!(fakes.iter().all(|fake| fake.asked() == ["close"]));
 }
 
 #[tokio::test]

@@ -8,12 +8,12 @@ use snowmelt_network::{AddressEnforcement, Listener, TracedRoute, Transport};
 use snowmelt_node::agent::api::{RouteFound, RouteTo};
 use snowmelt_types::{ErrorReport, HostName, JobId};
 
-use super::jobs::{Job, Jobs};
+use super::job_networks::{JobNetwork, JobNetworks};
 
 /// How long a host may take to answer an echo over the overlay.
 const ECHO: Duration = Duration::from_secs(1);
 
-impl Jobs {
+impl JobNetworks {
     /// Traces a packet. A step that fails is in the trace; that a host does not answer control is
     /// an error.
     pub async fn trace(&self, id: &JobId, asked: TraceRequest) -> Result<Trace, ErrorReport> {
@@ -46,7 +46,7 @@ impl Jobs {
 
 /// The steps so far.
 struct Steps<'a> {
-    job: &'a Job,
+    job: &'a JobNetwork,
     list: Vec<TraceStep>,
 }
 

@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use snowmelt_api::{HostFacts, PartNetwork};
 use snowmelt_node::agent::Agent;
 use snowmelt_node::agent::api::{
-    CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, RouteFound, RouteTo, UploadCode,
+    CodePresence, JobPart, PartCalls, PartEnds, PartOpen, PartReady, RouteFound, RouteTo,
+    UploadCode,
 };
 use snowmelt_types::{ErrorReport, JobId};
-use tokio::sync::mpsc;
 
 /// The requests to the agent of a host.
 #[async_trait]
@@ -31,12 +31,17 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
     /// Waits until all hosts of a job answer each other, and has a part load its code.
     async fn ready(&self, job: &JobId, within: Duration) -> Result<PartReady, ErrorReport>;
 
-    /// Calls the ranks of a part; dropping the receiver ends the ranks that still run.
-    async fn call(
+    /// Calls the ranks of a part. A part that is called already stays as it is, so a request whose
+    /// answer was lost can be repeated.
+    async fn call(&self, job: &JobId, calls: &PartCalls) -> Result<(), ErrorReport>;
+
+    /// The ends of a part from a number on, as soon as there is one; renews the lease of the part.
+    async fn ends(
         &self,
         job: &JobId,
-        calls: PartCalls,
-    ) -> Result<mpsc::Receiver<RankEnd>, ErrorReport>;
+        from: usize,
+        within: Duration,
+    ) -> Result<PartEnds, ErrorReport>;
 
     /// Ends the calls of a part that still run, each with this error. What they sent is not waited
     /// for.
@@ -48,7 +53,7 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
     /// The route of a packet from the host.
     async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport>;
 
-    /// Ends a part that was not called.
+    /// Ends a part with all that runs, and forgets its ends.
     async fn close(&self, job: &JobId) -> Result<(), ErrorReport>;
 }
 
@@ -74,12 +79,17 @@ impl HostApi for Agent {
         Self::ready(self, job, within).await
     }
 
-    async fn call(
+    async fn call(&self, job: &JobId, calls: &PartCalls) -> Result<(), ErrorReport> {
+        Self::call(self, job, calls.clone())
+    }
+
+    async fn ends(
         &self,
         job: &JobId,
-        calls: PartCalls,
-    ) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
-        Self::call(self, job, calls)
+        from: usize,
+        within: Duration,
+    ) -> Result<PartEnds, ErrorReport> {
+        Self::ends(self, job, from, within).await
     }
 
     async fn end(&self, job: &JobId, error: &ErrorReport) -> Result<(), ErrorReport> {

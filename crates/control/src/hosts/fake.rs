@@ -1,15 +1,17 @@
 //! A host for tests: it answers as the test says, and records what it is asked.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
 use snowmelt_node::agent::api::{
-    CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, RouteFound, RouteTo, UploadCode,
+    CodePresence, JobPart, PartCalls, PartEnds, PartOpen, PartReady, RankEnd, RouteFound, RouteTo,
+    UploadCode,
 };
 use snowmelt_types::{Code, ErrorReport, JobId};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
 use super::clock::Clock;
 use super::{Host, HostApi};
@@ -23,14 +25,19 @@ pub(crate) struct FakeHost {
     pub never_ready: bool,
     /// It answers no request for its facts.
     pub silent: bool,
-    /// The ends that a call gives, in this order.
+    /// The ends of its ranks, in this order.
     pub ends: Vec<RankEnd>,
+    /// So many requests for ends find it unreachable, after the first.
+    pub unreachable: AtomicUsize,
+    /// It has no part of a job any more.
+    pub forgot: bool,
     /// A rank that runs until `end`.
     pub runs_on: Option<u32>,
     /// The names of the requests, in order.
     pub asked: Mutex<Vec<&'static str>>,
-    /// The streams of calls, so that they stay open.
-    pub calls: Mutex<Vec<(u32, mpsc::Sender<RankEnd>)>>,
+    /// The error with which the rank that runs on was ended.
+    pub ended: Mutex<Option<ErrorReport>>,
+    pub changed: Notify,
 }
 
 impl FakeHost {
@@ -86,24 +93,40 @@ impl HostApi for FakeHost {
         Ok(PartReady::default())
     }
 
-    async fn call(&self, _: &JobId, _: PartCalls) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
+    async fn call(&self, _: &JobId, _: &PartCalls) -> Result<(), ErrorReport> {
         self.note("call");
-        let (sender, receiver) = mpsc::channel(64);
-        for end in &self.ends {
-            sender.try_send(end.clone()).unwrap();
+        Ok(())
+    }
+
+    async fn ends(
+        &self,
+        job: &JobId,
+        from: usize,
+        within: Duration,
+    ) -> Result<PartEnds, ErrorReport> {
+        if self.forgot {
+            return Err(ErrorReport::new(Code::PART_MISSING, format!("no part of {job}")));
         }
-        if let Some(rank) = self.runs_on {
-            self.calls.lock().unwrap().push((rank, sender));
+        let may_fail = |left: usize| left.checked_sub(1);
+        let failed = from > 0 && self.unreachable.fetch_update(Relaxed, Relaxed, may_fail).is_ok();
+        if self.silent || failed {
+            return Err(ErrorReport::new(Code::SERVER_UNREACHABLE, "it does not answer"));
         }
-        Ok(receiver)
+        let waits = self.runs_on.is_some() && self.ended.lock().unwrap().is_none();
+        if waits && from == self.ends.len() {
+            let _ = tokio::time::timeout(within, self.changed.notified()).await;
+        }
+        let ended = self.runs_on.zip(self.ended.lock().unwrap().clone());
+        let ended = ended.map(|(rank, error)| RankEnd { error: Some(error), ..end(rank) });
+        let finished = self.runs_on.is_none() || ended.is_some();
+        let all = self.ends.iter().cloned().chain(ended);
+        Ok(PartEnds { ends: all.skip(from).map(Arc::new).collect(), finished })
     }
 
     async fn end(&self, _: &JobId, error: &ErrorReport) -> Result<(), ErrorReport> {
         self.note("end");
-        for (rank, calls) in self.calls.lock().unwrap().drain(..) {
-            // The test may have dropped the receiver.
-            let _ = calls.try_send(RankEnd { error: Some(error.clone()), ..end(rank) });
-        }
+        self.ended.lock().unwrap().get_or_insert_with(|| error.clone());
+        self.changed.notify_one();
         Ok(())
     }
 

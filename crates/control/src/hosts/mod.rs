@@ -144,6 +144,23 @@ impl Hosts {
         std::iter::once(Arc::clone(&self.local)).chain(hosts.values().cloned()).collect()
     }
 
+    /// Control's own host.
+    pub fn local(&self) -> Arc<Host> {
+        Arc::clone(&self.local)
+    }
+
+    /// A host that has parts of a job of an earlier control, known or not.
+    pub fn at(&self, name: HostName, address: SocketAddr) -> Arc<Host> {
+        if let Some(known) = self.lock().get(&name).filter(|host| host.address() == Some(address)) {
+            return Arc::clone(known);
+        }
+        // Hosts join with the token, so a control that had hosts has one.
+        let Some(token) = self.token.clone() else { return self.local() };
+        let facts = HostFacts { version: String::new(), cores: 0, memory: 0, ranks: 0 };
+        let join = HostJoin { name, address: Some(address), facts };
+        Arc::new(Host::new(Arc::new(Remote::new(address, token)), join, &self.clock))
+    }
+
     /// The same for display.
     pub fn list(&self) -> Vec<HostSummary> {
         self.all().iter().map(|host| host.summary()).collect()
@@ -232,7 +249,8 @@ impl Host {
         Some(address.unwrap_or_else(alone)).filter(|address| !address.is_unspecified())
     }
 
-    fn address(&self) -> Option<SocketAddr> {
+    /// Where its agent listens.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.lock().join.address
     }
 

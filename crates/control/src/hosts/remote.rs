@@ -7,21 +7,17 @@ use async_trait::async_trait;
 use http::Method;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
 use snowmelt_node::agent::api::{
-    CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, ReadyWithin, RouteFound,
-    RouteTo, UploadCode,
+    CodePresence, EndsFrom, JobPart, PartCalls, PartEnds, PartOpen, PartReady, ReadyWithin,
+    RouteFound, RouteTo, UploadCode,
 };
-use snowmelt_rpc::client::{Lines, NO_BODY};
+use snowmelt_rpc::client::NO_BODY;
 use snowmelt_rpc::{Client, Token};
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
-use tokio::sync::mpsc;
 
 use super::HostApi;
 
 /// How long an answer may take that takes no work.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Ends of ranks that are buffered for a slow reader.
-const ENDS_BUFFERED: usize = 64;
 
 /// Another host by its address. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -76,27 +72,26 @@ impl HostApi for Remote {
     }
 
     async fn ready(&self, job: &JobId, within: Duration) -> Result<PartReady, ErrorReport> {
-        let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let path = format!("/v1/jobs/{job}/ready");
-        self.http.json(Method::POST, &path, Some(&ReadyWithin { within_ms })).await
+        let asked = ReadyWithin { within_ms: milliseconds(within) };
+        self.http.json(Method::POST, &path, Some(&asked)).await
     }
 
-    async fn call(
+    async fn call(&self, job: &JobId, calls: &PartCalls) -> Result<(), ErrorReport> {
+        let path = format!("/v1/jobs/{job}/calls");
+        self.http.no_content(Method::POST, &path, Some(calls)).await
+    }
+
+    async fn ends(
         &self,
         job: &JobId,
-        calls: PartCalls,
-    ) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
-        let path = format!("/v1/jobs/{job}/calls");
-        let response = self.http.send(Method::POST, &path, Some(&calls)).await?;
-        let (sender, receiver) = mpsc::channel(ENDS_BUFFERED);
-        tokio::spawn(async move {
-            // When the receiver is dropped, the body is dropped, and the host ends the other ranks.
-            tokio::select! {
-                () = sender.closed() => {}
-                () = forward(Lines::new(response), &sender) => {}
-            }
-        });
-        Ok(receiver)
+        from: usize,
+        within: Duration,
+    ) -> Result<PartEnds, ErrorReport> {
+        let path = format!("/v1/jobs/{job}/ends");
+        let asked = EndsFrom { from, within_ms: milliseconds(within) };
+        let asking = self.http.json(Method::POST, &path, Some(&asked));
+        self.within(within + ANSWER_TIMEOUT, asking).await
     }
 
     async fn end(&self, job: &JobId, error: &ErrorReport) -> Result<(), ErrorReport> {
@@ -117,12 +112,6 @@ impl HostApi for Remote {
     }
 }
 
-/// Forwards each end as it arrives. A line that is not understood ends the stream; the ranks whose
-/// ends are missing are then reported as lost.
-async fn forward(mut ends: Lines<RankEnd>, to: &mpsc::Sender<RankEnd>) {
-    while let Ok(Some(end)) = ends.next().await {
-        if to.send(end).await.is_err() {
-            return;
-        }
-    }
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,5 @@
-//! Acknowledged state that survives a crash: deployed functions and asynchronous calls, as typed
-//! records over a [`Store`].
+//! Acknowledged state that survives a crash: deployed functions, asynchronous calls and bursts, as
+//! typed records over a [`Store`].
 //!
 //! Boundary: this folder defines keys and values (JSON); the store defines transactions. The
 //! embedded store is `state.redb`, which a server holds open and embedded runs open for one
@@ -8,6 +8,7 @@
 mod calls;
 mod functions;
 mod index;
+mod jobs;
 mod older;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use tokio::sync::Mutex;
 
 pub(crate) use functions::FunctionId;
 use index::Index;
+pub(crate) use jobs::{JobEnd, JobRecord, PartRecord};
 
 /// Records of one page: a record may have megabytes.
 const PAGE: usize = 64;

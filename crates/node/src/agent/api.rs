@@ -5,18 +5,22 @@
 //! | `POST /v1/code` | [`UploadCode`] | [`CodePresence`] |
 //! | `POST /v1/jobs` | [`JobPart`] | [`PartOpen`]: the network is there, every instance is started |
 //! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network and the code is loaded, or which do not |
-//! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | lines of JSON: a [`RankEnd`] for each rank as it ends |
+//! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | 204: its ranks are called; again: nothing more happens |
+//! | `POST /v1/jobs/{id}/ends` | [`EndsFrom`] | [`PartEnds`]: the ends of ranks from a number on, as soon as there is one |
 //! | `POST /v1/jobs/{id}/end` | `ErrorReport` | 204: calls that still run end with this error, and nothing waits for what they sent |
 //! | `GET /v1/jobs/{id}/network` | | [`snowmelt_api::PartNetwork`] |
 //! | `POST /v1/jobs/{id}/way` | [`RouteTo`] | [`RouteFound`] |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
 //! | `GET /v1/host` | | [`snowmelt_api::HostFacts`] |
 //!
-//! Every request carries the token of the cluster (`authorization: Bearer`). A connection that is
-//! closed while calls run ends their sandboxes; a part that is never called is closed after
-//! [`JobPart::start_within_ms`]. Errors are `ErrorReport` objects, as problem+json (RFC 9457).
+//! Every request carries the token of the cluster (`authorization: Bearer`). A part that is called
+//! has a lease of [`PartCalls::lease_ms`], which each request for its ends renews: control may lose
+//! its connection, or be restarted, and ask again. When the lease expires, the part is closed. A part
+//! that is never called is closed after [`JobPart::start_within_ms`]. Errors are `ErrorReport`
+//! objects, as problem+json (RFC 9457).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -145,6 +149,27 @@ pub struct PartCalls {
     pub events: Vec<Box<RawValue>>,
     /// The most time for each call, in milliseconds.
     pub timeout_ms: u64,
+    /// After how long without a request for its ends the part is closed, in milliseconds.
+    pub lease_ms: u64,
+}
+
+/// Asks for the ends of a part.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct EndsFrom {
+    /// How many are known already.
+    pub from: usize,
+    /// How long to wait for another one, in milliseconds.
+    pub within_ms: u64,
+}
+
+/// The ends of a part from a number on, in the order in which they happened.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PartEnds {
+    /// Some of them, or none where none was there in time.
+    #[serde(with = "shared")]
+    pub ends: Vec<Arc<RankEnd>>,
+    /// True if these are the last, and neither instances nor a network are left.
+    pub finished: bool,
 }
 
 /// How the call of one rank ended.
@@ -187,4 +212,24 @@ pub struct RouteFound {
     pub way: TracedRoute,
     /// The listeners at that port on this host.
     pub listeners: Vec<Listener>,
+}
+
+/// Values that are shared in memory, as a plain list.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<T: Serialize, S: Serializer>(
+        shared: &[Arc<T>],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(shared.iter().map(|one| &**one))
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<Arc<T>>, D::Error> {
+        Ok(Vec::<T>::deserialize(deserializer)?.into_iter().map(Arc::new).collect())
+    }
 }

@@ -1,10 +1,11 @@
 //! The agent: the parts of jobs that run on this host, from the request to the last answer.
 //!
-//! Invariant: a part exists as a whole or not at all. It is closed, and all of it is removed,
-//! when its calls have ended, when the caller disconnects, on request, or when it is not called in
-//! time.
+//! Invariant: a part exists as a whole or not at all. Its instances and its network are removed when
+//! its calls have ended, on request, when it is not called in time, or when nobody asks for its ends
+//! within its lease. The caller may disconnect, and ask again.
 
 pub mod api;
+mod called;
 mod inspect;
 mod part;
 mod serve;
@@ -16,11 +17,11 @@ use std::time::Duration;
 
 use snowmelt_api::HostFacts;
 use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
-use tokio::sync::{mpsc, watch};
 
 use crate::Node;
 use crate::network::RankNetwork;
-use api::{CodePresence, JobPart, PartCalls, PartOpen, PartReady, RankEnd, UploadCode};
+use api::{CodePresence, JobPart, PartCalls, PartEnds, PartOpen, PartReady, UploadCode};
+use called::Called;
 use part::Part;
 
 pub use serve::router;
@@ -51,8 +52,8 @@ enum Stage {
     Opening,
     /// It waits for its calls.
     Waiting(Part),
-    /// It is called. What is sent ends the calls that still run.
-    Called(watch::Sender<Option<ErrorReport>>),
+    /// It is called, or has ended and has ends that control may ask for.
+    Called(Arc<Called>),
 }
 
 impl Agent {
@@ -102,7 +103,8 @@ impl Agent {
         tokio::spawn(async move {
             tokio::time::sleep(patience).await;
             if let Some(inner) = agent.upgrade() {
-                Self { inner }.close(&job);
+                // Unless it was called in time.
+                drop(inner.take(&job));
             }
         });
         Ok(open)
@@ -120,13 +122,12 @@ impl Agent {
         Ok(ready)
     }
 
-    /// Calls every rank of a part. Each end comes as it happens; dropping the receiver ends what
-    /// still runs.
-    pub fn call(
-        &self,
-        job: &JobId,
-        calls: PartCalls,
-    ) -> Result<mpsc::Receiver<RankEnd>, ErrorReport> {
+    /// Calls every rank of a part, unless they are called already: control repeats a request whose
+    /// answer was lost.
+    pub fn call(&self, job: &JobId, calls: PartCalls) -> Result<(), ErrorReport> {
+        if self.inner.called(job).is_some() {
+            return Ok(());
+        }
         let part = self.inner.take(job).ok_or_else(|| missing(job))?;
         if calls.events.len() != part.ranks() as usize {
             let (events, ranks) = (calls.events.len(), part.ranks());
@@ -135,34 +136,59 @@ impl Agent {
         }
         let inner = Arc::clone(&self.inner);
         let (job, ranks, memory) = (job.clone(), part.ranks(), part.memory().bytes());
-        let (sender, receiver) = mpsc::channel(ranks.max(1) as usize);
-        let (end, ended) = watch::channel(None);
-        inner.parts().insert(job.clone(), Stage::Called(end));
+        let called = Arc::new(Called::new(Duration::from_millis(calls.lease_ms)));
+        inner.parts().insert(job.clone(), Stage::Called(Arc::clone(&called)));
         inner.ranks.fetch_add(ranks, Ordering::Relaxed);
         inner.promised.fetch_add(memory, Ordering::Relaxed);
         tokio::spawn(async move {
-            tokio::select! {
-                () = sender.closed() => {}
-                () = part.run(calls, &sender, ended) => {}
-            }
+            // What ends the wait first drops the rest of the part.
+            let given_up = tokio::select! {
+                () = called.is_given_up() => true,
+                () = part.run(calls, &called) => false,
+            };
             inner.ranks.fetch_sub(ranks, Ordering::Relaxed);
             inner.promised.fetch_sub(memory, Ordering::Relaxed);
+            called.finish();
+            if !given_up {
+                called.is_given_up().await;
+            }
             inner.parts().remove(&job);
         });
-        Ok(receiver)
+        Ok(())
+    }
+
+    /// The ends of a part from a number on, as soon as there is one; renews the lease of the part.
+    ///
+    /// # Errors
+    /// `SM-0706` where no such part is called.
+    pub async fn ends(
+        &self,
+        job: &JobId,
+        from: usize,
+        within: Duration,
+    ) -> Result<PartEnds, ErrorReport> {
+        let called = self.inner.called(job).ok_or_else(|| {
+            let message = format!("no part of {job} is called here");
+            ErrorReport::new(Code::PART_MISSING, message)
+                .hint("its lease has expired, or its host was started again")
+        })?;
+        Ok(called.ends(from, within).await)
     }
 
     /// Ends the calls of a part that still run, each with this error, and its wait for what they
     /// sent. A part that is not called is ignored.
     pub fn end(&self, job: &JobId, error: ErrorReport) {
-        if let Some(Stage::Called(end)) = self.inner.parts().get(job) {
-            end.send_replace(Some(error));
+        if let Some(called) = self.inner.called(job) {
+            called.end(error);
         }
     }
 
-    /// Ends a part that was not called yet; an unknown part is ignored.
+    /// Ends a part with all that runs, and forgets its ends; an unknown part is ignored.
     pub fn close(&self, job: &JobId) {
-        drop(self.inner.take(job));
+        match self.inner.called(job) {
+            Some(called) => called.close(),
+            None => drop(self.inner.take(job)),
+        }
     }
 }
 
@@ -171,6 +197,13 @@ impl Inner {
         let promised = self.promised.load(Ordering::Relaxed);
         let own = self.memory.map_or(u64::MAX, |most| most.bytes().saturating_sub(promised));
         memory_available().min(own)
+    }
+
+    fn called(&self, job: &JobId) -> Option<Arc<Called>> {
+        match self.parts().get(job) {
+            Some(Stage::Called(called)) => Some(Arc::clone(called)),
+            _ => None,
+        }
     }
 
     fn take(&self, job: &JobId) -> Option<Part> {

@@ -7,9 +7,10 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::value::RawValue;
 use snowmelt_types::{ByteSize, ErrorReport, InvocationId, Report, micros};
 use snowmelt_wire::{Call, Load, OnError};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
+use super::called::Called;
 use crate::acquire::Environment;
 use crate::network::{PEERS, PEERS6, RankNetwork};
 use crate::{Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Result, Unit};
@@ -127,31 +128,22 @@ impl Part {
     }
 
     /// Calls each rank and reports its end; an instance goes as soon as its call has ended. Once
-    /// there is an error for all in `ended`, it is that of all that still run.
-    pub async fn run(
-        self,
-        calls: PartCalls,
-        ends: &mpsc::Sender<RankEnd>,
-        mut ended: watch::Receiver<Option<ErrorReport>>,
-    ) {
+    /// there is an error for all calls, it is that of all that still run.
+    pub async fn run(self, calls: PartCalls, called: &Called) {
         let limit = Duration::from_millis(calls.timeout_ms);
         let Self { load, ranks, is_whole, network, .. } = self;
         let load = &load;
         let all = ranks.into_iter().zip(calls.events);
         let mut running: FuturesUnordered<_> = all
-            .map(|((rank, lease), event)| call(rank, lease, load, (event, limit), ended.clone()))
+            .map(|((rank, lease), event)| call(rank, lease, load, (event, limit), called.ended()))
             .collect();
-        let mut is_heard = true;
         while let Some(end) = running.next().await {
-            is_heard = ends.send(end).await.is_ok();
-            if !is_heard {
-                break;
-            }
+            called.push(end);
         }
-        drop(running);
-        if let Some(network) = network.filter(|_| is_heard && !is_whole) {
+        if let Some(network) = network.filter(|_| !is_whole) {
             // Ranks on other hosts may still wait for what those here sent last, until they end
             // too.
+            let mut ended = called.ended();
             tokio::select! {
                 () = network.settle() => {}
                 _ = reason_of_end(&mut ended) => {}

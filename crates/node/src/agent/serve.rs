@@ -1,22 +1,20 @@
 //! The agent over HTTP, for a control on another host.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use snowmelt_rpc::{Problem, Token, admit};
 use snowmelt_types::{Code, ErrorReport, JobId};
 
 use super::Agent;
-use super::api::ReadyWithin;
+use super::api::{EndsFrom, ReadyWithin};
 
 /// The routes of the table in [`super::api`].
 pub fn router(agent: Agent, token: Token) -> Router {
@@ -27,6 +25,7 @@ pub fn router(agent: Agent, token: Token) -> Router {
         .route("/v1/jobs/{id}", delete(close))
         .route("/v1/jobs/{id}/ready", post(ready))
         .route("/v1/jobs/{id}/calls", post(call))
+        .route("/v1/jobs/{id}/ends", post(ends))
         .route("/v1/jobs/{id}/end", post(end))
         .route("/v1/jobs/{id}/network", get(network))
         .route("/v1/jobs/{id}/way", post(route))
@@ -56,20 +55,23 @@ async fn ready(
     Ok(axum::Json(agent.ready(&JobId::from(job), within).await?).into_response())
 }
 
-/// Its lines follow as ranks end. A client that goes away drops the receiver, which ends the rest.
 async fn call(
     State(agent): State<Agent>,
     Path(job): Path<String>,
     body: Bytes,
+) -> Result<StatusCode, Problem> {
+    agent.call(&JobId::from(job), parse(&body)?)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn ends(
+    State(agent): State<Agent>,
+    Path(job): Path<String>,
+    body: Bytes,
 ) -> Result<Response, Problem> {
-    let ends = agent.call(&JobId::from(job), parse(&body)?)?;
-    let lines = tokio_stream::wrappers::ReceiverStream::new(ends).map(|end| {
-        let mut line = serde_json::to_vec(&end).unwrap_or_default();
-        line.push(b'\n');
-        Ok::<_, Infallible>(Bytes::from(line))
-    });
-    let headers = [(header::CONTENT_TYPE, "application/x-ndjson")];
-    Ok((headers, Body::from_stream(lines)).into_response())
+    let EndsFrom { from, within_ms } = parse(&body)?;
+    let within = Duration::from_millis(within_ms);
+    Ok(axum::Json(agent.ends(&JobId::from(job), from, within).await?).into_response())
 }
 
 async fn end(

@@ -167,7 +167,7 @@ impl Client {
         ErrorReport::new(Code::PROTOCOL, message)
     }
 
-    fn unreachable(&self, error: &dyn std::error::Error) -> ErrorReport {
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> ErrorReport {
         let (endpoint, reason) = (&self.endpoint, innermost(error));
         match endpoint {
             Endpoint::Unix(_) => {
@@ -177,7 +177,10 @@ impl Client {
             }
             Endpoint::Tcp(_) => {
                 let message = format!("{endpoint} cannot be reached: {reason}");
-                ErrorReport::new(Code::SERVER_UNREACHABLE, message)
+                // A host that refuses a connection is there; its process is not.
+                let is_refused = kind(error) == Some(std::io::ErrorKind::ConnectionRefused);
+                let code = if is_refused { Code::HOST_STOPPED } else { Code::SERVER_UNREACHABLE };
+                ErrorReport::new(code, message)
             }
         }
     }
@@ -197,6 +200,18 @@ fn innermost(error: &dyn std::error::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+/// The kind of the I/O error among the causes.
+fn kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return Some(error.kind());
+        }
+        cause = error.source();
+    }
+    None
 }
 
 fn internal(error: impl std::fmt::Display) -> ErrorReport {

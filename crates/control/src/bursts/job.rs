@@ -1,0 +1,299 @@
+//! A burst as an object of its own: it does not end with the connection that asked for it.
+//!
+//! Invariant: it ends once, by its outcome. While clients wait for it, or within the time that it
+//! was given after the last of them, it is claimed; a burst that nobody claims is ended.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use snowmelt_api::{BurstState, BurstStatus};
+use snowmelt_types::{Code, ErrorReport, FunctionName, JobId, Tenant};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::Part;
+use crate::{now_ms, place};
+
+/// How a burst ended: its answer, or its failure.
+pub(crate) type Outcome = Result<Stored, ErrorReport>;
+
+/// The answer of a burst, as JSON.
+#[derive(Clone, Debug)]
+pub(crate) enum Stored {
+    Memory(Bytes),
+    /// A file, and how many bytes it has.
+    File(PathBuf, u64),
+}
+
+impl Stored {
+    /// The answer.
+    pub async fn read(&self) -> Result<Bytes, ErrorReport> {
+        match self {
+            Self::Memory(bytes) => Ok(bytes.clone()),
+            Self::File(path, _) => {
+                let read = tokio::fs::read(path).await;
+                Ok(read.map_err(|error| place::failure(path, &error))?.into())
+            }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File(_, bytes) => *bytes,
+        }
+    }
+}
+
+/// One burst.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub id: JobId,
+    pub tenant: Tenant,
+    pub function: FunctionName,
+    pub since_ms: u64,
+    /// Functions in all.
+    pub size: u32,
+    /// How long it goes on after the last client that waited for it.
+    pub claim_within: Duration,
+    /// Where it runs, in the order of ranks, once it was placed.
+    pub parts: OnceLock<Vec<Part>>,
+    /// Functions that have ended.
+    pub ended: AtomicU32,
+    phase: watch::Sender<Phase>,
+    claims: Mutex<Claims>,
+    // The error of a burst that a client cancelled.
+    cancelled: watch::Sender<bool>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    /// Nothing of the user's runs yet.
+    Starting,
+    /// Its functions are called.
+    Running,
+    /// How it ended, and when.
+    Ended(Outcome, Instant),
+}
+
+#[derive(Debug)]
+struct Claims {
+    waiting: u32,
+    /// When the last client that waited went away.
+    last: Instant,
+}
+
+/// A client that waits for a burst.
+#[derive(Debug)]
+pub(crate) struct Claim(Arc<Job>);
+
+/// What a burst is, before it is placed.
+#[derive(Clone, Debug)]
+pub(super) struct Identity {
+    pub id: JobId,
+    pub tenant: Tenant,
+    pub function: FunctionName,
+    pub size: u32,
+    pub claim_within: Duration,
+    pub since_ms: u64,
+}
+
+impl Job {
+    pub(super) fn new(identity: Identity) -> Self {
+        let Identity { id, tenant, function, size, claim_within, since_ms } = identity;
+        Self {
+            id,
+            tenant,
+            function,
+            since_ms,
+            size,
+            claim_within,
+            parts: OnceLock::new(),
+            ended: AtomicU32::new(0),
+            phase: watch::channel(Phase::Starting).0,
+            claims: Mutex::new(Claims { waiting: 0, last: Instant::now() }),
+            cancelled: watch::channel(false).0,
+        }
+    }
+
+    /// Claims the burst until the claim is dropped.
+    pub fn claim(self: &Arc<Self>) -> Claim {
+        self.claims().waiting += 1;
+        Claim(Arc::clone(self))
+    }
+
+    /// Ends the burst, if it has not ended.
+    pub fn cancel(&self) {
+        self.cancelled.send_replace(true);
+    }
+
+    /// Waits until the burst is to be ended, and says why.
+    pub(super) async fn is_given_up(&self) -> ErrorReport {
+        tokio::select! {
+            error = self.is_cancelled() => error,
+            error = self.is_abandoned() => error,
+        }
+    }
+
+    async fn is_cancelled(&self) -> ErrorReport {
+        // The sender lives as long as the burst.
+        let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
+        let message = format!("{} was cancelled", self.id);
+        ErrorReport::new(Code::JOB_CANCELLED, message).hint("run the burst again")
+    }
+
+    async fn is_abandoned(&self) -> ErrorReport {
+        loop {
+            let (waiting, last) = {
+                let claims = self.claims();
+                (claims.waiting, claims.last)
+            };
+            let until = if waiting > 0 { Instant::now() } else { last } + self.claim_within;
+            sleep_until(until).await;
+            let claims = self.claims();
+            if claims.waiting == 0 && claims.last + self.claim_within <= Instant::now() {
+                let time = self.claim_within;
+                let message =
+                    format!("{} was ended: no client waited for it for {time:?}", self.id);
+                return ErrorReport::new(Code::JOB_ABANDONED, message)
+                    .hint("a burst that is to go on without its client takes `claim_within_ms`");
+            }
+        }
+    }
+
+    /// The functions are called now.
+    pub(super) fn begin(&self) {
+        self.phase.send_replace(Phase::Running);
+    }
+
+    /// The first outcome is that of the burst.
+    pub(super) fn finish(&self, outcome: Outcome) {
+        self.phase.send_if_modified(|phase| {
+            let runs = !matches!(phase, Phase::Ended(..));
+            if runs {
+                *phase = Phase::Ended(outcome, Instant::now());
+            }
+            runs
+        });
+    }
+
+    /// Waits for the outcome.
+    pub async fn outcome(&self) -> Outcome {
+        let mut phase = self.phase.subscribe();
+        match phase.wait_for(|phase| matches!(phase, Phase::Ended(..))).await.as_deref() {
+            Ok(Phase::Ended(outcome, _)) => outcome.clone(),
+            _ => Err(ErrorReport::new(Code::INTERNAL, "the burst was forgotten")),
+        }
+    }
+
+    /// For how long it has been over, and the bytes of its answer; `None` while it runs.
+    pub(super) fn over_for(&self) -> Option<(Duration, u64)> {
+        match &*self.phase.borrow() {
+            Phase::Ended(outcome, at) => {
+                Some((at.elapsed(), outcome.as_ref().map_or(0, Stored::bytes)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Where each part of it runs; nothing before it was placed.
+    pub(super) fn parts(&self) -> &[Part] {
+        self.parts.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub fn status(&self) -> BurstStatus {
+        let (state, error) = match &*self.phase.borrow() {
+            Phase::Starting => (BurstState::Starting, None),
+            Phase::Running => (BurstState::Running, None),
+            Phase::Ended(Ok(_), _) => (BurstState::Ended, None),
+            Phase::Ended(Err(error), _) => (BurstState::Failed, Some(error.clone())),
+        };
+        BurstStatus {
+            job: self.id.clone(),
+            function: self.function.clone(),
+            state,
+            functions: self.size,
+            ended: self.ended.load(Ordering::Relaxed),
+            hosts: self.parts().iter().map(|part| part.host.name.clone()).collect(),
+            since_ms: self.since_ms,
+            error,
+        }
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claims = self.0.claims();
+        claims.waiting -= 1;
+        claims.last = Instant::now();
+    }
+}
+
+impl Identity {
+    pub fn new(id: JobId, tenant: Tenant, function: FunctionName, size: usize) -> Self {
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        Self { id, tenant, function, size, claim_within: Duration::ZERO, since_ms: now_ms() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(claim_within: Duration) -> Arc<Job> {
+        let function = "f".parse().unwrap();
+        let identity = Identity::new(JobId::new(), Tenant::default(), function, 2);
+        Arc::new(Job::new(Identity { claim_within, ..identity }))
+    }
+
+    #[tokio::test]
+    async fn a_burst_that_nobody_claims_is_ended() {
+        let job = job(Duration::from_millis(20));
+        assert_eq!(job.is_given_up().await.code, Code::JOB_ABANDONED.code);
+    }
+
+    #[tokio::test]
+    async fn a_claimed_burst_goes_on_and_is_ended_after_the_last_claim() {
+        let job = job(Duration::from_millis(20));
+        let claims = [job.claim(), job.claim()];
+        let given_up = tokio::spawn({
+            let job = Arc::clone(&job);
+            async move { job.is_given_up().await }
+        });
+        let [first, second] = claims;
+        drop(first);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!given_up.is_finished(), "a client waits for it");
+        drop(second);
+        assert_eq!(given_up.await.unwrap().code, Code::JOB_ABANDONED.code);
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_burst_is_ended_although_it_is_claimed() {
+        let job = job(Duration::from_secs(60));
+        let _claim = job.claim();
+        job.cancel();
+        assert_eq!(job.is_given_up().await.code, Code::JOB_CANCELLED.code);
+    }
+
+    #[tokio::test]
+    async fn the_first_outcome_counts_and_every_client_gets_it() {
+        let job = job(Duration::from_secs(60));
+        assert!(job.over_for().is_none());
+        job.begin();
+        assert_eq!(job.status().state, BurstState::Running);
+        job.finish(Ok(Stored::Memory(Bytes::from_static(b"{}"))));
+        job.finish(Err(ErrorReport::new(Code::INTERNAL, "later")));
+        for _ in 0..2 {
+            assert_eq!(job.outcome().await.unwrap().read().await.unwrap(), "{}");
+        }
+        assert_eq!(job.status().state, BurstState::Ended);
+    }
+}

@@ -1,0 +1,304 @@
+//! The life of a burst, from its placement to its outcome.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, CallMode, FunctionSpec};
+use snowmelt_network::JobSpec;
+use snowmelt_node::InstanceLimits;
+use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady};
+use snowmelt_types::{Code, ErrorReport, JobId, micros};
+use snowmelt_wire::{Mode, SourceCode};
+
+use super::gather::{Gathering, PART_LEASE, Patience};
+use super::job::{Job, Stored};
+use super::network::{Overlay, plan};
+use super::opened::Opened;
+use super::placement::{Room, place};
+use super::program::{program, upload};
+use super::{Bursts, Part};
+use crate::declared::{Declared, declared};
+use crate::records::{FunctionRecord, JobRecord, PartRecord};
+
+/// What a burst is when all its parts are ready.
+pub(super) struct Ready {
+    pub record: JobRecord,
+    /// The calls of each part; `None` if an earlier control has made them.
+    pub calls: Option<Vec<PartCalls>>,
+    // Held until the job has ended.
+    pub _overlay: Option<Overlay>,
+}
+
+impl Bursts {
+    /// Runs a burst to its end. It ends early when it is cancelled, when no client claims it, and
+    /// with the server, unless all its parts are on other hosts: the next control goes on with it.
+    pub(super) async fn run(&self, job: &Arc<Job>, record: FunctionRecord, calls: BurstCalls) {
+        let begun = Instant::now();
+        let started = async {
+            let started = self.until_given_up(job, self.ready(job, &record, calls, begun)).await;
+            let ready = started.unwrap_or_else(|| Err(ended_with_server()))?;
+            if let Some(kept) = &self.kept {
+                kept.begin(&ready.record).await?;
+            }
+            Ok(ready)
+        };
+        match started.await {
+            Ok(ready) => self.run_ready(job, ready, begun).await,
+            Err(error) => {
+                self.close(job).await;
+                job.finish(Err(error));
+            }
+        }
+    }
+
+    /// Runs a burst whose parts are ready, or whose functions are called already.
+    pub(super) async fn run_ready(&self, job: &Arc<Job>, ready: Ready, begun: Instant) {
+        let Ready { record, calls, _overlay } = ready;
+        let whose = (&record.tenant, &record.function.name);
+        let has_network = !record.networks.is_empty();
+        let networks = record.networks.clone();
+        let _listed =
+            has_network.then(|| self.networks.list(&job.id, whose, job.parts(), networks));
+        job.begin();
+        let gathering = Gathering {
+            job: &job.id,
+            parts: job.parts(),
+            function: &record.function,
+            calls,
+            has_network,
+            ended: &job.ended,
+            patience: Patience::default(),
+        };
+        let ended = match self.until_given_up(job, gathering.gather()).await {
+            Some(ended) => ended,
+            None if self.survives(job) => return,
+            None => Err(ended_with_server()),
+        };
+        if ended.is_err() {
+            self.close(job).await;
+        }
+        let answer = ended.and_then(|ended| {
+            let answer = BurstAnswer {
+                job: job.id.clone(),
+                hosts: record.parts.iter().map(part_of_answer).collect(),
+                invocations: ended.invocations,
+                logs: ended.logs,
+                started_us: record.started_us,
+                wall_us: micros(begun.elapsed()),
+            };
+            let text = serde_json::to_vec(&answer);
+            text.map(Bytes::from)
+                .map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))
+        });
+        job.finish(match &self.kept {
+            Some(kept) => kept.end(&record, answer).await,
+            None => answer.map(Stored::Memory),
+        });
+    }
+
+    /// Runs a step until the burst is given up; `None` if the server ends before.
+    async fn until_given_up<T>(
+        &self,
+        job: &Job,
+        step: impl Future<Output = Result<T, ErrorReport>>,
+    ) -> Option<Result<T, ErrorReport>> {
+        tokio::select! {
+            done = step => Some(done),
+            error = job.is_given_up() => Some(Err(error)),
+            () = self.over.cancelled() => None,
+        }
+    }
+
+    /// Whether a control that is started again can go on with a burst.
+    fn survives(&self, job: &Job) -> bool {
+        self.kept.is_some() && job.parts().iter().all(|part| !part.host.is_local())
+    }
+
+    /// Ends what runs of a burst on its hosts. A host that does not answer closes its part by
+    /// itself, when it is not called, or when nobody asks for its ends.
+    pub(super) async fn close(&self, job: &Job) {
+        Opened { job: &job.id, parts: job.parts() }.close().await;
+    }
+
+    /// Places a burst, opens its parts and waits until all are ready.
+    async fn ready(
+        &self,
+        job: &Job,
+        record: &FunctionRecord,
+        request: BurstCalls,
+        begun: Instant,
+    ) -> Result<Ready, ErrorReport> {
+        let placed = self.place(&record.spec, &request)?;
+        let parts = job.parts.get_or_init(|| placed);
+        // Held until the job has ended.
+        let overlay = request.network.as_ref().map(|_| self.overlays.take()).transpose()?;
+        let orders = self.orders(record, &request, &job.id, parts, overlay.as_ref()).await?;
+        let networks: Vec<JobSpec> =
+            orders.iter().filter_map(|order| order.network.clone()).collect();
+        // Its hosts can be inspected while it starts.
+        let whose = (&record.tenant, &record.spec.name);
+        let _listed = (!networks.is_empty())
+            .then(|| self.networks.list(&job.id, whose, parts, networks.clone()));
+        let within = Duration::from_millis(request.start_within_ms);
+        let (open, ready) = Opened { job: &job.id, parts }.start(orders, within).await?;
+        let function = without_code(&record.spec);
+        let timeout_ms = function.options.timeout_ms;
+        let recorded = parts.iter().zip(open).zip(ready).map(recorded).collect();
+        let record = JobRecord {
+            job: job.id.clone(),
+            tenant: record.tenant.clone(),
+            function,
+            since_ms: job.since_ms,
+            claim_within_ms: millis(job.claim_within),
+            parts: recorded,
+            networks,
+            started_us: micros(begun.elapsed()),
+            ended: None,
+        };
+        let calls = Some(part_calls(parts, request.events, timeout_ms));
+        Ok(Ready { record, calls, _overlay: overlay })
+    }
+
+    fn place(
+        &self,
+        function: &FunctionSpec,
+        request: &BurstCalls,
+    ) -> Result<Vec<Part>, ErrorReport> {
+        let mut hosts = self.hosts.all();
+        let each = function.options.memory.bytes();
+        if hosts.iter().any(|host| host.memory() >= each) {
+            // Control's own host may take no functions at all (`--memory 0`).
+            hosts.retain(|host| host.memory() >= each);
+        }
+        hosts.truncate(request.most_hosts.unwrap_or(u32::MAX).max(1) as usize);
+        let rooms: Vec<Room> =
+            hosts.iter().map(|host| Room { memory: host.memory(), cores: host.cores() }).collect();
+        let ranks = u32::try_from(request.events.len()).unwrap_or(u32::MAX);
+        let shares = place(ranks, function.options.memory, &rooms)?;
+        let mut first = 0;
+        let mut parts = Vec::new();
+        for (host, count) in hosts.into_iter().zip(shares).filter(|(_, count)| *count > 0) {
+            parts.push(Part { host, first, count });
+            first += count;
+        }
+        Ok(parts)
+    }
+
+    async fn orders(
+        &self,
+        record: &FunctionRecord,
+        request: &BurstCalls,
+        job: &JobId,
+        parts: &[Part],
+        overlay: Option<&Overlay>,
+    ) -> Result<Vec<JobPart>, ErrorReport> {
+        let spec = &record.spec;
+        let plan = match (&request.network, overlay) {
+            (Some(network), Some(overlay)) => {
+                Some(plan(job, &record.tenant, network, overlay, parts)?)
+            }
+            _ => None,
+        };
+        let program = program(record, parts)?;
+        let Declared { packages, imports, .. } = match &program {
+            None if record.packed.is_some() => Declared::default(),
+            Some(program) => {
+                upload(&self.node, &program.files, parts).await?;
+                Declared::default()
+            }
+            None => declared(&self.node, &self.analysis, &spec.code, &spec.packages).await?,
+        };
+        let limits = InstanceLimits::from(&spec.options);
+        let (specs, hosts) = plan.map(|plan| (plan.specs, plan.ranks)).unzip();
+        let specs = specs.unwrap_or_default().into_iter().map(Some);
+        let order = |(part, network): (&Part, Option<JobSpec>)| JobPart {
+            network,
+            hosts: hosts.clone().unwrap_or_default(),
+            job: job.clone(),
+            tenant: record.tenant.clone(),
+            code: spec.code.clone(),
+            program: program.clone(),
+            packed: record.packed.clone(),
+            handler: spec.handler.clone(),
+            mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
+            packages: packages.clone(),
+            imports: imports.clone(),
+            limits: limits.clone(),
+            size: u32::try_from(request.events.len()).unwrap_or(u32::MAX),
+            first: part.first,
+            count: part.count,
+            start_within_ms: request.start_within_ms,
+        };
+        let specs = specs.chain(std::iter::repeat(None));
+        Ok(parts.iter().zip(specs).map(order).collect())
+    }
+}
+
+/// The events of each part.
+fn part_calls(parts: &[Part], events: Vec<Box<RawValue>>, timeout_ms: u64) -> Vec<PartCalls> {
+    let mut events = events.into_iter();
+    let calls = parts.iter().map(|part| PartCalls {
+        events: events.by_ref().take(part.count as usize).collect(),
+        timeout_ms,
+        lease_ms: millis(PART_LEASE),
+    });
+    calls.collect()
+}
+
+/// What is kept of a function while its burst runs.
+fn without_code(spec: &FunctionSpec) -> FunctionSpec {
+    let mut options = spec.options.clone();
+    options.environment.clear();
+    FunctionSpec {
+        name: spec.name.clone(),
+        code: SourceCode::Files { files: BTreeMap::new() },
+        packed: None,
+        handler: spec.handler.clone(),
+        runtime: spec.runtime,
+        command: Vec::new(),
+        root: None,
+        image: None,
+        mode: spec.mode,
+        packages: Vec::new(),
+        options,
+        tenant: None,
+        expected: 0,
+        ephemeral: true,
+    }
+}
+
+fn recorded(((part, open), ready): ((&Part, PartOpen), PartReady)) -> PartRecord {
+    PartRecord {
+        host: part.host.name.clone(),
+        address: part.host.address().filter(|_| !part.host.is_local()),
+        first: part.first,
+        count: part.count,
+        open,
+        ready,
+    }
+}
+
+fn part_of_answer(part: &PartRecord) -> BurstPart {
+    BurstPart {
+        host: part.host.clone(),
+        first: part.first,
+        count: part.count,
+        network_us: part.open.network_us,
+        network: part.open.network,
+        started_us: part.open.started_us,
+        reached_us: part.ready.reached_us,
+        loaded_us: part.ready.loaded_us,
+    }
+}
+
+fn ended_with_server() -> ErrorReport {
+    ErrorReport::new(Code::SERVER_ENDS, "the server ended before the burst did")
+        .hint("run the burst again when it is back")
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
