@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._batch_types import Series as Series
     from ._burst import BurstResults as BurstResults
     from ._burst import burst as burst
+    from ._burst import new_job as new_job
     from ._function import Deployed as Deployed
     from ._function import Function as Function
     from ._function import Invocation as Invocation
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 _NAMES_BY_MODULE = {
     "_batch_types": ("Array", "NDArray", "Series"),
-    "_burst": ("BurstResults", "burst"),
+    "_burst": ("BurstResults", "burst", "new_job"),
     "_function": ("Deployed", "Function", "Invocation", "function"),
     "_job": ("Job", "job"),
     "_map": ("map",),

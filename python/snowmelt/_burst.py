@@ -5,6 +5,9 @@ Invariant: either every function was started before the first was called, or non
 
 from __future__ import annotations
 
+import contextlib
+import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -16,9 +19,13 @@ from ._network import Network, NetworkArgument, network_of
 from ._outcomes import Outcome
 from ._ship import pickled
 from ._wheels import upload_wheels
-from .errors import from_report, hide_internal_frames, make
+from .errors import Error, from_report, hide_internal_frames, make
 
 R = TypeVar("R")
+
+# How long to wait for a server that is being started again, and how often it is tried.
+_RETURNS_WITHIN_SECONDS = 30.0
+_TRIED_AGAIN_AFTER_SECONDS = 0.5
 
 
 class BurstResults(list[R], Generic[R]):
@@ -52,6 +59,7 @@ def burst(
     on_error: str = "raise",
     results: str = "plain",
     progress: bool | None = None,
+    job: str | None = None,
 ) -> BurstResults[R]:
     """Calls `function(rank)` for each rank from 0 to `over - 1`, or `function(item)` for each of
     the items, each in its own sandbox, concurrently. See docs/python.md.
@@ -61,6 +69,10 @@ def burst(
     network of `@sm.function`.
     Raises `MapError` once all have ended, if some failed; with `on_error="return"` the result
     contains the exceptions instead. `results` is as in `sm.map`.
+
+    A connection that breaks is opened again: the burst goes on without it for 10 seconds. With
+    `job=sm.new_job()`, kept where the next run of this program finds it, that run gets the results
+    of the same burst instead of a second one.
     """
     _outcomes.check(on_error, results)
     items = _items(over)
@@ -81,7 +93,7 @@ def burst(
         },
         "events": [_event(item, made.function.__name__, results) for item in items],
     }
-    request |= _common_fields(wanted, start_within, hosts)
+    request |= _common_fields(wanted, start_within, hosts, job)
     answer = _run(platform, "/v1/bursts", request, _progress.enabled(progress))
     return _results(answer, made.function.__name__, on_error, lambda done: _ended(done, results))
 
@@ -95,12 +107,13 @@ def burst_deployed(
     hosts: int | None = None,
     on_error: str = "raise",
     progress: bool | None = None,
+    job: str | None = None,
 ) -> BurstResults[Any]:
     """`burst` of a deployed function of any language: events and results are JSON."""
     _outcomes.check(on_error, "plain")
     events = _items(over)
     wanted = deployed.network if network is None else network_of(network)
-    request = {"events": events, **_common_fields(wanted, start_within, hosts)}
+    request = {"events": events, **_common_fields(wanted, start_within, hosts, job)}
     path = f"/v1/functions/{deployed.name}/bursts"
     try:
         answer = _run(deployed.client, path, request, _progress.enabled(progress))
@@ -118,10 +131,13 @@ def _items(over: int | Iterable[Any]) -> list[Any]:
 
 
 def _common_fields(
-    network: Network | None, start_within: _amounts.Duration | None, hosts: int | None
+    network: Network | None,
+    start_within: _amounts.Duration | None,
+    hosts: int | None,
+    job: str | None,
 ) -> dict[str, Any]:
     """The fields that `BurstRequest` and `BurstCalls` of the API share, except the events."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"job": new_job() if job is None else job}
     if start_within is not None:
         fields["start_within_ms"] = _amounts.milliseconds(start_within)
     if hosts is not None:
@@ -139,17 +155,50 @@ def _event(item: Any, name: str, results: str) -> dict[str, str]:
         raise make("SM-0222", reason) from error
 
 
+def new_job() -> str:
+    """A new identifier for a burst. Later ones sort after earlier ones."""
+    milliseconds = int(time.time() * 1000)
+    return f"j-{milliseconds:012x}{uuid.uuid4().hex[:20]}"
+
+
 def _run(platform: Client, path: str, request: dict[str, Any], shown: bool) -> dict[str, Any]:
-    line = _progress.Line(shown)
+    line, job = _progress.Line(shown), request["job"]
     try:
         line.show(f"{len(request['events']):,} functions start and run")
-        answer: dict[str, Any] = platform.call("POST", path, request)
-        return answer
+        try:
+            answer: dict[str, Any] = platform.call("POST", path, request)
+            return answer
+        except Error as lost:
+            if lost.code != "SM-0503" or platform.server.is_private:
+                raise
+            line.show(f"the server does not answer; waiting for it and {job}")
+            return _wait_again(platform, job, lost)
+    except Error:
+        raise
     except BaseException:
         platform.cancel()
+        # Otherwise it would go on until nobody has claimed it for too long.
+        with contextlib.suppress(Error):
+            platform.call("DELETE", f"/v1/bursts/{job}")
         raise
     finally:
         line.clear()
+
+
+def _wait_again(platform: Client, job: str, lost: Error) -> dict[str, Any]:
+    """The answer of a burst whose connection was lost, if the server comes back in time."""
+    deadline = time.monotonic() + _RETURNS_WITHIN_SECONDS
+    while True:
+        time.sleep(_TRIED_AGAIN_AFTER_SECONDS)
+        try:
+            answer: dict[str, Any] = platform.call("GET", f"/v1/bursts/{job}/answer")
+            return answer
+        except Error as error:
+            if error.code == "SM-0707":
+                # It had not begun.
+                raise lost from None
+            if error.code != "SM-0503" or time.monotonic() > deadline:
+                raise
 
 
 def _results(

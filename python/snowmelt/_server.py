@@ -117,6 +117,11 @@ class Server:
             message = "the private server has ended"
         return make("SM-0503", message, excerpt=self.log_tail())
 
+    @property
+    def is_private(self) -> bool:
+        """Whether it was started by this process, and ends with it."""
+        return self._process is not None
+
     def stop(self) -> None:
         """Makes a private server clean up and exit, and waits for it."""
         if self._process is None:

@@ -51,18 +51,24 @@ class Lab:
     def command(self, *words: object) -> Result:
         return self.snowmelt.run("lab", *words)
 
+    def client(self, *words: object) -> str:
+        """The output of a command of the command line, as a client of the lab."""
+        return self.command("run", "--", SNOWMELT, *words).succeeded().out
+
     def fail(self, host: str, how: str = "kill") -> None:
         self.command("fail", host, "--how", how).succeeded()
 
     def heal(self, host: str) -> None:
         """Heals the host, and waits until control has it in its list."""
         self.command("heal", host).succeeded()
+        # Control itself may be the host that starts again.
+        wait_for("control", lambda: not self.command("run", "--", SNOWMELT, "hosts").code)
         wait_for(f"{host} to join", lambda: host in self.ranks())
 
     def ranks(self) -> dict[str, int]:
         """The number of functions on each host, from control."""
-        shown = self.command("run", "--", SNOWMELT, "hosts", "-o", "json").succeeded()
-        return {host["name"]: host["facts"]["ranks"] for host in json.loads(shown.out)}
+        shown = self.client("hosts", "-o", "json")
+        return {host["name"]: host["facts"]["ranks"] for host in json.loads(shown)}
 
     def states(self) -> list[dict[str, Any]]:
         [lab] = json.loads(self.command("ls", "-o", "json").succeeded().out)

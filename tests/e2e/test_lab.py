@@ -238,12 +238,98 @@ def test_a_node_killed_at_any_moment_is_cleaned_up(four: Lab) -> None:
                 or sum(ranks for host, ranks in four.ranks().items() if host != "host-2") == 8
             ),
         )
-        program.kill()
+        # Unlike one that is killed, it cancels its burst at once.
+        program.send_signal(signal.SIGINT)
         program.communicate()
         four.heal("host-2")
         four.wait_until_clean()
         wait_for("the functions to end", lambda: not sum(four.ranks().values()))
     assert four.python(RING_OF_8) == names(1, 2, 3, 4)
+
+
+SLOW = """
+    import time
+
+    def slow(rank):
+        print(f"rank {{rank}} runs", flush=True)
+        time.sleep({seconds})
+        return rank * rank
+
+    done = sm.burst(slow, 6, memory="64MiB", progress=False{options})
+    print(json.dumps([list(done), sorted(done.logs), done.job]))
+"""
+
+
+def test_a_control_that_is_restarted_goes_on_with_its_bursts(alone: Snowmelt) -> None:
+    with lab(alone, 4, "--memory", "1GiB", "--control-only") as made:
+        networked = made.start(SLOW.format(seconds=12, options=", network='job'"))
+        plain = made.start(SLOW.format(seconds=12, options=""))
+        wait_for("the functions", lambda: sum(made.ranks().values()) == 12)
+        assert made.ranks()["host-1"] == 0
+        made.fail("host-1")
+        # All of it happens while the functions run, and none of them is called a second time.
+        made.heal("host-1")
+        wait_for("the hosts to join again", lambda: len(made.ranks()) == 4)
+        assert sum(made.ranks().values()) == 12, "they went on without control"
+        for program in (networked, plain):
+            out, said = program.communicate(timeout=120)
+            assert program.returncode == 0, said
+            results, logs, job = json.loads(out)
+            assert results == [rank * rank for rank in range(6)]
+            assert logs == [f"rank {rank} runs\n" for rank in range(6)]
+            listed = json.loads(made.client("burst", "ls", "-o", "json"))
+            assert {"ended"} == {burst["state"] for burst in listed if burst["job"] == job}
+        made.wait_until_clean()
+        wait_for("the functions to end", lambda: not sum(made.ranks().values()))
+
+
+def test_the_answer_of_a_burst_survives_a_restart_of_control(alone: Snowmelt) -> None:
+    with lab(alone, 3, "--memory", "1GiB", "--control-only") as made:
+        results, _, job = made.python(SLOW.format(seconds=0, options=""))
+        made.fail("host-1")
+        made.heal("host-1")
+        again = made.python(
+            SLOW.format(seconds=0, options=f", job={job!r}").replace("rank * rank", "None")
+        )
+        assert again[0] == results, "those of the first burst"
+
+
+def test_a_host_that_is_unreachable_for_a_while_keeps_its_ranks(four: Lab) -> None:
+    program = four.start(SLOW.format(seconds=15, options=""))
+    wait_for("the functions", lambda: sum(four.ranks().values()) == 6)
+    four.fail("host-3", "unplug")
+    wait_for("control to remove the host", lambda: "host-3" not in four.ranks())
+    four.heal("host-3")
+    out, said = program.communicate(timeout=120)
+    assert program.returncode == 0, said
+    assert json.loads(out)[0] == [rank * rank for rank in range(6)]
+
+
+def test_a_client_that_is_killed_gets_the_results_when_it_comes_back(four: Lab) -> None:
+    job = four.python("print(json.dumps(sm.new_job()))")
+    code = SLOW.format(seconds=6, options=f", job={job!r}")
+    program = four.start(code)
+    wait_for("the functions", lambda: sum(four.ranks().values()) == 6)
+    program.kill()
+    program.communicate()
+    results, logs, found = four.python(code)
+    assert (results, found) == ([rank * rank for rank in range(6)], job)
+    assert logs == [f"rank {rank} runs\n" for rank in range(6)], "each ran once"
+
+
+def test_a_burst_whose_client_does_not_come_back_is_ended(four: Lab) -> None:
+    for end, failures in ((signal.SIGKILL, ["SM-0708"]), (signal.SIGINT, [])):
+        program = four.start(WAITS)
+        wait_for("the functions", lambda: sum(four.ranks().values()) == 8)
+        program.send_signal(end)
+        program.communicate(timeout=60)
+        wait_for("the functions to end", lambda: not sum(four.ranks().values()))
+        four.wait_until_clean()
+        # A program that is interrupted cancels its burst, which is forgotten then.
+        [job, *more] = json.loads(four.client("burst", "ls", "-o", "json")) or [None]
+        assert not more and ([job["error"]["code"]] if job else []) == failures
+        if job:
+            four.client("burst", "cancel", job["job"])
 
 
 def test_a_lab_whose_processes_were_all_killed_can_be_ended(alone: Snowmelt) -> None:
@@ -256,6 +342,8 @@ def test_a_lab_whose_processes_were_all_killed_can_be_ended(alone: Snowmelt) -> 
     for pid in [*nodes, *(pid for node in nodes for pid in descendants(node))]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    # It would wait for control to come back.
+    program.kill()
     program.communicate()
     wait_for("the hosts to end", lambda: not any(state["runs"] for state in made.states()))
     made.command("down").succeeded()

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
-    BurstAnswer, BurstCalls, BurstRequest, Event, Figures, FunctionSpec, FunctionSummary,
+    BurstAnswer, BurstCalls, BurstStatus, Event, Figures, FunctionSpec, FunctionSummary,
     HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
     Packed, Profile, QueryRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest,
 };
@@ -25,6 +25,10 @@ use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How often a server that takes long is probed.
 const ASKED_EVERY: Duration = Duration::from_secs(5);
+
+/// How long to wait for a server that is being started again, and how often it is tried.
+const RETURNS_WITHIN: Duration = Duration::from_secs(30);
+const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// A failure of a call that was begun.
 #[derive(Deserialize)]
@@ -188,19 +192,76 @@ impl Client {
         self.json(Method::POST, &path, Some(asked)).await
     }
 
-    /// Runs a function once for each event, all at once.
-    pub async fn burst(&self, request: &BurstRequest) -> Result<BurstAnswer, ErrorReport> {
-        self.json(Method::POST, "/v1/bursts", Some(request)).await
-    }
-
-    /// Runs a deployed function once for each event, all at once.
+    /// Runs a deployed function once for each event, all at once. A connection that breaks is opened
+    /// again: the burst goes on without it.
     pub async fn burst_deployed(
         &self,
         name: &FunctionName,
-        calls: &BurstCalls,
+        job: &JobId,
+        calls: BurstCalls,
     ) -> Result<BurstAnswer, ErrorReport> {
         let path = format!("/v1/functions/{name}/bursts");
-        self.json(Method::POST, &path, Some(calls)).await
+        let calls = BurstCalls { job: Some(job.clone()), ..calls };
+        let lost = match self.json(Method::POST, &path, Some(&calls)).await {
+            Err(error) if error.known_code() == Code::SERVER_UNREACHABLE => error,
+            answer => return answer,
+        };
+        self.wait_again(job, lost).await
+    }
+
+    /// Begins such a burst, which goes on by itself.
+    pub async fn start_burst(
+        &self,
+        name: &FunctionName,
+        calls: BurstCalls,
+    ) -> Result<BurstStatus, ErrorReport> {
+        let path = format!("/v1/functions/{name}/bursts");
+        let calls = BurstCalls { asynchronous: true, ..calls };
+        self.json(Method::POST, &path, Some(&calls)).await
+    }
+
+    /// The bursts that run, and those whose outcomes are kept.
+    pub async fn bursts(&self) -> Result<Vec<BurstStatus>, ErrorReport> {
+        self.get("/v1/bursts").await
+    }
+
+    /// Waits for the answer of a burst. A connection that breaks is opened again.
+    pub async fn wait_for_burst(&self, job: &JobId) -> Result<BurstAnswer, ErrorReport> {
+        match self.burst_answer(job).await {
+            Err(error) if error.known_code() == Code::SERVER_UNREACHABLE => {
+                self.wait_again(job, error).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Ends a burst, or forgets its outcome.
+    pub async fn remove_burst(&self, job: &JobId) -> Result<(), ErrorReport> {
+        let path = format!("/v1/bursts/{}", segment(job.as_str()));
+        self.soon(self.http.no_content(Method::DELETE, &path, NO_BODY)).await
+    }
+
+    async fn burst_answer(&self, job: &JobId) -> Result<BurstAnswer, ErrorReport> {
+        let path = format!("/v1/bursts/{}/answer", segment(job.as_str()));
+        self.json(Method::GET, &path, NO_BODY).await
+    }
+
+    /// Waits for a burst whose connection was lost, as long as the server may come back.
+    async fn wait_again(&self, job: &JobId, lost: ErrorReport) -> Result<BurstAnswer, ErrorReport> {
+        let begun = tokio::time::Instant::now();
+        loop {
+            tokio::time::sleep(TRIED_AGAIN_AFTER).await;
+            match self.burst_answer(job).await {
+                Err(error) if error.known_code() == Code::SERVER_UNREACHABLE => {
+                    if begun.elapsed() > RETURNS_WITHIN {
+                        return Err(error);
+                    }
+                }
+                // It had not begun, or ended with the server.
+                Err(error) if error.known_code() == Code::JOB_MISSING => return Err(lost),
+                answer => return answer,
+            }
+        }
     }
 
     /// What the platform counts.

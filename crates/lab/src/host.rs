@@ -68,7 +68,7 @@ impl Host {
         }
     }
 
-    /// Whether it is the host with the gateway, which also runs functions.
+    /// Whether it is the host with the gateway, which also runs functions unless it is control alone.
     pub fn is_control(&self) -> bool {
         self.number == 1
     }

@@ -38,6 +38,9 @@ pub struct Plan {
     pub link: Link,
     /// The limit of memory for functions on each host.
     pub memory: ByteSize,
+    /// Whether the first host is control alone, and runs no functions.
+    #[serde(default)]
+    pub control_only: bool,
 }
 
 /// The current state of a host.
@@ -199,7 +202,11 @@ impl Lab {
     }
 
     pub(crate) fn host(&self, number: u32) -> Host {
-        Host::new(&self.folder, number, self.plan.memory)
+        let host = Host::new(&self.folder, number, self.plan.memory);
+        match self.plan.control_only && host.is_control() {
+            true => Host { memory: ByteSize(0), ..host },
+            false => host,
+        }
     }
 
     /// The namespace of the bridge.

@@ -1,4 +1,5 @@
-//! `snowmelt fn burst`: concurrent calls of a deployed function, with one line of output for each.
+//! `snowmelt fn burst`: concurrent calls of a deployed function, with one line of output for each;
+//! `snowmelt burst`: the bursts that run, and those whose outcomes are kept.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,18 +7,26 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use snowmelt_api::{BurstAnswer, BurstCalls, Invocation, NetworkRequest};
-use snowmelt_types::{Code, ErrorReport, InvocationId};
+use snowmelt_api::{BurstAnswer, BurstCalls, BurstState, BurstStatus, Invocation, NetworkRequest};
+use snowmelt_types::{Code, ErrorReport, InvocationId, JobId};
 
-use crate::args::BurstArgs;
+use crate::args::{BurstArgs, BurstCommand, BurstLsArgs, PlatformArgs};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::functions::{Shown, event, parse_event, value, with_platform};
+use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
+use crate::progress::Progress;
 use crate::{input, list, text};
 
 /// Default time limit for the start of all functions.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Default time that a burst goes on without its command.
+const CLIENT_RETURNS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The same of one that is started with `--async`.
+const UNATTENDED: Duration = Duration::from_secs(24 * 3600);
 
 /// One function of a burst, as it is printed.
 #[derive(Serialize)]
@@ -39,9 +48,96 @@ struct Line<'a> {
 pub fn run(args: &BurstArgs, config: &Config, printer: Printer) -> Outcome {
     let calls = calls(args)?;
     let label = format!("{} of {}", text::counted(calls.events.len() as u64, "call"), args.name);
-    let answer = with_platform(&args.platform, config, printer, &label, async |client| {
-        client.burst_deployed(&args.name, &calls).await
+    if args.asynchronous {
+        return start(args, calls, config, printer);
+    }
+    let job = JobId::new();
+    let done = with_platform(&args.platform, config, printer, &label, async |client| {
+        client.burst_deployed(&args.name, &job, calls).await
+    });
+    if done.as_ref().is_err_and(|failure| failure.report.code == Code::CANCELLED.code) {
+        cancel(&args.platform, config, printer, &job);
+    }
+    print(done?, printer)
+}
+
+/// Runs one of the commands of `snowmelt burst`.
+///
+/// # Errors
+/// `SM-0503` if no platform is running, `SM-0707` for an unknown burst; those of the burst.
+pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Outcome {
+    match command {
+        BurstCommand::Ls(args) => ls(args, config, printer),
+        BurstCommand::Wait(args) => {
+            let platform = Platform::server(args.server.as_deref(), config);
+            let waiting = platform::with(platform, printer, async |client, _| {
+                let _progress =
+                    Progress::on_terminal(config.progress.value, printer, args.job.as_str());
+                client.wait_for_burst(&args.job).await
+            });
+            print(waiting?, printer)
+        }
+        BurstCommand::Cancel(args) => {
+            let platform = Platform::server(args.server.as_deref(), config);
+            platform::with(platform, printer, async |client, _| {
+                client.remove_burst(&args.job).await
+            })?;
+            Ok(0)
+        }
+    }
+}
+
+fn start(args: &BurstArgs, calls: BurstCalls, config: &Config, printer: Printer) -> Outcome {
+    let platform = Platform::server(args.platform.server.as_deref(), config);
+    let started = platform::with(platform, printer, async |client, _| {
+        client.start_burst(&args.name, calls).await
     })?;
+    printer::print(&format!("{}\n", started.job))?;
+    Ok(0)
+}
+
+fn ls(args: &BurstLsArgs, config: &Config, printer: Printer) -> Outcome {
+    let platform = Platform::server(args.server.as_deref(), config);
+    let bursts = platform::with(platform, printer, async |client, _| client.bursts().await)?;
+    let headings = ["job", "function", "state", ">ended", ">functions", "hosts", "since"];
+    let rows: Vec<_> = bursts.iter().map(row).collect();
+    list::print(args.output, &headings, &rows, &bursts)?;
+    if bursts.is_empty() {
+        printer.note("no burst is running, and no outcome is kept");
+    }
+    Ok(0)
+}
+
+fn row(burst: &BurstStatus) -> Vec<String> {
+    let hosts: Vec<_> = burst.hosts.iter().map(|host| host.as_str()).collect();
+    let state = match burst.state {
+        BurstState::Starting => "starting",
+        BurstState::Running => "running",
+        BurstState::Ended => "ended",
+        BurstState::Failed => "failed",
+    };
+    vec![
+        burst.job.to_string(),
+        burst.function.to_string(),
+        state.to_owned(),
+        burst.ended.to_string(),
+        burst.functions.to_string(),
+        hosts.join(" "),
+        text::moment(burst.since_ms),
+    ]
+}
+
+/// Ends a burst whose command was interrupted; an embedded platform has ended with it.
+fn cancel(platform: &PlatformArgs, config: &Config, printer: Printer, job: &JobId) {
+    if platform.embedded {
+        return;
+    }
+    let platform = Platform::server(platform.server.as_deref(), config);
+    // A server that is gone ends the burst by itself.
+    drop(platform::with(platform, printer, async |client, _| client.remove_burst(job).await));
+}
+
+fn print(answer: BurstAnswer, printer: Printer) -> Outcome {
     printer::print(&lines(&answer)?)?;
     printer.note(&summary(&answer));
     match first_failure(answer.invocations) {
@@ -55,12 +151,16 @@ fn calls(args: &BurstArgs) -> Result<BurstCalls, ErrorReport> {
         Some(file) => events(file)?,
         None => vec![event(args.data.as_deref())?; args.functions.unwrap_or(1) as usize],
     };
-    let start_within = args.start_within.unwrap_or(START_TIMEOUT);
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let unattended = if args.asynchronous { UNATTENDED } else { CLIENT_RETURNS_WITHIN };
     Ok(BurstCalls {
         events,
-        start_within_ms: u64::try_from(start_within.as_millis()).unwrap_or(u64::MAX),
+        start_within_ms: milliseconds(args.start_within.unwrap_or(START_TIMEOUT)),
         network: args.network.then(NetworkRequest::default),
         most_hosts: args.hosts,
+        job: None,
+        asynchronous: false,
+        claim_within_ms: milliseconds(args.unattended.unwrap_or(unattended)),
     })
 }
 

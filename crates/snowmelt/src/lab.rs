@@ -53,7 +53,7 @@ fn up(args: &LabUpArgs, roots: &Roots, config: &Config, printer: Printer) -> Out
     let begun = Instant::now();
     let link = Link { rate: args.link, delay: args.delay };
     let memory = args.memory.unwrap_or_else(|| share(args.hosts));
-    let plan = Plan { hosts: args.hosts, link, memory };
+    let plan = Plan { hosts: args.hosts, link, memory, control_only: args.control_only };
     let name = &args.lab.name;
     let lab = Lab::up(roots, name, plan, &program()?).map_err(failed)?;
     let created = begun.elapsed();

@@ -80,6 +80,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Top(args) => top::run(args, config, printer),
         Command::Node(args) => cluster::node(args, config, printer),
         Command::Hosts(args) => cluster::hosts(args, config, printer),
+        Command::Burst(command) => burst::manage(command, config, printer),
         Command::Net(command) => net::run(command, config, printer),
         Command::Lab(command) => lab::run(command, config, printer),
         Command::Doctor(args) => doctor::run(args, config, printer),

@@ -27,7 +27,7 @@ pub(crate) struct FakeHost {
     pub silent: bool,
     /// The ends of its ranks, in this order.
     pub ends: Vec<RankEnd>,
-    /// So many requests for ends find it unreachable, after the first.
+    /// So many requests for ends find it unreachable.
     pub unreachable: AtomicUsize,
     /// It has no part of a job any more.
     pub forgot: bool,
@@ -108,7 +108,7 @@ impl HostApi for FakeHost {
             return Err(ErrorReport::new(Code::PART_MISSING, format!("no part of {job}")));
         }
         let may_fail = |left: usize| left.checked_sub(1);
-        let failed = from > 0 && self.unreachable.fetch_update(Relaxed, Relaxed, may_fail).is_ok();
+        let failed = self.unreachable.fetch_update(Relaxed, Relaxed, may_fail).is_ok();
         if self.silent || failed {
             return Err(ErrorReport::new(Code::SERVER_UNREACHABLE, "it does not answer"));
         }

@@ -42,7 +42,7 @@ pub fn roots(folder: &tempfile::TempDir) -> Roots {
 
 pub fn plan(hosts: u32, rate: Option<&str>) -> Plan {
     let link = Link { rate: rate.map(|rate| rate.parse().unwrap()), delay: None };
-    Plan { hosts, link, memory: ByteSize::mib(64) }
+    Plan { hosts, link, memory: ByteSize::mib(64), control_only: false }
 }
 
 impl Rig {

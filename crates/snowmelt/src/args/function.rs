@@ -331,6 +331,12 @@ pub struct BurstArgs {
     /// Time limit for the start of all functions [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub start_within: Option<Duration>,
+    /// Print the id and return; `snowmelt burst wait` prints the results
+    #[arg(long = "async", conflicts_with = "embedded")]
+    pub asynchronous: bool,
+    /// How long it runs when no client waits for it [default: 10s, with --async 24h]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub unattended: Option<Duration>,
     /// The platform that runs them.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,

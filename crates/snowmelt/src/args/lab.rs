@@ -92,6 +92,9 @@ pub struct LabUpArgs {
     /// Memory of each host [default: an equal share of the machine's]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
+    /// Run no functions on the control host, so that bursts survive its restart
+    #[arg(long)]
+    pub control_only: bool,
     #[command(flatten)]
     pub lab: LabNameArgs,
 }

@@ -4,6 +4,7 @@
 //! configuration file is optional here, and [`crate::config`] decides which value applies.
 
 mod build;
+mod burst;
 mod cluster;
 mod function;
 mod image;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::Tenant;
 
 pub use build::{Content, ImageBuildArgs};
+pub use burst::{BurstCommand, BurstLsArgs};
 pub use cluster::{HostsArgs, MemberArgs, NodeArgs};
 pub use function::{
     BurstArgs, CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs,
@@ -98,6 +100,9 @@ pub enum Command {
     /// Deploy, call and manage functions
     #[command(name = "fn", subcommand, after_help = function::EXAMPLES)]
     Function(FunctionCommand),
+    /// List, wait for and cancel bursts
+    #[command(subcommand, after_help = burst::EXAMPLES)]
+    Burst(BurstCommand),
     /// Build and manage block images
     #[command(after_help = image::EXAMPLES)]
     Image(ImageArgs),
