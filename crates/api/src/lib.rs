@@ -51,6 +51,7 @@ mod figures;
 mod functions;
 mod hosts;
 mod invocations;
+mod leases;
 mod networks;
 pub mod openapi;
 mod platform;
@@ -74,6 +75,7 @@ pub use invocations::{
     BatchRequest, ColdKind, ColdReason, FailedCall, Invocation, InvocationState, InvokeRequest,
     LogEntry,
 };
+pub use leases::{LeaseOf, LeaseRequest, Leased};
 pub use networks::{
     NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TracePoint, TraceRequest,
     TraceStep, TraceTo,

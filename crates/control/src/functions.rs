@@ -21,6 +21,7 @@ use snowmelt_wire::Call;
 use crate::accepted::Waiting;
 use crate::analysis_cache::AnalysisCache;
 use crate::calls::{Calls, Counted};
+use crate::in_turn::InTurn;
 use crate::live::{self, Live};
 use crate::logs::Logs;
 use crate::records::{FunctionId, FunctionRecord, Records};
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     logs: Logs,
     calls: Arc<Calls>,
     waiting: Waiting,
+    in_turn: InTurn,
     // Functions that are prepared in this process. Held for a lookup only.
     live: Mutex<HashMap<FunctionId, Arc<Live>>>,
 }
@@ -50,7 +52,15 @@ pub(crate) struct Inner {
 impl Functions {
     pub fn new(node: Node, analysis: AnalysisCache, records: Records, logs: Logs) -> Self {
         let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { node, analysis, records, logs, calls, waiting, live }) }
+        let in_turn = InTurn::default();
+        let inner = Inner { node, analysis, records, logs, calls, waiting, in_turn, live };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What other services of a test are made of.
+    #[cfg(test)]
+    pub fn node_and_analysis(&self) -> (Node, AnalysisCache) {
+        (self.inner.node.clone(), self.inner.analysis.clone())
     }
 
     /// Prepares, loads and stores a function; on return it survives a crash.
@@ -59,6 +69,8 @@ impl Functions {
         tenant: Tenant,
         spec: FunctionSpec,
     ) -> Result<FunctionSummary, ErrorReport> {
+        let id = FunctionId { tenant: tenant.clone(), name: spec.name.clone() };
+        let _turn = self.inner.in_turn.wait(&id).await;
         let accept = move |inner: &Inner| live::accept(&inner.node, tenant, spec, now_ms());
         let mut record = self.blocking(accept).await?;
         live::pin(&self.inner.node, &mut record).await?;
@@ -149,6 +161,7 @@ impl Functions {
 
     /// Removes a function with its instances and logs.
     pub async fn remove(&self, id: &FunctionId) -> Result<(), ErrorReport> {
+        let _turn = self.inner.in_turn.wait(id).await;
         let live = self.live().remove(id);
         if let Some(live) = &live {
             self.inner.node.forget(&live.unit, &live.limits);

@@ -16,6 +16,8 @@ mod functions;
 mod gateway;
 pub mod hosts;
 mod identity;
+mod in_turn;
+mod leases;
 mod live;
 mod logs;
 mod metrics;

@@ -1,5 +1,6 @@
 //! The parts of a running platform.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bursts::Bursts;
 use crate::functions::Functions;
 use crate::hosts::Hosts;
+use crate::leases::Leases;
 use crate::queries::Queries;
 
 /// What the gateway serves.
@@ -19,6 +21,7 @@ pub(crate) struct Platform {
     pub queries: Queries,
     pub functions: Functions,
     pub bursts: Bursts,
+    pub leases: Arc<Leases>,
     pub hosts: Hosts,
     /// Asks the server to end.
     pub shutdown: CancellationToken,
