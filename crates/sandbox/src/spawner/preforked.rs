@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use snowmelt_types::SandboxId;
 
 use super::fork::FORK_TIMEOUT;
+use super::protocol::Entries;
 use super::record::{Call, Forked, Origin, Phase, SandboxRecord, Starting, Token, UNREQUESTED};
 use super::service::Service;
-use super::zygote::{Entries, Wanted};
+use super::zygote::Wanted;
 use crate::message::Failure;
 use crate::spec::{ForkSpec, Limits, Root};
 
