@@ -15,6 +15,7 @@
 #include "snowmelt_zygote.h"
 #include "snowmelt_internals.h"
 #include "syscalls.h"
+#include "weaken.h"
 
 /* Its socket pair with the spawner, while it waits for its entries. */
 #define WAITING_FD (SNOWMELT_CHANNEL_FD + 1)
@@ -188,6 +189,8 @@ static long write_file(const char *path, const char *start, const char *end)
 static void set_oom_score(int sync)
 {
 	static const char score[] = FUNCTION_OOM_SCORE;
+	if (is_left_out("ChildOomScore"))
+		return;
 	long result = write_file("self/oom_score_adj", score, score + sizeof(score) - 1);
 	check(sync, "set the OOM score", result);
 }
@@ -209,6 +212,8 @@ static void mask(int sync, int proc)
 {
 	static const char *const masked[] = MASKED;
 	static const char step[] = "mask /proc";
+	if (is_left_out("ChildMaskedProc"))
+		return;
 	for (unsigned i = 0; i < sizeof(masked) / sizeof(*masked); i++) {
 		long null = SYS(open_tree, AT_FDCWD, "/dev/null", OPEN_TREE_CLONE | O_CLOEXEC);
 		check(sync, step, null);
@@ -228,7 +233,8 @@ static void set_limits(int sync, u64 open_files, int is_zygote)
 	/* The children of a zygote have their own limits, which may be higher. */
 	if (!is_zygote)
 		limits[1] = limits[0];
-	check(sync, "set the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, limits, 0));
+	if (!is_left_out("ChildOpenFiles"))
+		check(sync, "set the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, limits, 0));
 	SYS(umask, FUNCTION_UMASK);
 }
 
@@ -242,9 +248,11 @@ static void place_descriptors(int sync, int channel, int log)
 	check(sync, step, SYS(dup3, channel, SNOWMELT_CHANNEL_FD, O_CLOEXEC));
 }
 
-static void drop_privileges(int sync, u32 kept)
+static void drop_capabilities(int sync, u32 kept)
 {
 	static const char step[] = "drop capabilities";
+	if (is_left_out("ChildCapabilities"))
+		return;
 	for (int capability = 0; capability < 64; capability++)
 		if (capability >= 32 || !(kept >> capability & 1))
 			/* Fails for numbers that this kernel does not have. */
@@ -254,7 +262,13 @@ static void drop_privileges(int sync, u32 kept)
 	struct capability_header header = {.version = CAPABILITY_VERSION_3, .pid = 0};
 	struct capability_word sets[2] = {{.effective = kept, .permitted = kept}};
 	check(sync, step, SYS(capset, &header, sets));
-	check(sync, "renounce new privileges", SYS(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+}
+
+static void drop_privileges(int sync, u32 kept)
+{
+	drop_capabilities(sync, kept);
+	if (!is_left_out("ChildNoNewPrivileges"))
+		check(sync, "renounce new privileges", SYS(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
 }
 
 static void allow(int sync, long ruleset, const char *folder, u64 rights)
@@ -280,7 +294,7 @@ static void confine(int sync, int is_zygote)
 	    .files = is_zygote ? 0 : files[version],
 	    .scoped = scoped[version],
 	};
-	if (!(rules.files | rules.scoped))
+	if (!(rules.files | rules.scoped) || is_left_out("ChildLandlock"))
 		return;
 	long set = check(sync, step, SYS(landlock_create_ruleset, &rules, sizeof(rules), 0));
 	if (rules.files) {
@@ -339,7 +353,7 @@ static void set_up(int sync, int is_zygote)
 		fail(sync, "receive the set-up", -EPROTO);
 	char *filter = packet + sizeof(*setup);
 	int handover_fd = (int)setup->open_files; /* with a notifier: above its limit */
-	for (int entry = 3; entry < count; entry++)
+	for (int entry = 3; entry < count && !is_left_out("ChildControlGroup"); entry++)
 		check(sync, "enter the control group", SYS(write, fds[entry], "0", 1));
 	send(sync, HERE, sizeof(HERE) - 1);
 	attach(sync, "attach the scratch", fds[0], AT_FDCWD, "/tmp");
@@ -347,7 +361,8 @@ static void set_up(int sync, int is_zygote)
 	/* Without entry files the spawner moves it into its group, before the namespace is made. */
 	if (count == 3)
 		wait_for_go(sync);
-	check(sync, "leave the control group namespace", SYS(unshare, CLONE_NEWCGROUP));
+	if (!is_left_out("ChildControlGroupNamespace"))
+		check(sync, "leave the control group namespace", SYS(unshare, CLONE_NEWCGROUP));
 	if (setup->notifier)
 		check(sync, "make the handover descriptor", SYS(dup3, sync, handover_fd, O_CLOEXEC));
 	set_limits(sync, setup->open_files, is_zygote);
@@ -358,10 +373,13 @@ static void set_up(int sync, int is_zygote)
 		wait_for_go(sync);
 	if (setup->notifier)
 		install_notifier(sync, handover_fd, filter + setup->filter, setup->notifier);
-	if (setup->filter)
+	if (setup->filter && !is_left_out("ChildSeccomp"))
 		install(sync, "install the system call policy", filter, setup->filter, 0);
 	check(sync, "place the descriptors", SYS(dup3, sync, WAITING_FD, O_CLOEXEC));
-	SYS(close_range, WAITING_FD + 1, ~0u, 0);
+	if (is_left_out("ChildDescriptors"))
+		SYS(close, sync); /* its end reports that the set-up is complete */
+	else
+		SYS(close_range, WAITING_FD + 1, ~0u, 0);
 }
 
 /* Whether its entries have been sent already: then a warm-up would only delay it. */
@@ -391,13 +409,15 @@ static void await_order(struct snowmelt_order *order)
 
 static void set_up_handler(int sync, int network, const struct order *what)
 {
-	int proc = make_proc(sync, MOUNT_ATTR_RDONLY);
+	u32 id = is_left_out("ChildUser") ? 1 : what->number;
+	int proc = make_proc(sync, is_left_out("ChildReadOnlyProc") ? 0 : MOUNT_ATTR_RDONLY);
 	if (network >= 0)
 		check(sync, "enter the network", SYS(setns, network, CLONE_NEWNET));
-	check(sync, "enter the root", SYS(setns, zygote.roots[what->root], CLONE_NEWNS));
-	take_id(sync, what->number);
+	if (!is_left_out("ChildRoot"))
+		check(sync, "enter the root", SYS(setns, zygote.roots[what->root], CLONE_NEWNS));
+	take_id(sync, id);
 	check(sync, "leave the zygote's namespaces", SYS(unshare, CLONE_NEWUSER | CLONE_NEWNS));
-	map_one(sync, what->number);
+	map_one(sync, id);
 	set_oom_score(sync);
 	attach(sync, "attach /proc", proc, AT_FDCWD, "/proc");
 	mask(sync, proc);
@@ -574,7 +594,7 @@ static long make_child(const struct order *what, const int *fds, int count,
 		      : what->fresh ? store_root(what->root, fds[1]) : 0;
 	if (result < 0)
 		return result;
-	if (!is_zygote && (result = SYS(unshare, CLONE_NEWPID)) < 0)
+	if (!is_zygote && !is_left_out("ChildProcesses") && (result = SYS(unshare, CLONE_NEWPID)) < 0)
 		return result;
 	if (hooks->before)
 		hooks->before();
@@ -647,6 +667,7 @@ static void initialise(int control)
 	zygote.proc = (int)SYS(openat, AT_FDCWD, "/proc", O_PATH | O_CLOEXEC, 0);
 	zygote.pid_namespace = (int)SYS(openat, zygote.proc, "self/ns/pid", O_CLOEXEC, 0);
 	zygote.mount_namespace = (int)SYS(openat, zygote.proc, "self/ns/mnt", O_CLOEXEC, 0);
+	read_steps_to_leave_out(zygote.proc);
 	SYS(rt_sigprocmask, SIG_BLOCK, &child, &zygote.mask, sizeof(child));
 	zygote.signals = (int)SYS(signalfd4, -1, &child, sizeof(child), O_CLOEXEC | O_NONBLOCK);
 	zygote.landlock = (int)SYS(landlock_create_ruleset, 0, 0, LANDLOCK_CREATE_RULESET_VERSION);
