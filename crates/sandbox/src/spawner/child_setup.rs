@@ -8,13 +8,13 @@ use std::time::Instant;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use snowmelt_kernel::packet::Sender;
 
-use super::preforked::PREFORKED_TIMEOUT;
 use super::record::{Call, Forked, Origin, Phase, Token};
 use super::service::{Service, Watched};
 use super::start::group_fault;
 use super::sync::{self, ChildMessage};
 use crate::message::Failure;
 use crate::root::{Fault, doing};
+use crate::times::PREFORKED_KEPT;
 use crate::weaken::{Defence, is_disabled};
 
 impl Service {
@@ -82,7 +82,7 @@ impl Service {
                 doing("send the child its entries", entries.send(&starting.sync))
             }
             Call::Preforked => {
-                starting.deadline = Some(Instant::now() + PREFORKED_TIMEOUT);
+                starting.deadline = Some(Instant::now() + PREFORKED_KEPT);
                 Ok(())
             }
             Call::Zygote => Ok(()),
