@@ -37,7 +37,7 @@ static void take_environment(const struct snowmelt_order *order)
 	const char *end = order->entries + order->length;
 	clearenv();
 	for (const char *entry = order->entries; entry < end; entry += strlen(entry) + 1)
-		if (entry[0] == 'e')
+		if (entry[0] == SNOWMELT_ENTRY_ENVIRONMENT)
 			putenv((char *)entry + 1);
 }
 

@@ -25,10 +25,8 @@ use crate::in_turn::InTurn;
 use crate::live::{self, Live};
 use crate::logs::Logs;
 use crate::records::{FunctionId, FunctionRecord, Records};
+use crate::times::CALLS_ASKED_EVERY;
 use crate::{cold, now_ms};
-
-/// How often a server that is about to end checks whether calls still run.
-const ASKED_EVERY: Duration = Duration::from_millis(10);
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -217,7 +215,7 @@ impl Functions {
     /// Waits until no call runs.
     pub async fn idle(&self) {
         while self.calls().running > 0 || self.waiting().running() > 0 {
-            tokio::time::sleep(ASKED_EVERY).await;
+            tokio::time::sleep(CALLS_ASKED_EVERY).await;
         }
     }
 

@@ -29,6 +29,7 @@ mod records;
 #[cfg(test)]
 mod rig;
 pub mod server;
+mod times;
 mod udfs;
 
 use std::time::{SystemTime, UNIX_EPOCH};

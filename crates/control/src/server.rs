@@ -28,12 +28,11 @@ use crate::place::{self, Group};
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
+use crate::times::PRIVATE_GRACE;
 use crate::udfs::UdfCatalog;
 
 /// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
-/// The same of a platform whose client has its answer, or has ended.
-const PRIVATE_GRACE: Duration = Duration::from_millis(500);
 
 /// Folders, budgets and sockets of a server.
 #[derive(Clone, Debug)]

@@ -33,6 +33,7 @@ mod readable_stream;
 mod room;
 mod runner;
 mod slots;
+mod times;
 mod unit;
 mod worker;
 

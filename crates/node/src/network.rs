@@ -17,6 +17,7 @@ use crate::agent::api::HostRanks;
 use crate::imports::{Found, Member};
 use crate::node::Inner;
 use crate::precreated::Fresh;
+use crate::times::{UNSENT_ASKED_EVERY, UNSENT_STANDS_STILL};
 use crate::unit::WarmStart;
 use crate::{Error, Result, Unit};
 
@@ -25,10 +26,6 @@ pub(crate) const PEERS: &str = "/run/snowmelt/peers";
 
 /// The same for IPv6.
 pub(crate) const PEERS6: &str = "/run/snowmelt/peers6";
-
-/// How long what ranks sent last may stand still on its way.
-const STANDS_STILL: Duration = Duration::from_secs(5);
-const LOOKED_EVERY: Duration = Duration::from_millis(10);
 
 /// A job's network with what it was made for.
 #[derive(Debug)]
@@ -167,10 +164,10 @@ impl RankNetwork {
             };
             if left != moved.0 {
                 moved = (left, Instant::now());
-            } else if moved.1.elapsed() >= STANDS_STILL {
+            } else if moved.1.elapsed() >= UNSENT_STANDS_STILL {
                 return tracing::warn!(?left, "what the ranks of a job sent last did not arrive");
             }
-            tokio::time::sleep(LOOKED_EVERY).await;
+            tokio::time::sleep(UNSENT_ASKED_EVERY).await;
         }
     }
 

@@ -27,6 +27,7 @@ mod root;
 mod run_dir;
 mod spawner;
 mod spec;
+mod times;
 mod weaken;
 
 pub use cgroup::unified_group;

@@ -12,6 +12,9 @@ use snowmelt_types::{ByteSize, CpuMillis, SandboxId};
 /// (`SNOWMELT_CHANNEL_FD` in its environment).
 pub const CHANNEL_FD: i32 = 3;
 
+/// The user and group of a function inside its sandbox, unless its image names others.
+pub(crate) const FUNCTION_ID: u32 = 1000;
+
 /// A host folder or file mounted inside the sandbox, always read-only, nosuid and nodev.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bind {
@@ -158,7 +161,7 @@ pub struct ProcessSettings {
 
 impl Default for ProcessSettings {
     fn default() -> Self {
-        Self { user: 1000, group: 1000, working_folder: "/tmp".into() }
+        Self { user: FUNCTION_ID, group: FUNCTION_ID, working_folder: "/tmp".into() }
     }
 }
 

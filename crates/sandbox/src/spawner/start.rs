@@ -28,7 +28,7 @@ use crate::root::{Fault, doing};
 use crate::spec::{
     Limits, NativeZygoteSpec, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec,
 };
-use crate::weaken::{Defence, is_disabled};
+use crate::weaken::{self, Defence, is_disabled};
 
 /// Without most of these, libraries start threads when they are imported, and a process with
 /// threads cannot be forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With
@@ -295,5 +295,7 @@ fn environment(env: &[(String, String)]) -> Vec<(String, String)> {
     let missing =
         FOR_ZYGOTES.iter().filter(|(name, _)| !env.iter().any(|(given, _)| given == name));
     let missing = missing.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    env.iter().cloned().chain(missing).collect()
+    let mut all: Vec<_> = env.iter().cloned().chain(missing).collect();
+    weaken::pass_on(&mut all);
+    all
 }
