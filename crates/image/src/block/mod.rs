@@ -21,7 +21,7 @@ mod writer;
 pub(crate) use codec::{FRAME, Frame, expand};
 pub use codec::{decode, encode, verify};
 pub use digest::{BlockDigest, OciDigest};
-pub use merkle::{Proof, prove, root, verify_proof};
+pub use merkle::root;
 pub use table::{BlockEntry, FOOTER_BYTES, Table};
 pub use writer::{BlobSummary, BlobWriter};
 
