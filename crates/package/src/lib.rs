@@ -57,7 +57,7 @@ pub use options::Options;
 pub use progress::{Progress, Reporter, Silent};
 pub use python::{OLDEST_PYTHON, Python};
 pub use reclaim::Reclaimed;
-pub use requirement::{Requirement, parse_requirements};
+pub use requirement::Requirement;
 pub use runtime::{Runtime, runtime_files};
 pub use store::interrupted;
 pub use uv::Uv;

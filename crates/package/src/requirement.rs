@@ -85,26 +85,6 @@ pub(crate) fn parse_set(lines: &[String]) -> Result<Vec<Requirement>> {
     Ok(set)
 }
 
-/// Parses the text of a `requirements.txt`: one requirement per line, comments, continued lines.
-///
-/// Options (`-r`, `-e`, `--index-url`, `--hash`, …) are refused, because the server that reads the
-/// text is not the machine on which it was written.
-pub fn parse_requirements(text: &str) -> Result<Vec<Requirement>> {
-    let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
-    let lines = joined.lines().map(without_comment).filter(|line| !line.is_empty());
-    lines.map(Requirement::parse).collect()
-}
-
-/// A `#` starts a comment only at the start of a line or after a blank (pip's rule).
-fn without_comment(line: &str) -> &str {
-    let line = line.trim();
-    if line.starts_with('#') {
-        return "";
-    }
-    let comment = line.match_indices('#').find(|(at, _)| line[..*at].ends_with([' ', '\t']));
-    comment.map_or(line, |(at, _)| line[..at].trim_end())
-}
-
 struct Refusal {
     reason: &'static str,
     hint: &'static str,
@@ -261,15 +241,6 @@ mod tests {
             let refused = Requirement::parse(bad).unwrap_err().to_string();
             assert!(refused.contains(reason), "{bad}: {refused}");
         }
-    }
-
-    #[test]
-    fn parses_a_requirements_file() {
-        let text = "# ours\nsix # why\n\npandas>=2, \\\n  <3\nnumpy ; python_version<'4' #x\n";
-        let read = parse_requirements(text).unwrap();
-        let texts: Vec<_> = read.iter().map(Requirement::as_str).collect();
-        assert_eq!(texts, ["six", "pandas>=2,    <3", "numpy ; python_version<'4'"]);
-        assert!(parse_requirements("-r more.txt").unwrap_err().to_string().contains("-r more.txt"));
     }
 
     #[test]

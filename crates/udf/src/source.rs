@@ -56,16 +56,6 @@ pub fn inspect_source(python: &Path, file: &str, text: &str) -> Result<Source> {
     }
 }
 
-/// Requirements of a source file: see [`Source::packages`].
-pub fn packages_of_source(python: &Path, file: &str, text: &str) -> Result<Vec<String>> {
-    inspect_source(python, file, text).map(|source| source.packages)
-}
-
-/// Modules that a source file imports: see [`Source::imports`].
-pub fn imports_of_source(python: &Path, file: &str, text: &str) -> Result<Vec<String>> {
-    inspect_source(python, file, text).map(|source| source.imports)
-}
-
 /// Those of the modules that can be imported: from the standard library or from a folder of
 /// packages. A zygote should import exactly these (SOCK 4.2).
 pub fn available(imports: &[String], standard: &[String], site: &Path) -> Vec<String> {
