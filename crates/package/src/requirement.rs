@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::name::normalized;
 use crate::store::Store;
 use crate::uploaded::UploadedWheel;
 use crate::{Error, Result};
@@ -62,12 +63,6 @@ impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
-}
-
-/// The normalised name of a distribution (PEP 503).
-pub(crate) fn normalized(name: &str) -> String {
-    let words = name.split(['-', '_', '.']).filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join("-").to_ascii_lowercase()
 }
 
 /// Parses a list; returns it sorted and without duplicates, so that equal sets are equal.

@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 
 use pep440_rs::Version;
 use serde::Deserialize;
-use snowmelt_types::SourceLocation;
 
+use crate::error::refused;
 use crate::script_block;
 use crate::{Error, Result};
 
@@ -97,21 +97,6 @@ fn broken(reason: String) -> Error {
 fn last_line(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
     stderr.lines().last().map_or_else(|| output.status.to_string(), str::to_owned)
-}
-
-pub(crate) fn refused(
-    file: &str,
-    text: &str,
-    reason: String,
-    line: u32,
-    within: Option<String>,
-) -> Error {
-    let shown = text.lines().nth(line.saturating_sub(1) as usize).map(str::trim);
-    Error::Source {
-        location: SourceLocation { file: file.to_owned(), line, within },
-        line: shown.filter(|line| !line.is_empty()).map(|line| line.chars().take(200).collect()),
-        reason,
-    }
 }
 
 fn is_foreign(module: &str) -> bool {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use super::journal::Journal;
+use super::journal::{Journal, Key};
 use super::usage::Usage;
 use crate::block::{BlockDigest, BlockEntry, verify};
 use crate::lock::{Lock, Share};
@@ -28,8 +28,6 @@ use crate::{Error, Result};
 /// The folder of the tenants' blocks.
 const TENANTS: &str = "tenants";
 
-/// The tenant, if any, and the block.
-pub(super) type Key = (Option<BlockDigest>, BlockDigest);
 type Index = Usage<Key>;
 
 /// A disk cache, owned or joined by this process, in the view of one tenant or of the public.

@@ -7,6 +7,7 @@
 mod convert;
 #[cfg(test)]
 mod crash;
+mod failed;
 mod file;
 mod rows;
 #[cfg(test)]
@@ -25,7 +26,8 @@ use crate::leases::{Leases, Leasing, grant, revoke};
 use crate::{Clock, Committed, Entry, Error, LeaseId, Listed, Page, Result, Revision};
 use crate::{Since, Store, Transaction, Watch};
 pub use convert::{Convert, Older};
-use file::{Failed, File};
+use failed::Failed;
+use file::File;
 use rows::{Opened, entry, leased, list, revision};
 
 /// A store in a file. Clones share it.

@@ -8,7 +8,7 @@ use ::redb::{
 };
 use bytes::Bytes;
 
-use super::file::Failed;
+use super::failed::Failed;
 use crate::apply::Rows;
 use crate::{Entry, LeaseId, Listed, Page, Revision, Version};
 
