@@ -22,7 +22,7 @@ use std::time::SystemTime;
 use super::journal::{Journal, Key};
 use super::usage::Usage;
 use crate::block::{BlockDigest, BlockEntry, verify};
-use crate::lock::{Lock, Share};
+use crate::lock::{self, Lock, Share};
 use crate::{Error, Result};
 
 /// The folder of the tenants' blocks.
@@ -280,7 +280,7 @@ impl Store {
 
 /// The owner's lock; `None` if another process has it.
 fn lock(folder: &Path) -> Result<Option<Lock>> {
-    Lock::attempt(&folder.join("lock"), Share::Exclusive)
+    lock::attempt(&folder.join("lock"), Share::Exclusive)
 }
 
 /// Removes incomplete files of an earlier process.
