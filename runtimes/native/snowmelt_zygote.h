@@ -1,4 +1,4 @@
-/* A warmed process that forks handlers on order (SOCK 4), in any language that can fork.
+/* A warmed process that forks handlers on order (SOCK 4). The Python runtime loads it as a library.
  *
  * The program is started in its own sandbox, with a socket to Snowmelt as descriptor 3. It loads
  * the data that its handlers share, reports that with snowmelt_ready, and calls snowmelt_serve,

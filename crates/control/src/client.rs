@@ -16,7 +16,7 @@ use snowmelt_api::{
     HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
     Packed, Profile, QueryRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest,
 };
-use snowmelt_rpc::client::NO_BODY;
+use snowmelt_rpc::client::{NO_BODY, decode};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report, Tenant};
 use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 
@@ -131,12 +131,11 @@ impl Client {
         let status = response.status();
         let body = self.http.whole(response).await?;
         if status.is_success() {
-            return serde_json::from_slice(&body).map_err(internal);
+            return decode(&body);
         }
-        let unexplained = |_| self.http.unexplained(status);
-        let report: ErrorReport = serde_json::from_slice(&body).map_err(unexplained)?;
+        let report = self.http.problem(status, &body);
         // The failure of a call that was begun contains the call.
-        match serde_json::from_slice(&body) {
+        match decode(&body) {
             Ok(Begun { invocation }) => Ok(Invocation { error: Some(report), ..invocation }),
             Err(_) => Err(report),
         }
@@ -275,7 +274,7 @@ impl Client {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorReport> {
-        self.soon(self.json(Method::GET, path, NO_BODY)).await
+        self.soon(self.http.json(Method::GET, path, NO_BODY)).await
     }
 
     async fn json<T: DeserializeOwned>(
@@ -404,8 +403,4 @@ fn segment(text: &str) -> String {
 fn cut_short() -> ErrorReport {
     let message = "the platform went away before the answer was complete";
     ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("run the query again")
-}
-
-fn internal(error: impl std::fmt::Display) -> ErrorReport {
-    ErrorReport::new(Code::INTERNAL, error.to_string())
 }

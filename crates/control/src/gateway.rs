@@ -72,7 +72,7 @@ async fn figures(State(platform): State<Arc<Platform>>) -> Answer {
 
 async fn metrics(State(platform): State<Arc<Platform>>) -> Answer {
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    let text = metrics::text(&platform.figures());
+    let text = metrics::text(platform.figures());
     let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     Ok((headers, text).into_response())
 }

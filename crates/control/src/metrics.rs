@@ -14,9 +14,9 @@ use snowmelt_api::{Figures, START_BOUNDS_US, StartFigures, ZygoteFigures};
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics as text.
-pub(crate) fn text(figures: &Figures) -> Result<String, fmt::Error> {
+pub(crate) fn text(figures: Figures) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("snowmelt");
-    registry.register_collector(Box::new(Metrics(figures.clone())));
+    registry.register_collector(Box::new(Metrics(figures)));
     let mut text = String::new();
     text::encode(&mut text, &registry)?;
     Ok(text)
@@ -237,7 +237,7 @@ mod tests {
         let buckets = vec![1; START_BOUNDS_US.len() + 1];
         figures.node.starts =
             vec![StartFigures { kind: Start::Zygote, buckets, sum_us: 1_500_000 }];
-        let text = text(&figures).unwrap();
+        let text = text(figures).unwrap();
         let mut family = "";
         for line in text.lines() {
             if let Some(named) = line.strip_prefix("# HELP ") {

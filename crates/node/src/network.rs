@@ -100,11 +100,7 @@ impl Inner {
         if let Some(networks) = &*networks {
             return Ok(Arc::clone(networks));
         }
-        let options = snowmelt_network::Options {
-            // Namespaces are made for the zygotes that will fork into them.
-            pool: 0,
-            ..snowmelt_network::Options::new(self.networks_dir.join("leases"))
-        };
+        let options = snowmelt_network::Options::new(self.networks_dir.join("leases"));
         let opened = self.hold.open(&self.control_group, options)?;
         *networks = Some(Arc::clone(&opened));
         Ok(opened)

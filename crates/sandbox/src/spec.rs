@@ -206,22 +206,6 @@ pub struct ZygoteSpec {
     pub limits: Limits,
 }
 
-/// A zygote in any language: a program that warms up and then calls `snowmelt_serve` of
-/// `runtimes/native/snowmelt_zygote.h`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NativeZygoteSpec {
-    /// Unique among live sandboxes.
-    pub id: SandboxId,
-    /// What the zygote itself sees.
-    pub root: Root,
-    /// Absolute path of the program inside, and its arguments.
-    pub command: Vec<String>,
-    /// The complete environment.
-    pub env: Vec<(String, String)>,
-    /// The limits of the zygote itself. Its children have their own.
-    pub limits: Limits,
-}
-
 /// A child of a zygote, in a sandbox of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForkSpec {
@@ -238,6 +222,6 @@ pub struct ForkSpec {
     /// The network of its job, made for its zygote; `None` reaches nothing.
     pub network: Option<NetworkId>,
     /// `package.module:function` or `package.module:object.function`, called with the listening
-    /// socket. A native zygote interprets it itself.
+    /// socket.
     pub entry: String,
 }

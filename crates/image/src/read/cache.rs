@@ -19,17 +19,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use super::journal::Journal;
+use super::journal::{Journal, Key};
 use super::usage::Usage;
 use crate::block::{BlockDigest, BlockEntry, verify};
-use crate::lock::{Lock, Share};
+use crate::lock::{self, Lock, Share};
 use crate::{Error, Result};
 
 /// The folder of the tenants' blocks.
 const TENANTS: &str = "tenants";
 
-/// The tenant, if any, and the block.
-pub(super) type Key = (Option<BlockDigest>, BlockDigest);
 type Index = Usage<Key>;
 
 /// A disk cache, owned or joined by this process, in the view of one tenant or of the public.
@@ -282,7 +280,7 @@ impl Store {
 
 /// The owner's lock; `None` if another process has it.
 fn lock(folder: &Path) -> Result<Option<Lock>> {
-    Lock::attempt(&folder.join("lock"), Share::Exclusive)
+    lock::attempt(&folder.join("lock"), Share::Exclusive)
 }
 
 /// Removes incomplete files of an earlier process.

@@ -141,7 +141,6 @@ impl Service {
         match operation {
             Operation::Start(spec) => self.start(sequence, spec),
             Operation::StartZygote(spec) => self.start_zygote(sequence, spec),
-            Operation::StartNativeZygote(spec) => self.start_native_zygote(sequence, spec),
             Operation::Fork { zygote, spec } => self.fork(sequence, &zygote, spec),
             Operation::StartMany(specs) => {
                 for (sequence, spec) in (sequence..).zip(specs) {

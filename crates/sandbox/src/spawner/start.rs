@@ -25,9 +25,7 @@ use crate::Error;
 use crate::cgroup::Group;
 use crate::message::Failure;
 use crate::root::{Fault, doing};
-use crate::spec::{
-    Limits, NativeZygoteSpec, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec,
-};
+use crate::spec::{Limits, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec};
 use crate::weaken::{self, Defence, is_disabled};
 
 /// Without most of these, libraries start threads when they are imported, and a process with
@@ -63,26 +61,7 @@ impl Service {
             process: ProcessSettings::default(),
         };
         let control = zygote::configure(&spec);
-        self.answer_zygote(sequence, &program, control);
-    }
-
-    /// Starts a zygote of any language; the server is answered when it reports that it is ready.
-    pub(super) fn start_native_zygote(&mut self, sequence: u64, spec: NativeZygoteSpec) {
-        let program = SandboxSpec {
-            id: spec.id,
-            root: spec.root,
-            command: spec.command,
-            env: environment(&spec.env),
-            limits: spec.limits,
-            network: Network::None,
-            policy: Policy::Zygote,
-            process: ProcessSettings::default(),
-        };
-        self.answer_zygote(sequence, &program, zygote::control());
-    }
-
-    fn answer_zygote(&mut self, sequence: u64, program: &SandboxSpec, control: Control) {
-        if let Err(failure) = self.begin_zygote(sequence, program, control) {
+        if let Err(failure) = self.begin_zygote(sequence, &program, control) {
             self.refuse(sequence, failure);
         }
     }

@@ -193,17 +193,10 @@ impl ZygoteState {
         }
     }
 }
-
-/// A control socket: our end, which does not block, and the zygote's.
-pub(super) fn control() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = packet::pair()?;
-    rustix::io::ioctl_fionbio(&ours, true)?;
-    Ok((ours, theirs))
-}
-
 /// A control socket for a Python zygote, with the first message sent: our end and the zygote's.
 pub(super) fn configure(spec: &ZygoteSpec) -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = control()?;
+    let (ours, theirs) = packet::pair()?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
     let begin = Begin { python_path: &spec.python_path, imports: &spec.imports };
     packet::send(&ours, &serde_json::to_vec(&begin)?, &[])?;
     Ok((ours, theirs))

@@ -57,7 +57,7 @@ Examples:
 
 /// The parsed command line.
 #[derive(Debug, Parser)]
-#[command(name = "snowmelt", version = snowmelt_rpc::version(), about = ABOUT, after_help = EXAMPLES)]
+#[command(name = "snowmelt", version, about = ABOUT, after_help = EXAMPLES)]
 #[command(max_term_width = 100, disable_help_subcommand = true)]
 pub struct Cli {
     /// Options of every command.
