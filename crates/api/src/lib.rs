@@ -55,8 +55,8 @@ mod queries;
 pub use answer::{Answer, Held};
 pub use bursts::{BurstAnswer, BurstCalls, BurstPart, BurstRequest, NetworkRequest};
 pub use figures::{
-    ImportFigures, InstallFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start, StartFigures,
-    ZygoteFigures,
+    ImportFigures, InstallFigures, LedgerFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start,
+    StartFigures, UseFigures, ZygoteFigures,
 };
 pub use functions::{
     CallMode, FunctionOptions, FunctionSpec, FunctionSummary, PackRequest, Packed, RESULT_KEPT_MS,
