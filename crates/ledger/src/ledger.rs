@@ -87,6 +87,16 @@ impl Ledger {
         }
     }
 
+    /// What there is and what is taken, for a request that is given up.
+    pub fn no_room(&self, ask: &Ask) -> NoRoom {
+        self.lock().no_room(ask)
+    }
+
+    /// How many of an amount could be reserved now; none while somebody waits.
+    pub fn how_many(&self, each: Amount) -> usize {
+        usize::try_from(self.lock().how_many(each)).unwrap_or(usize::MAX)
+    }
+
     /// Whether anybody waits for room.
     pub fn is_wanted(&self) -> bool {
         self.inner.waiting.load(Ordering::SeqCst) > 0
