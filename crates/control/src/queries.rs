@@ -95,17 +95,18 @@ impl Queries {
         let accepted = Instant::now();
         let events = Events::forward_to(frames.clone());
         events.send(Event::Accepted { query: id.clone() });
-        let memory = memory(request.options.memory)?;
+        let memory = self.memory(request.options.memory)?;
         let udfs = self.prepare(tenant, request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         let workers = workers(request.options.workers)?;
         let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
         let name = id.as_str().to_owned();
         let drive = drive(request, name.clone(), &udfs, workers, accepted);
-        let runner =
-            Arc::new(QueryRunner::new(self.node.clone(), name, accepted, limits, udfs.bindings));
+        let (node, tenant) = (self.node.clone(), tenant.clone());
+        let runner = QueryRunner::new(node, name, tenant, accepted, limits, udfs.bindings);
+        let runner = Arc::new(runner);
         let folder = PathBuf::from(&request.working_folder);
-        let begun = Driver::begin(&self.node, drive, accepted, memory, folder).await;
+        let begun = Driver::begin(&runner, drive, accepted, memory, folder).await;
         let (mut driver, answer) = begun.map_err(|error| error.report())?;
         let reporter = EventReporter::new(events.clone(), Arc::clone(&runner));
         let relayed = {
@@ -124,6 +125,20 @@ impl Queries {
             Relayed::Lost => return Err(driver.lost().await),
         }
         Ok(())
+    }
+
+    /// The requested memory, if the sandboxes of this host have that much.
+    fn memory(&self, asked: ByteSize) -> Result<ByteSize, ErrorReport> {
+        let all = self.node.ledger().capacity().memory;
+        if asked > all {
+            let message =
+                format!("a worker of {asked} does not fit: all sandboxes of this host have {all}");
+            return Err(ErrorReport::new(Code::OPTION, message).hint(
+                "give each worker less (--memory), or the sandboxes more: sandboxes.memory \
+                 (SNOWMELT_SANDBOXES_MEMORY)",
+            ));
+        }
+        Ok(asked)
     }
 
     async fn prepare(
@@ -151,17 +166,6 @@ fn workers(asked: u32) -> Result<u32, ErrorReport> {
 
 fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
-}
-
-/// The requested memory, if the machine has that much.
-fn memory(asked: ByteSize) -> Result<ByteSize, ErrorReport> {
-    let all = snowmelt_node::machine_memory();
-    if asked > all {
-        let message = format!("a worker of {asked} does not fit: the machine has {all}");
-        return Err(ErrorReport::new(Code::OPTION, message)
-            .hint("give each worker less (--memory); all workers run at once"));
-    }
-    Ok(asked)
 }
 
 fn drive(

@@ -43,6 +43,8 @@ pub(crate) fn with_functions<F: Future<Output = ()>>(
             handler_cache: ByteSize::mib(1024),
             import_cache: ByteSize::mib(1024),
             zygotes: None,
+            capacity: snowmelt_node::capacity(&snowmelt_sandbox::Total::default()),
+            overcommit: snowmelt_node::OVERCOMMIT,
             images: ImageSettings::default(),
             hold: EnforcementChoice::default(),
             control_group,

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use crate::acquire::Environment;
 use crate::network::{PEERS, PEERS6, RankNetwork};
+use crate::ranks::PartRoom;
 use crate::{Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Result, Unit};
 
 /// A part is tried once more with another zygote, if the one that it had is gone.
@@ -56,12 +57,15 @@ impl Part {
         unit: &Unit,
         begun: Instant,
     ) -> Result<(Self, PartOpen)> {
+        // Not booked yet: `Node::reserve_part` gives the room of a part.
+        let room = PartRoom::default();
         let (network, open) = match order.network.clone() {
             None => (None, PartOpen::default()),
             Some(spec) => {
                 let begun = Instant::now();
                 let count = order.count as usize;
-                let network = node.inner.open_network(unit, spec, &order.hosts, count).await?;
+                let network =
+                    node.inner.open_network(unit, spec, &order.hosts, count, &room.zygote).await?;
                 let cost = network.counters();
                 let network_us = micros(begun.elapsed());
                 (
@@ -73,8 +77,9 @@ impl Part {
         let environments: Result<Vec<_>> =
             (0..order.count).map(|slot| environment(order, slot, network.as_deref())).collect();
         let limits = Arc::new(InstanceLimits { concurrency: 1, ..order.limits.clone() });
-        let leased =
-            node.lease_ranks(unit, &limits, &order.job, environments?, network.as_deref()).await;
+        let leased = node
+            .lease_ranks(unit, &limits, &order.job, environments?, network.as_deref(), room)
+            .await;
         let leases: Result<Vec<_>> = leased.into_iter().collect();
         let open = PartOpen { started_us: micros(begun.elapsed()), ..open };
         let load = Load {

@@ -48,6 +48,7 @@ pub fn show(config: &Config, origin: bool) -> String {
             .as_ref()
             .map(|value| line("memory", value, |most| quoted(&most.to_string()))),
         config.sandboxes_processes.as_ref().map(|value| line("processes", value, u32::to_string)),
+        Some(line("overcommit", &config.sandboxes_overcommit, u32::to_string)),
     ];
     let tenant = config.tenant.as_ref();
     let client = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
