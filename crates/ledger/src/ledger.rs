@@ -21,7 +21,7 @@ struct Inner {
     // Held for a change of the account only. Nothing is sent or dropped under it: the receiver of a
     // reservation may be gone, and then the reservation is given back, which needs the lock.
     state: Mutex<State>,
-    // The length of the queue, to be read without the lock.
+    // The length of the queue of those who cannot do without, to be read without the lock.
     waiting: AtomicUsize,
 }
 
@@ -66,14 +66,28 @@ impl Ledger {
     /// # Errors
     /// [`NoRoom`] for a request above the capacity.
     pub fn wait(&self, ask: Ask) -> Result<Waiting, NoRoom> {
+        self.enter(ask, false)
+    }
+
+    /// The same for a request that can do without: it gets what nobody else waits or asks for, and
+    /// nothing is to be ended for it.
+    ///
+    /// # Errors
+    /// [`NoRoom`] for a request above the capacity.
+    pub fn wait_for_spare(&self, ask: Ask) -> Result<Waiting, NoRoom> {
+        self.enter(ask, true)
+    }
+
+    fn enter(&self, ask: Ask, is_spare: bool) -> Result<Waiting, NoRoom> {
         let mut state = self.lock();
         if !self.inner.capacity.holds(ask.amount) {
             return Err(state.refuse(&ask));
         }
         let (sender, receiver) = oneshot::channel();
-        let number = state.queue.push(ask.clone(), sender);
+        let queue = if is_spare { &mut state.spare } else { &mut state.queue };
+        let number = queue.push(ask.clone(), sender);
         self.grant(state);
-        Ok(Waiting::new(self.clone(), ask, number, receiver))
+        Ok(Waiting::new(self.clone(), ask, (number, is_spare), receiver))
     }
 
     /// Reserves at once or waits in the queue.
@@ -97,7 +111,7 @@ impl Ledger {
         usize::try_from(self.lock().how_many(each)).unwrap_or(usize::MAX)
     }
 
-    /// Whether anybody waits for room.
+    /// Whether anybody waits for room who cannot do without.
     pub fn is_wanted(&self) -> bool {
         self.inner.waiting.load(Ordering::SeqCst) > 0
     }
@@ -113,9 +127,10 @@ impl Ledger {
 
     /// Removes a request from the queue; false if it was granted already. The next one may have
     /// room now.
-    pub(crate) fn leave(&self, ask: &Ask, number: u64) -> bool {
+    pub(crate) fn leave(&self, ask: &Ask, (number, is_spare): (u64, bool)) -> bool {
         let mut state = self.lock();
-        let is_removed = state.queue.remove(&ask.tenant, number);
+        let queue = if is_spare { &mut state.spare } else { &mut state.queue };
+        let is_removed = queue.remove(&ask.tenant, number);
         self.grant(state);
         is_removed
     }

@@ -17,17 +17,21 @@ pub(crate) struct State {
     /// Tenants that have a reservation.
     tenants: BTreeMap<Tenant, Uses>,
     pub queue: Queue,
+    /// Requests that can do without: they get what nobody in the queue waits for.
+    pub spare: Queue,
     refused: u64,
     waited: u64,
 }
 
 impl State {
     pub fn new(capacity: Capacity) -> Self {
-        let (reserved, tenants, queue) = (Amount::default(), BTreeMap::new(), Queue::default());
-        Self { capacity, reserved, tenants, queue, refused: 0, waited: 0 }
+        let (reserved, tenants) = (Amount::default(), BTreeMap::new());
+        let (queue, spare) = (Queue::default(), Queue::default());
+        Self { capacity, reserved, tenants, queue, spare, refused: 0, waited: 0 }
     }
 
-    /// How many of an amount can be reserved now. None while others wait: nobody overtakes them.
+    /// How many of an amount can be reserved now. None while others wait in the queue: nobody
+    /// overtakes them.
     pub fn how_many(&self, each: Amount) -> u64 {
         match self.queue.len() {
             0 => self.capacity.how_many(each, self.reserved),
@@ -54,20 +58,26 @@ impl State {
         }
     }
 
-    /// Removes the requests from the queue that have room now, and books them.
+    /// Removes the requests from the queues that have room now, and books them.
     pub fn grant(&mut self) -> Vec<Waiter> {
         let mut granted = Vec::new();
-        while let Some(next) = self.queue.next(|tenant| self.share(tenant)) {
+        while let Some(next) = self.next() {
             if !self.capacity.holds(self.reserved + next.amount) {
                 break;
             }
             let tenant = next.tenant.clone();
-            let Some(waiter) = self.queue.pop(&tenant) else { break };
+            let from = if self.queue.len() > 0 { &mut self.queue } else { &mut self.spare };
+            let Some(waiter) = from.pop(&tenant) else { break };
             self.book(&tenant, waiter.ask.use_, waiter.ask.amount);
             self.waited += 1;
             granted.push(waiter);
         }
         granted
+    }
+
+    fn next(&self) -> Option<&Ask> {
+        let share = |tenant: &Tenant| self.share(tenant);
+        self.queue.next(share).or_else(|| self.spare.next(share))
     }
 
     /// Counts a request that is refused, and says why.
@@ -98,7 +108,7 @@ impl State {
             capacity: self.capacity,
             reserved: self.reserved,
             uses: uses.filter(|(_, amount)| *amount != Amount::default()).collect(),
-            waiting: self.queue.len() as u64,
+            waiting: (self.queue.len() + self.spare.len()) as u64,
             refused: self.refused,
             waited: self.waited,
         }

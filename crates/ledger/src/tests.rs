@@ -219,6 +219,25 @@ fn a_tenant_with_one_request_does_not_wait_for_a_thousand_of_another() {
 }
 
 #[test]
+fn who_can_do_without_gets_what_nobody_else_asks_for() {
+    let ledger = Ledger::new(capacity(100, 10));
+    let held = ledger.try_reserve(&ask("a", 80)).unwrap();
+    let mut spare = ledger.wait_for_spare(ask("b", 50)).unwrap();
+    assert!(!ledger.is_wanted(), "nothing is ended for it");
+    let small = ledger.try_reserve(&ask("c", 10)).unwrap();
+    let mut needed = ledger.wait(ask("a", 60)).unwrap();
+    assert!(ledger.is_wanted());
+    assert_eq!(ledger.figures().waiting, 2);
+    drop(held);
+    let needed = (&mut needed).now_or_never().unwrap().unwrap();
+    assert!((&mut spare).now_or_never().is_none());
+    drop(needed);
+    let spare = (&mut spare).now_or_never().unwrap().unwrap();
+    assert_eq!((reserved(&ledger), ledger.figures().waiting), ((60, 2), 0));
+    drop((spare, small));
+}
+
+#[test]
 fn tenants_that_wait_for_all_share_it_evenly() {
     let ledger = Ledger::new(capacity(100, 1000));
     let mut turns: Vec<_> = (0..20).map(|_| ledger.try_reserve(&ask("a", 5)).unwrap()).collect();

@@ -14,7 +14,8 @@ use crate::{Ask, Ledger, NoRoom, Reservation};
 pub struct Waiting {
     ledger: Ledger,
     ask: Ask,
-    number: u64,
+    /// In the queue of those who cannot do without, or (true) of those who can.
+    place: (u64, bool),
     receiver: Receiver<Reservation>,
 }
 
@@ -22,10 +23,10 @@ impl Waiting {
     pub(crate) fn new(
         ledger: Ledger,
         ask: Ask,
-        number: u64,
+        place: (u64, bool),
         receiver: Receiver<Reservation>,
     ) -> Self {
-        Self { ledger, ask, number, receiver }
+        Self { ledger, ask, place, receiver }
     }
 
     /// Waits until there is room.
@@ -36,7 +37,7 @@ impl Waiting {
         if let Ok(granted) = tokio::time::timeout_at(deadline.into(), &mut self).await {
             return granted;
         }
-        if self.ledger.leave(&self.ask, self.number) {
+        if self.ledger.leave(&self.ask, self.place) {
             return Err(self.ledger.refuse(&self.ask));
         }
         // It was granted at the same moment, and is on its way.
@@ -56,6 +57,6 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.ledger.leave(&self.ask, self.number);
+        self.ledger.leave(&self.ask, self.place);
     }
 }

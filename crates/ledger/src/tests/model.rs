@@ -11,6 +11,7 @@ const TENANTS: [&str; 3] = ["a", "b", "c"];
 enum Step {
     Try { tenant: usize, memory: u64, instances: u64 },
     Wait { tenant: usize, memory: u64, instances: u64 },
+    WaitForSpare { tenant: usize, memory: u64, instances: u64 },
     Drop(usize),
     GiveUp(usize),
     Split(usize),
@@ -24,6 +25,11 @@ fn step() -> impl Strategy<Value = Step> {
         sizes().prop_map(|(tenant, memory, instances)| Step::Try { tenant, memory, instances }),
         sizes().prop_map(|(tenant, memory, instances)| Step::Wait { tenant, memory, instances }),
         sizes().prop_map(|(tenant, memory, instances)| Step::Wait { tenant, memory, instances }),
+        sizes().prop_map(|(tenant, memory, instances)| Step::WaitForSpare {
+            tenant,
+            memory,
+            instances
+        }),
         (0usize..32).prop_map(Step::Drop),
         (0usize..32).prop_map(Step::Drop),
         (0usize..32).prop_map(Step::GiveUp),
@@ -55,6 +61,12 @@ impl Model {
             Step::Wait { tenant, memory, instances } => {
                 let ask = of(tenant, memory, instances);
                 if let Ok(waiting) = self.ledger.wait(ask.clone()) {
+                    self.waiting.push((ask, waiting));
+                }
+            }
+            Step::WaitForSpare { tenant, memory, instances } => {
+                let ask = of(tenant, memory, instances);
+                if let Ok(waiting) = self.ledger.wait_for_spare(ask.clone()) {
                     self.waiting.push((ask, waiting));
                 }
             }
