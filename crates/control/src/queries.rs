@@ -1,6 +1,7 @@
 //! Queries: from a request to the frames of its answer.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ const MOST_WORKERS: u32 = 1024;
 
 /// The most threads of a driver: it reads footers and merges, which workers did most of already.
 const DRIVER_THREADS: u32 = 4;
+
+/// How long a query waits for its driver until the user is told.
+const ANNOUNCED_AFTER: Duration = Duration::from_secs(2);
 
 /// How often a task is run again after its worker was lost.
 const RETRIES: u32 = 2;
@@ -106,7 +110,8 @@ impl Queries {
         let runner = QueryRunner::new(node, name, tenant, accepted, limits, udfs.bindings);
         let runner = Arc::new(runner);
         let folder = PathBuf::from(&request.working_folder);
-        let begun = Driver::begin(&runner, drive, accepted, memory, folder).await;
+        let beginning = Driver::begin(&runner, drive, accepted, memory, folder);
+        let begun = self.announced(beginning, &events).await;
         let (mut driver, answer) = begun.map_err(|error| error.report())?;
         let reporter = EventReporter::new(events.clone(), Arc::clone(&runner));
         let relayed = {
@@ -125,6 +130,19 @@ impl Queries {
             Relayed::Lost => return Err(driver.lost().await),
         }
         Ok(())
+    }
+
+    /// Waits for the driver, and says so if it has no room for some time.
+    async fn announced<T>(&self, beginning: impl Future<Output = T>, events: &Events) -> T {
+        let mut beginning = pin!(beginning);
+        if let Ok(begun) = tokio::time::timeout(ANNOUNCED_AFTER, &mut beginning).await {
+            return begun;
+        }
+        if self.node.ledger().is_wanted() {
+            let text = "this host has no room for the query now; it waits".to_owned();
+            events.send(Event::Note { text });
+        }
+        beginning.await
     }
 
     /// The requested memory, if the sandboxes of this host have that much.

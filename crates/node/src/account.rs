@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use snowmelt_ledger::{Amount, Ask, Capacity, Ledger, NoRoom, Reservation, Use};
 use snowmelt_sandbox::Total;
 use snowmelt_types::{ByteSize, Tenant};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::imports::ImportCache;
 use crate::instance::Instance;
@@ -61,6 +63,17 @@ pub(crate) struct Account {
     overcommit: u64,
     instances: Arc<Pool<Arc<Instance>>>,
     workers: Arc<Pool<Worker>>,
+    // Tasks of queries wait for idle workers too.
+    worker_is_idle: Arc<Notify>,
+}
+
+/// What may be ended to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MayEnd {
+    /// Whatever is idle.
+    Idle,
+    /// Idle workers only.
+    IdleWorkers,
 }
 
 /// Room for instances, and for the zygote that has to be started for them.
@@ -83,6 +96,12 @@ impl ZygoteRoom {
     pub fn take(&self) -> Option<Reservation> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+
+    pub fn put(&self, room: Reservation) {
+        // What it replaces is dropped outside the lock.
+        let replaced = self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(room);
+        drop(replaced);
+    }
 }
 
 impl Account {
@@ -93,7 +112,7 @@ impl Account {
         workers: Arc<Pool<Worker>>,
     ) -> Self {
         let (ledger, overcommit) = (Ledger::new(capacity), overcommit.max(1).into());
-        Self { ledger, overcommit, instances, workers }
+        Self { ledger, overcommit, instances, workers, worker_is_idle: Arc::default() }
     }
 
     /// The most memory of zygotes.
@@ -109,9 +128,18 @@ impl Account {
 
     /// Room at once, if nobody waits; what is idle makes room.
     pub fn at_once(&self, ask: &Ask) -> Result<Reservation, NoRoom> {
+        self.at_once_ending(ask, MayEnd::Idle)
+    }
+
+    /// Room at once, if nobody waits; what may be ended makes room.
+    pub fn at_once_ending(&self, ask: &Ask, may_end: MayEnd) -> Result<Reservation, NoRoom> {
+        let evict = || match may_end {
+            MayEnd::Idle => self.evict_oldest(),
+            MayEnd::IdleWorkers => self.workers.evict_oldest().is_some(),
+        };
         loop {
             match self.ledger.try_reserve(ask) {
-                Err(no_room) if !self.may_fit(ask) || !self.evict_oldest() => return Err(no_room),
+                Err(no_room) if !self.may_fit(ask) || !evict() => return Err(no_room),
                 Err(_) => {}
                 reserved => return reserved,
             }
@@ -141,6 +169,16 @@ impl Account {
     /// and whenever something becomes idle.
     pub fn make_room(&self) {
         while self.ledger.is_wanted() && self.evict_oldest() {}
+    }
+
+    /// Ends when a worker has become idle after this call.
+    pub fn idle_worker(&self) -> Notified<'_> {
+        self.worker_is_idle.notified()
+    }
+
+    /// A worker has become idle.
+    pub fn worker_is_idle(&self) {
+        self.worker_is_idle.notify_waiters();
     }
 
     fn may_fit(&self, ask: &Ask) -> bool {

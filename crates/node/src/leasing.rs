@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use futures::FutureExt;
 use snowmelt_ledger::{Reservation, Use};
+use snowmelt_types::Digest;
 
 use crate::account::Rooms;
 use crate::worker::Worker;
@@ -122,6 +123,14 @@ impl Node {
     /// An idle query worker.
     pub(crate) fn idle_worker(&self, spec: &WorkerSpec, asked: Instant) -> Option<WorkerLease> {
         let key = spec.key();
+        // A miss is counted where a worker is started.
+        if self.inner.workers.count(&key) == 0 {
+            return None;
+        }
+        self.take_worker(key, asked)
+    }
+
+    fn take_worker(&self, key: Digest, asked: Instant) -> Option<WorkerLease> {
         while let Some(worker) = self.inner.workers.take(&key) {
             if worker.is_alive() {
                 let inner = Arc::clone(&self.inner);
@@ -139,7 +148,7 @@ impl Node {
         room: Option<Reservation>,
         asked: Instant,
     ) -> Result<WorkerLease> {
-        if let Some(idle) = self.idle_worker(spec, asked) {
+        if let Some(idle) = self.take_worker(spec.key(), asked) {
             return Ok(idle);
         }
         let binary = &self.inner.options.worker_binary;

@@ -8,18 +8,24 @@
 //! meanwhile. From then on one of its tasks can always run, whatever others hold: in the kept room,
 //! which is returned when that task has ended. A task that waits holds nothing either, so each task
 //! gets the kept room at last. Nothing else that a query needs waits for room.
+//!
+//! Because of that a task can do without room of its own. It gets what nobody else waits or asks
+//! for: a long query with many tasks does not keep short calls waiting, and idle instances of
+//! functions stay.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use snowmelt_ledger::{Amount, Reservation, Use};
+use snowmelt_ledger::{Amount, Reservation, Use, Waiting};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::TaskAsk;
-use tokio::sync::{AcquireError, Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
 
-use crate::account::{FIRST_ZYGOTE, QUERY_PATIENCE, Rooms, ZygoteRoom, needs_zygote, zygote};
+use crate::account::{
+    FIRST_ZYGOTE, MayEnd, QUERY_PATIENCE, Rooms, ZygoteRoom, needs_zygote, zygote,
+};
 use crate::runner::{QueryRunner, UdfBinding};
 use crate::{Error, InstanceLease, Result, Unit, WorkerLease, WorkerSpec};
 
@@ -35,8 +41,8 @@ pub(crate) struct QueryRoom {
     free: Arc<Semaphore>,
     /// For the instances that the driver calls itself, by the name of the UDF.
     own: Mutex<BTreeMap<String, Reservation>>,
-    /// One task of a query waits in the queue of the host, the others wait for that: a query with
-    /// a thousand tasks is in nobody's way.
+    /// One task of a query waits for room of the host, the others wait for that: so two queries
+    /// take turns, however many tasks they have.
     turn: AsyncMutex<()>,
     waiting: AtomicUsize,
 }
@@ -100,7 +106,7 @@ impl QueryRunner {
                 self.keep(room);
                 return Ok(idle);
             }
-            idle.give_back();
+            idle.put_back();
         }
         // A query that needs more than the host has gets all of it, and so runs alone: the limits of
         // its sandboxes are maximums, and their sum is rarely used.
@@ -140,7 +146,7 @@ impl QueryRunner {
     /// The room of a task: its own, or the kept room.
     pub(crate) async fn task_room(&self, ask: &TaskAsk) -> Result<TaskRoom> {
         let spec = self.spec(ask);
-        if let Some(room) = self.room_at_once(ask, &spec) {
+        if let Some(room) = self.room_at_once(ask, &spec, MayEnd::Idle) {
             return Ok(room);
         }
         if self.room.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
@@ -149,35 +155,39 @@ impl QueryRunner {
         }
         let _counted = Counted(&self.room.waiting);
         let _turn = self.room.turn.lock().await;
-        match self.room_at_once(ask, &spec) {
-            Some(room) => Ok(room),
-            None => self.wait_for_room(ask).await,
-        }
+        self.wait_for_room(ask, &spec).await
     }
 
-    async fn wait_for_room(&self, ask: &TaskAsk) -> Result<TaskRoom> {
+    /// Waits for an idle worker, for the kept room, or for room that nobody else asks for: a task
+    /// can do without that, because it can run in the kept room.
+    async fn wait_for_room(&self, ask: &TaskAsk, spec: &WorkerSpec) -> Result<TaskRoom> {
         let account = &self.node.inner.account;
         let amount = self.task_amount(ask.udfs.iter());
         let whole = account.ask(&self.tenant, Use::Worker, amount);
-        let reserved = tokio::select! {
-            biased;
-            // What is reserved already comes first.
-            Ok(permit) = self.free_room() => return Ok(self.in_kept_room(ask, permit)),
-            reserved = account.within(whole, QUERY_PATIENCE) => reserved,
-        };
-        match reserved {
-            Ok(room) => Ok(self.in_own_room(ask, room)),
-            // It runs after another task of the query: the time until then is the query's own.
-            Err(_) if self.has_kept_room() => match self.free_room().await {
-                Ok(permit) => Ok(self.in_kept_room(ask, permit)),
-                Err(_) => Err(Error::Wire(snowmelt_wire::Error::Closed)),
-            },
-            Err(no_room) => Err(no_room.into()),
+        if !self.has_kept_room() {
+            return Ok(self.in_own_room(ask, account.within(whole, QUERY_PATIENCE).await?));
+        }
+        // None for a task with UDFs that is larger than the host.
+        let mut waiting = account.ledger.wait_for_spare(whole).ok();
+        loop {
+            // Before the attempt, so that no worker after it is missed.
+            let idle = account.idle_worker();
+            if let Some(room) = self.room_at_once(ask, spec, MayEnd::IdleWorkers) {
+                return Ok(room);
+            }
+            tokio::select! {
+                biased;
+                Ok(permit) = Arc::clone(&self.room.free).acquire_owned() => {
+                    return Ok(self.in_kept_room(ask, permit));
+                }
+                Some(room) = granted(&mut waiting) => return Ok(self.in_own_room(ask, room)),
+                () = idle => {}
+            }
         }
     }
 
     /// What is idle, and room for the rest. If there is none now, what is idle is left so.
-    fn room_at_once(&self, ask: &TaskAsk, spec: &WorkerSpec) -> Option<TaskRoom> {
+    fn room_at_once(&self, ask: &TaskAsk, spec: &WorkerSpec, may_end: MayEnd) -> Option<TaskRoom> {
         let account = &self.node.inner.account;
         let worker = self.node.idle_worker(spec, Instant::now());
         let idle: Vec<_> =
@@ -189,12 +199,13 @@ impl QueryRunner {
         if worker.is_none() {
             amount += spec.amount();
         }
+        let whole = account.ask(&self.tenant, Use::Worker, amount);
         let room = match amount == Amount::default() {
             true => None,
-            false => match account.at_once(&account.ask(&self.tenant, Use::Worker, amount)) {
+            false => match account.at_once_ending(&whole, may_end) {
                 Ok(room) => Some(room),
                 Err(_) => {
-                    worker.into_iter().for_each(WorkerLease::give_back);
+                    worker.into_iter().for_each(WorkerLease::put_back);
                     idle.into_iter().flatten().for_each(InstanceLease::give_back);
                     return None;
                 }
@@ -258,10 +269,6 @@ impl QueryRunner {
         ZygoteRoom::new(kept.map(|kept| kept.take(zygote(), Use::Zygote)))
     }
 
-    async fn free_room(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
-        Arc::clone(&self.room.free).acquire_owned().await
-    }
-
     /// How many further tasks could be started now.
     pub(crate) fn tasks_with_room(&self) -> usize {
         self.node.inner.account.ledger.how_many(self.task_amount(self.names()))
@@ -292,6 +299,11 @@ impl QueryRunner {
         let lacking = units.filter(|unit| needs_zygote(&self.node.inner.imports, unit));
         zygote().times(lacking.count() as u64)
     }
+}
+
+/// The room that is waited for; none if there is nothing to wait for.
+async fn granted(waiting: &mut Option<Waiting>) -> Option<Reservation> {
+    waiting.as_mut()?.await.ok()
 }
 
 fn part(room: &mut Option<Reservation>, amount: Amount, use_: Use) -> Option<Reservation> {

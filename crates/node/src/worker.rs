@@ -150,7 +150,15 @@ impl WorkerLease {
     }
 
     /// Returns the worker for the next task.
-    pub fn give_back(mut self) {
+    pub fn give_back(self) {
+        let node = Arc::clone(&self.node);
+        self.put_back();
+        node.account.worker_is_idle();
+    }
+
+    /// Returns a worker that was not used, and tells nobody: who takes one, and finds no room for
+    /// what else it needs, would wake itself.
+    pub(crate) fn put_back(mut self) {
         let may_be_idle = |worker: &Worker| {
             worker.room.is_some() && worker.is_alive() && !self.node.account.ledger.is_wanted()
         };

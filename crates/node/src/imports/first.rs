@@ -34,7 +34,23 @@ impl Inner {
         deadline: Instant,
         room: &ZygoteRoom,
     ) -> Result<Fresh> {
-        let room = self.first_room(tenant, room)?;
+        let own = self.first_room(tenant, room)?;
+        match self.start_in_slot(tenant, source, deadline).await {
+            Ok(Fresh { member, us }) => Ok(Fresh { member: member.owning(own), us }),
+            Err(error) => {
+                // For the next attempt, which might find none.
+                room.put(own);
+                Err(error)
+            }
+        }
+    }
+
+    async fn start_in_slot(
+        &self,
+        tenant: &Tenant,
+        source: &Source,
+        deadline: Instant,
+    ) -> Result<Fresh> {
         let admitted = self.admit(tenant, deadline).await?;
         loop {
             match source.root(&self.spawner).await {
@@ -46,7 +62,7 @@ impl Inner {
                 }
                 fresh => {
                     let Fresh { member, us } = fresh?;
-                    return Ok(Fresh { member: member.admitted(admitted).owning(room), us });
+                    return Ok(Fresh { member: member.admitted(admitted), us });
                 }
             }
         }
