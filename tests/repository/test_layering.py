@@ -8,6 +8,7 @@ from typing import Any
 # Bottom up, as in CONTRIBUTING.md.
 LAYERS = [
     "types",
+    "ledger",
     "rpc",
     "kernel",
     "image",

@@ -63,8 +63,8 @@ pub use bursts::{
     BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstState, BurstStatus, NetworkRequest,
 };
 pub use figures::{
-    ImportFigures, InstallFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start, StartFigures,
-    ZygoteFigures,
+    ImportFigures, InstallFigures, LedgerFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start,
+    StartFigures, UseFigures, ZygoteFigures,
 };
 pub use functions::{
     CallMode, FunctionOptions, FunctionSpec, FunctionSummary, PackRequest, Packed, RESULT_KEPT_MS,

@@ -111,7 +111,11 @@ impl Functions {
         let slots = (expected * each) as usize;
         let mut leases = Vec::new();
         for lease in self.inner.node.lease_instances(&live.unit, &live.limits, slots).await {
-            leases.push(lease.map_err(|error| error.report())?);
+            match lease {
+                // On a host without room for all that may be needed later, some are enough.
+                Err(snowmelt_node::Error::NoRoom(_)) if !leases.is_empty() => {}
+                lease => leases.push(lease.map_err(|error| error.report())?),
+            }
         }
         let loading = leases.iter_mut().map(|lease| lease.preload(&live.load, LOAD_LIMIT));
         for loaded in futures::future::join_all(loading).await {
@@ -193,17 +197,28 @@ impl Functions {
         let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
         let node = &self.inner.node;
         let leased = node.lease_instances(&live.unit, &live.limits, permits.len()).await;
-        let mut slots = permits.into_iter().zip(leased);
-        let calls = request.events.into_iter().map(|event| {
-            let slot = slots.next();
-            async {
-                let (permit, lease) = slot.unzip();
-                let lease = lease.map(|lease| lease.map_err(|error| error.report()));
-                let ended = self.run(&live, accepted(&id.name), event, lease).await;
-                drop(permit);
-                ended
-            }
-        });
+        // Those for which there is no room now wait for it one by one, while others run.
+        let is_none = !leased.iter().any(Result::is_ok);
+        let has_room = |lease: &snowmelt_node::Result<_>| {
+            is_none || !matches!(lease, Err(snowmelt_node::Error::NoRoom(_)))
+        };
+        let mut slots = permits.into_iter().zip(leased.into_iter().filter(has_room));
+        let calls: Vec<_> = request
+            .events
+            .into_iter()
+            .map(|event| {
+                let slot = slots.next();
+                async {
+                    let (permit, lease) = slot.unzip();
+                    let lease = lease.map(|lease| lease.map_err(|error| error.report()));
+                    let ended = self.run(&live, accepted(&id.name), event, lease).await;
+                    drop(permit);
+                    ended
+                }
+            })
+            .collect();
+        // The calls without a slot need the permits that are left.
+        drop(slots);
         Ok(futures::future::join_all(calls).await)
     }
 

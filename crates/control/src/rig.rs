@@ -66,6 +66,8 @@ fn options(base: &Path, control_group: String) -> Options {
         handler_cache: ByteSize::mib(1024),
         import_cache: ByteSize::mib(1024),
         zygotes: None,
+        capacity: snowmelt_node::capacity(&snowmelt_sandbox::Total::default()),
+        overcommit: snowmelt_node::OVERCOMMIT,
         images: ImageSettings::default(),
         hold: EnforcementChoice::default(),
         control_group,

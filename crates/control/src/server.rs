@@ -63,6 +63,8 @@ pub struct Settings {
     pub memory: Option<ByteSize>,
     /// The most that all sandboxes have together.
     pub total: snowmelt_sandbox::Total,
+    /// An instance of a function reserves this part of its memory limit (1/N).
+    pub overcommit: u32,
     /// How the addresses of functions of a job are enforced.
     pub hold: snowmelt_node::EnforcementChoice,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
@@ -135,6 +137,8 @@ impl Started {
             handler_cache: settings.handler_cache,
             import_cache: settings.import_cache,
             zygotes: None,
+            capacity: snowmelt_node::capacity(&settings.total),
+            overcommit: settings.overcommit,
             images: settings.images,
             control_group: self.control_group,
             hold: settings.hold,

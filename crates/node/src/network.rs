@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, Networks, RESERVED, Unsent};
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
+use crate::account::ZygoteRoom;
 use crate::agent::api::HostRanks;
 use crate::imports::{Found, Member};
 use crate::node::Inner;
@@ -62,10 +63,11 @@ impl Inner {
         spec: JobSpec,
         hosts: &[HostRanks],
         count: usize,
+        room: &ZygoteRoom,
     ) -> Result<RankNetwork> {
         let zygote = match &unit.start {
             WarmStart::Zygote(forked) => {
-                Some(self.imports.choose(&forked.want, &forked.source, count).await?)
+                Some(self.imports.choose(&forked.want, &forked.source, count, room).await?)
             }
             WarmStart::Program(_) => None,
         };

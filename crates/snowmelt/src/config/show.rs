@@ -93,6 +93,7 @@ fn sandboxes(config: &Config) -> Lines {
     let lines = [
         memory.map(|value| line("memory", value, |most| quoted(&most.to_string()))),
         processes.as_ref().map(|value| line("processes", value, u32::to_string)),
+        Some(line("overcommit", &config.sandboxes_overcommit, u32::to_string)),
     ];
     lines.into_iter().flatten().collect()
 }
