@@ -9,6 +9,7 @@ from typing import Any
 LAYERS = [
     "types",
     "rpc",
+    "telemetry",
     "kernel",
     "image",
     "network",
