@@ -13,10 +13,13 @@ use snowmelt_api::{
     InvokeRequest, LogEntry, PackRequest, Packed, Wheel,
 };
 use snowmelt_node::{InstanceLease, LOAD_LIMIT, Node};
+use snowmelt_rpc::trace::{self, SPANS};
 use snowmelt_types::{
     ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report, Tenant, micros,
 };
 use snowmelt_wire::Call;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::accepted::Waiting;
 use crate::analysis_cache::AnalysisCache;
@@ -265,13 +268,25 @@ impl Functions {
     ) -> Invocation {
         let begun = Instant::now();
         let counted = Counted::begin(&self.inner.calls);
-        match self.call(live, &mut invocation, event, slot).await {
+        let span = tracing::debug_span!(
+            target: SPANS,
+            "function.invoke",
+            faas.name = live.record.spec.name.as_str(),
+            faas.invocation_id = invocation.id.as_str(),
+            faas.coldstart = Empty,
+            "error.type" = Empty,
+            otel.status_code = Empty,
+        );
+        match self.call(live, &mut invocation, event, slot).instrument(span.clone()).await {
             Ok(result) => {
                 invocation.state = InvocationState::Succeeded;
                 invocation.result = Some(result);
                 counted.succeeded();
             }
-            Err(error) => invocation = failed(invocation, error),
+            Err(error) => {
+                trace::failed(&span, &error);
+                invocation = failed(invocation, error);
+            }
         }
         invocation.wall_us = Some(micros(begun.elapsed()));
         invocation
@@ -285,16 +300,22 @@ impl Functions {
         slot: Option<Result<InstanceLease, ErrorReport>>,
     ) -> Result<Answer, ErrorReport> {
         let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
+        let acquiring = match slot {
+            Some(_) => Span::none(),
+            None => tracing::debug_span!(target: SPANS, "function.acquire"),
+        };
+        let permit = live.permits.acquire().instrument(acquiring.clone());
         let _permit = match slot {
             Some(_) => None,
-            None => Some(live.permits.acquire().await.map_err(|error| {
+            None => Some(permit.await.map_err(|error| {
                 ErrorReport::new(Code::INTERNAL, format!("the permits are closed: {error}"))
             })?),
         };
         let mut lease = match slot {
             Some(lease) => lease?,
-            None => self.lease(live).await?,
+            None => self.lease(live).instrument(acquiring).await?,
         };
+        Span::current().record("faas.coldstart", lease.cold);
         invocation.cold = lease.cold;
         if lease.cold {
             invocation.cold_because = Some(cold::reason(&self.inner.node, live));

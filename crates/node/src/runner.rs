@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
+use snowmelt_rpc::trace::SPANS;
 use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report, micros};
 use snowmelt_wire::{
     Failed, FileGrant, Grants, Load, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
 };
+use tracing::Span;
 
 use crate::worker::END_REPORTED_WITHIN;
 use crate::{
@@ -263,6 +265,8 @@ pub(crate) struct Started {
     worker: WorkerLease,
     udfs: Vec<Beside>,
     began: Instant,
+    // Ends when the task does.
+    _span: Span,
 }
 
 impl QueryRunner {
@@ -285,6 +289,7 @@ impl QueryRunner {
         plan: Bytes,
         files: Vec<(FileGrant, OwnedFd)>,
     ) -> Result<(Started, UnixStream), Failed> {
+        let span = tracing::debug_span!(target: SPANS, "query.task", snowmelt.task = ask.task);
         let (worker, udfs) = tokio::join!(
             self.worker(!ask.s3.is_empty()),
             try_join_all(ask.udfs.iter().map(|name| self.udf(name)))
@@ -295,7 +300,7 @@ impl QueryRunner {
         let grants = Grants { files, udfs: granted(&ask.udfs, connections) };
         let header = self.header(&ask);
         let began = Instant::now();
-        let started = Started { task: ask.task, worker, udfs: beside, began };
+        let started = Started { task: ask.task, worker, udfs: beside, began, _span: span };
         let socket = started.worker.connect().map_err(|error| unreachable(&error))?;
         match hand_over(socket, grants, plan, &header).await {
             Ok(socket) => Ok((started, socket)),

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use snowmelt_api::HostFacts;
+use snowmelt_rpc::trace;
 use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
 
 use crate::Node;
@@ -140,7 +141,7 @@ impl Agent {
         inner.parts().insert(job.clone(), Stage::Called(Arc::clone(&called)));
         inner.ranks.fetch_add(ranks, Ordering::Relaxed);
         inner.promised.fetch_add(memory, Ordering::Relaxed);
-        tokio::spawn(async move {
+        trace::spawn(async move {
             // What ends the wait first drops the rest of the part.
             let given_up = tokio::select! {
                 () = called.is_given_up() => true,
