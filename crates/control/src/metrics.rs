@@ -9,6 +9,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use snowmelt_api::{Figures, START_BOUNDS_US, StartFigures, ZygoteFigures};
+use snowmelt_rpc::trace::Export;
 
 /// The content type of `GET /metrics`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -32,7 +33,8 @@ impl Collector for Metrics {
         platform(&mut families, &self.0)?;
         caches(&mut families, &self.0)?;
         zygotes(&mut families, &self.0)?;
-        starts(&mut families, &self.0.node.starts)
+        starts(&mut families, &self.0.node.starts)?;
+        spans(&mut families)
     }
 }
 
@@ -150,6 +152,17 @@ fn starts(families: &mut Families, starts: &[StartFigures]) -> fmt::Result {
         )?;
     }
     Ok(())
+}
+
+/// Only where spans are exported.
+fn spans(families: &mut Families) -> fmt::Result {
+    let Some(export) = Export::installed() else { return Ok(()) };
+    let [exported, dropped] = export.counts();
+    families.counters(
+        ("spans", "Recorded spans, sent to the collector or dropped"),
+        "result",
+        &[("exported", exported), ("dropped", dropped)],
+    )
 }
 
 fn labels_of(zygote: &ZygoteFigures) -> [(&'static str, String); 2] {
