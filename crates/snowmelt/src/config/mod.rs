@@ -66,6 +66,7 @@ keys! {
     CA_FILE = "images.ca_file", env::CA_FILE, "";
     PUBLISH_STARTS = "images.publish_starts", env::PUBLISH_STARTS, "false";
     TRUSTED_KEYS = "images.trusted_keys", env::TRUSTED_KEYS, "";
+    TRACES = "traces.endpoint", env::TRACES_ENDPOINT, "";
     WORKERS = "query.workers", env::WORKERS, "0";
     MEMORY = "query.memory", env::MEMORY, "1GiB";
     TIMEOUT = "query.timeout", env::TIMEOUT, "0";
@@ -142,6 +143,8 @@ pub struct Config {
     pub publish_starts: Value<bool>,
     /// Keys of other platforms whose start profiles are used.
     pub trusted_keys: Value<Vec<PublicKey>>,
+    /// URL to which a server posts spans; none are exported if absent. Commands do not check it.
+    pub traces: Option<Value<String>>,
     /// Workers of a query; 0 means one for each core.
     pub workers: Value<u32>,
     /// Memory limit of each worker.
@@ -206,6 +209,7 @@ impl Config {
             ca_file: sources.file(&CA_FILE, ca_file)?,
             publish_starts: sources.get(&PUBLISH_STARTS, None, boolean)?,
             trusted_keys: sources.get(&TRUSTED_KEYS, None, keys)?,
+            traces: sources.traces(),
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
             memory: sources.get(&MEMORY, sql.and_then(|sql| sql.memory), amount)?,
             timeout: sources.get(&TIMEOUT, sql.and_then(|sql| sql.timeout), duration)?,
@@ -305,6 +309,19 @@ impl Sources {
         }
     }
 
+    /// The variable of the collector of all signals is before the file, but after the own variable.
+    fn traces(&self) -> Option<Value<String>> {
+        let own = self.text(&TRACES).map(|(value, origin)| Value { value, origin });
+        if own.as_ref().is_some_and(|own| matches!(own.origin, Origin::Variable(_))) {
+            return own;
+        }
+        let common = env::text(env::OTLP_ENDPOINT).map(|collector| Value {
+            value: format!("{}/v1/traces", collector.trim_end_matches('/')),
+            origin: Origin::Variable(env::OTLP_ENDPOINT),
+        });
+        common.or(own)
+    }
+
     fn text(&self, key: &'static Key) -> Option<(String, Origin)> {
         if let Some(text) = env::text(key.variable) {
             return Some((text, Origin::Variable(key.variable)));
@@ -329,6 +346,11 @@ fn refused(key: &Key, problem: &str, origin: &Origin) -> ErrorReport {
         }),
         _ => report,
     }
+}
+
+/// The error for a value that is checked only where it is used.
+pub fn wrong(name: &str, problem: &str) -> ErrorReport {
+    ErrorReport::new(Code::OPTION, format!("{name}: {problem}"))
 }
 
 fn absolute(path: PathBuf) -> Result<PathBuf, ErrorReport> {

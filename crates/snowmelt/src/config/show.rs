@@ -66,6 +66,10 @@ pub fn show(config: &Config, origin: bool) -> String {
         ),
         ("images", images),
         (
+            "traces",
+            config.traces.iter().map(|url| line("endpoint", url, |url| quoted(url))).collect(),
+        ),
+        (
             "query",
             vec![
                 line("workers", &config.workers, u32::to_string),
