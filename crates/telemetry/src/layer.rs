@@ -7,9 +7,9 @@ use snowmelt_rpc::trace::{Context as Request, Export, new_span_id};
 use tokio::sync::mpsc;
 use tracing::Subscriber;
 use tracing::span::{Attributes, Id, Record};
-use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
 
 use crate::span::Span;
 
@@ -79,4 +79,13 @@ where
     };
     let (trace, parent) = outer.or_else(of_request)?;
     Some(Span::begin(trace, parent, name))
+}
+
+/// The innermost recorded span of this thread.
+pub fn current_span() -> Option<u64> {
+    tracing::dispatcher::get_default(|dispatch| {
+        let registry = dispatch.downcast_ref::<Registry>()?;
+        let innermost = registry.span(registry.current_span().id()?)?;
+        innermost.scope().find_map(|span| span.extensions().get::<Span>().map(|span| span.id))
+    })
 }

@@ -48,7 +48,7 @@ pub fn prepare<S>(settings: Settings) -> (impl Layer<S> + Send + Sync, Prepared)
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
-    let export = Export::install(settings.sampler);
+    let export = Export::install(settings.sampler, layer::current_span);
     let (sender, queue) = mpsc::channel(QUEUE);
     let resource = Resource::new(&settings);
     let collector = Collector::new(settings.endpoint, settings.headers);

@@ -10,7 +10,7 @@ use axum::routing::get;
 use collector::{attribute, collector, export, serve, spans};
 use serde_json::Value;
 use snowmelt_rpc::client::NO_BODY;
-use snowmelt_rpc::trace::{Context, Export, SPANS};
+use snowmelt_rpc::trace::{self, Export, SPANS};
 use snowmelt_rpc::{Client, Problem, RequestId, Token};
 use snowmelt_telemetry::Settings;
 use snowmelt_types::{Code, ErrorReport};
@@ -27,9 +27,8 @@ fn find<'a>(spans: &'a [Value], name: &str) -> &'a Value {
 
 /// Begins a phase in a task that the request does not wait for.
 async fn detached() {
-    let context = Context::current().unwrap();
     let later = async { drop(tracing::debug_span!(target: SPANS, "detached")) };
-    tokio::spawn(context.scope(later)).await.unwrap();
+    trace::spawn(later).await.unwrap();
 }
 
 #[tokio::test]
@@ -46,10 +45,11 @@ async fn a_request_through_two_servers_is_one_trace_with_its_parents() {
     };
     let second = serve(Router::new().route("/inner/{name}", get(fails))).await;
     let first = async move || {
-        let asked =
-            async { client(second).send(Method::GET, "/inner/x?key=secret", NO_BODY).await };
+        let asked = async {
+            detached().await;
+            client(second).send(Method::GET, "/inner/x?key=secret", NO_BODY).await
+        };
         asked.instrument(tracing::debug_span!(target: SPANS, "phase")).await.unwrap_err();
-        detached().await;
         tracing::error!("secret");
     };
     let first = serve(Router::new().route("/outer", get(first))).await;
@@ -73,7 +73,7 @@ async fn a_request_through_two_servers_is_one_trace_with_its_parents() {
     for (child, parent) in [
         (server[0], requests[0]),
         (phase, server[0]),
-        (detached, server[0]),
+        (detached, phase),
         (requests[1], phase),
         (server[1], requests[1]),
     ] {

@@ -21,15 +21,17 @@ static EXPORT: OnceLock<Export> = OnceLock::new();
 #[derive(Debug)]
 pub struct Export {
     sampler: Sampler,
+    current_span: fn() -> Option<u64>,
     sent: AtomicU64,
     dropped: AtomicU64,
 }
 
 impl Export {
-    /// Begins to record spans. A second call changes nothing.
-    pub fn install(sampler: Sampler) -> &'static Self {
-        let new = || Self { sampler, sent: AtomicU64::default(), dropped: AtomicU64::default() };
-        EXPORT.get_or_init(new)
+    /// Begins to record spans. `current_span` gives the recorded span that is current in this
+    /// thread. A second call changes nothing.
+    pub fn install(sampler: Sampler, current_span: fn() -> Option<u64>) -> &'static Self {
+        let (sent, dropped) = (AtomicU64::default(), AtomicU64::default());
+        EXPORT.get_or_init(|| Self { sampler, current_span, sent, dropped })
     }
 
     /// The export of this process; `None` if spans are not recorded.
@@ -50,6 +52,10 @@ impl Export {
     /// Spans that a collector has accepted, and spans that were not sent.
     pub fn counts(&self) -> [u64; 2] {
         [&self.sent, &self.dropped].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn current_span(&self) -> Option<u64> {
+        (self.current_span)()
     }
 
     pub(super) fn samples(&self, id: RequestId, by_parent: Option<bool>) -> bool {

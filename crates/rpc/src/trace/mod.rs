@@ -108,6 +108,15 @@ impl Context {
         Self::current().unwrap_or_else(|| Self::begin(RequestId::new()))
     }
 
+    /// That of a task which continues the current span, and may end after it: a span that is open
+    /// in another task would not end before that task.
+    fn continued() -> Option<Self> {
+        let context = Self::current()?;
+        let export = Export::installed().filter(|_| context.is_sampled);
+        let current = export.and_then(Export::current_span);
+        Some(Self { span: current.or(context.span), ..context })
+    }
+
     /// A request of which no process records spans, for example one that is repeated every second.
     pub fn unsampled() -> Self {
         Self { id: RequestId::new(), span: None, is_sampled: false }
@@ -170,7 +179,7 @@ pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    match Context::current() {
+    match Context::continued() {
         Some(context) => tokio::spawn(context.scope(future)),
         None => tokio::spawn(future),
     }
