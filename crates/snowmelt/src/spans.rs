@@ -43,7 +43,7 @@ pub fn settings(config: &Config) -> Result<Option<Settings>, ErrorReport> {
     }
     let all = |variable: &'static str| env::text(variable).map(|list| (variable, list));
     let headers = all(env::TRACES_HEADERS).or_else(|| all(env::OTLP_HEADERS));
-    for (variable, list) in headers {
+    if let Some((variable, list)) = headers {
         for (name, value) in pairs(&list) {
             if !settings.send(&name, &value) {
                 return Err(wrong(variable, &format!("`{name}` is not a header with a value")));
