@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use snowmelt_api::Packed;
 use snowmelt_image::build::{Unpacked, build, function};
-use snowmelt_image::source::{Layout, Reference};
+use snowmelt_image::source::{Access, Layout, Reference};
 use snowmelt_image::{Converted, Options, exchange};
 use snowmelt_package::{Environment, Installer, Reporter};
 use snowmelt_types::Digest;
@@ -103,7 +103,9 @@ impl Making {
         recipe.settings.labels.insert(LABEL.to_owned(), label);
         let converted = build(&recipe, &layout, Options::default())?;
         if self.is_sent {
-            let sending = exchange::push(&layout, &converted.image, &self.reference, &|_, _, _| ());
+            let access = Access::own();
+            let (image, to) = (&converted.image, &self.reference);
+            let sending = exchange::push(&layout, image, to, &access, &|_, _, _| ());
             runtime.block_on(sending)?;
         }
         layout.tag(&self.reference.to_string(), &converted.manifest)?;
