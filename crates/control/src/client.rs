@@ -1,24 +1,24 @@
 //! The client of the gateway: HTTP over a unix socket.
 
+mod images;
+mod queries;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
-use bytes::{Buf, BytesMut};
 use http::Method;
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
-    BurstAnswer, BurstCalls, BurstStatus, Event, Figures, FunctionSpec, FunctionSummary,
-    HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest,
-    Packed, Profile, QueryRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest,
+    BurstAnswer, BurstCalls, BurstStatus, Figures, FunctionSpec, FunctionSummary, HostSummary,
+    Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest, Packed,
+    QueryRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest,
 };
 use snowmelt_rpc::client::NO_BODY;
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Report, Tenant};
-use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Tenant};
+
+pub use images::{LocalImage, OnProgress};
+pub use queries::{QueryFrame, QueryStream};
 
 /// How long a server may take for a request that needs no work. A busy server answers; a stopped
 /// one does not.
@@ -42,28 +42,6 @@ pub struct Client {
     http: snowmelt_rpc::Client,
 }
 
-/// The parts of the answer of a query, in order.
-#[derive(Debug)]
-pub enum QueryFrame {
-    /// For the progress display.
-    Event(Event),
-    /// The answer's schema; comes once, before the first batch.
-    Schema(SchemaRef),
-    /// Rows of the answer.
-    Batch(RecordBatch),
-    /// Comes once, after the last batch.
-    Profile(Box<Profile>),
-}
-
-/// The answer of a query as a stream. Dropping it cancels the query.
-pub struct QueryStream {
-    body: Incoming,
-    buffer: BytesMut,
-    decoder: BatchDecoder,
-    ready: std::collections::VecDeque<QueryFrame>,
-    ended: bool,
-}
-
 impl Client {
     /// A client of the platform that serves this socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
@@ -84,13 +62,7 @@ impl Client {
     pub async fn query(&self, request: &QueryRequest) -> Result<QueryStream, ErrorReport> {
         let asked = self.http.send(Method::POST, "/v1/queries", Some(request));
         let response = self.unless_silent(asked).await?;
-        Ok(QueryStream {
-            body: response.into_body(),
-            buffer: BytesMut::new(),
-            decoder: BatchDecoder::default(),
-            ready: std::collections::VecDeque::new(),
-            ended: false,
-        })
+        Ok(QueryStream::new(response.into_body()))
     }
 
     /// Makes a code package.
@@ -328,82 +300,9 @@ impl Client {
     }
 }
 
-impl QueryStream {
-    /// The next part; `None` once the answer is complete.
-    pub async fn next(&mut self) -> Result<Option<QueryFrame>, ErrorReport> {
-        loop {
-            if let Some(ready) = self.ready.pop_front() {
-                return Ok(Some(ready));
-            }
-            if self.ended {
-                return Ok(None);
-            }
-            let frame = self.frame().await?;
-            self.take(frame)?;
-        }
-    }
-
-    fn take(&mut self, frame: Frame) -> Result<(), ErrorReport> {
-        let broken = |error: snowmelt_wire::Error| error.report();
-        match frame.kind {
-            Kind::Event => self.ready.push_back(QueryFrame::Event(frame.parse().map_err(broken)?)),
-            Kind::Profile => {
-                let profile = frame.parse().map_err(broken)?;
-                self.ready.push_back(QueryFrame::Profile(Box::new(profile)));
-            }
-            Kind::Schema => {
-                self.decoder.push(&frame).map_err(broken)?;
-                let schema = self.decoder.schema().map(QueryFrame::Schema);
-                self.ready.extend(schema);
-            }
-            Kind::Batch => {
-                let batches = self.decoder.push(&frame).map_err(broken)?;
-                self.ready.extend(batches.into_iter().map(QueryFrame::Batch));
-            }
-            Kind::End => self.ended = true,
-            Kind::Failure => return Err(frame.parse::<ErrorReport>().map_err(broken)?),
-            found => {
-                return Err(broken(snowmelt_wire::Error::Unexpected {
-                    found,
-                    expected: "an answer",
-                }));
-            }
-        }
-        Ok(())
-    }
-
-    async fn frame(&mut self) -> Result<Frame, ErrorReport> {
-        loop {
-            if let Some(frame) = self.buffered()? {
-                return Ok(frame);
-            }
-            let data = self.body.frame().await.ok_or_else(cut_short)?.map_err(|_| cut_short())?;
-            if let Ok(data) = data.into_data() {
-                self.buffer.extend_from_slice(&data);
-            }
-        }
-    }
-
-    fn buffered(&mut self) -> Result<Option<Frame>, ErrorReport> {
-        let Some(header) = self.buffer.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-        let (kind, length) =
-            snowmelt_wire::decode_header(*header).map_err(|error| error.report())?;
-        if self.buffer.len() < HEADER_BYTES + length {
-            return Ok(None);
-        }
-        self.buffer.advance(HEADER_BYTES);
-        Ok(Some(Frame::new(kind, self.buffer.split_to(length).freeze())))
-    }
-}
-
 /// User input as a segment of a path.
 fn segment(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
-}
-
-fn cut_short() -> ErrorReport {
-    let message = "the platform went away before the answer was complete";
-    ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("run the query again")
 }
 
 fn internal(error: impl std::fmt::Display) -> ErrorReport {

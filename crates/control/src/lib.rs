@@ -16,6 +16,7 @@ mod functions;
 mod gateway;
 pub mod hosts;
 mod identity;
+pub mod images;
 mod live;
 mod logs;
 mod metrics;

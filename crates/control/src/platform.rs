@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bursts::Bursts;
 use crate::functions::Functions;
 use crate::hosts::Hosts;
+use crate::images::Images;
 use crate::queries::Queries;
 
 /// What the gateway serves.
@@ -20,6 +21,7 @@ pub(crate) struct Platform {
     pub functions: Functions,
     pub bursts: Bursts,
     pub hosts: Hosts,
+    pub images: Images,
     /// Asks the server to end.
     pub shutdown: CancellationToken,
     /// How long what runs may go on then.

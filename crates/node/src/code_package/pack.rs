@@ -23,10 +23,11 @@ const MOST_LAYERS: usize = 100;
 
 impl Node {
     /// Makes a package of code and the wheels that satisfy its requirements, and sends it to the
-    /// registry if its name has one. The same input gives the same bytes.
+    /// registry if its name has one. The same input gives the same bytes. A `user` who is not an
+    /// operator may only replace images that this user has named.
     pub async fn pack(
         &self,
-        name: &str,
+        (name, user): (&str, Option<u32>),
         code: &SourceCode,
         handler: &str,
         (requirements, imports): (&[String], &[String]),
@@ -40,7 +41,8 @@ impl Node {
         let python = self.python().await?;
         let contents = Contents::new((handler, modules), &environment, is_one, python);
         let folder = Found::local_folder(&self.inner.options.state_dir);
-        let made = Making { folder, reference, is_sent: has_registry(name), contents, environment };
+        let is_sent = has_registry(name);
+        let made = Making { folder, reference, user, is_sent, contents, environment };
         let runtime = tokio::runtime::Handle::current();
         let made = tokio::task::spawn_blocking(move || made.make(code, &packages, &runtime)).await;
         made.map_err(|error| Error::State {
@@ -80,6 +82,7 @@ fn unpacked(environment: &Environment, installer: &Installer) -> (Vec<Unpacked>,
 struct Making {
     folder: PathBuf,
     reference: Reference,
+    user: Option<u32>,
     is_sent: bool,
     contents: Contents,
     /// Keeps its wheels from being reclaimed meanwhile.
@@ -108,7 +111,7 @@ impl Making {
             let sending = exchange::push(&layout, image, to, &access, &|_, _, _| ());
             runtime.block_on(sending)?;
         }
-        layout.tag(&self.reference.to_string(), &converted.manifest)?;
+        layout.tag_for(&self.reference.to_string(), &converted.manifest, self.user)?;
         Ok(self.summary(&converted))
     }
 
