@@ -6,7 +6,8 @@
 //! it without the registry's permission. One size limit applies to all of them.
 //!
 //! One process owns the cache, and only the owner evicts blocks. Other processes may join it: they
-//! read blocks, add blocks while there is space, and report these to the owner.
+//! read blocks, add blocks while there is space, and report these to the owner. These are other
+//! platforms with the same state folder, and `image warm` (decision 029).
 //!
 //! Invariant: a file gets its final name when it is complete, and its digest is verified at each
 //! use. `kill -9` leaves at most files in `tmp`; a power failure or a flipped bit leaves a block
