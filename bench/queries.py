@@ -37,26 +37,26 @@ with duckdb.connect(config={"threads": int(sys.argv[1])}) as c:
 TICKS_MS = 1000 / os.sysconf("SC_CLK_TCK")
 
 
-def _busy_ms() -> float:
+def busy_ms() -> float:
     with open("/proc/stat") as file:
         user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
     return (user + nice + system + irq + softirq) * TICKS_MS
 
 
-def _duckdb(query: Path, lineitem: Path) -> list[str]:
+def duckdb_command(query: Path, lineitem: Path) -> list[str]:
     """DuckDB's command line on the same query, which also prints the answer."""
     view = f"create view lineitem as select * from '{lineitem}/*.parquet';"
     words = [str(peers.duckdb_command()), "-csv", "-c", f"set threads = {THREADS};", "-c", view]
     return [*words, "-c", query.read_text()]
 
 
-def _ms(action: Callable[[], object]) -> float:
+def milliseconds(action: Callable[[], object]) -> float:
     begun = time.perf_counter()
     action()
     return (time.perf_counter() - begun) * 1000
 
 
-def _snowmelt(server: Server, query: Path, lineitem: Path, answer: Path, *more: str) -> list[str]:
+def snowmelt(server: Server, query: Path, lineitem: Path, answer: Path, *more: str) -> list[str]:
     command = [str(SNOWMELT), "sql", "-f", str(query), "--table", f"lineitem={lineitem}"]
     command += ["--workers", str(THREADS), "--progress", "quiet", "-o", "arrow", "-O"]
     return [*command, str(answer), *more]
@@ -79,24 +79,24 @@ def measure(name: str, lineitem: Path, folder: Path, server: Server) -> Taken:
     imported = [sys.executable, "-c", IMPORTED, str(THREADS), str(lineitem), str(query)]
 
     def process(engine: str, command: list[str]) -> None:
-        environment, busy = server.environment, _busy_ms()
-        took = _ms(
+        environment, busy = server.environment, busy_ms()
+        took = milliseconds(
             lambda: subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
         )
         found[engine].append(took)
-        used[engine].append(_busy_ms() - busy)
+        used[engine].append(busy_ms() - busy)
 
     found: dict[str, list[float]] = defaultdict(list)
     used: dict[str, list[float]] = defaultdict(list)
     with peers.duck(tables, THREADS) as connection:
         for _ in range(RUNS + 1):
-            command = _snowmelt(server, query, lineitem, ours)
+            command = snowmelt(server, query, lineitem, ours)
             process("snowmelt, server", command)
             process("snowmelt, embedded", [*command, "--embedded"])
             process("DataFusion, process", plain)
-            process("DuckDB, command", _duckdb(query, lineitem))
+            process("DuckDB, command", duckdb_command(query, lineitem))
             process("DuckDB, process of Python", imported)
-            found["DuckDB, in process"].append(_ms(lambda: connection.sql(sql).fetchall()))
+            found["DuckDB, in process"].append(milliseconds(lambda: connection.sql(sql).fetchall()))
     done = subprocess.run(
         [*plain, "--repeat", str(RUNS + 1)], check=True, stdout=subprocess.PIPE, text=True
     )

@@ -22,6 +22,7 @@ import network
 import pulls
 import queries
 import resize
+import windows
 from common.figures import Section
 from common.peers import versions
 
@@ -33,6 +34,7 @@ EXPERIMENTS = {
     "images": pulls.run,
     "resize": resize.run,
     "queries": queries.run,
+    "windows": windows.run,
     "idle": idle.run,
 }
 

@@ -29,8 +29,24 @@ fn main() -> ExitCode {
     println!("cargo::rerun-if-env-changed=CC");
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let output = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("zygote.so");
+    // The sources may need the headers that the tests are about to write (`c_header`).
+    println!("cargo::rerun-if-env-changed=UPDATE_NATIVE");
+    if env::var_os("UPDATE_NATIVE").is_some() {
+        return match std::fs::write(output, []) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    // The native loop whose steps the escape tests leave out one by one; only those enable it.
+    let weaken = env::var_os("CARGO_FEATURE_WEAKEN").map(|_| "-DSNOWMELT_WEAKEN");
     let sources = ["snowmelt_zygote.c", "python_arenas.c"].map(|name| format!("{folder}/{name}"));
-    let done = Command::new(&compiler).args(FLAGS).arg("-o").arg(output).args(sources).status();
+    let done = Command::new(&compiler)
+        .args(FLAGS)
+        .args(weaken)
+        .arg("-o")
+        .arg(output)
+        .args(sources)
+        .status();
     match done {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         outcome => {

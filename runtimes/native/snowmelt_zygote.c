@@ -13,105 +13,12 @@
  * spawner has confirmed that it is in its control group.
  */
 #include "snowmelt_zygote.h"
+#include "snowmelt_internals.h"
 #include "syscalls.h"
+#include "weaken.h"
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-/* ---- constants that the kernel headers of an old distribution may lack ---- */
-
-#define AT_FDCWD (-100)
-#define O_WRONLY 1
-#define O_NONBLOCK 04000
-#define O_CLOEXEC 02000000
-#define O_PATH 010000000
-#define SIGCHLD 17
-#define SIG_BLOCK 0
-#define SIG_SETMASK 2
-#define WNOHANG 1
-#define POLLIN 1
-#define ENOENT 2
-#define EINTR 4
-#define EAGAIN 11
-#define ECHILD 10
-#define EPROTO 71
-#define SOCK_SEQPACKET_CLOEXEC (5 | O_CLOEXEC)
-#define AF_UNIX 1
-#define SOL_SOCKET 1
-#define SCM_RIGHTS 1
-#define MSG_NOSIGNAL 0x4000
-#define MSG_CMSG_CLOEXEC 0x40000000
-#define RLIMIT_NOFILE 7
-#define CLONE_NEWNS 0x00020000
-#define CLONE_NEWCGROUP 0x02000000
-#define CLONE_NEWUSER 0x10000000
-#define CLONE_NEWPID 0x20000000
-#define CLONE_NEWNET 0x40000000
-#define MNT_DETACH 2
-#define MOVE_MOUNT_F_EMPTY_PATH 4
-#define OPEN_TREE_CLONE 1
-#define FSCONFIG_CMD_CREATE 6
-#define MOUNT_ATTR_RDONLY 1
-#define MOUNT_ATTR_NOSUID 2
-#define MOUNT_ATTR_NODEV 4
-#define MOUNT_ATTR_NOEXEC 8
-#define PR_SET_DUMPABLE 4
-#define PR_CAPBSET_DROP 24
-#define PR_SET_NO_NEW_PRIVS 38
-#define PR_CAP_AMBIENT 47
-#define PR_CAP_AMBIENT_CLEAR_ALL 4
-#define SECCOMP_SET_MODE_FILTER 1
-#define SECCOMP_NEW_LISTENER 8
-#define SECCOMP_WAIT_KILLABLE 32 /* since Linux 5.19 */
-#define CAPABILITY_VERSION_3 0x20080522
-#define LANDLOCK_CREATE_RULESET_VERSION 1
-#define LANDLOCK_RULE_PATH_BENEATH 1
-#define LANDLOCK_SCOPES 3 /* abstract unix sockets and signals */
-#define LANDLOCK_WRITE_FILE (1u << 1)
-#define LANDLOCK_CHANGE_FOLDER (0x1ffu << 4) /* remove and make */
-#define LANDLOCK_MAKE_DEVICES (1u << 6 | 1u << 11)
-#define LANDLOCK_REFER (1u << 13)
-#define LANDLOCK_TRUNCATE (1u << 14)
-#define LANDLOCK_DEVICE_CONTROL (1u << 15)
-#ifndef __NR_landlock_create_ruleset
-#define __NR_landlock_create_ruleset 444
-#define __NR_landlock_add_rule 445
-#define __NR_landlock_restrict_self 446
-#endif
-
-/* The zygote's capabilities over its own namespaces: SETGID, SETUID, SYS_CHROOT, SYS_ADMIN. */
-#define ZYGOTE_CAPABILITIES (1u << 6 | 1u << 7 | 1u << 18 | 1u << 21)
-
-#define HANDLER_ID 1000
-
-/* ---- packets from the spawner; the same as in crates/sandbox/src/spawner/zygote.rs ---- */
-
-/* To the zygote. With the child's end of its socket pair with the spawner, a root if `fresh`, and a
- * network if it has one. */
-struct order {
-	u32 kind;   /* enum snowmelt_kind */
-	u32 number; /* the child's user id in this namespace */
-	u32 count;  /* the number of its ids */
-	u32 root;   /* the index of the child's root among those sent */
-	u32 fresh;  /* the root is sent with this order */
-	u32 network; /* the last descriptor is the network of the child's job */
-	u64 token; /* repeated in reports about the child */
-};
-
-/* To the child. With scratch, channel, log, and the files that enter its control group. After it
- * follow "go" once it is in its control group and, for a handler, the entries of its
- * snowmelt_order. */
-struct setup {
-	u32 filter; /* bytes of the system call filter that follows */
-	u32 notifier; /* bytes of the address notifier's filter after that */
-	u64 open_files;
-};
-
+/* Its socket pair with the spawner, while it waits for its entries. */
 #define WAITING_FD (SNOWMELT_CHANNEL_FD + 1)
-#define MOST_FDS 16
-#define MOST_ROOTS 32
-#define MOST_CHILDREN 16384
-#define LONGEST_PACKET (192 << 10)
 
 struct child {
 	int pid;
@@ -156,6 +63,24 @@ struct ancillary {
 	int fds[MOST_FDS];
 };
 
+struct filter {
+	unsigned short length; /* in instructions */
+	const void *start;
+};
+
+#define SAME(what, as_in_rust) _Static_assert((what) == (as_in_rust), "not as in Rust")
+SAME(sizeof(struct slice), SLICE_SIZE);
+SAME(sizeof(struct message), MESSAGE_SIZE);
+SAME(__builtin_offsetof(struct message, slices), MESSAGE_SLICES);
+SAME(__builtin_offsetof(struct message, ancillary), MESSAGE_ANCILLARY);
+SAME(__builtin_offsetof(struct message, flags), MESSAGE_FLAGS);
+SAME(__builtin_offsetof(struct ancillary, type), ANCILLARY_TYPE);
+SAME(__builtin_offsetof(struct ancillary, fds), ANCILLARY_HEADER_SIZE);
+SAME(sizeof(struct waiting), WAITING_SIZE);
+SAME(__builtin_offsetof(struct waiting, found), WAITING_FOUND);
+SAME(sizeof(struct filter), FILTER_SIZE);
+SAME(__builtin_offsetof(struct filter, start), FILTER_START);
+
 /* Receives one packet: its length, and its descriptors in the order in which they were sent. */
 static long receive(int socket, void *start, unsigned long most, int *fds, int *fd_count)
 {
@@ -164,10 +89,10 @@ static long receive(int socket, void *start, unsigned long most, int *fds, int *
 	struct message message = {0, 0, &slice, 1, &ancillary, sizeof(ancillary), 0};
 	long length = SYS(recvmsg, socket, &message, MSG_CMSG_CLOEXEC);
 	*fd_count = 0;
-	if (length <= 0 || message.ancillary_length < 16 || ancillary.level != SOL_SOCKET ||
+	if (length <= 0 || message.ancillary_length < ANCILLARY_HEADER_SIZE || ancillary.level != SOL_SOCKET ||
 	    ancillary.type != SCM_RIGHTS)
 		return length;
-	*fd_count = (int)((ancillary.length - 16) / sizeof(int));
+	*fd_count = (int)((ancillary.length - ANCILLARY_HEADER_SIZE) / sizeof(int));
 	for (int i = 0; i < *fd_count; i++)
 		fds[i] = ancillary.fds[i];
 	return length;
@@ -208,7 +133,7 @@ static char *put_number(char *to, long long number)
 static void fail(int sync, const char *step, long result)
 {
 	char text[256];
-	char *end = put(put_number(put(text, "fault "), -result), " ");
+	char *end = put(put_number(put(text, FAULT), -result), " ");
 	end = put(end, step);
 	send(sync, text, (unsigned long)(end - text));
 	for (;;)
@@ -260,11 +185,12 @@ static long write_file(const char *path, const char *start, const char *end)
 	return result;
 }
 
-/* Makes the OOM killer choose it before its zygote. The same value for programs is in
- * crates/sandbox/src/spawner/oom.rs. */
+/* Makes the OOM killer choose it before its zygote. */
 static void set_oom_score(int sync)
 {
-	static const char score[] = "800";
+	static const char score[] = FUNCTION_OOM_SCORE;
+	if (is_left_out("ChildOomScore"))
+		return;
 	long result = write_file("self/oom_score_adj", score, score + sizeof(score) - 1);
 	check(sync, "set the OOM score", result);
 }
@@ -274,7 +200,7 @@ static void map_one(int sync, u32 id)
 {
 	static const char step[] = "write the id maps";
 	char text[64];
-	char *end = put(put_number(put(put_number(text, HANDLER_ID), " "), id), " 1");
+	char *end = put(put_number(put(put_number(text, FUNCTION_ID), " "), id), " 1");
 	check(sync, step, write_file("self/setgroups", "deny", "deny" + 4));
 	check(sync, step, write_file("self/uid_map", text, end));
 	check(sync, step, write_file("self/gid_map", text, end));
@@ -284,10 +210,10 @@ static void map_one(int sync, u32 id)
  * every file. */
 static void mask(int sync, int proc)
 {
-	static const char *const masked[] = {"cmdline",	   "config.gz", "interrupts",
-					     "kcore",	   "keys",	"sys/kernel/random/boot_id",
-					     "timer_list"};
+	static const char *const masked[] = MASKED;
 	static const char step[] = "mask /proc";
+	if (is_left_out("ChildMaskedProc"))
+		return;
 	for (unsigned i = 0; i < sizeof(masked) / sizeof(*masked); i++) {
 		long null = SYS(open_tree, AT_FDCWD, "/dev/null", OPEN_TREE_CLONE | O_CLOEXEC);
 		check(sync, step, null);
@@ -301,14 +227,15 @@ static void mask(int sync, int proc)
 /* The system call policy forbids changing the other limits, which are inherited from the zygote. */
 static void set_limits(int sync, u64 open_files, int is_zygote)
 {
-	u64 limits[2];
+	u64 limits[LIMIT_SIZE / sizeof(u64)];
 	check(sync, "read the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, 0, limits));
 	limits[0] = open_files < limits[1] ? open_files : limits[1];
 	/* The children of a zygote have their own limits, which may be higher. */
 	if (!is_zygote)
 		limits[1] = limits[0];
-	check(sync, "set the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, limits, 0));
-	SYS(umask, 022);
+	if (!is_left_out("ChildOpenFiles"))
+		check(sync, "set the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, limits, 0));
+	SYS(umask, FUNCTION_UMASK);
 }
 
 static void place_descriptors(int sync, int channel, int log)
@@ -321,28 +248,33 @@ static void place_descriptors(int sync, int channel, int log)
 	check(sync, step, SYS(dup3, channel, SNOWMELT_CHANNEL_FD, O_CLOEXEC));
 }
 
-static void drop_privileges(int sync, u32 kept)
+static void drop_capabilities(int sync, u32 kept)
 {
 	static const char step[] = "drop capabilities";
+	if (is_left_out("ChildCapabilities"))
+		return;
 	for (int capability = 0; capability < 64; capability++)
 		if (capability >= 32 || !(kept >> capability & 1))
 			/* Fails for numbers that this kernel does not have. */
 			if (SYS(prctl, PR_CAPBSET_DROP, capability, 0, 0, 0) < 0)
 				break;
 	check(sync, step, SYS(prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0));
-	u32 header[2] = {CAPABILITY_VERSION_3, 0};
-	u32 sets[6] = {kept, kept, 0, 0, 0, 0};
-	check(sync, step, SYS(capset, header, sets));
-	check(sync, "renounce new privileges", SYS(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	struct capability_header header = {.version = CAPABILITY_VERSION_3, .pid = 0};
+	struct capability_word sets[2] = {{.effective = kept, .permitted = kept}};
+	check(sync, step, SYS(capset, &header, sets));
+}
+
+static void drop_privileges(int sync, u32 kept)
+{
+	drop_capabilities(sync, kept);
+	if (!is_left_out("ChildNoNewPrivileges"))
+		check(sync, "renounce new privileges", SYS(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
 }
 
 static void allow(int sync, long ruleset, const char *folder, u64 rights)
 {
 	static const char step[] = "confine it by Landlock";
-	struct {
-		u64 rights;
-		int parent;
-	} __attribute__((packed)) rule = {rights, 0};
+	struct landlock_path_beneath rule = {.allowed = rights};
 	long parent = SYS(openat, AT_FDCWD, folder, O_PATH | O_CLOEXEC, 0);
 	rule.parent = (int)check(sync, step, parent);
 	check(sync, step, SYS(landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0));
@@ -354,21 +286,20 @@ static void allow(int sync, long ruleset, const char *folder, u64 rights)
 static void confine(int sync, int is_zygote)
 {
 	static const char step[] = "confine it by Landlock";
-	int version = zygote.landlock;
-	u64 files = LANDLOCK_WRITE_FILE | LANDLOCK_CHANGE_FOLDER | LANDLOCK_REFER |
-		    (version >= 3 ? LANDLOCK_TRUNCATE : 0) |
-		    (version >= 5 ? LANDLOCK_DEVICE_CONTROL : 0);
-	u64 rights[3] = {0, 0, version >= 6 ? LANDLOCK_SCOPES : 0};
-	/* The first version forbids all renames between folders, which breaks programs. */
-	if (version >= 2 && !is_zygote)
-		rights[0] = files;
-	if (!(rights[0] | rights[2]))
+	static const u64 files[] = LANDLOCK_FILES, scoped[] = LANDLOCK_SCOPED;
+	int version = zygote.landlock < 0 ? 0 : zygote.landlock;
+	if (version > LANDLOCK_NEWEST)
+		version = LANDLOCK_NEWEST;
+	struct landlock_ruleset rules = {
+	    .files = is_zygote ? 0 : files[version],
+	    .scoped = scoped[version],
+	};
+	if (!(rules.files | rules.scoped) || is_left_out("ChildLandlock"))
 		return;
-	long set = check(sync, step, SYS(landlock_create_ruleset, rights, sizeof(rights), 0));
-	if (rights[0]) {
-		allow(sync, set, "/tmp", files & ~(LANDLOCK_MAKE_DEVICES | LANDLOCK_DEVICE_CONTROL));
-		allow(sync, set, "/dev",
-		      files & (LANDLOCK_WRITE_FILE | LANDLOCK_TRUNCATE | LANDLOCK_DEVICE_CONTROL));
+	long set = check(sync, step, SYS(landlock_create_ruleset, &rules, sizeof(rules), 0));
+	if (rules.files) {
+		allow(sync, set, "/tmp", rules.files & ~LANDLOCK_DENIED_IN_WRITABLE);
+		allow(sync, set, "/dev", rules.files & LANDLOCK_ALLOWED_IN_DEVICES);
 	}
 	check(sync, step, SYS(landlock_restrict_self, set, 0));
 }
@@ -376,10 +307,7 @@ static void confine(int sync, int is_zygote)
 /* Installs a filter, and returns the kernel's result. */
 static long install(int sync, const char *step, const void *start, u32 length, int flags)
 {
-	struct {
-		unsigned short length;
-		const void *start;
-	} filter = {(unsigned short)(length / 8), start};
+	struct filter filter = {(unsigned short)(length / FILTER_INSTRUCTION_SIZE), start};
 	long result = SYS(seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
 	if (result < 0 && flags & SECCOMP_WAIT_KILLABLE) {
 		flags &= ~SECCOMP_WAIT_KILLABLE;
@@ -396,9 +324,11 @@ static void install_notifier(int sync, int handover_fd, const void *start, u32 l
 	static const char step[] = "set up the address notifier";
 	int flags = SECCOMP_NEW_LISTENER | SECCOMP_WAIT_KILLABLE;
 	long listener = install(sync, step, start, length, flags);
-	struct slice slice = {"heard", 5};
-	struct ancillary ancillary = {16 + sizeof(int), SOL_SOCKET, SCM_RIGHTS, {(int)listener}};
-	struct message message = {0, 0, &slice, 1, &ancillary, 16 + sizeof(u64), 0};
+	struct slice slice = {HEARD, sizeof(HEARD) - 1};
+	struct ancillary ancillary = {ANCILLARY_HEADER_SIZE + sizeof(int), SOL_SOCKET, SCM_RIGHTS,
+				      {(int)listener}};
+	struct message message = {
+	    0, 0, &slice, 1, &ancillary, ANCILLARY_HEADER_SIZE + sizeof(u64), 0};
 	check(sync, step, SYS(sendmsg, handover_fd, &message, MSG_NOSIGNAL));
 	SYS(close, listener);
 }
@@ -423,15 +353,16 @@ static void set_up(int sync, int is_zygote)
 		fail(sync, "receive the set-up", -EPROTO);
 	char *filter = packet + sizeof(*setup);
 	int handover_fd = (int)setup->open_files; /* with a notifier: above its limit */
-	for (int entry = 3; entry < count; entry++)
+	for (int entry = 3; entry < count && !is_left_out("ChildControlGroup"); entry++)
 		check(sync, "enter the control group", SYS(write, fds[entry], "0", 1));
-	send(sync, "here", 4);
+	send(sync, HERE, sizeof(HERE) - 1);
 	attach(sync, "attach the scratch", fds[0], AT_FDCWD, "/tmp");
 	check(sync, "enter the scratch", SYS(chdir, "/tmp"));
 	/* Without entry files the spawner moves it into its group, before the namespace is made. */
 	if (count == 3)
 		wait_for_go(sync);
-	check(sync, "leave the control group namespace", SYS(unshare, CLONE_NEWCGROUP));
+	if (!is_left_out("ChildControlGroupNamespace"))
+		check(sync, "leave the control group namespace", SYS(unshare, CLONE_NEWCGROUP));
 	if (setup->notifier)
 		check(sync, "make the handover descriptor", SYS(dup3, sync, handover_fd, O_CLOEXEC));
 	set_limits(sync, setup->open_files, is_zygote);
@@ -442,10 +373,13 @@ static void set_up(int sync, int is_zygote)
 		wait_for_go(sync);
 	if (setup->notifier)
 		install_notifier(sync, handover_fd, filter + setup->filter, setup->notifier);
-	if (setup->filter)
+	if (setup->filter && !is_left_out("ChildSeccomp"))
 		install(sync, "install the system call policy", filter, setup->filter, 0);
 	check(sync, "place the descriptors", SYS(dup3, sync, WAITING_FD, O_CLOEXEC));
-	SYS(close_range, WAITING_FD + 1, ~0u, 0);
+	if (is_left_out("ChildDescriptors"))
+		SYS(close, sync); /* its end reports that the set-up is complete */
+	else
+		SYS(close_range, WAITING_FD + 1, ~0u, 0);
 }
 
 /* Whether its entries have been sent already: then a warm-up would only delay it. */
@@ -475,13 +409,15 @@ static void await_order(struct snowmelt_order *order)
 
 static void set_up_handler(int sync, int network, const struct order *what)
 {
-	int proc = make_proc(sync, MOUNT_ATTR_RDONLY);
+	u32 id = is_left_out("ChildUser") ? 1 : what->number;
+	int proc = make_proc(sync, is_left_out("ChildReadOnlyProc") ? 0 : MOUNT_ATTR_RDONLY);
 	if (network >= 0)
 		check(sync, "enter the network", SYS(setns, network, CLONE_NEWNET));
-	check(sync, "enter the root", SYS(setns, zygote.roots[what->root], CLONE_NEWNS));
-	take_id(sync, what->number);
+	if (!is_left_out("ChildRoot"))
+		check(sync, "enter the root", SYS(setns, zygote.roots[what->root], CLONE_NEWNS));
+	take_id(sync, id);
 	check(sync, "leave the zygote's namespaces", SYS(unshare, CLONE_NEWUSER | CLONE_NEWNS));
-	map_one(sync, what->number);
+	map_one(sync, id);
 	set_oom_score(sync);
 	attach(sync, "attach /proc", proc, AT_FDCWD, "/proc");
 	mask(sync, proc);
@@ -627,11 +563,11 @@ static long add_child(int pid, u64 token)
 /* Reports children that have ended. Unknown processes are orphans of children, and of imports. */
 static void reap(void)
 {
-	char drained[16 * 128];
+	char drained[16 * SIGNAL_RECORD_SIZE];
 	SYS(read, zygote.signals, drained, sizeof(drained));
 	for (;;) {
 		int status;
-		long usage[18]; /* struct rusage: user and system time are first */
+		long usage[USAGE_SIZE / sizeof(long)]; /* struct rusage: user and system time are first */
 		long pid = SYS(wait4, -1, &status, WNOHANG, usage);
 		if (pid <= 0)
 			return;
@@ -654,11 +590,11 @@ static long make_child(const struct order *what, const int *fds, int count,
 	int is_zygote = what->kind == SNOWMELT_ZYGOTE, pair[2] = {-1, -1};
 	if (count < 1 + (what->fresh != 0) + (what->network != 0) || (is_zygote && !what->fresh) || what->root >= MOST_ROOTS)
 		return -EPROTO;
-	long result = is_zygote ? SYS(socketpair, AF_UNIX, SOCK_SEQPACKET_CLOEXEC, 0, pair)
+	long result = is_zygote ? SYS(socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)
 		      : what->fresh ? store_root(what->root, fds[1]) : 0;
 	if (result < 0)
 		return result;
-	if (!is_zygote && (result = SYS(unshare, CLONE_NEWPID)) < 0)
+	if (!is_zygote && !is_left_out("ChildProcesses") && (result = SYS(unshare, CLONE_NEWPID)) < 0)
 		return result;
 	if (hooks->before)
 		hooks->before();
@@ -723,7 +659,7 @@ static int handle_order(const struct snowmelt_hooks *hooks, struct snowmelt_orde
 /* Opens what the children need, and makes SIGCHLD readable instead of delivered. */
 static void initialise(int control)
 {
-	u64 limits[2], child = 1ull << (SIGCHLD - 1);
+	u64 limits[LIMIT_SIZE / sizeof(u64)], child = 1ull << (SIGCHLD - 1);
 	zygote.control = control;
 	zygote.children = 0;
 	for (int i = 0; i < MOST_ROOTS; i++)
@@ -731,6 +667,7 @@ static void initialise(int control)
 	zygote.proc = (int)SYS(openat, AT_FDCWD, "/proc", O_PATH | O_CLOEXEC, 0);
 	zygote.pid_namespace = (int)SYS(openat, zygote.proc, "self/ns/pid", O_CLOEXEC, 0);
 	zygote.mount_namespace = (int)SYS(openat, zygote.proc, "self/ns/mnt", O_CLOEXEC, 0);
+	read_steps_to_leave_out(zygote.proc);
 	SYS(rt_sigprocmask, SIG_BLOCK, &child, &zygote.mask, sizeof(child));
 	zygote.signals = (int)SYS(signalfd4, -1, &child, sizeof(child), O_CLOEXEC | O_NONBLOCK);
 	zygote.landlock = (int)SYS(landlock_create_ruleset, 0, 0, LANDLOCK_CREATE_RULESET_VERSION);

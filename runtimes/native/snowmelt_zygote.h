@@ -1,4 +1,4 @@
-/* A warmed process that forks handlers on order (SOCK 4), in any language that can fork.
+/* A warmed process that forks handlers on order (SOCK 4). The Python runtime loads it as a library.
  *
  * The program is started in its own sandbox, with a socket to Snowmelt as descriptor 3. It loads
  * the data that its handlers share, reports that with snowmelt_ready, and calls snowmelt_serve,
@@ -11,8 +11,7 @@
 #ifndef SNOWMELT_ZYGOTE_H
 #define SNOWMELT_ZYGOTE_H
 
-#define SNOWMELT_CONTROL_FD 3
-#define SNOWMELT_CHANNEL_FD 3
+#include "snowmelt_constants.h"
 
 /* Callbacks of the language's runtime around a fork; all but `fork` may be 0. */
 struct snowmelt_hooks {
@@ -26,14 +25,15 @@ struct snowmelt_hooks {
 };
 
 enum snowmelt_kind {
-	SNOWMELT_HANDLER = 0, /* serve descriptor 3 until killed */
+	SNOWMELT_HANDLER = SNOWMELT_KIND_HANDLER, /* serve descriptor 3 until killed */
 	/* Read a packet from descriptor 3 with JSON that says what to load, load it, and call
 	 * snowmelt_ready and snowmelt_serve again. */
-	SNOWMELT_ZYGOTE = 1,
+	SNOWMELT_ZYGOTE = SNOWMELT_KIND_ZYGOTE,
 };
 
 /* The work of a child: entries that each begin with one letter and end with a zero byte:
- * e environment (name=value), p folder for the import path, c the entry to call. */
+ * SNOWMELT_ENTRY_ENVIRONMENT (name=value), SNOWMELT_ENTRY_IMPORT_PATH (a folder),
+ * SNOWMELT_ENTRY_CALL (what to call). */
 struct snowmelt_order {
 	const char *entries;
 	unsigned long length;

@@ -5,9 +5,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-# Bottom up, as in ARCHITECTURE.md.
+# Bottom up, as in CONTRIBUTING.md.
 LAYERS = [
     "types",
+    "ledger",
     "rpc",
     "kernel",
     "image",
@@ -59,6 +60,44 @@ def test_crates_depend_only_on_lower_layers(workspace: dict[str, Any]) -> None:
         )
     ]
     assert not upward
+
+
+def _used(workspace: dict[str, Any]) -> dict[str, set[str]]:
+    """The crates of the layers, with those that each depends on."""
+    return {
+        noun: {
+            _noun(dependency["name"])
+            for dependency in package["dependencies"]
+            if dependency["name"].startswith("snowmelt") and dependency["kind"] is None
+        }
+        for package in workspace["packages"]
+        if (noun := _noun(package["name"])) not in BESIDE
+    }
+
+
+def _below(used: dict[str, set[str]], crate: str) -> set[str]:
+    return used[crate].union(*(_below(used, other) for other in used[crate]))
+
+
+def _drawn(checkout: Path) -> dict[str, set[str]]:
+    """The arrows of the picture in ARCHITECTURE.md."""
+    text = (checkout / "ARCHITECTURE.md").read_text()
+    picture = text.split("```mermaid\n")[1].split("```")[0]
+    arrows = re.findall(r"^    (\w+) --> (.*)$", picture, re.MULTILINE)
+    return {source: set(targets.split(" & ")) for source, targets in arrows}
+
+
+def test_the_picture_shows_every_crate_and_its_dependencies(
+    workspace: dict[str, Any], checkout: Path
+) -> None:
+    used, drawn = _used(workspace), _drawn(checkout)
+    assert drawn.keys() | set().union(*drawn.values()) == used.keys()
+    # What another dependency uses anyway is not drawn.
+    direct = {
+        crate: others - set().union(*(_below(used, other) for other in others))
+        for crate, others in used.items()
+    }
+    assert drawn == {crate: others for crate, others in direct.items() if others}
 
 
 def test_the_server_links_no_query_engine(workspace: dict[str, Any]) -> None:

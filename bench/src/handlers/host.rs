@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
-use snowmelt_node::{InstanceLease, InstanceLimits, Node, Options as NodeOptions, Unit};
+use snowmelt_node::{Capacity, InstanceLease, InstanceLimits, Node, Options as NodeOptions, Unit};
 use snowmelt_package::Progress;
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Tenant};
@@ -56,6 +56,13 @@ impl Host {
                 handler_cache: ByteSize::mib(64 << 10),
                 import_cache: ByteSize::mib(4096),
                 zygotes: None,
+                // What is measured is the start, not the wait for room.
+                capacity: Capacity {
+                    memory: ByteSize::mib(1 << 20),
+                    instances: u32::MAX,
+                    cpu: None,
+                },
+                overcommit: snowmelt_node::OVERCOMMIT,
                 hold: snowmelt_node::EnforcementChoice::default(),
                 // No job with a network is run.
                 control_group: String::new(),

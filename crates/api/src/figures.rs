@@ -112,6 +112,46 @@ pub struct NodeFigures {
     pub imports: ImportFigures,
     /// Starts by kind.
     pub starts: Vec<StartFigures>,
+    /// The account of the host.
+    #[serde(default)]
+    pub ledger: LedgerFigures,
+}
+
+/// What a host has for sandboxes, what is reserved of it now, and how requests for room ended since
+/// the node started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LedgerFigures {
+    /// Memory for all sandboxes, in bytes.
+    pub memory_bytes: u64,
+    /// The most sandboxes.
+    pub instances: u64,
+    /// Reserved memory, in bytes.
+    pub reserved_memory_bytes: u64,
+    /// Reserved processor, in thousandths of a core; counted, not bounded.
+    pub reserved_cpu_millis: u64,
+    /// Sandboxes with a reservation.
+    pub reserved_instances: u64,
+    /// The same by use; uses without a reservation are left out.
+    pub uses: Vec<UseFigures>,
+    /// Requests that wait for room.
+    pub waiting: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Requests that were granted after they had waited.
+    pub waited: u64,
+}
+
+/// What is reserved for one use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UseFigures {
+    /// `function`, `udf`, `worker`, `driver`, `task`, `burst` or `zygote`.
+    pub name: String,
+    /// Memory, in bytes.
+    pub memory_bytes: u64,
+    /// Processor, in thousandths of a core.
+    pub cpu_millis: u64,
+    /// Sandboxes.
+    pub instances: u64,
 }
 
 /// The import cache: how it did since the node started, and what it holds now.

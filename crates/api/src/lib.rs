@@ -31,7 +31,7 @@
 //! | `POST /v1/images/verifications` | [`ImageRequest`] | the same |
 //! | `POST /v1/images/comparisons` | [`DifferenceRequest`] | the same |
 //! | `POST /v1/images/prunings` | [`PruneRequest`] | [`Pruned`]; for operators |
-//! | `DELETE /v1/images/{name}` | | 204: the name is removed; for operators |
+//! | `DELETE /v1/images/{image}` | | 204: the name is removed; for operators |
 //! | `GET /v1/hosts` | | list of [`HostSummary`] |
 //! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
@@ -63,6 +63,7 @@ mod functions;
 mod hosts;
 mod images;
 mod invocations;
+mod leases;
 mod networks;
 pub mod openapi;
 mod platform;
@@ -74,8 +75,8 @@ pub use bursts::{
     BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstState, BurstStatus, NetworkRequest,
 };
 pub use figures::{
-    ImportFigures, InstallFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start, StartFigures,
-    ZygoteFigures,
+    ImportFigures, InstallFigures, LedgerFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start,
+    StartFigures, UseFigures, ZygoteFigures,
 };
 pub use functions::{
     CallMode, FunctionOptions, FunctionSpec, FunctionSummary, PackRequest, Packed, RESULT_KEPT_MS,
@@ -93,6 +94,7 @@ pub use invocations::{
     BatchRequest, ColdKind, ColdReason, FailedCall, Invocation, InvocationState, InvokeRequest,
     LogEntry,
 };
+pub use leases::{LeaseOf, LeaseRequest, Leased};
 pub use networks::{
     NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TracePoint, TraceRequest,
     TraceStep, TraceTo,

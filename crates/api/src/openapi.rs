@@ -136,7 +136,7 @@ fn bursts() -> Vec<Route> {
 fn images() -> Vec<Route> {
     vec![
         get("/v1/images", "Local images").answers_list::<ImageSummary>(),
-        delete("/v1/images/{name}", "Removes the name of an image; for operators")
+        delete("/v1/images/{image}", "Removes the name of an image; for operators")
             .answers_nothing(204),
         get("/v1/images/key", "The key with which others verify start profiles")
             .answers::<PlatformKey>(200),

@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use snowmelt_api::{Invocation, InvocationState, InvokeRequest};
 use snowmelt_types::{Code, ErrorReport, InvocationId, Tenant};
@@ -17,9 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::functions::{Functions, accepted, failed};
 use crate::now_ms;
 use crate::records::{FunctionId, InvocationRecord};
-
-/// How long to wait before a call is tried again, at first and at most.
-const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(30)];
+use crate::times::AGAIN_AFTER;
 
 /// The calls that this process has to run.
 #[derive(Debug, Default)]

@@ -1,7 +1,8 @@
 //! The client of the gateway: HTTP over a unix socket.
 
+mod bursts;
 mod images;
-mod queries;
+mod query_stream;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,25 +11,21 @@ use http::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
-    BurstAnswer, BurstCalls, BurstStatus, Figures, FunctionSpec, FunctionSummary, HostSummary,
-    Invocation, InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest, Packed,
-    QueryRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest,
+    Figures, FunctionSpec, FunctionSummary, HostSummary, Invocation, InvokeRequest, LogEntry,
+    NetworkDetail, NetworkSummary, PackRequest, Packed, QueryRequest, ShutdownRequest, Status,
+    TENANT_HEADER, Trace, TraceRequest,
 };
-use snowmelt_rpc::client::NO_BODY;
+use snowmelt_rpc::client::{NO_BODY, decode};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Tenant};
 
 pub use images::{LocalImage, OnProgress};
-pub use queries::{QueryFrame, QueryStream};
+pub use query_stream::{QueryFrame, QueryStream};
 
 /// How long a server may take for a request that needs no work. A busy server answers; a stopped
 /// one does not.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How often a server that takes long is probed.
 const ASKED_EVERY: Duration = Duration::from_secs(5);
-
-/// How long to wait for a server that is being started again, and how often it is tried.
-const RETURNS_WITHIN: Duration = Duration::from_secs(30);
-const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// A failure of a call that was begun.
 #[derive(Deserialize)]
@@ -103,12 +100,11 @@ impl Client {
         let status = response.status();
         let body = self.http.whole(response).await?;
         if status.is_success() {
-            return serde_json::from_slice(&body).map_err(internal);
+            return decode(&body);
         }
-        let unexplained = |_| self.http.unexplained(status);
-        let report: ErrorReport = serde_json::from_slice(&body).map_err(unexplained)?;
+        let report = self.http.problem(status, &body);
         // The failure of a call that was begun contains the call.
-        match serde_json::from_slice(&body) {
+        match decode(&body) {
             Ok(Begun { invocation }) => Ok(Invocation { error: Some(report), ..invocation }),
             Err(_) => Err(report),
         }
@@ -164,78 +160,6 @@ impl Client {
         self.json(Method::POST, &path, Some(asked)).await
     }
 
-    /// Runs a deployed function once for each event, all at once. A connection that breaks is opened
-    /// again: the burst goes on without it.
-    pub async fn burst_deployed(
-        &self,
-        name: &FunctionName,
-        job: &JobId,
-        calls: BurstCalls,
-    ) -> Result<BurstAnswer, ErrorReport> {
-        let path = format!("/v1/functions/{name}/bursts");
-        let calls = BurstCalls { job: Some(job.clone()), ..calls };
-        let lost = match self.json(Method::POST, &path, Some(&calls)).await {
-            Err(error) if error.known_code() == Code::SERVER_UNREACHABLE => error,
-            answer => return answer,
-        };
-        self.wait_again(job, lost).await
-    }
-
-    /// Begins such a burst, which goes on by itself.
-    pub async fn start_burst(
-        &self,
-        name: &FunctionName,
-        calls: BurstCalls,
-    ) -> Result<BurstStatus, ErrorReport> {
-        let path = format!("/v1/functions/{name}/bursts");
-        let calls = BurstCalls { asynchronous: true, ..calls };
-        self.json(Method::POST, &path, Some(&calls)).await
-    }
-
-    /// The bursts that run, and those whose outcomes are kept.
-    pub async fn bursts(&self) -> Result<Vec<BurstStatus>, ErrorReport> {
-        self.get("/v1/bursts").await
-    }
-
-    /// Waits for the answer of a burst. A connection that breaks is opened again.
-    pub async fn wait_for_burst(&self, job: &JobId) -> Result<BurstAnswer, ErrorReport> {
-        match self.burst_answer(job).await {
-            Err(error) if error.known_code() == Code::SERVER_UNREACHABLE => {
-                self.wait_again(job, error).await
-            }
-            answer => answer,
-        }
-    }
-
-    /// Ends a burst, or forgets its outcome.
-    pub async fn remove_burst(&self, job: &JobId) -> Result<(), ErrorReport> {
-        let path = format!("/v1/bursts/{}", segment(job.as_str()));
-        self.soon(self.http.no_content(Method::DELETE, &path, NO_BODY)).await
-    }
-
-    async fn burst_answer(&self, job: &JobId) -> Result<BurstAnswer, ErrorReport> {
-        let path = format!("/v1/bursts/{}/answer", segment(job.as_str()));
-        self.json(Method::GET, &path, NO_BODY).await
-    }
-
-    /// Waits for a burst whose connection was lost, as long as the server may come back.
-    async fn wait_again(&self, job: &JobId, lost: ErrorReport) -> Result<BurstAnswer, ErrorReport> {
-        let begun = tokio::time::Instant::now();
-        loop {
-            tokio::time::sleep(TRIED_AGAIN_AFTER).await;
-            match self.burst_answer(job).await {
-                Err(error) if error.known_code() == Code::SERVER_UNREACHABLE => {
-                    if begun.elapsed() > RETURNS_WITHIN {
-                        return Err(error);
-                    }
-                }
-                // It had not begun, or ended with the server.
-                Err(error) if error.known_code() == Code::JOB_MISSING => return Err(lost),
-                answer => return answer,
-            }
-        }
-    }
-
     /// What the platform counts.
     pub async fn figures(&self) -> Result<Figures, ErrorReport> {
         self.get("/v1/figures").await
@@ -247,7 +171,7 @@ impl Client {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorReport> {
-        self.soon(self.json(Method::GET, path, NO_BODY)).await
+        self.soon(self.http.json(Method::GET, path, NO_BODY)).await
     }
 
     async fn json<T: DeserializeOwned>(
@@ -303,8 +227,4 @@ impl Client {
 /// User input as a segment of a path.
 fn segment(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
-}
-
-fn internal(error: impl std::fmt::Display) -> ErrorReport {
-    ErrorReport::new(Code::INTERNAL, error.to_string())
 }

@@ -21,13 +21,12 @@ use snowmelt_wire::Call;
 use crate::accepted::Waiting;
 use crate::analysis_cache::AnalysisCache;
 use crate::calls::{Calls, Counted};
+use crate::in_turn::InTurn;
 use crate::live::{self, Live};
 use crate::logs::Logs;
 use crate::records::{FunctionId, FunctionRecord, Records};
+use crate::times::CALLS_ASKED_EVERY;
 use crate::{cold, now_ms};
-
-/// How often a server that is about to end checks whether calls still run.
-const ASKED_EVERY: Duration = Duration::from_millis(10);
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -43,6 +42,7 @@ pub(crate) struct Inner {
     logs: Logs,
     calls: Arc<Calls>,
     waiting: Waiting,
+    in_turn: InTurn,
     // Functions that are prepared in this process. Held for a lookup only.
     live: Mutex<HashMap<FunctionId, Arc<Live>>>,
 }
@@ -50,7 +50,15 @@ pub(crate) struct Inner {
 impl Functions {
     pub fn new(node: Node, analysis: AnalysisCache, records: Records, logs: Logs) -> Self {
         let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { node, analysis, records, logs, calls, waiting, live }) }
+        let in_turn = InTurn::default();
+        let inner = Inner { node, analysis, records, logs, calls, waiting, in_turn, live };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What other services of a test are made of.
+    #[cfg(test)]
+    pub fn node_and_analysis(&self) -> (Node, AnalysisCache) {
+        (self.inner.node.clone(), self.inner.analysis.clone())
     }
 
     /// Prepares, loads and stores a function; on return it survives a crash.
@@ -59,6 +67,8 @@ impl Functions {
         tenant: Tenant,
         spec: FunctionSpec,
     ) -> Result<FunctionSummary, ErrorReport> {
+        let id = FunctionId { tenant: tenant.clone(), name: spec.name.clone() };
+        let _turn = self.inner.in_turn.wait(&id).await;
         let accept = move |inner: &Inner| live::accept(&inner.node, tenant, spec, now_ms());
         let mut record = self.blocking(accept).await?;
         live::pin(&self.inner.node, &mut record).await?;
@@ -105,7 +115,11 @@ impl Functions {
         let slots = (expected * each) as usize;
         let mut leases = Vec::new();
         for lease in self.inner.node.lease_instances(&live.unit, &live.limits, slots).await {
-            leases.push(lease.map_err(|error| error.report())?);
+            match lease {
+                // On a host without room for all that may be needed later, some are enough.
+                Err(snowmelt_node::Error::NoRoom(_)) if !leases.is_empty() => {}
+                lease => leases.push(lease.map_err(|error| error.report())?),
+            }
         }
         let loading = leases.iter_mut().map(|lease| lease.preload(&live.load, LOAD_LIMIT));
         for loaded in futures::future::join_all(loading).await {
@@ -153,6 +167,7 @@ impl Functions {
 
     /// Removes a function with its instances and logs.
     pub async fn remove(&self, id: &FunctionId) -> Result<(), ErrorReport> {
+        let _turn = self.inner.in_turn.wait(id).await;
         let live = self.live().remove(id);
         if let Some(live) = &live {
             self.inner.node.forget(&live.unit, &live.limits);
@@ -186,17 +201,28 @@ impl Functions {
         let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
         let node = &self.inner.node;
         let leased = node.lease_instances(&live.unit, &live.limits, permits.len()).await;
-        let mut slots = permits.into_iter().zip(leased);
-        let calls = request.events.into_iter().map(|event| {
-            let slot = slots.next();
-            async {
-                let (permit, lease) = slot.unzip();
-                let lease = lease.map(|lease| lease.map_err(|error| error.report()));
-                let ended = self.run(&live, accepted(&id.name), event, lease).await;
-                drop(permit);
-                ended
-            }
-        });
+        // Those for which there is no room now wait for it one by one, while others run.
+        let is_none = !leased.iter().any(Result::is_ok);
+        let has_room = |lease: &snowmelt_node::Result<_>| {
+            is_none || !matches!(lease, Err(snowmelt_node::Error::NoRoom(_)))
+        };
+        let mut slots = permits.into_iter().zip(leased.into_iter().filter(has_room));
+        let calls: Vec<_> = request
+            .events
+            .into_iter()
+            .map(|event| {
+                let slot = slots.next();
+                async {
+                    let (permit, lease) = slot.unzip();
+                    let lease = lease.map(|lease| lease.map_err(|error| error.report()));
+                    let ended = self.run(&live, accepted(&id.name), event, lease).await;
+                    drop(permit);
+                    ended
+                }
+            })
+            .collect();
+        // The calls without a slot need the permits that are left.
+        drop(slots);
         Ok(futures::future::join_all(calls).await)
     }
 
@@ -208,7 +234,7 @@ impl Functions {
     /// Waits until no call runs.
     pub async fn idle(&self) {
         while self.calls().running > 0 || self.waiting().running() > 0 {
-            tokio::time::sleep(ASKED_EVERY).await;
+            tokio::time::sleep(CALLS_ASKED_EVERY).await;
         }
     }
 

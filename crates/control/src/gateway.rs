@@ -75,7 +75,7 @@ async fn figures(State(platform): State<Arc<Platform>>) -> Answer {
 
 async fn metrics(State(platform): State<Arc<Platform>>) -> Answer {
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    let text = metrics::text(&platform.figures());
+    let text = metrics::text(platform.figures());
     let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     Ok((headers, text).into_response())
 }
@@ -269,36 +269,4 @@ pub(crate) fn function(identity: Identity, name: String) -> Result<FunctionId, P
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    /// The paths and methods of the table of routes above, read from this file: the router does not
-    /// list them.
-    fn served() -> BTreeSet<(String, String)> {
-        let source = concat!(include_str!("gateway.rs"), include_str!("gateway/images.rs"));
-        let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\""));
-        let mut served = BTreeSet::new();
-        for (path, handlers) in routes.filter_map(|route| route.split_once("\", ")) {
-            for method in ["get", "post", "delete"] {
-                let begins = format!("{method}(");
-                if handlers.starts_with(&begins) || handlers.contains(&format!(".{begins}")) {
-                    served.insert((path.to_owned(), method.to_owned()));
-                }
-            }
-        }
-        served
-    }
-
-    #[test]
-    fn the_openapi_document_has_the_routes_that_are_served() {
-        let document = serde_json::to_value(snowmelt_api::openapi::document("0")).unwrap();
-        let paths = document["paths"].as_object().unwrap().iter();
-        let described = paths.flat_map(|(path, methods)| {
-            let methods = methods.as_object().unwrap().keys();
-            methods.map(move |method| (path.clone(), method.clone()))
-        });
-        let served = served();
-        assert!(served.len() > 20, "{served:?}");
-        assert_eq!(described.collect::<BTreeSet<_>>(), served);
-    }
-}
+mod tests;

@@ -42,7 +42,8 @@ fn own_tenant(peer: Peer) -> Tenant {
 }
 
 impl Identity {
-    fn new(peer: Peer, named: Option<Tenant>) -> Result<Self, ErrorReport> {
+    /// The identity of a peer that acts for a tenant, or for its own.
+    pub fn new(peer: Peer, named: Option<Tenant>) -> Result<Self, ErrorReport> {
         let own = own_tenant(peer);
         let tenant = named.unwrap_or_else(|| own.clone());
         if tenant != own && !is_operator(peer) {

@@ -17,6 +17,8 @@ mod gateway;
 pub mod hosts;
 mod identity;
 pub mod images;
+mod in_turn;
+mod leases;
 mod live;
 mod logs;
 mod metrics;
@@ -28,6 +30,7 @@ mod records;
 #[cfg(test)]
 mod rig;
 pub mod server;
+mod times;
 mod udfs;
 
 use std::time::{SystemTime, UNIX_EPOCH};

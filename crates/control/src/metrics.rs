@@ -8,15 +8,17 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use snowmelt_api::{Figures, START_BOUNDS_US, StartFigures, ZygoteFigures};
+use snowmelt_api::{
+    Figures, LedgerFigures, START_BOUNDS_US, StartFigures, UseFigures, ZygoteFigures,
+};
 
 /// The content type of `GET /metrics`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics as text.
-pub(crate) fn text(figures: &Figures) -> Result<String, fmt::Error> {
+pub(crate) fn text(figures: Figures) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("snowmelt");
-    registry.register_collector(Box::new(Metrics(figures.clone())));
+    registry.register_collector(Box::new(Metrics(figures)));
     let mut text = String::new();
     text::encode(&mut text, &registry)?;
     Ok(text)
@@ -30,6 +32,7 @@ impl Collector for Metrics {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut families = Families(encoder);
         platform(&mut families, &self.0)?;
+        ledger(&mut families, &self.0.node.ledger)?;
         caches(&mut families, &self.0)?;
         zygotes(&mut families, &self.0)?;
         starts(&mut families, &self.0.node.starts)
@@ -59,6 +62,39 @@ fn platform(families: &mut Families, figures: &Figures) -> fmt::Result {
         ("workers", "Query workers"),
         "state",
         &[("busy", node.busy_workers.into()), ("idle", node.workers.idle)],
+    )
+}
+
+fn ledger(families: &mut Families, ledger: &LedgerFigures) -> fmt::Result {
+    let of = |value: fn(&UseFigures) -> u64| -> Vec<(&str, u64)> {
+        ledger.uses.iter().map(|one| (one.name.as_str(), value(one))).collect()
+    };
+    families.gauge(
+        "ledger_capacity_memory_bytes",
+        "Memory that all sandboxes have together",
+        ledger.memory_bytes,
+    )?;
+    families.gauge("ledger_capacity_sandboxes", "Sandboxes that there can be", ledger.instances)?;
+    families.gauges(
+        ("ledger_reserved_memory_bytes", "Reserved memory"),
+        "use",
+        &of(|one| one.memory_bytes),
+    )?;
+    families.gauges(
+        ("ledger_reserved_cpu_millis", "Reserved processor in thousandths of a core"),
+        "use",
+        &of(|one| one.cpu_millis),
+    )?;
+    families.gauges(
+        ("ledger_reserved_sandboxes", "Sandboxes with a reservation"),
+        "use",
+        &of(|one| one.instances),
+    )?;
+    families.gauge("ledger_waiting", "Requests that wait for room", ledger.waiting)?;
+    families.counters(
+        ("ledger_requests", "Requests for room that could not be granted at once"),
+        "result",
+        &[("granted", ledger.waited), ("refused", ledger.refused)],
     )
 }
 
@@ -183,7 +219,7 @@ impl Families<'_> {
         &mut self,
         (name, help): (&str, &str),
         label: &'static str,
-        values: &[(&'static str, u64)],
+        values: &[(&str, u64)],
     ) -> fmt::Result {
         let mut family = self.family(name, help, MetricType::Gauge)?;
         for (of, value) in values {
@@ -234,10 +270,13 @@ mod tests {
         let mut figures = Figures::default();
         figures.node.imports.zygotes.push(Default::default());
         figures.node.imports.zygotes[0].kept = true;
+        let name = "worker".to_owned();
+        let of_workers = UseFigures { name, memory_bytes: 7, ..UseFigures::default() };
+        figures.node.ledger.uses.push(of_workers);
         let buckets = vec![1; START_BOUNDS_US.len() + 1];
         figures.node.starts =
             vec![StartFigures { kind: Start::Zygote, buckets, sum_us: 1_500_000 }];
-        let text = text(&figures).unwrap();
+        let text = text(figures).unwrap();
         let mut family = "";
         for line in text.lines() {
             if let Some(named) = line.strip_prefix("# HELP ") {
@@ -250,6 +289,8 @@ mod tests {
         }
         let last = "snowmelt_start_seconds_bucket{le=\"+Inf\",kind=\"zygote\"} 13";
         assert!(text.contains(last), "{text}");
+        let reserved = "snowmelt_ledger_reserved_memory_bytes{use=\"worker\"} 7\n";
+        assert!(text.contains(reserved), "{text}");
         assert!(text.contains("snowmelt_start_seconds_sum{kind=\"zygote\"} 1.5\n"), "{text}");
     }
 }

@@ -1,5 +1,6 @@
 //! The parts of a running platform.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::bursts::Bursts;
 use crate::functions::Functions;
 use crate::hosts::Hosts;
 use crate::images::Images;
+use crate::leases::Leases;
 use crate::queries::Queries;
 
 /// What the gateway serves.
@@ -20,6 +22,7 @@ pub(crate) struct Platform {
     pub queries: Queries,
     pub functions: Functions,
     pub bursts: Bursts,
+    pub leases: Arc<Leases>,
     pub hosts: Hosts,
     pub images: Images,
     /// Asks the server to end.

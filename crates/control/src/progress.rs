@@ -34,6 +34,11 @@ impl Events {
         Self { sender }
     }
 
+    /// Events that nobody reads.
+    pub fn ignored() -> Self {
+        Self { sender: mpsc::channel(1).0 }
+    }
+
     /// Sends an event. A client that disconnected needs none, and one that does not read misses
     /// some.
     pub fn send(&self, event: Event) {

@@ -1,6 +1,7 @@
 //! Queries: from a request to the frames of its answer.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ const MOST_WORKERS: u32 = 1024;
 
 /// The most threads of a driver: it reads footers and merges, which workers did most of already.
 const DRIVER_THREADS: u32 = 4;
+
+/// How long a query waits for its driver until the user is told.
+const ANNOUNCED_AFTER: Duration = Duration::from_secs(2);
 
 /// How often a task is run again after its worker was lost.
 const RETRIES: u32 = 2;
@@ -95,17 +99,19 @@ impl Queries {
         let accepted = Instant::now();
         let events = Events::forward_to(frames.clone());
         events.send(Event::Accepted { query: id.clone() });
-        let memory = memory(request.options.memory)?;
+        let memory = self.memory(request.options.memory)?;
         let udfs = self.prepare(tenant, request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         let workers = workers(request.options.workers)?;
         let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
         let name = id.as_str().to_owned();
         let drive = drive(request, name.clone(), &udfs, workers, accepted);
-        let runner =
-            Arc::new(QueryRunner::new(self.node.clone(), name, accepted, limits, udfs.bindings));
+        let (node, tenant) = (self.node.clone(), tenant.clone());
+        let runner = QueryRunner::new(node, name, tenant, accepted, limits, udfs.bindings);
+        let runner = Arc::new(runner);
         let folder = PathBuf::from(&request.working_folder);
-        let begun = Driver::begin(&self.node, drive, accepted, memory, folder).await;
+        let beginning = Driver::begin(&runner, drive, accepted, memory, folder);
+        let begun = self.announced(beginning, &events).await;
         let (mut driver, answer) = begun.map_err(|error| error.report())?;
         let reporter = EventReporter::new(events.clone(), Arc::clone(&runner));
         let relayed = {
@@ -124,6 +130,33 @@ impl Queries {
             Relayed::Lost => return Err(driver.lost().await),
         }
         Ok(())
+    }
+
+    /// Waits for the driver, and says so if it has no room for some time.
+    async fn announced<T>(&self, beginning: impl Future<Output = T>, events: &Events) -> T {
+        let mut beginning = pin!(beginning);
+        if let Ok(begun) = tokio::time::timeout(ANNOUNCED_AFTER, &mut beginning).await {
+            return begun;
+        }
+        if self.node.ledger().is_wanted() {
+            let text = "this host has no room for the query now; it waits".to_owned();
+            events.send(Event::Note { text });
+        }
+        beginning.await
+    }
+
+    /// The requested memory, if the sandboxes of this host have that much.
+    fn memory(&self, asked: ByteSize) -> Result<ByteSize, ErrorReport> {
+        let all = self.node.ledger().capacity().memory;
+        if asked > all {
+            let message =
+                format!("a worker of {asked} does not fit: all sandboxes of this host have {all}");
+            return Err(ErrorReport::new(Code::OPTION, message).hint(
+                "give each worker less (--memory), or the sandboxes more: sandboxes.memory \
+                 (SNOWMELT_SANDBOXES_MEMORY)",
+            ));
+        }
+        Ok(asked)
     }
 
     async fn prepare(
@@ -151,17 +184,6 @@ fn workers(asked: u32) -> Result<u32, ErrorReport> {
 
 fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
-}
-
-/// The requested memory, if the machine has that much.
-fn memory(asked: ByteSize) -> Result<ByteSize, ErrorReport> {
-    let all = snowmelt_node::machine_memory();
-    if asked > all {
-        let message = format!("a worker of {asked} does not fit: the machine has {all}");
-        return Err(ErrorReport::new(Code::OPTION, message)
-            .hint("give each worker less (--memory); all workers run at once"));
-    }
-    Ok(asked)
 }
 
 fn drive(

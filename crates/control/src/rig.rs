@@ -1,18 +1,29 @@
-//! A deployed function on a node with a spawner of its own, for tests that run it.
+//! A deployed function on a node with a spawner of its own, for tests that run it; and a platform
+//! without sandboxes, for tests of what needs none.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_api::{CallMode, FunctionOptions, FunctionSpec, Runtime};
+use snowmelt_node::agent::Agent;
 use snowmelt_node::{EnforcementChoice, ImageSettings, Node, Options};
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, SandboxId, Tenant};
 use snowmelt_wire::SourceCode;
+use tokio_util::sync::CancellationToken;
 
 use crate::analysis_cache::AnalysisCache;
+use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
+use crate::hosts::Hosts;
+use crate::images::Images;
+use crate::leases::Leases;
 use crate::logs::Logs;
+use crate::platform::{Grace, Platform};
+use crate::queries::Queries;
 use crate::records::{FunctionId, Records};
+use crate::udfs::UdfCatalog;
 
 /// Deploys a Python function and runs a test with it.
 pub(crate) fn with_functions<F: Future<Output = ()>>(
@@ -34,20 +45,7 @@ pub(crate) fn with_functions<F: Future<Output = ()>>(
     let state_dir = base.path().join("state");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let options = Options {
-            state_dir: state_dir.clone(),
-            worker_binary: std::env::current_exe().unwrap(),
-            program: std::env::current_exe().unwrap(),
-            images_dir: base.path().join("images"),
-            python: None,
-            handler_cache: ByteSize::mib(1024),
-            import_cache: ByteSize::mib(1024),
-            zygotes: None,
-            images: ImageSettings::default(),
-            hold: EnforcementChoice::default(),
-            control_group,
-            networks_dir: base.path().join("networks"),
-        };
+        let options = options(base.path(), control_group);
         let node = Node::new(options, process.attach().unwrap()).unwrap();
         let analysis = AnalysisCache::new(state_dir.join("known"));
         let records = Records::open(state_dir.join("state.redb"), true).await.unwrap();
@@ -59,6 +57,81 @@ pub(crate) fn with_functions<F: Future<Output = ()>>(
     });
 }
 
+fn options(base: &Path, control_group: String) -> Options {
+    Options {
+        state_dir: base.join("state"),
+        worker_binary: std::env::current_exe().unwrap(),
+        program: std::env::current_exe().unwrap(),
+        images_dir: base.join("images"),
+        python: None,
+        handler_cache: ByteSize::mib(1024),
+        import_cache: ByteSize::mib(1024),
+        zygotes: None,
+        capacity: snowmelt_node::capacity(&snowmelt_sandbox::Total::default()),
+        overcommit: snowmelt_node::OVERCOMMIT,
+        images: ImageSettings::default(),
+        hold: EnforcementChoice::default(),
+        control_group,
+        networks_dir: base.join("networks"),
+    }
+}
+
+/// Everything that a server has, over a process that says that it is a spawner and makes nothing: a
+/// request that needs a sandbox is never answered. Needs no rights; nothing of it remains when it is
+/// dropped.
+pub(crate) struct IdlePlatform {
+    pub platform: Arc<Platform>,
+    pub records: Records,
+    _base: tempfile::TempDir,
+}
+
+/// Takes the set-up message, answers that it is ready, and ends with its server.
+const NO_SPAWNER: &str = "
+import os, socket
+control = socket.socket(fileno=os.dup(0))
+control.recv(1 << 18)
+socket.send_fds(control, [b'{\"Ok\": null}'], [os.pidfd_open(os.getpid())])
+while control.recv(1 << 18): pass
+";
+
+pub(crate) async fn idle_platform() -> IdlePlatform {
+    let base = tempfile::tempdir().unwrap();
+    let control_group = format!("snowmelt/test-{}", SandboxId::new());
+    let process = Spawner::launch(snowmelt_sandbox::Options {
+        run_dir: base.path().join("run"),
+        spawner_command: ["python3", "-I", "-S", "-c", NO_SPAWNER].map(Into::into).to_vec(),
+        parent_cgroup: control_group.clone(),
+        total: Default::default(),
+    });
+    let spawner = process.unwrap().attach().unwrap();
+    let node = Node::new(options(base.path(), control_group), spawner).unwrap();
+    let state_dir = base.path().join("state");
+    let records = Records::open(state_dir.join("state.redb"), true).await.unwrap();
+    let analysis = AnalysisCache::new(state_dir.join("known"));
+    let logs = Logs::new(state_dir.join("logs"));
+    let agent = Agent::new(node.clone(), None);
+    let hosts = Hosts::new("this-host".to_owned().try_into().unwrap(), agent, None, None).unwrap();
+    let over = CancellationToken::new();
+    let functions = Functions::new(node.clone(), analysis.clone(), records.clone(), logs);
+    let udfs = UdfCatalog::new(node.clone(), analysis.clone());
+    let kept = Kept::new(records.clone(), state_dir.join("bursts"));
+    let platform = Platform {
+        queries: Queries::new(node.clone(), analysis.clone(), over.clone()),
+        leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs)),
+        functions,
+        images: Images::new(&state_dir, ImageSettings::default(), over.clone()),
+        bursts: Bursts::new(node.clone(), analysis, hosts.clone(), Some(kept), over),
+        hosts,
+        node,
+        shutdown: CancellationToken::new(),
+        grace: Grace::new(Duration::ZERO),
+        private: false,
+        socket: String::new(),
+        started_ms: 0,
+    };
+    IdlePlatform { platform: Arc::new(platform), records, _base: base }
+}
+
 /// Built with the tests of the whole workspace.
 fn spawner_program() -> PathBuf {
     let here = std::env::current_exe().unwrap();
@@ -67,7 +140,7 @@ fn spawner_program() -> PathBuf {
     program
 }
 
-fn spec(text: &str) -> FunctionSpec {
+pub(crate) fn spec(text: &str) -> FunctionSpec {
     FunctionSpec {
         name: "f".parse().unwrap(),
         code: SourceCode::Source { file: "f.py".into(), text: text.into() },

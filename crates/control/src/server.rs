@@ -22,17 +22,18 @@ use crate::functions::Functions;
 use crate::gateway;
 use crate::hosts::{Hosts, in_time, listen};
 use crate::images::{ENDS_WITHIN, Images};
+use crate::leases::Leases;
 use crate::logs::Logs;
 use crate::now_ms;
 use crate::place::{self, Group};
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
+use crate::times::PRIVATE_GRACE;
+use crate::udfs::UdfCatalog;
 
 /// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
-/// The same of a platform whose client has its answer, or has ended.
-const PRIVATE_GRACE: Duration = Duration::from_millis(500);
 
 /// Folders, budgets and sockets of a server.
 #[derive(Clone, Debug)]
@@ -63,6 +64,8 @@ pub struct Settings {
     pub memory: Option<ByteSize>,
     /// The most that all sandboxes have together.
     pub total: snowmelt_sandbox::Total,
+    /// An instance of a function reserves this part of its memory limit (1/N).
+    pub overcommit: u32,
     /// How the addresses of functions of a job are enforced.
     pub hold: snowmelt_node::EnforcementChoice,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
@@ -135,6 +138,8 @@ impl Started {
             handler_cache: settings.handler_cache,
             import_cache: settings.import_cache,
             zygotes: None,
+            capacity: snowmelt_node::capacity(&settings.total),
+            overcommit: settings.overcommit,
             images: settings.images,
             control_group: self.control_group,
             hold: settings.hold,
@@ -149,6 +154,7 @@ impl Started {
 pub struct Launch {
     started: Started,
     listener: std::os::unix::net::UnixListener,
+    leases: std::os::unix::net::UnixListener,
     hosts: Option<std::net::TcpListener>,
     socket: PathBuf,
     // Held until the end: one server that is not private for each state folder.
@@ -168,7 +174,8 @@ impl Launch {
         let socket = socket.unwrap_or_else(|| started.run_dir.join("api.sock"));
         let group = started.settings.group.as_ref().filter(|_| !started.settings.private);
         let listener = place::listen(&socket, group)?;
-        Ok(Self { started, listener, hosts, socket, _lock: lock })
+        let leases = place::listen(&lease_socket(&socket), group)?;
+        Ok(Self { started, listener, leases, hosts, socket, _lock: lock })
     }
 
     /// The socket that it serves.
@@ -216,12 +223,14 @@ impl Launch {
             });
             served
         };
-        let (served, joined) = tokio::join!(serving, joining);
+        let leasing = Arc::clone(&platform.leases).serve(self.leases, ending.over.clone());
+        let (served, joined, leased) = tokio::join!(serving, joining, leasing);
         // What its connections had asked for is cancelled now.
         platform.images.idle(ENDS_WITHIN).await;
         let stopped = node.stop().await.map_err(|error| error.report());
         let _ = std::fs::remove_file(&self.socket);
-        served.and(joined).and(stopped)
+        let _ = std::fs::remove_file(lease_socket(&self.socket));
+        served.and(joined).and(leased).and(stopped)
     }
 }
 
@@ -265,9 +274,12 @@ async fn platform(
     let folder = settings.state_dir.join("bursts");
     let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
     let over = ending.over.clone();
+    let functions = Functions::new(node.clone(), analysis.clone(), records, logs);
+    let udfs = UdfCatalog::new(node.clone(), analysis.clone());
     Ok(Arc::new(Platform {
+        leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs)),
         queries: Queries::new(node.clone(), analysis.clone(), ending.over.clone()),
-        functions: Functions::new(node.clone(), analysis.clone(), records, logs),
+        functions,
         bursts: Bursts::new(node.clone(), analysis, hosts.clone(), kept, over),
         hosts,
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone()),
@@ -278,6 +290,11 @@ async fn platform(
         socket: socket.display().to_string(),
         started_ms: now_ms(),
     }))
+}
+
+/// The socket of the lease service, beside that of the API.
+fn lease_socket(socket: &Path) -> PathBuf {
+    socket.with_extension("lease")
 }
 
 async fn serve_connections(

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::block::{BlockSize, OciDigest};
 use crate::convert::{LayerCache, read_entry};
 use crate::layer::Layer;
-use crate::lock::{Lock, Share};
+use crate::lock::{self, Share};
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::source::{Layout, PINNED};
 use crate::{Error, Image, Result};
@@ -87,7 +87,7 @@ fn referenced(layout: &Layout) -> Result<HashSet<String>> {
         reference(layout, &manifest, &mut named)?;
     }
     for (name, path, _) in files(&layout.private(PINNED))? {
-        let free = Lock::attempt(&path, Share::Exclusive)?;
+        let free = lock::attempt(&path, Share::Exclusive)?;
         let digest = format!("sha256:{name}").parse::<OciDigest>();
         match digest {
             Ok(digest) if free.is_none() => {

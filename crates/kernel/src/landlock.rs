@@ -7,30 +7,46 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// The argument of landlock_create_ruleset(2) with scopes (Linux 6.12); an older kernel reads only
-/// the part that it knows.
-#[repr(C)]
-struct Ruleset {
-    files: u64,
-    network: u64,
-    scoped: u64,
+use crate::shared_structure;
+
+shared_structure! {
+    /// The argument of landlock_create_ruleset(2) with scopes (Linux 6.12); an older kernel reads
+    /// only the part that it knows.
+    #[repr(C)]
+    pub struct Ruleset as "landlock_ruleset" {
+        /// The rights about files that are denied unless a rule allows them.
+        files: u64,
+        /// The same for the network.
+        network: u64,
+        /// What is denied outside the domain of the process.
+        scoped: u64,
+    }
 }
 
-/// The argument of landlock_add_rule(2) for files.
-#[repr(C, packed)]
-struct PathBeneath {
-    allowed: u64,
-    parent: i32,
+shared_structure! {
+    /// The argument of landlock_add_rule(2) for files.
+    #[repr(C, packed)]
+    pub struct PathBeneath as "landlock_path_beneath" {
+        /// The allowed rights.
+        allowed: u64,
+        /// The descriptor of the folder.
+        parent: i32,
+    }
 }
 
-const VERSION: u32 = 1;
-const PATH_BENEATH: u32 = 1;
+/// The flag of landlock_create_ruleset(2) that asks for the version of the interface.
+pub const VERSION: u32 = 1;
+/// The type of a rule about files beneath a folder.
+pub const PATH_BENEATH: u32 = 1;
 const ABSTRACT_UNIX_SOCKETS: u64 = 1;
 const SIGNALS: u64 = 2;
 
 /// The first version that allows renames between folders, and the first with scopes.
 const VERSION_WITH_REFER: u32 = 2;
 const VERSION_WITH_SCOPES: u32 = 6;
+
+/// The newest version from which this file requests anything.
+pub const NEWEST: u32 = VERSION_WITH_SCOPES;
 
 const WRITE_FILE: u64 = 1 << 1;
 /// Removing, making and renaming: `REMOVE_DIR` (bit 4) to `REFER` (bit 13), and `TRUNCATE`.
@@ -39,6 +55,11 @@ const REFER: u64 = 1 << 13;
 const TRUNCATE: u64 = 1 << 14;
 const DEVICE_CONTROL: u64 = 1 << 15;
 const MAKE_DEVICES: u64 = 1 << 6 | 1 << 11;
+
+/// The rights that remain denied in the writable folder.
+pub const DENIED_IN_WRITABLE: u64 = MAKE_DEVICES | DEVICE_CONTROL;
+/// The rights that are allowed in the folder of devices.
+pub const ALLOWED_IN_DEVICES: u64 = WRITE_FILE | TRUNCATE | DEVICE_CONTROL;
 
 /// The version of the interface that this kernel has; 0 for none. Cached: it never changes.
 pub fn version() -> u32 {
@@ -61,28 +82,32 @@ fn query_version() -> u32 {
 ///
 /// A kernel without a part of this leaves that part out (scopes exist since Linux 6.12).
 pub fn confine(writable: BorrowedFd<'_>, devices: BorrowedFd<'_>) -> io::Result<()> {
-    let version = version();
+    let rules = rules_of(version());
+    let files = rules.files;
+    if files | rules.scoped == 0 {
+        return Ok(());
+    }
+    let ruleset = create(&rules)?;
+    if files != 0 {
+        allow(&ruleset, writable, files & !DENIED_IN_WRITABLE)?;
+        allow(&ruleset, devices, files & ALLOWED_IN_DEVICES)?;
+    }
+    restrict(&ruleset)
+}
+
+/// What a process is confined to by this version of the interface.
+pub fn rules_of(version: u32) -> Ruleset {
     // A version without `REFER` forbids all renames between folders, which breaks programs.
     let files = if version < VERSION_WITH_REFER { 0 } else { files_of(version) };
     let scoped = if version < VERSION_WITH_SCOPES { 0 } else { ABSTRACT_UNIX_SOCKETS | SIGNALS };
-    if files | scoped == 0 {
-        return Ok(());
-    }
-    let ruleset = create(&Ruleset { files, network: 0, scoped })?;
-    if files != 0 {
-        allow(&ruleset, writable, files & !(MAKE_DEVICES | DEVICE_CONTROL))?;
-        allow(&ruleset, devices, files & (WRITE_FILE | TRUNCATE | DEVICE_CONTROL))?;
-    }
-    restrict(&ruleset)
+    Ruleset { files, network: 0, scoped }
 }
 
 /// Denies abstract unix sockets and signals of processes outside and leaves files unrestricted, for
 /// a process that must still mount. Does nothing where the kernel does not support it.
 pub fn scope() -> io::Result<()> {
-    if version() < VERSION_WITH_SCOPES {
-        return Ok(());
-    }
-    restrict(&create(&Ruleset { files: 0, network: 0, scoped: ABSTRACT_UNIX_SOCKETS | SIGNALS })?)
+    let rules = Ruleset { files: 0, ..rules_of(version()) };
+    if rules.scoped == 0 { Ok(()) } else { restrict(&create(&rules)?) }
 }
 
 /// The rights about changes that this version can deny.

@@ -12,6 +12,7 @@ pub mod execute;
 pub mod fds;
 pub mod keyring;
 pub mod landlock;
+pub mod layout;
 pub mod lock;
 pub mod memory;
 pub mod mount;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, retry_on_intr};
@@ -14,6 +15,11 @@ pub enum Share {
     Shared,
     /// One.
     Exclusive,
+}
+
+/// Opens a file to lock it; creates it if it is missing.
+pub fn open(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(false).write(true).open(path)
 }
 
 /// A locked file or folder; dropping it releases the lock.

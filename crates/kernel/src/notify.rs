@@ -35,10 +35,10 @@ const SIXTH_ARGUMENT: u32 = 56;
 /// The shortest IPv6 address that the kernel accepts; an IPv4 address has 16 bytes.
 const SHORTEST6: u32 = 24;
 
-/// `SECCOMP_FILTER_FLAG_NEW_LISTENER`, and the flag that makes a caller whose call was received
-/// wait through signals (Linux 5.19).
-const NEW_LISTENER: libc::c_ulong = 1 << 3;
-const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
+/// `SECCOMP_FILTER_FLAG_NEW_LISTENER`.
+pub const NEW_LISTENER: libc::c_ulong = 1 << 3;
+/// The flag that makes a caller whose call was received wait through signals (Linux 5.19).
+pub const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
 /// `SECCOMP_IOCTL_NOTIF_ID_VALID`.
 const IS_WAITING: libc::c_ulong = 0x4008_2102;
 

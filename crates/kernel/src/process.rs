@@ -5,6 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use crate::shared_structure;
+
 /// How a child ended, and the resources of it and of its waited-for descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
@@ -84,22 +86,37 @@ pub fn keep_only_capabilities(kept: &[u32]) -> io::Result<()> {
     set_capabilities(kept.iter().fold(0, |set, capability| set | 1 << capability))
 }
 
-/// Sets the permitted and effective sets, and clears the inheritable one.
-fn set_capabilities(set: u64) -> io::Result<()> {
+/// The version of capset(2) with 64 capabilities.
+pub const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+shared_structure! {
+    /// The first argument of capset(2).
     #[repr(C)]
-    struct Header {
+    pub struct CapabilityHeader as "capability_header" {
+        /// [`CAPABILITY_VERSION_3`].
         version: u32,
+        /// The process; 0 is the caller.
         pid: i32,
     }
+}
+
+shared_structure! {
+    /// 32 bits of the second argument of capset(2), which has two of them.
     #[repr(C)]
-    struct Word {
+    pub struct CapabilityWord as "capability_word" {
+        /// The effective set.
         effective: u32,
+        /// The permitted set.
         permitted: u32,
+        /// The inheritable set.
         inheritable: u32,
     }
-    const VERSION_3: u32 = 0x2008_0522;
-    let header = Header { version: VERSION_3, pid: 0 };
-    let word = |bits: u32| Word { effective: bits, permitted: bits, inheritable: 0 };
+}
+
+/// Sets the permitted and effective sets, and clears the inheritable one.
+fn set_capabilities(set: u64) -> io::Result<()> {
+    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
+    let word = |bits: u32| CapabilityWord { effective: bits, permitted: bits, inheritable: 0 };
     let words = [word(set as u32), word((set >> 32) as u32)];
     // SAFETY: version 3 reads one header and exactly two words, and both are alive.
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, words.as_ptr()) };

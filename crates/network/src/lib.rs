@@ -40,8 +40,8 @@ pub use listen::{Listener, Transport};
 pub use networks::{Networks, Options, PORT};
 pub use prepare::ConfiguredNamespace;
 pub use probe::{Probe, probe};
-pub use range::{BadRange, Range, prefix_for};
-pub use spec::{Address, JobSpec, Peer, RESERVED};
+pub use range::{BadRange, RESERVED, Range, prefix_for};
+pub use spec::{Address, JobSpec, Peer};
 pub use trace::TracedRoute;
 
 /// The result of this crate's calls.

@@ -14,7 +14,7 @@ use crate::job::JobNetwork;
 use crate::lease::{Lease, Leases};
 use crate::namespace::Fault;
 use crate::netlink::Batch;
-use crate::prepare::{ConfiguredNamespace, Pool, Prepared};
+use crate::prepare::{ConfiguredNamespace, Prepared};
 use crate::{Error, JobSpec, Range, Result, link};
 
 /// The UDP port that RFC 7348 gives to VXLAN.
@@ -27,8 +27,6 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Options {
     /// The node's folder, for leases.
     pub state: PathBuf,
-    /// How many namespaces are created in advance.
-    pub pool: usize,
     /// The UDP port of the overlays, the same on all hosts.
     pub port: u16,
     /// The MTU between hosts in bytes; read from the device if none.
@@ -46,7 +44,6 @@ impl Options {
     pub fn new(state: impl Into<PathBuf>) -> Self {
         Self {
             state: state.into(),
-            pool: 4,
             port: PORT,
             mtu: None,
             group: None,
@@ -58,7 +55,6 @@ impl Options {
 /// Creates job networks on this host. Calls take a few milliseconds at most and block, so an
 /// asynchronous caller makes them on a blocking thread.
 pub struct Networks {
-    pool: Pool,
     shared: Arc<Shared>,
 }
 
@@ -91,7 +87,7 @@ impl Held {
 
 impl std::fmt::Debug for Networks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Networks").field("prepared", &self.prepared()).finish_non_exhaustive()
+        f.debug_struct("Networks").finish_non_exhaustive()
     }
 }
 
@@ -101,12 +97,11 @@ impl Networks {
     pub fn open(options: Options) -> Result<Self> {
         let host =
             Host::open().map_err(|error| Error::step("-", "open a netlink socket", error))?;
-        let host = Arc::new(host);
         let leases = Leases::open(&options.state)?;
         let held = leases.all()?.into_iter().map(|lease| (lease.vni, Held::of_another_node(lease)));
         let groups = options.group.as_deref().map(Cgroups::attach).transpose()?;
         let shared = Arc::new(Shared {
-            host: host.clone(),
+            host: Arc::new(host),
             groups,
             gate: Gate::new(options.links, options.port),
             dual: DualStack::default(),
@@ -116,30 +111,23 @@ impl Networks {
             held: Mutex::new(held.collect()),
         });
         shared.disconnect_leftovers()?;
-        let pool = Pool::start(&host, options.pool);
-        let pool = pool.map_err(|error| Error::step("-", "start a thread", error))?;
-        Ok(Self { pool, shared })
+        Ok(Self { shared })
     }
 
     /// Creates a job's network, completely or, on an error, not at all.
     pub fn create(&self, spec: JobSpec) -> Result<JobNetwork> {
-        self.create_with(spec, || self.pool.take())
+        self.create_with(spec, || Prepared::make(&self.shared.host))
     }
 
-    /// Like [`Self::create`], in a namespace of the caller's, for instance so that it belongs to
-    /// the user namespace of the processes that join it. It must be fresh and empty; the network
-    /// ends only when the caller's references to the namespace are gone too.
-    pub fn create_in(&self, spec: JobSpec, namespace: OwnedFd) -> Result<JobNetwork> {
-        self.create_with(spec, || Prepared::of(&self.shared.host, namespace))
-    }
-
-    /// Prepares a caller's namespace for a job that does not exist yet: part of the work of
-    /// [`Self::create_in`].
+    /// Configures a namespace of the caller's for a job that need not exist yet: part of the work
+    /// of [`Self::create_configured`]. It must be fresh and empty.
     pub fn configure(&self, namespace: OwnedFd) -> Result<ConfiguredNamespace> {
         ConfiguredNamespace::of(namespace).map_err(|(step, error)| Error::step("-", step, error))
     }
 
-    /// Like [`Self::create_in`], in a namespace that was configured before.
+    /// Like [`Self::create`], in a namespace of the caller's, for instance so that it belongs to
+    /// the user namespace of the processes that join it. The network ends only when the caller's
+    /// references to the namespace are gone too.
     pub fn create_configured(
         &self,
         spec: JobSpec,
@@ -174,16 +162,6 @@ impl Networks {
     /// system calls.
     pub fn enforces_by_cgroup(&self) -> bool {
         self.shared.groups.is_some()
-    }
-
-    /// How many namespaces are in the pool.
-    pub fn prepared(&self) -> usize {
-        self.pool.ready()
-    }
-
-    /// Waits until the pool is full or cannot be filled.
-    pub fn wait_until_prepared(&self) {
-        self.pool.wait_until_full();
     }
 }
 

@@ -1,15 +1,15 @@
-//! Namespaces created in advance: work that does not depend on the job is done before there is one.
+//! Namespaces of jobs: what is configured in one that does not depend on the job, also before there
+//! is a job.
 //!
 //! Invariant: a namespace serves one job and is never reused, so it contains nothing of a former
 //! tenant. Dropping one removes its devices; the kernel removes the rest.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
+use std::sync::Arc;
 
 use crate::counters::Counters;
-use crate::host::{Host, lock};
+use crate::host::Host;
 use crate::namespace::{Fault, Namespace};
 use crate::netlink::Batch;
 use crate::{contents, link};
@@ -50,11 +50,6 @@ impl Prepared {
     /// Creates a namespace.
     pub fn make(host: &Arc<Host>) -> Result<Self, Fault> {
         Self::configure(host, Namespace::make()?)
-    }
-
-    /// Uses a caller's namespace.
-    pub fn of(host: &Arc<Host>, namespace: OwnedFd) -> Result<Self, Fault> {
-        Self::configure(host, Namespace::enter(namespace)?)
     }
 
     /// Uses a caller's namespace that was configured before.
@@ -108,98 +103,4 @@ impl Drop for Prepared {
 fn fresh_name(cookie: u64) -> String {
     let random = RandomState::new().hash_one(cookie);
     format!("{PREFIX}{:012x}", random >> 16)
-}
-
-/// A bounded number of prepared namespaces, refilled by a thread.
-pub struct Pool {
-    shared: Arc<Shared>,
-    filler: Option<thread::JoinHandle<()>>,
-}
-
-struct Shared {
-    host: Arc<Host>,
-    capacity: usize,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    ready: Vec<Prepared>,
-    /// Whether the refill failed: it is tried again when the next one is taken.
-    failed: bool,
-    ending: bool,
-}
-
-impl Pool {
-    /// Starts to fill a pool of at most `most` namespaces.
-    pub fn start(host: &Arc<Host>, capacity: usize) -> std::io::Result<Self> {
-        let state = Mutex::new(State::default());
-        let shared =
-            Arc::new(Shared { host: host.clone(), capacity, state, changed: Condvar::new() });
-        let filling = shared.clone();
-        let filler = match capacity {
-            0 => None,
-            _ => Some(
-                thread::Builder::new().name("network-pool".into()).spawn(move || fill(&filling))?,
-            ),
-        };
-        Ok(Self { shared, filler })
-    }
-
-    /// A namespace from the pool, or a fresh one.
-    pub fn take(&self) -> Result<Prepared, Fault> {
-        let ready = {
-            let mut state = lock(&self.shared.state);
-            state.failed = false;
-            self.shared.changed.notify_all();
-            state.ready.pop()
-        };
-        ready.map_or_else(|| Prepared::make(&self.shared.host), Ok)
-    }
-
-    /// How many are in the pool.
-    pub fn ready(&self) -> usize {
-        lock(&self.shared.state).ready.len()
-    }
-
-    /// Waits until the pool is full or cannot be filled.
-    pub fn wait_until_full(&self) {
-        let mut state = lock(&self.shared.state);
-        while state.ready.len() < self.shared.capacity && !state.failed {
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        lock(&self.shared.state).ending = true;
-        self.shared.changed.notify_all();
-        if let Some(filler) = self.filler.take() {
-            // The thread never panics; if it did, there is nothing to refill any more.
-            drop(filler.join());
-        }
-    }
-}
-
-fn fill(shared: &Shared) {
-    let mut state = lock(&shared.state);
-    while !state.ending {
-        if state.ready.len() >= shared.capacity || state.failed {
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            continue;
-        }
-        drop(state);
-        let made = Prepared::make(&shared.host);
-        state = lock(&shared.state);
-        match made {
-            Ok(prepared) => state.ready.push(prepared),
-            Err((step, error)) => {
-                tracing::warn!(step, %error, "cannot create a network namespace in advance");
-                state.failed = true;
-            }
-        }
-        shared.changed.notify_all();
-    }
 }

@@ -134,12 +134,34 @@ fn addresses() -> Probe {
 
 fn has_notifications() -> bool {
     let actions = fs::read_to_string(Path::new("/proc/sys/kernel/seccomp/actions_avail"));
-    actions.is_ok_and(|actions| actions.split_whitespace().any(|action| action == "user_notif"))
+    let is_known =
+        actions.is_ok_and(|actions| actions.split_whitespace().any(|one| one == "user_notif"));
+    is_known && answers_with_descriptors(&rustix::system::uname().release().to_string_lossy())
+}
+
+/// Notifications are older than the answer with a descriptor (`SECCOMP_ADDFD_FLAG_SEND`, Linux
+/// 5.14), which cannot be tried without a call that waits.
+fn answers_with_descriptors(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (5, 14),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn notifications_are_enough_from_linux_5_14_on() {
+        for release in ["5.14.0-427.el9.x86_64", "5.15.0-1051-aws", "6.1", "10.0.0"] {
+            assert!(answers_with_descriptors(release), "{release}");
+        }
+        for release in ["5.10.0-28-amd64", "4.18.0", "5.13.19", "", "rolling"] {
+            assert!(!answers_with_descriptors(release), "{release}");
+        }
+    }
 
     #[test]
     fn finds_something_of_each_and_leaves_no_device() {

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+/// Addresses at the beginning of a host's part that are not assigned to functions: the first is the
+/// host's own in the job, the source of its echo requests.
+pub const RESERVED: u32 = 1;
+
 /// All addresses that begin with the same bits, as `10.1.0.0/16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -103,7 +107,7 @@ impl Range {
 /// The longest prefix whose parts have `functions` addresses beside the host's own, for IPv4
 /// (32 bits) or IPv6 (128).
 pub fn prefix_for(functions: u32, bits: u8) -> u8 {
-    let needed = u64::from(functions) + u64::from(super::RESERVED);
+    let needed = u64::from(functions) + u64::from(RESERVED);
     bits - needed.next_power_of_two().trailing_zeros() as u8
 }
 

@@ -7,11 +7,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::Tenant;
 use utoipa::ToSchema;
 
-use crate::{Egress, Error, Range};
-
-/// Addresses at the beginning of a host's part that are not assigned to functions: the first is the
-/// host's own in the job, the source of its echo requests.
-pub const RESERVED: u32 = 1;
+use crate::{Egress, Error, RESERVED, Range};
 
 /// A job's network on one host.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

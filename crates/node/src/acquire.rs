@@ -4,11 +4,14 @@
 use std::sync::Arc;
 
 use snowmelt_api::Start;
+use snowmelt_ledger::Use;
 use snowmelt_sandbox::{ForkSpec, Network, Policy, SandboxSpec};
 use snowmelt_types::{Digest, SandboxId};
 
+use crate::account::{Rooms, needs_zygote, zygote};
 use crate::imports::Child;
 use crate::instance::Instance;
+use crate::leasing::Room;
 use crate::node::Inner;
 use crate::slots::SharedInstance;
 use crate::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
@@ -25,6 +28,7 @@ impl Inner {
         limits: &InstanceLimits,
         key: &Digest,
         slots: &[Arc<SharedInstance>],
+        room: Room,
     ) -> Vec<Result<Start>> {
         let channels = slots.iter().map(|_| tokio::sync::oneshot::channel());
         let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
@@ -32,7 +36,7 @@ impl Inner {
             slot.fill(async { own.await.unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed))) })
         });
         let deliver = async {
-            let instances = self.instances(unit, limits, key, slots.len()).await;
+            let instances = self.instances(unit, limits, key, slots.len(), room).await;
             for (sender, instance) in senders.into_iter().zip(instances) {
                 // A caller that joined has filled the slot already: keep the instance for another.
                 if let Err(Ok((instance, _))) = sender.send(instance) {
@@ -53,7 +57,8 @@ impl Inner {
         slot: &SharedInstance,
     ) -> Result<Start> {
         let start = async {
-            let mut started = self.instances(unit, limits, key, 1).await;
+            let room = Room::Asked(Use::Function);
+            let mut started = self.instances(unit, limits, key, 1, room).await;
             started.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
         };
         slot.fill(start).await
@@ -65,6 +70,7 @@ impl Inner {
         limits: &InstanceLimits,
         key: &Digest,
         count: usize,
+        room: Room,
     ) -> Vec<Result<(Arc<Instance>, Start)>> {
         let mut found: Vec<Result<_>> = Vec::with_capacity(count);
         while found.len() < count {
@@ -72,13 +78,47 @@ impl Inner {
             found.push(Ok(idle));
         }
         let missing = count - found.len();
-        if missing > 0 {
-            let started = self.start_new(unit, limits, missing).await;
-            found.extend(
-                started.into_iter().map(|one| one.map(|(one, start)| (Arc::new(one), start))),
-            );
+        if missing == 0 {
+            return found;
         }
+        let is_first = found.is_empty();
+        match self.rooms(unit, limits, room, (missing, is_first)).await {
+            Ok(rooms) => {
+                let started = self.start_new(unit, limits, rooms).await;
+                let shared = |(one, start): (Instance, Start)| (Arc::new(one), start);
+                found.extend(started.into_iter().map(|one| one.map(shared)));
+            }
+            Err(error) => found.push(Err(error)),
+        }
+        let ask = self.account.ask(&unit.tenant, Use::Function, self.account.instance(limits));
+        found.resize_with(count, || Err(self.account.ledger.no_room(&ask).into()));
         found
+    }
+
+    /// Room for new instances: what was reserved before, or as much as there is. A caller that has
+    /// an instance already does not wait for another.
+    async fn rooms(
+        &self,
+        unit: &Unit,
+        limits: &InstanceLimits,
+        room: Room,
+        (missing, is_first): (usize, bool),
+    ) -> Result<Rooms> {
+        let account = &self.account;
+        match room {
+            Room::Given(mut rooms) => {
+                rooms.each.truncate(missing);
+                Ok(rooms)
+            }
+            Room::Asked(use_) if is_first => {
+                account.rooms(&self.imports, unit, limits, use_, missing).await
+            }
+            Room::Asked(use_) => {
+                let first = needs_zygote(&self.imports, unit).then(zygote);
+                let rooms = account.rooms_at_once(unit, limits, use_, (missing, first));
+                Ok(rooms.unwrap_or_default())
+            }
+        }
     }
 
     /// Takes an idle or a prewarmed instance.
@@ -96,19 +136,20 @@ impl Inner {
         None
     }
 
-    /// Starts instances, all in one request.
+    /// Starts an instance in each room, all in one request.
     pub(crate) async fn start_new(
         &self,
         unit: &Unit,
         limits: &InstanceLimits,
-        count: usize,
+        rooms: Rooms,
     ) -> Vec<Result<(Instance, Start)>> {
         // The caller loads the function next.
         let own = match &unit.start {
             WarmStart::Zygote(_) => vec![(LOAD_AHEAD.to_owned(), unit.code())],
             WarmStart::Program(_) => Vec::new(),
         };
-        self.start_each(unit, limits, &vec![own; count]).await
+        let own = vec![own; rooms.each.len()];
+        self.start_each(unit, limits, &own, rooms).await
     }
 
     /// The same, one for each of `own`, with that in its environment beside the function's. Nothing
@@ -118,10 +159,14 @@ impl Inner {
         unit: &Unit,
         limits: &InstanceLimits,
         own: &[Environment],
+        rooms: Rooms,
     ) -> Vec<Result<(Instance, Start)>> {
+        if own.is_empty() {
+            return Vec::new();
+        }
         match &unit.start {
-            WarmStart::Zygote(forked) => self.fork(unit, forked, limits, own).await,
-            WarmStart::Program(program) => self.execute(unit, program, limits, own).await,
+            WarmStart::Zygote(forked) => self.fork(unit, forked, limits, own, rooms).await,
+            WarmStart::Program(program) => self.execute(unit, program, limits, own, rooms).await,
         }
     }
 
@@ -131,6 +176,7 @@ impl Inner {
         forked: &Forked,
         limits: &InstanceLimits,
         own: &[Environment],
+        Rooms { each, zygote }: Rooms,
     ) -> Vec<Result<(Instance, Start)>> {
         let spec = |own: &Environment| ForkSpec {
             network: None,
@@ -143,14 +189,15 @@ impl Inner {
         };
         let specs = own.iter().map(spec).collect();
         // Boxed, so that callers that find an instance do not carry its size.
-        let forking = Box::pin(self.imports.fork(&forked.want, &forked.source, specs));
+        let forking = Box::pin(self.imports.fork(&forked.want, &forked.source, specs, &zygote));
         let started = forking.await;
-        let instance = |(sandbox, child): (_, Child)| {
+        let instance = |(sandbox, child): (_, Child), room| {
             let start = Start::from(child.found);
-            let instance = Instance::new(sandbox, Some(child), limits.log)?;
+            let instance = Instance::new(sandbox, Some(child), limits.log, room)?;
             Ok((instance.in_image(unit.image()), start))
         };
-        started.into_iter().map(|one| one.and_then(instance)).collect()
+        let started = started.into_iter().zip(each);
+        started.map(|(one, room)| one.and_then(|one| instance(one, room))).collect()
     }
 
     async fn execute(
@@ -159,6 +206,7 @@ impl Inner {
         program: &Program,
         limits: &InstanceLimits,
         own: &[Environment],
+        rooms: Rooms,
     ) -> Vec<Result<(Instance, Start)>> {
         let mut env = program.environment.clone();
         env.extend(limits.environment.clone());
@@ -174,22 +222,29 @@ impl Inner {
             process: program.process.clone(),
         };
         let started = self.spawner.start_many(own.iter().map(spec).collect()).await;
-        let instance = |sandbox| {
-            let instance = Instance::new(sandbox, None, limits.log)?.in_image(unit.image());
+        let instance = |sandbox, room| {
+            let instance = Instance::new(sandbox, None, limits.log, room)?.in_image(unit.image());
             Ok((instance, Start::Program))
         };
-        started.into_iter().map(|one| one.map_err(Error::from).and_then(instance)).collect()
+        let started = started.into_iter().zip(rooms.each);
+        started.map(|(one, room)| instance(one.map_err(Error::from)?, room)).collect()
     }
 
     /// Keeps an instance whose last call has ended, paused, if it is sound.
     pub(crate) fn take_back(&self, key: &Digest, limits: &InstanceLimits, instance: Arc<Instance>) {
-        if limits.idle.is_zero() || !instance.is_sound() {
+        if limits.idle.is_zero() || !instance.is_sound() || !instance.has_room() {
+            return;
+        }
+        // Its room goes to who waits for it.
+        if self.account.ledger.is_wanted() {
             return;
         }
         let memory = instance.memory();
         if instance.pause() {
             drop(self.instances.put(key.clone(), instance, limits.idle, memory));
             self.imports.instance_is_idle();
+            // Whoever began to wait meanwhile did not find it.
+            self.account.make_room();
         }
     }
 }

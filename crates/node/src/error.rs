@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use snowmelt_ledger::NoRoom;
 use snowmelt_types::{ByteSize, Code, End, ErrorReport, Outcome, Report, Tenant};
 
 /// A failure of the node.
@@ -89,6 +90,9 @@ pub enum Error {
         /// How many there can be of all tenants.
         most: u32,
     },
+    /// The sandboxes of this host have all that it has for them.
+    #[error("there is no room: {0}")]
+    NoRoom(Box<NoRoom>),
     /// The program that runs queries is not installed.
     #[error("queries cannot run: there is no {}", path.display())]
     QueryProgramMissing {
@@ -188,6 +192,7 @@ impl Report for Error {
             }
             Self::ZygotesBusy { .. } => ErrorReport::new(Code::ZYGOTES_BUSY, self.to_string())
                 .hint("try again when calls have ended; functions of one tenant share a zygote"),
+            Self::NoRoom(no_room) => no_room_report(no_room, self.to_string()),
             Self::QueryProgramMissing { .. } => {
                 ErrorReport::new(Code::QUERY_PROGRAM, self.to_string())
                     .hint("install it beside snowmelt, from the same package or build")
@@ -210,6 +215,17 @@ impl Report for Error {
                 .hint("`snowmelt doctor` says what is wrong with the state folder"),
         }
     }
+}
+
+fn no_room_report(no_room: &NoRoom, message: String) -> ErrorReport {
+    let hint = if no_room.is_too_large() {
+        "ask for less memory, or give the sandboxes of this host more: sandboxes.memory \
+         (SNOWMELT_SANDBOXES_MEMORY)"
+    } else {
+        "try again when other work has ended; `snowmelt top` shows what is reserved, and \
+         sandboxes.memory (SNOWMELT_SANDBOXES_MEMORY) sets how much there is"
+    };
+    ErrorReport::new(Code::NO_ROOM, message).hint(hint)
 }
 
 /// The platform's own worker is executed too.

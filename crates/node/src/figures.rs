@@ -1,9 +1,10 @@
-//! How long starts take, counted as they happen.
+//! What is reserved on the host, and how long starts take, counted as they happen.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use snowmelt_api::{START_BOUNDS_US, Start, StartFigures};
+use snowmelt_api::{LedgerFigures, START_BOUNDS_US, Start, StartFigures, UseFigures};
+use snowmelt_ledger::{Amount, Figures, Ledger, Use};
 use snowmelt_types::micros;
 
 use crate::imports::Found;
@@ -15,6 +16,28 @@ impl From<Found> for Start {
             Found::Part => Self::PartialZygote,
             Found::Nothing => Self::BareZygote,
         }
+    }
+}
+
+/// What is reserved on the host.
+pub(crate) fn of_ledger(ledger: &Ledger) -> LedgerFigures {
+    let Figures { capacity, reserved, uses, waiting, refused, waited } = ledger.figures();
+    let of_use = |(use_, amount): (Use, Amount)| UseFigures {
+        name: use_.name().to_owned(),
+        memory_bytes: amount.memory.bytes(),
+        cpu_millis: amount.cpu_millis,
+        instances: amount.instances,
+    };
+    LedgerFigures {
+        memory_bytes: capacity.memory.bytes(),
+        instances: capacity.instances.into(),
+        reserved_memory_bytes: reserved.memory.bytes(),
+        reserved_cpu_millis: reserved.cpu_millis,
+        reserved_instances: reserved.instances,
+        uses: uses.into_iter().map(of_use).collect(),
+        waiting,
+        refused,
+        waited,
     }
 }
 

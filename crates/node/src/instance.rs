@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use futures::FutureExt;
+use snowmelt_ledger::Reservation;
 use snowmelt_sandbox::Sandbox;
 use snowmelt_types::ByteSize;
 use snowmelt_wire::{Frame, Kind, Load, write_frame};
@@ -34,16 +35,29 @@ pub(crate) struct Instance {
     spoiled: AtomicBool,
     // The image that it runs in, until its first function is loaded.
     starts_in: Mutex<Option<String>>,
+    // Given back last, after the sandbox.
+    room: Option<Reservation>,
 }
 
 impl Instance {
-    /// Takes charge of a sandbox; keeps `log` bytes of its output between two reads.
-    pub fn new(mut sandbox: Sandbox, zygote: Option<Child>, log: ByteSize) -> Result<Self> {
+    /// Takes charge of a sandbox and of its part of the host; keeps `log` bytes of its output
+    /// between two reads.
+    pub fn new(
+        mut sandbox: Sandbox,
+        zygote: Option<Child>,
+        log: ByteSize,
+        room: Option<Reservation>,
+    ) -> Result<Self> {
         let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
         let log = LogCollector::new(read_end, log)?;
         let (loaded, spoiled) = (Mutex::default(), AtomicBool::new(false));
         let starts_in = Mutex::default();
-        Ok(Self { sandbox, log, zygote, loaded, spoiled, starts_in })
+        Ok(Self { sandbox, log, zygote, loaded, spoiled, starts_in, room })
+    }
+
+    /// Whether it has room of its own, so that it can be kept idle.
+    pub fn has_room(&self) -> bool {
+        self.room.is_some()
     }
 
     /// The number of the slot that the first zygote above it has.

@@ -5,9 +5,11 @@
 //! below (`sandbox`). Invariant: whatever is leased is either given back idle or destroyed, also
 //! when the future that holds the lease is dropped.
 
+mod account;
 mod acquire;
 pub mod agent;
 mod answer;
+mod bound;
 mod code;
 mod code_package;
 pub mod doctor;
@@ -19,6 +21,7 @@ mod images;
 mod imports;
 mod instance;
 mod lease;
+mod leasing;
 mod limits;
 mod log;
 mod machine;
@@ -33,9 +36,12 @@ mod readable_stream;
 mod room;
 mod runner;
 mod slots;
+mod task_room;
+mod times;
 mod unit;
 mod worker;
 
+pub use account::{OVERCOMMIT, capacity};
 pub use answer::MOST_ANSWER;
 pub use code::CodeStore;
 pub use code_package::PackageAt;
@@ -54,6 +60,7 @@ pub use node::{Node, Options, Usage};
 pub use pool::RemovalReason;
 pub use programs::{Language, ProgramRequest};
 pub use runner::{QueryRunner, UdfBinding, WorkerLimits};
+pub use snowmelt_ledger::{Capacity, Ledger};
 pub use unit::{Program, Unit};
 pub use worker::{WorkerLease, WorkerSpec};
 

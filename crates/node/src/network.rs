@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, Networks, RESERVED, Unsent};
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
+use crate::account::ZygoteRoom;
 use crate::agent::api::HostRanks;
 use crate::imports::{Found, Member};
 use crate::node::Inner;
 use crate::precreated::Fresh;
+use crate::times::{UNSENT_ASKED_EVERY, UNSENT_STANDS_STILL};
 use crate::unit::WarmStart;
 use crate::{Error, Result, Unit};
 
@@ -25,10 +27,6 @@ pub(crate) const PEERS: &str = "/run/snowmelt/peers";
 
 /// The same for IPv6.
 pub(crate) const PEERS6: &str = "/run/snowmelt/peers6";
-
-/// How long what ranks sent last may stand still on its way.
-const STANDS_STILL: Duration = Duration::from_secs(5);
-const LOOKED_EVERY: Duration = Duration::from_millis(10);
 
 /// A job's network with what it was made for.
 #[derive(Debug)]
@@ -65,10 +63,11 @@ impl Inner {
         spec: JobSpec,
         hosts: &[HostRanks],
         count: usize,
+        room: &ZygoteRoom,
     ) -> Result<RankNetwork> {
         let zygote = match &unit.start {
             WarmStart::Zygote(forked) => {
-                Some(self.imports.choose(&forked.want, &forked.source, count).await?)
+                Some(self.imports.choose(&forked.want, &forked.source, count, room).await?)
             }
             WarmStart::Program(_) => None,
         };
@@ -103,11 +102,7 @@ impl Inner {
         if let Some(networks) = &*networks {
             return Ok(Arc::clone(networks));
         }
-        let options = snowmelt_network::Options {
-            // Namespaces are made for the zygotes that will fork into them.
-            pool: 0,
-            ..snowmelt_network::Options::new(self.networks_dir.join("leases"))
-        };
+        let options = snowmelt_network::Options::new(self.networks_dir.join("leases"));
         let opened = self.hold.open(&self.control_group, options)?;
         *networks = Some(Arc::clone(&opened));
         Ok(opened)
@@ -167,10 +162,10 @@ impl RankNetwork {
             };
             if left != moved.0 {
                 moved = (left, Instant::now());
-            } else if moved.1.elapsed() >= STANDS_STILL {
+            } else if moved.1.elapsed() >= UNSENT_STANDS_STILL {
                 return tracing::warn!(?left, "what the ranks of a job sent last did not arrive");
             }
-            tokio::time::sleep(LOOKED_EVERY).await;
+            tokio::time::sleep(UNSENT_ASKED_EVERY).await;
         }
     }
 

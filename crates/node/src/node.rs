@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use snowmelt_api::{InstallFigures, NodeFigures, SpawnerHealth};
 use snowmelt_image::source::trust_authorities;
+use snowmelt_ledger::{Capacity, Ledger};
 use snowmelt_network::Networks;
 use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
 use snowmelt_wire::{Load, SourceCode};
 
+use crate::account::Account;
 use crate::answer::Answers;
 use crate::figures::Starts;
 use crate::images::{Images, Settings as ImageSettings};
@@ -25,8 +27,8 @@ use crate::slots::Slots;
 use crate::unit::WarmStart;
 use crate::worker::Worker;
 use crate::{
-    CodeStore, EnforcementChoice, Error, InstanceLease, InstanceLimits, Language, ProgramRequest,
-    RemovalReason, Result, Unit, WorkerLease, WorkerSpec, programs,
+    CodeStore, EnforcementChoice, Error, InstanceLimits, Language, ProgramRequest, RemovalReason,
+    Result, Unit, programs,
 };
 
 /// How often idle instances, workers and zygotes are maintained.
@@ -52,6 +54,10 @@ pub struct Options {
     /// The most zygotes that are below no other, of all tenants; as many as the spawner has slots
     /// for where absent.
     pub zygotes: Option<u32>,
+    /// What all sandboxes have together, of which each start reserves its part.
+    pub capacity: Capacity,
+    /// An instance of a function reserves this part of its memory limit (1/N).
+    pub overcommit: u32,
     /// Settings of images.
     pub images: ImageSettings,
     /// The control group above those of the sandboxes: `snowmelt/<instance>`.
@@ -83,6 +89,7 @@ pub struct Usage {
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) spawner: Spawner,
+    pub(crate) account: Account,
     pub(crate) control_group: String,
     pub(crate) networks_dir: PathBuf,
     pub(crate) hold: EnforcementChoice,
@@ -101,7 +108,7 @@ pub(crate) struct Inner {
     pub(crate) slots: Slots,
     pub(crate) starts: Starts,
     pub(crate) answers: Answers,
-    pub(crate) workers: Pool<Worker>,
+    pub(crate) workers: Arc<Pool<Worker>>,
     pub(crate) busy_instances: Count,
     pub(crate) busy_workers: Count,
 }
@@ -136,8 +143,12 @@ impl Node {
     pub fn new(options: Options, spawner: Spawner) -> Result<Self> {
         let instances = Arc::new(Pool::new(options.handler_cache));
         let slots = options.zygotes.unwrap_or_else(|| spawner.zygote_slots());
-        let imports =
-            ImportCache::new(spawner.clone(), options.import_cache, slots, Arc::clone(&instances));
+        let workers = Arc::new(Pool::new(ByteSize(u64::MAX)));
+        let (idle, idle_workers) = (Arc::clone(&instances), Arc::clone(&workers));
+        let account = Account::new(options.capacity, options.overcommit, idle, idle_workers);
+        let budget = account.zygotes(options.import_cache);
+        let idle = Arc::clone(&instances);
+        let imports = ImportCache::new(spawner.clone(), account.clone(), budget, slots, idle);
         if let Some(file) = &options.images.ca_file {
             trust_authorities(file)?;
         }
@@ -162,11 +173,12 @@ impl Node {
             slots: Slots::default(),
             starts: Starts::default(),
             answers: Answers::default(),
-            workers: Pool::new(ByteSize(u64::MAX)),
+            workers,
             busy_instances: Count::default(),
             busy_workers: Count::default(),
             options,
             spawner,
+            account,
         });
         let weak = Arc::downgrade(&inner);
         tokio::spawn(async move {
@@ -289,67 +301,6 @@ impl Node {
         Ok(&self.interpreter().await?.python)
     }
 
-    /// An instance of user code: an idle or a prewarmed one if there is any, otherwise forked from
-    /// a zygote or executed.
-    pub async fn lease_instance(
-        &self,
-        unit: &Unit,
-        limits: &Arc<InstanceLimits>,
-    ) -> Result<InstanceLease> {
-        if let Some(lease) = self.lease_at_once(unit, limits) {
-            return Ok(lease);
-        }
-        // What starts instances is large, and most calls need none of it.
-        let mut leased = Box::pin(self.lease_instances(unit, limits, 1)).await;
-        leased.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
-    }
-
-    /// An instance that waits, for one call at a time: no other call shares its slots.
-    fn lease_at_once(&self, unit: &Unit, limits: &Arc<InstanceLimits>) -> Option<InstanceLease> {
-        if limits.concurrency > 1 {
-            return None;
-        }
-        let asked = Instant::now();
-        let key = limits.key(&unit.digest);
-        // A miss is counted where an instance is started.
-        if self.inner.instances.count(&key) + self.inner.prewarmed.count(&key) == 0 {
-            return None;
-        }
-        let (instance, start) = self.inner.waiting(&key)?;
-        let (slot, _) = self.inner.slots.take(&key, 1);
-        let (inner, whose) = (Arc::clone(&self.inner), (key, unit.tenant.clone()));
-        let lease = InstanceLease::reserve(inner, whose, Arc::clone(limits), slot, asked);
-        lease.slot().instance.set(instance).ok()?;
-        Some(lease.begin(start))
-    }
-
-    /// So many leases at once; what has to be started is one request to the spawner. The failure
-    /// of one is its own.
-    pub async fn lease_instances(
-        &self,
-        unit: &Unit,
-        limits: &Arc<InstanceLimits>,
-        count: usize,
-    ) -> Vec<Result<InstanceLease>> {
-        let asked = Instant::now();
-        let key = limits.key(&unit.digest);
-        let (mut new, mut joined) = (Vec::new(), Vec::new());
-        for _ in 0..count {
-            let (slot, is_new) = self.inner.slots.take(&key, limits.concurrency);
-            let (inner, limits) = (Arc::clone(&self.inner), Arc::clone(limits));
-            let whose = (key.clone(), unit.tenant.clone());
-            let lease = InstanceLease::reserve(inner, whose, limits, slot, asked);
-            if is_new { new.push(lease) } else { joined.push(lease) }
-        }
-        let slots: Vec<_> = new.iter().map(|lease| Arc::clone(lease.slot())).collect();
-        let mut filled = self.inner.fill(unit, limits, &key, &slots).await;
-        for lease in &joined {
-            filled.push(self.inner.join(unit, limits, &key, lease.slot()).await);
-        }
-        let leases = new.into_iter().chain(joined).zip(filled);
-        leases.map(|(lease, start)| start.map(|start| lease.begin(start))).collect()
-    }
-
     /// Keeps so many instances of a unit prewarmed: loaded, paused, and replaced when taken.
     pub fn prewarm(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, count: usize) {
         self.inner.prewarmed.ask(unit, limits, load, count);
@@ -376,25 +327,9 @@ impl Node {
         });
     }
 
-    /// A query worker: idle if there is one, executed otherwise.
-    pub async fn lease_worker(&self, spec: &WorkerSpec) -> Result<WorkerLease> {
-        let asked = Instant::now();
-        let key = spec.key();
-        while let Some(worker) = self.inner.workers.take(&key) {
-            if worker.is_alive() {
-                let inner = Arc::clone(&self.inner);
-                return Ok(WorkerLease::new(inner, key, worker, false, asked));
-            }
-        }
-        let binary = &self.inner.options.worker_binary;
-        if !binary.exists() {
-            return Err(Error::QueryProgramMissing { path: binary.clone() });
-        }
-        let sandbox = spec.sandbox(binary);
-        // Rare beside what is idle, and large.
-        let sandbox = Box::pin(self.inner.spawner.start(sandbox)).await?;
-        let worker = Worker::new(sandbox)?;
-        Ok(WorkerLease::new(Arc::clone(&self.inner), key, worker, true, asked))
+    /// The account of this host's memory, processor and instances.
+    pub fn ledger(&self) -> &Ledger {
+        &self.inner.account.ledger
     }
 
     /// Idle instances of a unit, prewarmed ones included.
@@ -454,6 +389,7 @@ impl Node {
             installs: inner.installs(),
             imports: inner.imports.figures(Instant::now()),
             starts: inner.starts.figures(),
+            ledger: crate::figures::of_ledger(&inner.account.ledger),
         }
     }
 

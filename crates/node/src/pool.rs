@@ -36,7 +36,7 @@ struct State<T> {
 pub enum RemovalReason {
     /// It was not taken in time.
     Expired,
-    /// The budget of memory was full.
+    /// The budget of memory was full, or the host had no room for something else.
     Evicted,
 }
 
@@ -47,6 +47,7 @@ const MOST_GONE: usize = 4096;
 struct Idle<T> {
     key: Digest,
     item: T,
+    since: Instant,
     until: Instant,
     bytes: u64,
 }
@@ -81,8 +82,9 @@ impl<T> Pool<T> {
         let place = state.returned;
         state.keys.entry(key.clone()).or_default().push(place);
         state.figures.bytes += memory.bytes();
-        let until = Instant::now() + keep;
-        state.idle.insert(place, Idle { key, item, until, bytes: memory.bytes() });
+        let since = Instant::now();
+        let (until, bytes) = (since + keep, memory.bytes());
+        state.idle.insert(place, Idle { key, item, since, until, bytes });
         let mut evicted = Vec::new();
         while state.figures.bytes > self.budget {
             let Some((&oldest, _)) = state.idle.first_key_value() else { break };
@@ -125,6 +127,20 @@ impl<T> Pool<T> {
             .into_iter()
             .filter_map(|place| state.remove_because(place, RemovalReason::Evicted))
             .collect()
+    }
+
+    /// Since when the thing is idle that was returned longest ago.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.lock().idle.first_key_value().map(|(_, idle)| idle.since)
+    }
+
+    /// Removes the thing that was returned longest ago, to make room elsewhere; the caller destroys
+    /// it outside the lock.
+    pub fn evict_oldest(&self) -> Option<T> {
+        let mut state = self.lock();
+        let (&oldest, _) = state.idle.first_key_value()?;
+        state.figures.evicted += 1;
+        state.remove_because(oldest, RemovalReason::Evicted)
     }
 
     /// Removes what `which` names, because it is of no use any more.
@@ -236,6 +252,20 @@ mod tests {
         assert_eq!(pool.take(&Digest::of("b")), None);
         assert_eq!((pool.figures().idle, pool.count(&Digest::of("a"))), (1, 1));
         assert_eq!(pool.drain(), [1]);
+    }
+
+    #[test]
+    fn the_one_that_is_idle_longest_makes_room_elsewhere() {
+        let (pool, key) = (Pool::new(mib(100)), Digest::of("key"));
+        assert_eq!((pool.oldest(), pool.evict_oldest()), (None, None));
+        let before = Instant::now();
+        pool.put(key.clone(), "first", LONG, mib(1));
+        pool.put(Digest::of("other"), "second", LONG, mib(1));
+        assert!(pool.oldest() >= Some(before));
+        assert_eq!(pool.evict_oldest(), Some("first"));
+        assert_eq!(pool.removal_reason(&key), Some(RemovalReason::Evicted));
+        let figures = pool.figures();
+        assert_eq!((figures.idle, figures.bytes, figures.evicted), (1, mib(1).bytes(), 1));
     }
 
     #[test]

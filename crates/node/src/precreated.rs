@@ -6,7 +6,6 @@
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use snowmelt_network::{ConfiguredNamespace, Networks};
 use snowmelt_sandbox::NetworkNamespace;
@@ -15,13 +14,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::imports::Member;
 use crate::network::blocking;
 use crate::node::Inner;
+use crate::times::NETWORK_MADE_AFTER;
 use crate::{Error, Result};
 
 /// The most on a node.
 pub(crate) const MOST: usize = 16;
-
-/// How long after a job the next network is made: not while its functions are being ended.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// A place for one pre-created namespace.
 #[derive(Debug, Default)]
@@ -95,7 +92,7 @@ impl Inner {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let node = Arc::downgrade(self);
         runtime.spawn(async move {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(NETWORK_MADE_AFTER).await;
             let Some(node) = node.upgrade() else { return };
             // The next job gets the reason if it fails again.
             if let Err(error) = node.precreate(zygote.as_deref()).await {

@@ -7,9 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use snowmelt_ledger::Use;
 use snowmelt_types::Digest;
 use snowmelt_wire::{Kind, Load};
 
+use crate::account::{needs_zygote, zygote};
 use crate::instance::Instance;
 use crate::node::Inner;
 use crate::{InstanceLimits, LOAD_LIMIT, Result, Unit};
@@ -152,7 +154,10 @@ impl Prewarmed {
 
 async fn fill(node: Weak<Inner>, key: Digest, order: Arc<Order>, count: usize) {
     let Some(node) = node.upgrade() else { return };
-    let started = node.start_new(&order.unit, &order.limits, count).await;
+    // A call is worth more than what may be needed later: this waits for nothing and evicts nothing.
+    let first = needs_zygote(&node.imports, &order.unit).then(zygote);
+    let rooms = node.account.ahead(&order.unit, &order.limits, Use::Function, (count, first));
+    let started = node.start_new(&order.unit, &order.limits, rooms).await;
     let loading = started.into_iter().map(|one| {
         let order = &order;
         async move {

@@ -1,13 +1,15 @@
 //! Instances of a job: one for each rank, always new, and never used for anything else afterwards.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use snowmelt_api::Start;
+use snowmelt_ledger::{Amount, Reservation, Use};
 use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
 use snowmelt_sandbox::{ForkSpec, Network, Policy, Sandbox, SandboxSpec};
 use snowmelt_types::{Digest, JobId, SandboxId};
 
+use crate::account::{Rooms, ZygoteRoom, needs_zygote, zygote};
 use crate::acquire::Environment;
 use crate::imports::Child;
 use crate::instance::Instance;
@@ -16,9 +18,46 @@ use crate::node::Inner;
 use crate::unit::{ENTRY, WarmStart};
 use crate::{Error, InstanceLease, InstanceLimits, Node, Result, Unit};
 
+/// The room of a part of a burst: for all of its ranks, and for the zygote that they are forked
+/// from if it does not run.
+#[derive(Debug)]
+pub(crate) struct PartRoom {
+    ranks: Reservation,
+    pub zygote: ZygoteRoom,
+}
+
+impl PartRoom {
+    fn split(self, count: usize) -> Rooms {
+        let Self { ranks, zygote } = self;
+        Rooms { each: ranks.split(count).into_iter().map(Some).collect(), zygote }
+    }
+}
+
 impl Node {
+    /// Reserves the room of a part, all of it or none: the full limits of so many ranks, because
+    /// those of a burst work all at the same time. What is idle makes room.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] when there is none within `patience`, and at once above the capacity.
+    pub(crate) async fn reserve_part(
+        &self,
+        unit: &Unit,
+        limits: &InstanceLimits,
+        count: usize,
+        patience: Duration,
+    ) -> Result<PartRoom> {
+        let account = &self.inner.account;
+        let first = needs_zygote(&self.inner.imports, unit).then(zygote);
+        let ranks = Amount::one(limits.memory, limits.cpu).times(count as u64);
+        let ask = account.ask(&unit.tenant, Use::Burst, ranks + first.unwrap_or_default());
+        let mut ranks = account.within(ask, patience).await?;
+        let zygote = first.map(|amount| ranks.take(amount, Use::Zygote));
+        Ok(PartRoom { ranks, zygote: ZygoteRoom::new(zygote) })
+    }
+
     /// A new instance for each of `environments`, which it has beside the function's own, all in
-    /// one request, in the job's network if it has one. The failure of one is its own.
+    /// one request, in the job's network if it has one. The failure of one is its own. Each owns
+    /// its part of `room`.
     pub(crate) async fn lease_ranks(
         &self,
         unit: &Unit,
@@ -26,14 +65,16 @@ impl Node {
         job: &JobId,
         environments: Vec<Environment>,
         network: Option<&RankNetwork>,
+        room: PartRoom,
     ) -> Vec<Result<InstanceLease>> {
         let asked = Instant::now();
         // The job's own key: a call of the function does not find these instances.
         let key = Digest::of_parts([limits.key(&unit.digest).as_str(), job.as_str()]);
+        let rooms = room.split(environments.len());
         let started = match network {
-            None => self.inner.start_each(unit, limits, &environments).await,
+            None => self.inner.start_each(unit, limits, &environments, rooms).await,
             Some(network) => {
-                let started = self.inner.start_in(unit, limits, environments, network).await;
+                let started = self.inner.start_in(unit, limits, environments, network, rooms).await;
                 let held = |(slot, started): (u32, Result<(Instance, Start)>)| {
                     let (mut instance, start) = started?;
                     network.attach(&mut instance.sandbox, slot)?;
@@ -62,6 +103,7 @@ impl Inner {
         limits: &InstanceLimits,
         environments: Vec<Environment>,
         network: &RankNetwork,
+        rooms: Rooms,
     ) -> Vec<Result<(Instance, Start)>> {
         let mut root = unit.root.clone();
         root.binds.extend(network.binds());
@@ -85,8 +127,8 @@ impl Inner {
                 }
                 let start = Start::from(*found);
                 let child = || Some(member.child(*found));
-                let made = |sandbox| made(sandbox, child(), &image, (limits, start));
-                forked.into_iter().map(made).collect()
+                let made = |(sandbox, room)| made(sandbox, child(), &image, (limits, start, room));
+                forked.into_iter().zip(rooms.each).map(made).collect()
             }
             (WarmStart::Program(program), _) => {
                 let spec = |environment: Environment| SandboxSpec {
@@ -107,8 +149,9 @@ impl Inner {
                 };
                 let specs = environments.into_iter().map(spec).collect();
                 let started = self.spawner.start_many_in(&network.namespace, specs).await;
-                let made = |sandbox| made(sandbox, None, &image, (limits, Start::Program));
-                started.into_iter().map(made).collect()
+                let start = Start::Program;
+                let made = |(sandbox, room)| made(sandbox, None, &image, (limits, start, room));
+                started.into_iter().zip(rooms.each).map(made).collect()
             }
             (WarmStart::Zygote(_), None) => Vec::new(),
         }
@@ -119,8 +162,8 @@ fn made(
     sandbox: snowmelt_sandbox::Result<Sandbox>,
     child: Option<Child>,
     image: &Option<String>,
-    (limits, start): (&InstanceLimits, Start),
+    (limits, start, room): (&InstanceLimits, Start, Option<Reservation>),
 ) -> Result<(Instance, Start)> {
     let sandbox = sandbox.map_err(Error::from)?;
-    Ok((Instance::new(sandbox, child, limits.log)?.in_image(image.clone()), start))
+    Ok((Instance::new(sandbox, child, limits.log, room)?.in_image(image.clone()), start))
 }

@@ -13,11 +13,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
-use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report, micros};
+use snowmelt_ledger::Reservation;
+use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report, Tenant, micros};
 use snowmelt_wire::{
     Failed, FileGrant, Grants, Load, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
 };
 
+use crate::account::Rooms;
+use crate::bound::Bound;
+use crate::task_room::{Kept, Place, QueryRoom, TaskRoom};
 use crate::worker::END_REPORTED_WITHIN;
 use crate::{
     Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Unit, WorkerLease, WorkerSpec,
@@ -61,29 +65,16 @@ pub struct WorkerLimits {
     pub cpu: CpuMillis,
 }
 
-/// A UDF, and the instances of it that the query's tasks need at first.
-#[derive(Debug)]
-struct Bound {
-    udf: UdfBinding,
-    // Held while the burst is asked for: who comes meanwhile waits for a part of it.
-    burst: tokio::sync::Mutex<Burst>,
-}
-
-/// Instances that are asked for in one request, by the task that needs the first of them.
-#[derive(Debug, Default)]
-struct Burst {
-    expected: usize,
-    ready: Vec<crate::Result<InstanceLease>>,
-}
-
 /// Runs the tasks of one query.
 #[derive(Debug)]
 pub struct QueryRunner {
-    node: Node,
+    pub(crate) node: Node,
     query: String,
+    pub(crate) tenant: Tenant,
     accepted: Instant,
-    limits: WorkerLimits,
-    udfs: BTreeMap<String, Bound>,
+    pub(crate) limits: WorkerLimits,
+    pub(crate) udfs: BTreeMap<String, Bound>,
+    pub(crate) room: QueryRoom,
     // Instances that the driver itself calls; held until the query ends.
     for_driver: Mutex<Vec<Beside>>,
     // What UDFs wrote, by name; shown to the user when the query ends.
@@ -93,10 +84,11 @@ pub struct QueryRunner {
 }
 
 impl QueryRunner {
-    /// A runner for one query, which was accepted at `accepted`.
+    /// A runner for one query of a tenant, which was accepted at `accepted`.
     pub fn new(
         node: Node,
         query: String,
+        tenant: Tenant,
         accepted: Instant,
         limits: WorkerLimits,
         udfs: impl IntoIterator<Item = UdfBinding>,
@@ -104,8 +96,10 @@ impl QueryRunner {
         Self {
             node,
             query,
+            tenant,
             accepted,
             limits,
+            room: QueryRoom::default(),
             udfs: udfs.into_iter().map(|udf| (udf.name.clone(), Bound::new(udf))).collect(),
             for_driver: Mutex::default(),
             written: Mutex::default(),
@@ -127,20 +121,42 @@ impl QueryRunner {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn worker(&self, network: bool) -> Result<WorkerLease, Failed> {
-        let spec = WorkerSpec { memory: self.limits.memory, cpu: self.limits.cpu, network };
-        let lease = self.node.lease_worker(&spec).await.map_err(|error| lost(&error))?;
+    /// What a worker of this task is.
+    pub(crate) fn spec(&self, ask: &TaskAsk) -> WorkerSpec {
+        let network = !ask.s3.is_empty();
+        WorkerSpec { memory: self.limits.memory, cpu: self.limits.cpu, network }
+    }
+
+    async fn worker(
+        &self,
+        spec: &WorkerSpec,
+        place: Place<WorkerLease, Option<Reservation>>,
+    ) -> Result<WorkerLease, Failed> {
+        let lease = match place {
+            Place::Idle(lease) => lease,
+            Place::New(room) => {
+                let leased = self.node.lease_worker(spec, room, Instant::now()).await;
+                leased.map_err(|error| lost(&error))?
+            }
+        };
         self.count(lease.cold);
         Ok(lease)
     }
 
-    async fn udf(&self, name: &str) -> Result<(Beside, UdfConnection), Error> {
+    async fn udf(
+        &self,
+        name: &str,
+        place: Place<InstanceLease, Rooms>,
+    ) -> Result<(Beside, UdfConnection), Error> {
         let Some(bound) = self.udfs.get(name) else {
             let message = format!("the plan calls `{name}`, which the query does not have");
             return Err(Error::Report(Box::new(ErrorReport::new(Code::INTERNAL, message))));
         };
         let udf = &bound.udf;
-        let lease = bound.lease(&self.node).await?;
+        let lease = match place {
+            Place::Idle(lease) => lease,
+            Place::New(rooms) => bound.lease(&self.node, rooms, self.tasks_with_room()).await?,
+        };
         self.count(lease.cold);
         // What a fresh instance has used by now, its start has cost.
         let cpu = if lease.cold { Some(Duration::ZERO) } else { lease.cpu_time() };
@@ -233,29 +249,6 @@ impl Beside {
     }
 }
 
-impl Bound {
-    fn new(udf: UdfBinding) -> Self {
-        Self { udf, burst: tokio::sync::Mutex::default() }
-    }
-
-    /// One of the burst; one of its own for a task that is run again, and where a burst was given
-    /// up with the task that asked for it.
-    async fn lease(&self, node: &Node) -> crate::Result<InstanceLease> {
-        let UdfBinding { unit, limits, .. } = &self.udf;
-        let mut burst = self.burst.lock().await;
-        let expected = std::mem::take(&mut burst.expected);
-        if expected > 0 {
-            burst.ready = node.lease_instances(unit, limits, expected).await;
-        }
-        let ready = burst.ready.pop();
-        drop(burst);
-        match ready {
-            Some(lease) => lease,
-            None => node.lease_instance(unit, limits).await,
-        }
-    }
-}
-
 /// A task that runs: the sandboxes that it holds. Dropping it destroys them.
 #[derive(Debug)]
 pub(crate) struct Started {
@@ -263,6 +256,8 @@ pub(crate) struct Started {
     worker: WorkerLease,
     udfs: Vec<Beside>,
     began: Instant,
+    // Returned last: what ran in it is destroyed then.
+    _kept: Option<Kept>,
 }
 
 impl QueryRunner {
@@ -271,23 +266,32 @@ impl QueryRunner {
     pub fn expect(&self, udfs: &[String]) {
         for name in udfs {
             // None was requested yet.
-            if let Some(mut burst) = self.udfs.get(name).and_then(|it| it.burst.try_lock().ok()) {
-                burst.expected += 1;
+            if let Some(bound) = self.udfs.get(name) {
+                bound.expect();
             }
         }
     }
 
-    /// Starts one attempt of one task: leases a worker and instances of its functions, and hands
-    /// plan and grants over. The driver follows the worker over the connection that it is given.
+    /// Waits for the room of a task.
+    pub(crate) async fn reserve(&self, ask: &TaskAsk) -> Result<TaskRoom, Failed> {
+        // A task that found no room is not lost: it would find none again.
+        self.task_room(ask).await.map_err(|error| Failed::of(error.report()))
+    }
+
+    /// Starts one attempt of one task in its room: leases a worker and instances of its functions,
+    /// and hands plan and grants over. The driver follows the worker over the connection that it is
+    /// given.
     pub(crate) async fn start(
         &self,
         ask: TaskAsk,
+        TaskRoom { worker, udfs, kept }: TaskRoom,
         plan: Bytes,
         files: Vec<(FileGrant, OwnedFd)>,
     ) -> Result<(Started, UnixStream), Failed> {
+        let spec = self.spec(&ask);
         let (worker, udfs) = tokio::join!(
-            self.worker(!ask.s3.is_empty()),
-            try_join_all(ask.udfs.iter().map(|name| self.udf(name)))
+            self.worker(&spec, worker),
+            try_join_all(ask.udfs.iter().zip(udfs).map(|(name, place)| self.udf(name, place)))
         );
         let worker = worker?;
         let udfs = udfs.map_err(|error| not_started(&error))?;
@@ -295,7 +299,7 @@ impl QueryRunner {
         let grants = Grants { files, udfs: granted(&ask.udfs, connections) };
         let header = self.header(&ask);
         let began = Instant::now();
-        let started = Started { task: ask.task, worker, udfs: beside, began };
+        let started = Started { task: ask.task, worker, udfs: beside, began, _kept: kept };
         let socket = started.worker.connect().map_err(|error| unreachable(&error))?;
         match hand_over(socket, grants, plan, &header).await {
             Ok(socket) => Ok((started, socket)),
@@ -322,7 +326,7 @@ impl QueryRunner {
         }
         let done_us = self.since_accepted(Instant::now());
         let began_us = self.since_accepted(started.began);
-        let Started { task, worker, udfs, .. } = started;
+        let Started { task, worker, udfs, _kept, .. } = started;
         let used = |name: String, cold, asked, ready, peak: Option<ByteSize>, cpu_us| SandboxUse {
             name,
             cold,
@@ -355,7 +359,11 @@ impl QueryRunner {
 
     /// An instance of a function for the driver itself. Held until the query ends.
     pub async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
-        let (beside, connection) = self.udf(udf).await.map_err(|error| error.report())?;
+        let connecting = async {
+            let rooms = self.own_room(udf).await?;
+            self.udf(udf, Place::New(rooms)).await
+        };
+        let (beside, connection) = connecting.await.map_err(|error: Error| error.report())?;
         self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(beside);
         Ok(connection)
     }

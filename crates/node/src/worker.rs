@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use snowmelt_ledger::{Amount, Reservation};
 use snowmelt_sandbox::{
     Bind, Limits, Network, Policy, ProcessSettings, Root, Sandbox, SandboxSpec,
 };
@@ -47,6 +48,11 @@ pub struct WorkerSpec {
 }
 
 impl WorkerSpec {
+    /// What it reserves: all of its limit, because what a worker sorts and joins fills it.
+    pub(crate) fn amount(&self) -> Amount {
+        Amount::one(self.memory, self.cpu)
+    }
+
     pub(crate) fn key(&self) -> Digest {
         Digest::of(format!("{self:?}"))
     }
@@ -82,13 +88,15 @@ impl WorkerSpec {
 pub(crate) struct Worker {
     sandbox: Sandbox,
     log: LogCollector,
+    // None in room that its query keeps. Given back last, after the sandbox.
+    room: Option<Reservation>,
 }
 
 impl Worker {
-    pub fn new(mut sandbox: Sandbox) -> Result<Self> {
+    pub fn new(mut sandbox: Sandbox, room: Option<Reservation>) -> Result<Self> {
         let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
         let log = LogCollector::new(read_end, PLATFORM_LOG).map_err(snowmelt_wire::Error::from)?;
-        Ok(Self { sandbox, log })
+        Ok(Self { sandbox, log, room })
     }
 
     pub fn is_alive(&self) -> bool {
@@ -142,9 +150,22 @@ impl WorkerLease {
     }
 
     /// Returns the worker for the next task.
-    pub fn give_back(mut self) {
-        if let Some(worker) = self.worker.take().filter(Worker::is_alive) {
+    pub fn give_back(self) {
+        let node = Arc::clone(&self.node);
+        self.put_back();
+        node.account.worker_is_idle();
+    }
+
+    /// Returns a worker that was not used, and tells nobody: who takes one, and finds no room for
+    /// what else it needs, would wake itself.
+    pub(crate) fn put_back(mut self) {
+        let may_be_idle = |worker: &Worker| {
+            worker.room.is_some() && worker.is_alive() && !self.node.account.ledger.is_wanted()
+        };
+        if let Some(worker) = self.worker.take().filter(may_be_idle) {
             drop(self.node.workers.put(self.key.clone(), worker, KEPT, ByteSize(0)));
+            // Whoever began to wait meanwhile did not find it.
+            self.node.account.make_room();
         }
     }
 }

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use snowmelt_kernel::lock::Lock;
 pub(crate) use snowmelt_kernel::lock::Share;
+use snowmelt_kernel::lock::{Lock, open};
 
 use crate::{Error, Result};
 
@@ -24,9 +24,7 @@ impl FileLock {
     /// Takes the lock if it is free now.
     pub(crate) fn try_acquire(path: &Path, share: Share) -> Result<Option<Self>> {
         loop {
-            let mut options = File::options();
-            options.create(true).truncate(false).write(true);
-            let file = options.open(path).map_err(Error::io("open the lock", path))?;
+            let file = open(path).map_err(Error::io("open the lock", path))?;
             let Some(lock) = attempt(file, share, path)? else { return Ok(None) };
             if is_at(lock.file(), path)? {
                 return Ok(Some(Self { lock, path: path.to_owned() }));
@@ -74,18 +72,6 @@ fn is_at(file: &File, path: &Path) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_alone_or_many_together() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lock");
-        let try_it = |share| FileLock::try_acquire(&path, share).unwrap();
-        let alone = try_it(Share::Exclusive);
-        assert!(alone.is_some() && try_it(Share::Shared).is_none());
-        drop(alone);
-        let together = [try_it(Share::Shared), try_it(Share::Shared)];
-        assert!(together.iter().all(Option::is_some) && try_it(Share::Exclusive).is_none());
-    }
 
     #[test]
     fn a_removed_lock_is_not_mistaken_for_the_new_one() {

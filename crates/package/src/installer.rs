@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use snowmelt_types::{ByteSize, Digest};
 
@@ -14,11 +13,11 @@ use crate::assemble::{assemble, gather, lock_wheels};
 use crate::blocking::blocking;
 use crate::counts::Counts;
 use crate::environment::{Manifest, digest_of};
-use crate::flock::{FileLock, Share};
 use crate::once::{Once, once};
 use crate::reclaim::{self, Reclaimed};
 use crate::requirement::parse_set;
 use crate::resolve::resolve;
+use crate::shared::Shared;
 use crate::store::Store;
 use crate::wheel::LockedWheel;
 use crate::{
@@ -30,29 +29,6 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Installer {
     shared: Arc<Shared>,
-}
-
-/// The state of an installer.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) store: Store,
-    pub(crate) python: Python,
-    pub(crate) uv: Option<PathBuf>,
-    pub(crate) refresh: bool,
-    pub(crate) resolve_limit: Duration,
-    pub(crate) install_limit: Duration,
-    pub(crate) max_size: ByteSize,
-    pub(crate) counts: Counts,
-}
-
-impl Shared {
-    /// Prevents the cache from being removed while uv uses it. The cache folder is private, because
-    /// uv creates world-writable files in it.
-    pub(crate) async fn use_cache(&self) -> Result<FileLock> {
-        let held = FileLock::acquire(&self.store.cache_lock(), Share::Shared, || ()).await?;
-        files::make_folder(&self.store.cache(), 0o700)?;
-        Ok(held)
-    }
 }
 
 impl Installer {

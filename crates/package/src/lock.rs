@@ -5,7 +5,7 @@
 
 use snowmelt_types::Digest;
 
-use crate::requirement::normalized;
+use crate::name::normalized;
 use crate::uploaded::version_of;
 use crate::{Pinned, Python};
 

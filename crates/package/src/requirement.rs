@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::name::normalized;
 use crate::store::Store;
 use crate::uploaded::UploadedWheel;
 use crate::{Error, Result};
@@ -64,12 +65,6 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// The normalised name of a distribution (PEP 503).
-pub(crate) fn normalized(name: &str) -> String {
-    let words = name.split(['-', '_', '.']).filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join("-").to_ascii_lowercase()
-}
-
 /// Parses a list; returns it sorted and without duplicates, so that equal sets are equal.
 pub(crate) fn parse_set(lines: &[String]) -> Result<Vec<Requirement>> {
     if lines.len() > MAX_REQUIREMENTS {
@@ -83,26 +78,6 @@ pub(crate) fn parse_set(lines: &[String]) -> Result<Vec<Requirement>> {
     set.sort();
     set.dedup();
     Ok(set)
-}
-
-/// Parses the text of a `requirements.txt`: one requirement per line, comments, continued lines.
-///
-/// Options (`-r`, `-e`, `--index-url`, `--hash`, …) are refused, because the server that reads the
-/// text is not the machine on which it was written.
-pub fn parse_requirements(text: &str) -> Result<Vec<Requirement>> {
-    let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
-    let lines = joined.lines().map(without_comment).filter(|line| !line.is_empty());
-    lines.map(Requirement::parse).collect()
-}
-
-/// A `#` starts a comment only at the start of a line or after a blank (pip's rule).
-fn without_comment(line: &str) -> &str {
-    let line = line.trim();
-    if line.starts_with('#') {
-        return "";
-    }
-    let comment = line.match_indices('#').find(|(at, _)| line[..*at].ends_with([' ', '\t']));
-    comment.map_or(line, |(at, _)| line[..at].trim_end())
 }
 
 struct Refusal {
@@ -261,15 +236,6 @@ mod tests {
             let refused = Requirement::parse(bad).unwrap_err().to_string();
             assert!(refused.contains(reason), "{bad}: {refused}");
         }
-    }
-
-    #[test]
-    fn parses_a_requirements_file() {
-        let text = "# ours\nsix # why\n\npandas>=2, \\\n  <3\nnumpy ; python_version<'4' #x\n";
-        let read = parse_requirements(text).unwrap();
-        let texts: Vec<_> = read.iter().map(Requirement::as_str).collect();
-        assert_eq!(texts, ["six", "pandas>=2,    <3", "numpy ; python_version<'4'"]);
-        assert!(parse_requirements("-r more.txt").unwrap_err().to_string().contains("-r more.txt"));
     }
 
     #[test]

@@ -13,8 +13,8 @@ use snowmelt_types::Digest;
 
 use crate::files::write_atomically;
 use crate::flock::{FileLock, Share};
-use crate::installer::Shared;
 use crate::lock::Lock;
+use crate::shared::Shared;
 use crate::uv::{Uv, useful_lines};
 use crate::{Error, Progress, Python, Reporter, Requirement, Result};
 

@@ -12,10 +12,10 @@ use snowmelt_types::Digest;
 
 use crate::blocking::blocking;
 use crate::files::{self, make_folder};
-use crate::installer::Shared;
 use crate::lock::Pin;
 use crate::record::Record;
 use crate::resolve::is_unreachable;
+use crate::shared::Shared;
 use crate::uv::{Uv, useful_lines};
 use crate::wheel::{Wheel, WheelManifest, site};
 use crate::workspace::Workspace;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 
 use crate::files::{make_folder, write_atomically};
-use crate::requirement::normalized;
+use crate::name::normalized;
 use crate::store::Store;
 use crate::{Error, Result};
 

@@ -39,6 +39,8 @@ pub fn status_of(report: &ErrorReport) -> StatusCode {
         (Code::FUNCTION_MISSING, StatusCode::NOT_FOUND),
         (Code::INVOCATION_MISSING, StatusCode::NOT_FOUND),
         (Code::NETWORK_MISSING, StatusCode::NOT_FOUND),
+        (Code::JOB_MISSING, StatusCode::NOT_FOUND),
+        (Code::PART_MISSING, StatusCode::NOT_FOUND),
         (Code::REQUEST_UNKNOWN, StatusCode::NOT_FOUND),
         (Code::TENANT_REFUSED, StatusCode::FORBIDDEN),
         (Code::REQUEST_SIZE, StatusCode::PAYLOAD_TOO_LARGE),

@@ -17,7 +17,7 @@ use crate::reader::{self, Ready};
 use crate::registry::{PendingStart, no_sandbox};
 use crate::replace::SpawnerHealth;
 use crate::run_dir::RunDir;
-use crate::spec::{ForkSpec, Limits, NativeZygoteSpec, SandboxSpec, Total, ZygoteSpec};
+use crate::spec::{ForkSpec, SandboxSpec, Total, ZygoteSpec};
 use crate::{Error, Result};
 
 /// How to start a spawner.
@@ -167,28 +167,11 @@ impl Spawner {
     /// [`Error::ZygoteSlots`] when all slots are in use.
     pub async fn start_zygote(&self, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits) = (spec.id.clone(), spec.limits);
-        self.begin_zygote(id, limits, || Operation::StartZygote(spec.clone())).await
-    }
-
-    /// Starts a zygote of any language; returns when it reports that it is ready.
-    ///
-    /// # Errors
-    /// As [`Self::start_zygote`].
-    pub async fn start_native_zygote(&self, spec: NativeZygoteSpec) -> Result<Zygote> {
-        let (id, limits) = (spec.id.clone(), spec.limits);
-        self.begin_zygote(id, limits, || Operation::StartNativeZygote(spec.clone())).await
-    }
-
-    /// Starts it in the first lane that has a free slot.
-    async fn begin_zygote(
-        &self,
-        id: SandboxId,
-        limits: Limits,
-        operation: impl Fn() -> Operation,
-    ) -> Result<Zygote> {
+        // Each lane has slots of its own.
         let mut full = Vec::new();
         while let Some(lane) = self.lanes.pick_without(&id, &full).await? {
-            match lane.begin(id.clone(), limits, operation()).await {
+            let operation = Operation::StartZygote(spec.clone());
+            match lane.begin(id.clone(), limits, operation).await {
                 Err(Error::ZygoteSlots { .. }) => full.push(lane.lane()),
                 started => return Ok(Zygote::new(started?)),
             }

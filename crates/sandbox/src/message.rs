@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, SandboxId};
 
 use crate::cgroup::{FreezerFile, ThrottledFile};
-use crate::spec::{ForkSpec, NativeZygoteSpec, NetworkId, SandboxSpec, Total, ZygoteSpec};
+use crate::spec::{ForkSpec, NetworkId, SandboxSpec, Total, ZygoteSpec};
 
 /// The longest packet: well under the default send buffer of a unix socket (208 KiB).
 pub const LONGEST_PACKET: usize = 160 << 10;
@@ -55,8 +55,6 @@ pub enum Operation {
     Start(SandboxSpec),
     /// Answered by `Started` once the imports are done, or by `Failed`.
     StartZygote(ZygoteSpec),
-    /// As `StartZygote`, for any language.
-    StartNativeZygote(NativeZygoteSpec),
     /// Each spec is answered as a `Start`, with consecutive sequence numbers.
     StartMany(Vec<SandboxSpec>),
     /// Answered by `Started` or `Failed`.

@@ -12,24 +12,15 @@ use tokio::sync::watch;
 use crate::lanes::Lanes;
 use crate::launch::Launcher;
 use crate::reader::{self, Ready};
+use crate::times::{RESTART_FIRST_PAUSE, RESTART_LONGEST_PAUSE, STABLE_AFTER};
 use crate::{Error, Result};
 
 /// The longest that a start waits for another spawner.
 const WAIT_LIMIT: Duration = Duration::from_secs(15);
 
-/// A spawner that lived this long died of a cause that will not end the next one immediately.
-const STABLE_AFTER: Duration = Duration::from_secs(30);
-
-/// The first pause before a spawner is started again that died soon, or could not be started; each
-/// further one is twice as long.
-const PAUSE: Duration = Duration::from_millis(200);
-
 /// How many attempts may fail before waiting calls get an error: the remains of the dead spawner
 /// may take a moment to disappear.
 const RETRIES_BEFORE_ERROR: u32 = 2;
-
-/// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The state of the spawner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,7 +91,7 @@ impl Replacement {
         history.soon += 1;
         match doublings {
             0 => Duration::ZERO,
-            more => longer(PAUSE, more - 1),
+            more => longer(RESTART_FIRST_PAUSE, more - 1),
         }
     }
 
@@ -190,12 +181,12 @@ pub(crate) async fn replace(lanes: Weak<Lanes>) {
                     let failed = Condition::Failed(error.to_string());
                     lanes.replacement.condition.send_replace(failed);
                 }
-                pause = longer(PAUSE, failures);
+                pause = longer(RESTART_FIRST_PAUSE, failures);
             }
         }
     }
 }
 
 fn longer(pause: Duration, doublings: u32) -> Duration {
-    pause.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE)
+    pause.saturating_mul(1 << doublings.min(16)).min(RESTART_LONGEST_PAUSE)
 }

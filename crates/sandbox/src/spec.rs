@@ -12,6 +12,9 @@ use snowmelt_types::{ByteSize, CpuMillis, SandboxId};
 /// (`SNOWMELT_CHANNEL_FD` in its environment).
 pub const CHANNEL_FD: i32 = 3;
 
+/// The user and group of a function inside its sandbox, unless its image names others.
+pub(crate) const FUNCTION_ID: u32 = 1000;
+
 /// A host folder or file mounted inside the sandbox, always read-only, nosuid and nodev.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bind {
@@ -158,7 +161,7 @@ pub struct ProcessSettings {
 
 impl Default for ProcessSettings {
     fn default() -> Self {
-        Self { user: 1000, group: 1000, working_folder: "/tmp".into() }
+        Self { user: FUNCTION_ID, group: FUNCTION_ID, working_folder: "/tmp".into() }
     }
 }
 
@@ -203,22 +206,6 @@ pub struct ZygoteSpec {
     pub limits: Limits,
 }
 
-/// A zygote in any language: a program that warms up and then calls `snowmelt_serve` of
-/// `runtimes/native/snowmelt_zygote.h`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NativeZygoteSpec {
-    /// Unique among live sandboxes.
-    pub id: SandboxId,
-    /// What the zygote itself sees.
-    pub root: Root,
-    /// Absolute path of the program inside, and its arguments.
-    pub command: Vec<String>,
-    /// The complete environment.
-    pub env: Vec<(String, String)>,
-    /// The limits of the zygote itself. Its children have their own.
-    pub limits: Limits,
-}
-
 /// A child of a zygote, in a sandbox of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForkSpec {
@@ -235,6 +222,6 @@ pub struct ForkSpec {
     /// The network of its job, made for its zygote; `None` reaches nothing.
     pub network: Option<NetworkId>,
     /// `package.module:function` or `package.module:object.function`, called with the listening
-    /// socket. A native zygote interprets it itself.
+    /// socket.
     pub entry: String,
 }

@@ -2,12 +2,17 @@
 //!
 //! Invariant: without the feature `weaken`, which only those tests enable, every defence is active
 //! whatever the environment says; [`is_disabled`] is then a constant.
+//!
+//! The native loop of zygotes has steps of its own, whose names begin with `Child`; it reads the same
+//! variable (`runtimes/native/weaken.h`).
 
 /// The defences that can be disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defence {
     /// All capabilities are dropped.
     Capabilities,
+    /// The spawner's check that a child of a zygote has its own user and is in its control group.
+    ChildIdentity,
     /// The limits of the control group.
     ControlGroup,
     /// No core dump when a process crashes.
@@ -61,6 +66,20 @@ pub(crate) const fn is_disabled(_: Defence) -> bool {
 /// Whether a defence is disabled: whether the variable `SNOWMELT_WEAKEN` names it.
 #[cfg(feature = "weaken")]
 pub(crate) fn is_disabled(defence: Defence) -> bool {
-    let named = std::env::var("SNOWMELT_WEAKEN").unwrap_or_default();
+    let named = std::env::var(VARIABLE).unwrap_or_default();
     named.split(',').any(|name| name == format!("{defence:?}"))
+}
+
+/// The variable that names the disabled defences.
+#[cfg(feature = "weaken")]
+const VARIABLE: &str = "SNOWMELT_WEAKEN";
+
+/// Adds nothing to the environment of a zygote.
+#[cfg(not(feature = "weaken"))]
+pub(crate) const fn pass_on(_: &mut [(String, String)]) {}
+
+/// Gives a zygote the variable, for its native loop.
+#[cfg(feature = "weaken")]
+pub(crate) fn pass_on(env: &mut Vec<(String, String)>) {
+    env.extend(std::env::var(VARIABLE).ok().map(|named| (VARIABLE.to_owned(), named)));
 }

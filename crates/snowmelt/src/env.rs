@@ -33,6 +33,8 @@ pub const HOST_MEMORY: &str = "SNOWMELT_HOST_MEMORY";
 pub const SANDBOXES_MEMORY: &str = "SNOWMELT_SANDBOXES_MEMORY";
 /// Limit of processes and threads of all sandboxes together.
 pub const SANDBOXES_PROCESSES: &str = "SNOWMELT_SANDBOXES_PROCESSES";
+/// An instance of a function reserves this part of its memory limit (1/N), as `8`.
+pub const SANDBOXES_OVERCOMMIT: &str = "SNOWMELT_SANDBOXES_OVERCOMMIT";
 /// How the addresses of functions are enforced: `auto`, `groups` or `guard`.
 pub const HOLD: &str = "SNOWMELT_NETWORK_HOLD";
 /// Memory limit of idle instances, as `2GiB`.

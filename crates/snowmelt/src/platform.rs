@@ -116,6 +116,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         images: config.images(),
         memory: config.host_memory.as_ref().map(|memory| memory.value),
         total: config.total(),
+        overcommit: config.sandboxes_overcommit.value,
         python: config.python.clone().map(|python| python.value),
         cluster: None,
         networks_dir: None,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use snowmelt_api::{Figures, PoolFigures, StartFigures, ZygoteFigures};
+use snowmelt_api::{Figures, LedgerFigures, PoolFigures, StartFigures, UseFigures, ZygoteFigures};
 use snowmelt_types::{ByteSize, Code};
 
 use crate::args::{ShowFormat, TopArgs};
@@ -56,6 +56,7 @@ pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> Outcome {
 fn picture(figures: &Figures) -> String {
     let parts = [
         head(figures),
+        reserved(&figures.node.ledger),
         caches(figures),
         starts(&figures.node.starts),
         zygotes(&figures.node.imports.zygotes),
@@ -83,6 +84,33 @@ fn head(figures: &Figures) -> String {
         count(calls.failed),
         figures.queries,
         bytes(figures.memory_bytes),
+    )
+}
+
+/// What is reserved of the host, by use.
+fn reserved(ledger: &LedgerFigures) -> String {
+    let row = |name: &str, memory, instances, cpu: u64| {
+        let cores = format!("{:.1}", cpu as f64 / 1000.0);
+        [name.to_owned(), bytes(memory), text::count(instances), cores].map(Some).to_vec()
+    };
+    let of_use = |one: &UseFigures| row(&one.name, one.memory_bytes, one.instances, one.cpu_millis);
+    let mut rows: Vec<_> = ledger.uses.iter().map(of_use).collect();
+    rows.push(row(
+        "all",
+        ledger.reserved_memory_bytes,
+        ledger.reserved_instances,
+        ledger.reserved_cpu_millis,
+    ));
+    let capacity =
+        ["capacity".to_owned(), bytes(ledger.memory_bytes), text::count(ledger.instances)];
+    rows.push(capacity.into_iter().chain([String::new()]).map(Some).collect());
+    let table = draw(&["reserved", ">memory", ">sandboxes", ">cores"], &rows, Layout::stdout(0));
+    format!(
+        "{}\nroom       {} waiting, {} granted after waiting, {} refused\n",
+        table.trim_end(),
+        text::count(ledger.waiting),
+        text::count(ledger.waited),
+        text::count(ledger.refused),
     )
 }
 

@@ -1,6 +1,7 @@
 //! Parses the command line, and turns the parser's errors into error reports.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -20,8 +21,13 @@ pub enum Stop {
 /// Parses the command line; shows help and version.
 pub fn parse(typed: Vec<OsString>) -> Result<Cli, Stop> {
     Cli::try_parse_from(help_as_option(typed)).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+        ErrorKind::DisplayHelp => {
             let _ = error.print();
+            Stop::Shown(0)
+        }
+        // With the build, which is read from the program's file: not at every start.
+        ErrorKind::DisplayVersion => {
+            let _ = writeln!(io::stdout(), "snowmelt {}", snowmelt_rpc::version());
             Stop::Shown(0)
         }
         // `snowmelt` without arguments shows the help.

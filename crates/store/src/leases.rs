@@ -53,10 +53,11 @@ impl Leases {
     }
 
     pub fn keep_alive(&self, id: LeaseId) -> Result<()> {
-        self.check(id)?;
+        let now = self.clock.now();
         let mut table = self.table();
-        let lease = table.open.get_mut(&id).ok_or(Error::LeaseOver { lease: id })?;
-        lease.until = self.clock.now().saturating_add(lease.ttl);
+        let lease = table.open.get_mut(&id).filter(|lease| now < lease.until);
+        let lease = lease.ok_or(Error::LeaseOver { lease: id })?;
+        lease.until = now.saturating_add(lease.ttl);
         Ok(())
     }
 
@@ -93,6 +94,15 @@ pub(crate) fn grant(store: &Arc<impl Leasing>, ttl: Duration) -> LeaseId {
     let id = store.leases().grant(ttl);
     tokio::spawn(end_in_time(Arc::downgrade(store), id));
     id
+}
+
+/// Ends a lease before it expires.
+///
+/// # Errors
+/// [`Error::LeaseOver`] if it has ended or expired.
+pub(crate) async fn revoke(store: &Arc<impl Leasing>, id: LeaseId) -> Result<()> {
+    store.leases().check(id)?;
+    Arc::clone(store).end(id).await
 }
 
 async fn end_in_time<S: Leasing>(store: Weak<S>, id: LeaseId) {

@@ -1,6 +1,7 @@
 //! Keys, values, versions and events.
 
 use std::fmt;
+use std::ops::Bound;
 
 use bytes::Bytes;
 
@@ -75,6 +76,14 @@ impl Page {
     /// The entries after a key.
     pub fn after(key: impl Into<String>, limit: usize) -> Self {
         Self { after: Some(key.into()), limit: Some(limit) }
+    }
+
+    /// Where the keys of this part begin, among the keys with a prefix.
+    pub(crate) fn begin<'a>(&'a self, prefix: &'a str) -> Bound<&'a str> {
+        match &self.after {
+            Some(after) if after.as_str() >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        }
     }
 }
 

@@ -58,6 +58,11 @@ impl Transaction {
         Self::default()
     }
 
+    /// Deletes these keys, whatever their versions are.
+    pub(crate) fn deleting(keys: Vec<String>) -> Self {
+        keys.into_iter().fold(Self::new(), |all, key| all.delete(key, Expect::Any))
+    }
+
     /// Adds a write.
     pub fn put(self, key: impl Into<String>, value: impl Into<Bytes>, expect: Expect) -> Self {
         self.with(Operation::Put { key: key.into(), value: value.into(), expect, lease: None })

@@ -106,6 +106,7 @@ codes! {
     SERVER_SILENT = "SM-0511", Platform, "the server does not answer";
     SERVER_ENDS = "SM-0512", Platform, "the server is shutting down";
     TENANT_REFUSED = "SM-0513", Usage, "a request may not act for this tenant";
+    NO_ROOM = "SM-0514", Platform, "there is no room on this host";
     SPAWNER_START = "SM-0520", Platform, "the spawner died and cannot be started again";
     ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
     QUERY_PROGRAM = "SM-0522", Platform, "the program that runs queries is missing";
@@ -280,7 +281,13 @@ mod tests {
     #[test]
     fn only_a_failure_of_the_platform_is_retryable() {
         let retryable = |code| ErrorReport::new(code, "").retryable;
-        for code in [Code::SPAWNER_LOST, Code::SANDBOX_START, Code::DISK_FULL, Code::CANCELLED] {
+        for code in [
+            Code::SPAWNER_LOST,
+            Code::SANDBOX_START,
+            Code::NO_ROOM,
+            Code::DISK_FULL,
+            Code::CANCELLED,
+        ] {
             assert!(retryable(code), "{}", code.code);
         }
         let of_function = [Code::FUNCTION_RAISED, Code::FUNCTION_TIMEOUT, Code::FUNCTION_MISSING];

@@ -112,3 +112,19 @@ impl Report for Error {
         report
     }
 }
+
+/// Refuses a source file at a line.
+pub(crate) fn refused(
+    file: &str,
+    text: &str,
+    reason: String,
+    line: u32,
+    within: Option<String>,
+) -> Error {
+    let shown = text.lines().nth(line.saturating_sub(1) as usize).map(str::trim);
+    Error::Source {
+        location: SourceLocation { file: file.to_owned(), line, within },
+        line: shown.filter(|line| !line.is_empty()).map(|line| line.chars().take(200).collect()),
+        reason,
+    }
+}

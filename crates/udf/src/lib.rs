@@ -18,7 +18,7 @@ pub use error::Error;
 pub use instances::{BatchKind, NUMPY, PANDAS, PYARROW, with_runtime};
 pub use registration::{Registration, check_python};
 pub use signature::ParsedSignature;
-pub use source::{Source, available, imports_of_source, inspect_source, packages_of_source};
+pub use source::{Source, available, inspect_source};
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -5,7 +5,7 @@ use pep440_rs::{Version, VersionSpecifiers};
 use serde::Deserialize;
 use snowmelt_types::SourceLocation;
 
-use crate::source::refused;
+use crate::error::refused;
 use crate::{Error, Result};
 
 #[derive(Default, Deserialize)]

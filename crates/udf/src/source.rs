@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 
 use pep440_rs::Version;
 use serde::Deserialize;
-use snowmelt_types::SourceLocation;
 
+use crate::error::refused;
 use crate::script_block;
 use crate::{Error, Result};
 
@@ -56,16 +56,6 @@ pub fn inspect_source(python: &Path, file: &str, text: &str) -> Result<Source> {
     }
 }
 
-/// Requirements of a source file: see [`Source::packages`].
-pub fn packages_of_source(python: &Path, file: &str, text: &str) -> Result<Vec<String>> {
-    inspect_source(python, file, text).map(|source| source.packages)
-}
-
-/// Modules that a source file imports: see [`Source::imports`].
-pub fn imports_of_source(python: &Path, file: &str, text: &str) -> Result<Vec<String>> {
-    inspect_source(python, file, text).map(|source| source.imports)
-}
-
 /// Those of the modules that can be imported: from the standard library or from a folder of
 /// packages. A zygote should import exactly these (SOCK 4.2).
 pub fn available(imports: &[String], standard: &[String], site: &Path) -> Vec<String> {
@@ -107,21 +97,6 @@ fn broken(reason: String) -> Error {
 fn last_line(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
     stderr.lines().last().map_or_else(|| output.status.to_string(), str::to_owned)
-}
-
-pub(crate) fn refused(
-    file: &str,
-    text: &str,
-    reason: String,
-    line: u32,
-    within: Option<String>,
-) -> Error {
-    let shown = text.lines().nth(line.saturating_sub(1) as usize).map(str::trim);
-    Error::Source {
-        location: SourceLocation { file: file.to_owned(), line, within },
-        line: shown.filter(|line| !line.is_empty()).map(|line| line.chars().take(200).collect()),
-        reason,
-    }
 }
 
 fn is_foreign(module: &str) -> bool {

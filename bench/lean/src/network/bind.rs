@@ -39,7 +39,7 @@ pub fn run(options: &Options) -> Result<()> {
     let state = (tempfile::tempdir()?, tempfile::tempdir()?);
     let open = |state: &tempfile::TempDir, group| {
         let options = snowmelt_network::Options::new(state.path());
-        Networks::open(snowmelt_network::Options { pool: 0, group, ..options })
+        Networks::open(snowmelt_network::Options { group, ..options })
     };
     let mut report = Report::default();
     for _ in 0..options.rounds {

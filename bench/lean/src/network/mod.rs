@@ -21,6 +21,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use bed::Bed;
+use ours::Start;
 
 /// How endpoints are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -29,7 +30,7 @@ enum Design {
     Floor,
     /// Job networks as the product makes them, with nothing made ahead.
     Snowmelt,
-    /// The same out of the pool of prepared namespaces.
+    /// The same in a namespace that was made and configured before.
     SnowmeltPooled,
     /// Conventional, by nine `ip` commands for each endpoint (Figure 2 of the paper).
     PerContainerIproute2,
@@ -102,8 +103,8 @@ pub fn run(options: &Options) -> Result<()> {
 fn measure(bed: &mut Bed, design: Design, endpoints: u32) -> Result<Made> {
     match design {
         Design::Floor => shared::floor(bed),
-        Design::Snowmelt => ours::connect(endpoints, 0),
-        Design::SnowmeltPooled => ours::connect(endpoints, 1),
+        Design::Snowmelt => ours::connect(endpoints, Start::Nothing),
+        Design::SnowmeltPooled => ours::connect(endpoints, Start::Configured),
         Design::PerContainerIproute2 => iproute2::connect(bed, endpoints),
         Design::PerContainerNetlinkMoved => conventional::connect(bed, endpoints, true),
         Design::PerContainerNetlink => conventional::connect(bed, endpoints, false),

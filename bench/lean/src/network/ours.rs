@@ -12,17 +12,32 @@ use super::{Made, bed, time_of};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connects the endpoints, with so many namespaces made ahead. Where there are control groups of
+/// What is there before the job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Nothing.
+    Nothing,
+    /// A namespace that was made and configured in advance, as the product has for zygotes.
+    Configured,
+}
+
+/// Connects the endpoints. Where there are control groups of
 /// version 2, up to a thousand endpoints are then held to their addresses, which is timed by itself.
-pub fn connect(endpoints: u32, pool: usize) -> Result<Made> {
+pub fn connect(endpoints: u32, start: Start) -> Result<Made> {
     let state = tempfile::tempdir()?;
     let above = Above::make()?;
     let group = above.as_ref().map(|above| above.0.clone());
-    let networks = Networks::open(Options { pool, group, ..Options::new(state.path()) })?;
-    networks.wait_until_prepared();
+    let networks = Networks::open(Options { group, ..Options::new(state.path()) })?;
+    let configured = match start {
+        Start::Nothing => None,
+        Start::Configured => Some(networks.configure(bed::Namespace::make()?.fd)?),
+    };
     let spec = spec(endpoints)?;
     let begun = Instant::now();
-    let mut network = networks.create(spec)?;
+    let mut network = match configured {
+        None => networks.create(spec)?,
+        Some(configured) => networks.create_configured(spec, configured)?,
+    };
     network.ready(PATIENCE)?;
     let took = begun.elapsed();
     let counters = network.counters();

@@ -116,7 +116,7 @@ fn with_jobs(hosts: &[OwnedFd; 2], options: &Options) -> Result<Row> {
     let nodes = on_both(hosts, |_| {
         let state = tempfile::tempdir()?;
         let options = snowmelt_network::Options::new(state.path());
-        Ok((Networks::open(snowmelt_network::Options { pool: 0, ..options })?, state))
+        Ok((Networks::open(options)?, state))
     })?;
     let begun = Instant::now();
     let networks = on_both(hosts, |number| {

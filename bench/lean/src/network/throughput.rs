@@ -49,7 +49,7 @@ pub fn run(options: &Options) -> Result<()> {
     let nodes = on_both(&hosts, |_| {
         let state = tempfile::tempdir()?;
         let options = snowmelt_network::Options::new(state.path());
-        Ok((Networks::open(snowmelt_network::Options { pool: 0, ..options })?, state))
+        Ok((Networks::open(options)?, state))
     })?;
     let mut jobs = on_both(&hosts, |number| {
         let mut job = nodes[number].0.create(spec(number, 10)?)?;

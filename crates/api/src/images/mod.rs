@@ -170,7 +170,6 @@ pub struct WarmRequest {
 #[serde(deny_unknown_fields)]
 pub struct PruneRequest {
     /// Only count it.
-    #[serde(default)]
     pub dry_run: bool,
     /// Also remove cached blocks of images in registries.
     #[serde(default)]

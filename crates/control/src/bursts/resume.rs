@@ -66,3 +66,79 @@ impl Bursts {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use snowmelt_node::agent::api::{PartOpen, PartReady};
+    use snowmelt_types::{Code, JobId, Tenant};
+
+    use super::*;
+    use crate::records::{JobEnd, PartRecord};
+    use crate::rig::{idle_platform, spec};
+
+    fn record(address: Option<std::net::SocketAddr>) -> JobRecord {
+        let host = "this-host".to_owned().try_into().unwrap();
+        let (open, ready) = (PartOpen::default(), PartReady::default());
+        JobRecord {
+            job: JobId::new(),
+            tenant: Tenant::default(),
+            function: spec("def handler(event): pass"),
+            since_ms: now_ms(),
+            claim_within_ms: 60_000,
+            parts: vec![PartRecord { host, address, first: 0, count: 1, open, ready }],
+            networks: Vec::new(),
+            started_us: 1,
+            ended: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_an_earlier_control_with_ranks_on_its_own_host_has_failed() {
+        let idle = idle_platform().await;
+        let (bursts, running) = (&idle.platform.bursts, record(None));
+        idle.records.put_job(&running).await.unwrap();
+        bursts.resume().await.unwrap();
+        let job = bursts.jobs.find(&running.tenant, &running.job).unwrap();
+        assert_eq!(job.outcome().await.unwrap_err().code, Code::HOST_LOST.code);
+        // The next control knows it as well.
+        let ended = idle.records.jobs().await.unwrap().remove(0).ended.unwrap();
+        assert_eq!(ended.error.unwrap().code, Code::HOST_LOST.code);
+    }
+
+    #[tokio::test]
+    async fn answers_and_failures_of_an_earlier_control_are_known_until_they_are_forgotten() {
+        let idle = idle_platform().await;
+        let bursts = &idle.platform.bursts;
+        let answer = serde_json::value::RawValue::from_string("[1]".to_owned()).unwrap();
+        let ended = Some(JobEnd { at_ms: now_ms(), error: None, answer: Some(answer) });
+        let (succeeded, failed) = (JobRecord { ended, ..record(None) }, record(None));
+        let error = Some(ErrorReport::new(Code::HOST_LOST, "gone"));
+        let ended = Some(JobEnd { at_ms: now_ms(), error, answer: None });
+        let failed = JobRecord { ended, ..failed };
+        for record in [&succeeded, &failed] {
+            idle.records.put_job(record).await.unwrap();
+        }
+        bursts.resume().await.unwrap();
+        let find = |record: &JobRecord| bursts.jobs.find(&record.tenant, &record.job).unwrap();
+        let answer = find(&succeeded).outcome().await.unwrap().read().await.unwrap();
+        assert_eq!(answer, "[1]");
+        assert_eq!(find(&failed).outcome().await.unwrap_err().message, "gone");
+        bursts.remove(&succeeded.tenant, &succeeded.job).await.unwrap();
+        assert_eq!(idle.records.jobs().await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_is_a_file_until_it_is_forgotten() {
+        let idle = idle_platform().await;
+        let (bursts, record) = (&idle.platform.bursts, record(None));
+        let kept = bursts.kept.clone().unwrap();
+        let long = serde_json::to_vec(&"x".repeat(1 << 20)).unwrap();
+        kept.end(&record, Ok(long.clone().into())).await.unwrap();
+        bursts.resume().await.unwrap();
+        let job = bursts.jobs.find(&record.tenant, &record.job).unwrap();
+        assert_eq!(job.outcome().await.unwrap().read().await.unwrap(), long);
+        kept.forget(&record.job).await.unwrap();
+        assert!(kept.load().await.unwrap().is_empty());
+        assert!(job.outcome().await.unwrap().read().await.is_err(), "its file is removed");
+    }
+}

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Client, internal, segment};
+use super::{Client, segment};
 
 /// Bytes of a layer that are sent at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -243,6 +243,10 @@ fn part(bytes: &[u8]) -> Bytes {
     part.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     part.extend_from_slice(bytes);
     part.freeze()
+}
+
+fn internal(error: impl std::fmt::Display) -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, error.to_string())
 }
 
 fn cut_short() -> ErrorReport {

@@ -23,7 +23,7 @@ use crate::images::{Images, Incoming};
 pub(crate) fn router(images: Images) -> Router {
     Router::new()
         .route("/v1/images", get(list))
-        .route("/v1/images/{name}", delete(remove))
+        .route("/v1/images/{image}", delete(remove))
         .route("/v1/images/key", get(key))
         .route("/v1/images/details", post(detail))
         .route("/v1/images/conversions", post(convert))

@@ -14,6 +14,11 @@ use snowmelt_types::{ErrorReport, JobId};
 /// The requests to the agent of a host.
 #[async_trait]
 pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
+    /// Whether it is the host of this process.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// The facts of this host, without a request; `None` for another host.
     fn local_facts(&self) -> Option<HostFacts> {
         None
@@ -59,6 +64,10 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
 
 #[async_trait]
 impl HostApi for Agent {
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn local_facts(&self) -> Option<HostFacts> {
         Some(Self::facts(self))
     }

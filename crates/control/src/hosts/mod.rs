@@ -189,7 +189,7 @@ impl Host {
 
     /// Whether it is the host of this process.
     pub fn is_local(&self) -> bool {
-        self.agent.local_facts().is_some()
+        self.agent.is_local()
     }
 
     /// What it reported last, or what this machine has now.

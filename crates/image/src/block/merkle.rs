@@ -1,4 +1,4 @@
-//! A Merkle tree over all blocks of a blob, with short proofs that a block belongs to it.
+//! A Merkle tree over all blocks of a blob.
 //!
 //! A leaf is `BLAKE3(0x00 ‖ stored length ‖ digest)`, a node `BLAKE3(0x01 ‖ left ‖ right)`; a node
 //! without a sibling is promoted unchanged. The root is `BLAKE3(0x02 ‖ raw size ‖ log2 of the block
@@ -6,10 +6,6 @@
 //! nodes have different prefixes, so a node cannot be presented as a leaf.
 
 use super::{BlockDigest, BlockEntry, BlockSize};
-use crate::{Error, Result};
-
-/// The siblings of a leaf from the bottom up; `None` where a node has no sibling.
-pub type Proof = Vec<Option<BlockDigest>>;
 
 /// The root of the tree over these blocks.
 pub fn root(entries: &[BlockEntry], raw_size: u64, block_size: BlockSize) -> BlockDigest {
@@ -18,50 +14,6 @@ pub fn root(entries: &[BlockEntry], raw_size: u64, block_size: BlockSize) -> Blo
         level = parents(&level);
     }
     seal(level.first().copied(), raw_size, block_size)
-}
-
-/// The proof for the block `index`; `None` if the index is out of range.
-pub fn prove(entries: &[BlockEntry], index: usize) -> Option<Proof> {
-    if index >= entries.len() {
-        return None;
-    }
-    let (mut at, mut proof) = (index, Proof::new());
-    let mut level: Vec<BlockDigest> = entries.iter().map(leaf).collect();
-    while level.len() > 1 {
-        proof.push(level.get(at ^ 1).copied());
-        level = parents(&level);
-        at /= 2;
-    }
-    Some(proof)
-}
-
-/// Verifies that `entry` is the block `index` of a blob with the root `expected`.
-pub fn verify_proof(
-    entry: &BlockEntry,
-    index: u64,
-    proof: &[Option<BlockDigest>],
-    (raw_size, block_size): (u64, BlockSize),
-    expected: &BlockDigest,
-) -> Result<()> {
-    let (mut at, mut width, mut top) = (index, block_size.count(raw_size), leaf(entry));
-    let wrong = || Error::damaged("a proof", format!("block {index} is not below {expected}"));
-    if index >= width {
-        return Err(wrong());
-    }
-    for sibling in proof {
-        // The number of blocks determines whether there is a sibling, not the prover.
-        top = match sibling {
-            Some(left) if at % 2 == 1 => node(left, &top),
-            Some(right) if at + 1 < width => node(&top, right),
-            None if at % 2 == 0 && at + 1 == width && width > 1 => top,
-            _ => return Err(wrong()),
-        };
-        (at, width) = (at / 2, width.div_ceil(2));
-    }
-    if width == 1 && seal(Some(top), raw_size, block_size) == *expected {
-        return Ok(());
-    }
-    Err(wrong())
 }
 
 fn parents(level: &[BlockDigest]) -> Vec<BlockDigest> {
@@ -98,8 +50,6 @@ fn hash(kind: u8, parts: &[&[u8]]) -> BlockDigest {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn entries(count: usize) -> Vec<BlockEntry> {
@@ -108,28 +58,27 @@ mod tests {
         (0..count).map(entry).collect()
     }
 
-    proptest! {
-        #[test]
-        fn proves_each_block_and_no_other(count in 1usize..70, index in 0usize..70) {
-            let (all, index) = (entries(count), index % count);
-            let size = BlockSize::MIN;
-            let raw = (count as u64 - 1) * size.bytes() as u64 + 1;
-            let root = root(&all, raw, size);
-            let proof = prove(&all, index).unwrap();
-            let check = |entry: &BlockEntry, index: usize, raw| {
-                verify_proof(entry, index as u64, &proof, (raw, size), &root)
-            };
-            check(&all[index], index, raw).unwrap();
-            check(&all[index], index, raw + 1).unwrap_err();
-            for other in (0..count).filter(|other| *other != index) {
-                check(&all[other], index, raw).unwrap_err();
-                check(&all[index], other, raw).unwrap_err();
-            }
-        }
-    }
-
     #[test]
-    fn there_is_no_proof_for_an_index_out_of_range() {
-        assert!(prove(&entries(3), 3).is_none());
+    fn the_root_depends_on_every_block_its_place_and_the_sizes() {
+        for count in 1..20 {
+            let (all, raw) = (entries(count), count as u64 * BlockSize::MIN.bytes() as u64);
+            let root = |entries: &[BlockEntry]| super::root(entries, raw, BlockSize::MIN);
+            let mut roots = vec![
+                root(&all),
+                super::root(&all, raw - 1, BlockSize::MIN),
+                super::root(&all, raw, BlockSize::MAX),
+                root(&entries(count + 1)),
+            ];
+            for at in 0..count {
+                let mut other = all.clone();
+                other[at].stored += 1000;
+                roots.push(root(&other));
+                let mut swapped = all.clone();
+                swapped.swap(at, (at + 1) % count);
+                roots.extend((count > 2 || (count == 2 && at == 0)).then(|| root(&swapped)));
+            }
+            let different: std::collections::HashSet<_> = roots.iter().map(|one| one.0).collect();
+            assert_eq!(different.len(), roots.len(), "{count} blocks");
+        }
     }
 }

@@ -21,13 +21,22 @@ mod writer;
 pub(crate) use codec::{FRAME, Frame, expand};
 pub use codec::{decode, encode, verify};
 pub use digest::{BlockDigest, OciDigest};
-pub use merkle::{Proof, prove, root, verify_proof};
-pub use table::{BlockEntry, FOOTER_BYTES, Table};
+pub use merkle::root;
+pub use table::{FOOTER_BYTES, Table};
 pub use writer::{BlobSummary, BlobWriter};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
+
+/// One block as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockEntry {
+    /// Bytes in the blob.
+    pub stored: u32,
+    /// The digest of those bytes.
+    pub digest: BlockDigest,
+}
 
 /// Raw bytes of a block, except for the last one of a blob: a power of two, 64 KiB to 4 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{BlockDigest, BlockSize, root};
+use super::{BlockDigest, BlockEntry, BlockSize, root};
 use crate::{Error, Result};
 
 /// Bytes of an entry: length (u32) and digest.
@@ -13,15 +13,6 @@ const ENTRY_BYTES: usize = 36;
 /// Bytes at the end of a blob that locate its table.
 pub const FOOTER_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"SNOWBLK1";
-
-/// One block as it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockEntry {
-    /// Bytes in the blob.
-    pub stored: u32,
-    /// The digest of those bytes.
-    pub digest: BlockDigest,
-}
 
 /// The table of one blob.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Progress, download, unpack};
 use crate::block::BlockDigest;
-use crate::lock::{Lock, Share};
+use crate::lock::{self, Lock, Share};
 use crate::{Error, Result};
 
 /// The name prefix of folders that are being filled.
@@ -39,11 +39,11 @@ impl DebianCache {
         let known = folder.join("known");
         fs::create_dir_all(&known).map_err(Error::io("make the folder", &known))?;
         let path = folder.join("lock");
-        if let Some(_alone) = Lock::attempt(&path, Share::Exclusive)? {
+        if let Some(_alone) = lock::attempt(&path, Share::Exclusive)? {
             sweep(folder)?;
             sweep(&known)?;
         }
-        Ok(Self { folder: folder.to_owned(), _lock: Lock::wait(&path, Share::Shared)? })
+        Ok(Self { folder: folder.to_owned(), _lock: lock::wait(&path, Share::Shared)? })
     }
 
     /// The folder of a cached set.

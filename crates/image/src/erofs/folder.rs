@@ -1,7 +1,8 @@
 //! Folders as blocks of names: each block contains entries, then the names, sorted over all blocks.
 
+use super::field::Field;
 pub(super) use super::format::NameType;
-use super::format::{Field, UNIT};
+use super::format::UNIT;
 
 use crate::tree::MAX_NAME_BYTES;
 

@@ -1,5 +1,6 @@
 //! The on-disk structures of EROFS (Linux, fs/erofs/erofs_fs.h), all little-endian.
 
+use super::field::Field;
 use crate::tree::Time;
 
 /// Bytes of a file system block, the unit of addresses.
@@ -214,27 +215,6 @@ fn checksum(image: &[u8]) -> u32 {
     let mut bytes = image[SUPER_OFFSET..UNIT].to_vec();
     bytes[4..8].fill(0);
     crc32c(&bytes)
-}
-
-/// Integers in bytes. Panics if there are too few bytes.
-pub(super) trait Field {
-    fn u16_at(&self, at: usize) -> u16;
-    fn u32_at(&self, at: usize) -> u32;
-    fn u64_at(&self, at: usize) -> u64;
-}
-
-impl Field for [u8] {
-    fn u16_at(&self, at: usize) -> u16 {
-        u16::from_le_bytes([self[at], self[at + 1]])
-    }
-
-    fn u32_at(&self, at: usize) -> u32 {
-        u32::from(self.u16_at(at)) | u32::from(self.u16_at(at + 2)) << 16
-    }
-
-    fn u64_at(&self, at: usize) -> u64 {
-        u64::from(self.u32_at(at)) | u64::from(self.u32_at(at + 4)) << 32
-    }
 }
 
 struct Bytes<const N: usize>([u8; N]);

@@ -2,7 +2,8 @@
 //!
 //! Invariant: an inode of any other form is refused before its fields are used.
 
-use super::format::{self, CHUNK_BYTES, Field, INODE_BYTES, Inode, Layout, NID_BYTES, UNIT};
+use super::field::Field;
+use super::format::{self, CHUNK_BYTES, INODE_BYTES, Inode, Layout, NID_BYTES, UNIT};
 use crate::tree::Extent;
 use crate::{Error, Result};
 

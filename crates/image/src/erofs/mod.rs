@@ -14,6 +14,7 @@
 //! Mounted images are read by the kernel; mounting a file is the conformance test. Invariant: equal
 //! trees produce equal bytes, and no structure that must not cross a block boundary crosses one.
 
+mod field;
 mod folder;
 mod format;
 mod inode;

@@ -1,6 +1,6 @@
 //! Extended attributes in the encoding that follows an inode.
 
-use super::format::Field;
+use super::field::Field;
 use crate::tree::{MAX_NAME_BYTES, Xattrs};
 
 const HEADER_BYTES: usize = 12;

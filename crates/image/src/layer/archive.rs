@@ -103,7 +103,7 @@ impl<R: Read> Archive<R> {
         let mut all = self.global.clone();
         all.extend(records);
         // An empty value resets a field; an attribute may be empty.
-        all.retain(|key, value| !value.is_empty() || key.starts_with(super::read::XATTR));
+        all.retain(|key, value| !value.is_empty() || key.starts_with(pax::XATTR));
         if all.keys().any(|key| key.starts_with(b"GNU.sparse.")) {
             return Err(wrong("it has a sparse member"));
         }

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::{Error, Result};
 
+/// The prefix of extended attributes in extended headers.
+pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
+
 /// Keys and values of one header.
 pub(super) type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -20,8 +20,6 @@ const WHITEOUT: &[u8] = b".wh.";
 /// Names with this prefix belong to an obsolete union file system and are ignored, except for:
 const WHITEOUT_META: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// The prefix of extended attributes in extended headers.
-pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
 /// Linux's XATTR_SIZE_MAX; the inode's word count allows little more for all attributes together.
 const MAX_XATTR_BYTES: usize = 64 << 10;
 const MAX_LINK_BYTES: usize = 4095;
@@ -213,7 +211,7 @@ fn xattrs(path: &EntryPath, records: &Records) -> Result<Xattrs> {
     };
     let mut found = Xattrs::new();
     for (key, value) in records {
-        let Some(name) = key.strip_prefix(XATTR) else { continue };
+        let Some(name) = key.strip_prefix(pax::XATTR) else { continue };
         if name.len() > MAX_NAME_BYTES || name.contains(&0) {
             return refuse("have an invalid name");
         }

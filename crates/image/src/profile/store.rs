@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Keys, PublicKey, Signed, StartProfile};
 use crate::block::OciDigest;
-use crate::lock::{Lock, Share};
+use crate::lock::{self, Share};
 use crate::{Error, Result};
 
 /// A folder of profiles.
@@ -64,7 +64,7 @@ impl ProfileStore {
 
     /// Merges the blocks of a start into the stored profile; returns whether any was new.
     pub fn merge(&self, keys: &Keys, image: &OciDigest, start: &StartProfile) -> Result<bool> {
-        let _lock = Lock::wait(&self.folder.join("lock"), Share::Exclusive)?;
+        let _lock = lock::wait(&self.folder.join("lock"), Share::Exclusive)?;
         let before = self.get(keys, image).unwrap_or_default();
         let mut merged = before.clone();
         merged.merge(start);

@@ -18,6 +18,8 @@ pub(super) const REQUEST_BYTES: u64 = 4 << 20;
 const DAMAGED_ATTEMPTS: u32 = 3;
 /// Stored bytes in memory: together with the requests in flight, less than 30 MiB per process.
 const RECENT_BYTES: usize = 3 << 20;
+/// The most decompressed bytes in memory.
+const FRAMES_BYTES: usize = 2 << 20;
 
 /// Counters since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +60,7 @@ impl Blocks {
             source,
             cache,
             recent: Recent::new(RECENT_BYTES),
-            frames: Recent::new(super::frames::MAX_BYTES),
+            frames: Recent::new(FRAMES_BYTES),
             in_flight: InFlight::default(),
             requests: AtomicU64::new(0),
             fetched_bytes: AtomicU64::new(0),

@@ -5,9 +5,8 @@
 //! that knows a digest must not learn from the cache whether another tenant has the block, nor read
 //! it without the registry's permission. One size limit applies to all of them.
 //!
-//! One process owns the cache, and only the owner evicts blocks. Other processes may join it: they
-//! read blocks, add blocks while there is space, and report these to the owner. These are other
-//! platforms with the same state folder, and `image warm` (decision 029).
+//! One process owns the cache, and only the owner evicts blocks. Others may join it (decision 029):
+//! they read blocks, add blocks while there is space, and report these to the owner.
 //!
 //! Invariant: a file gets its final name when it is complete, and its digest is verified at each
 //! use. `kill -9` leaves at most files in `tmp`; a power failure or a flipped bit leaves a block
@@ -20,17 +19,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use super::journal::Journal;
+use super::journal::{Journal, Key};
 use super::usage::Usage;
 use crate::block::{BlockDigest, BlockEntry, verify};
-use crate::lock::{Lock, Share};
+use crate::lock::{self, Lock, Share};
 use crate::{Error, Result};
 
 /// The folder of the tenants' blocks.
 const TENANTS: &str = "tenants";
 
-/// The tenant, if any, and the block.
-pub(super) type Key = (Option<BlockDigest>, BlockDigest);
 type Index = Usage<Key>;
 
 /// A disk cache, owned or joined by this process, in the view of one tenant or of the public.
@@ -283,7 +280,7 @@ impl Store {
 
 /// The owner's lock; `None` if another process has it.
 fn lock(folder: &Path) -> Result<Option<Lock>> {
-    Lock::attempt(&folder.join("lock"), Share::Exclusive)
+    lock::attempt(&folder.join("lock"), Share::Exclusive)
 }
 
 /// Removes incomplete files of an earlier process.

@@ -8,9 +8,6 @@ use super::Blocks;
 use crate::Result;
 use crate::block::{Frame, Table, expand};
 
-/// The most decompressed bytes in memory.
-pub(super) const MAX_BYTES: usize = 2 << 20;
-
 impl Blocks {
     /// Appends the raw bytes `wanted` of a block to `to`; `stored` are its stored bytes.
     pub(super) fn expand(

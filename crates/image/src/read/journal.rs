@@ -9,7 +9,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::cache::Key;
+use crate::block::BlockDigest;
+
+/// The tenant, if any, and the block.
+pub(super) type Key = (Option<BlockDigest>, BlockDigest);
 
 const NAME: &str = "joined";
 const PUBLIC: &str = "-";

@@ -3,7 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | sources of stored bytes: the trait, and local folders | `source`, `local` |
-//! | decorators: retries, limits, a second source | `retry`, `limit`, `hedge` |
+//! | the decorator that retries | `retry` |
 //! | disk cache of stored blocks by content, evicted in LRU order | `cache`, `usage` |
 //! | blocks that other processes add to the cache | `journal` |
 //! | small LRU caches in memory | `recent` |
@@ -23,10 +23,8 @@ mod cache;
 mod complete;
 pub mod conformance;
 mod frames;
-mod hedge;
 mod in_flight;
 mod journal;
-mod limit;
 mod local;
 mod prefetch;
 mod raw;
@@ -40,8 +38,6 @@ pub use crate::profile::StartProfile;
 pub use blob::BlobReader;
 pub use blocks::{Blocks, Counts};
 pub use cache::BlockCache;
-pub use hedge::Hedged;
-pub use limit::{Limited, Rate};
 pub use local::LocalSource;
 pub(crate) use local::outside;
 pub use raw::{LockedFiles, RawFiles};

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::BlobReader;
 use crate::block::BlobSummary;
-use crate::lock::{Lock, Share};
+use crate::lock::{self, Lock, Share};
 use crate::{Collected, Error, Image, Result};
 
 /// The modification time of a complete file.
@@ -57,7 +57,7 @@ impl RawFiles {
             }
             // The access time only determines the order of eviction.
             let _ = file.set_times(FileTimes::new().set_accessed(SystemTime::now()));
-            locks.push(Lock::wait_for(file, Share::Shared, &path).ok()?);
+            locks.push(Lock::wait(file, Share::Shared).ok()?);
             paths.push(path);
         }
         Some(LockedFiles { paths, _locks: locks })
@@ -114,7 +114,7 @@ impl RawFiles {
 
     /// Acquires the write lock and removes temporary files; `None` if another process has the lock.
     fn lock(&self) -> Result<Option<Lock>> {
-        let Some(lock) = Lock::attempt(&self.folder.join("lock"), Share::Exclusive)? else {
+        let Some(lock) = lock::attempt(&self.folder.join("lock"), Share::Exclusive)? else {
             return Ok(None);
         };
         let entries = fs::read_dir(&self.folder).map_err(Error::io("read", &self.folder))?;
@@ -177,7 +177,7 @@ fn is_free(path: &Path) -> bool {
 }
 
 fn attempt_at(path: &Path, share: Share) -> Option<Lock> {
-    Lock::attempt_at(File::open(path).ok()?, share, path).ok()?
+    Lock::attempt(File::open(path).ok()?, share).ok()?
 }
 
 fn has_ending(path: &Path) -> bool {

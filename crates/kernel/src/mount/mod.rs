@@ -84,11 +84,6 @@ pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
     Ok(mount_bind(source, target)?)
 }
 
-/// Sets attributes of the attached mount whose root is `tree`, and of those below it.
-pub fn set_attributes(tree: impl AsFd, set: Attributes) -> io::Result<()> {
-    set_on_attached(tree.as_fd(), set, Reach::Tree)
-}
-
 /// Sets attributes of only the attached mount whose root is `tree`.
 pub fn set_attributes_of(tree: impl AsFd, set: Attributes) -> io::Result<()> {
     set_on_attached(tree.as_fd(), set, Reach::One)

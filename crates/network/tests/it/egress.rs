@@ -17,7 +17,7 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let mut underlay = Underlay::new();
-        let hosts = [underlay.host(0), underlay.host(0)];
+        let hosts = [underlay.host(), underlay.host()];
         Self { hosts, _underlay: underlay }
     }
 

@@ -43,11 +43,11 @@ impl Rig {
         let above = root.join(format!("snowmelt-network-{name}-{}", std::process::id()));
         std::fs::create_dir(&above).unwrap();
         let mut underlay = Underlay::new();
-        let host = underlay.host(0);
+        let host = underlay.host();
         let networks = within(host.namespace.as_fd(), || {
             let options = Options::new(host.state.path());
             let group = (by == By::Cgroups).then(|| above.clone());
-            Networks::open(Options { pool: 0, group, ..options }).unwrap()
+            Networks::open(Options { group, ..options }).unwrap()
         });
         let all = parts(&[&host]);
         let network = networks.create(spec("a", 77, &all[0], &all)).unwrap();

@@ -33,7 +33,7 @@ fn a_flood_does_not_reach_another_job_which_goes_on_working() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host()];
     let hosts = hosts.each_ref();
     let (loud, quiet) = (job("a", 1, &hosts), job("b", 2, &hosts));
     // The neighbour's listening addresses on both hosts, which the job has too, and the hosts'.
@@ -68,7 +68,7 @@ fn a_job_out_of_ports_takes_none_from_another_with_the_same_addresses() {
         return;
     }
     let mut underlay = Underlay::new();
-    let host = underlay.host(0);
+    let host = underlay.host();
     let (greedy, other) = (job("a", 1, &[&host]).remove(0), job("b", 2, &[&host]).remove(0));
     for job in [&greedy, &other] {
         within(job.namespace(), || {

@@ -72,8 +72,8 @@ impl Underlay {
         Self { hub, hosts: 0 }
     }
 
-    /// Adds a host with a pool of `pool` namespaces.
-    pub fn host(&mut self, pool: usize) -> Host {
+    /// Adds a host.
+    pub fn host(&mut self) -> Host {
         self.hosts += 1;
         let namespace = fresh_namespace();
         let (number, name) = (self.hosts, format!("h{}", self.hosts));
@@ -110,15 +110,25 @@ impl Underlay {
             Socket::open(None).unwrap().run(batch).unwrap();
         });
         let state = tempfile::tempdir().unwrap();
-        let networks = open(namespace.as_fd(), state.path(), pool);
+        let networks = open(namespace.as_fd(), state.path());
         Host { namespace, address: IpAddr::from([192, 0, 2, number]), networks, state }
     }
 }
 
 /// Opens the networks of a host with this state.
-pub fn open(namespace: BorrowedFd<'_>, state: &Path, pool: usize) -> Networks {
-    let options = Options { pool, ..Options::new(state) };
+pub fn open(namespace: BorrowedFd<'_>, state: &Path) -> Networks {
+    let options = Options::new(state);
     within(namespace, || Networks::open(options)).unwrap()
+}
+
+/// Creates a network in this namespace.
+pub fn create_in(
+    host: &Host,
+    spec: JobSpec,
+    namespace: OwnedFd,
+) -> snowmelt_network::Result<JobNetwork> {
+    let configured = host.networks.configure(namespace)?;
+    host.networks.create_configured(spec, configured)
 }
 
 const IFLA_MASTER: u16 = 10;

@@ -29,7 +29,7 @@ fn wanted() -> JobSpec {
 }
 
 fn open_here(state: &Path) -> Networks {
-    Networks::open(Options { pool: 1, ..Options::new(state) }).unwrap()
+    Networks::open(Options::new(state)).unwrap()
 }
 
 /// Not a test but the node of the test below, as a process of its own: it creates and closes
@@ -51,7 +51,7 @@ fn a_node_is_killed_at_any_moment() {
         return;
     }
     let mut underlay = Underlay::new();
-    let host = underlay.host(0);
+    let host = underlay.host();
     drop(host.networks);
     for number in 0..KILLS {
         let state = host.state.path();

@@ -8,35 +8,16 @@ use snowmelt_network::{Allow, Egress, Error, JobSpec, Networks, Options, Unsent}
 use crate::harness::*;
 
 #[test]
-fn the_pool_is_bounded_and_refilled() {
-    if !is_root() {
-        return;
-    }
-    let mut underlay = Underlay::new();
-    let host = underlay.host(3);
-    host.networks.wait_until_prepared();
-    assert_eq!((host.networks.prepared(), devices(&host).len()), (3, 3));
-    let networks: Vec<_> = (1..=5).map(|vni| job("a", vni, &[&host])).collect();
-    host.networks.wait_until_prepared();
-    assert_eq!(host.networks.prepared(), 3);
-    assert_eq!(devices(&host).len(), 8);
-    drop(networks);
-    let Host { namespace, networks, .. } = host;
-    drop(networks);
-    wait_until("nothing is left", || devices_in(namespace.as_fd()).is_empty());
-}
-
-#[test]
 fn a_callers_namespace_is_configured_and_outlives_its_network() {
     if !is_root() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host()];
     let all = parts(&hosts.each_ref());
     let made = fresh_namespace();
     let inside = made.try_clone().unwrap();
-    let mut one = hosts[0].networks.create_in(spec("a", 4, &all[0], &all), inside).unwrap();
+    let mut one = create_in(&hosts[0], spec("a", 4, &all[0], &all), inside).unwrap();
     let other = hosts[1].networks.create(spec("a", 4, &all[1], &all)).unwrap();
     one.ready(TIMEOUT).unwrap();
     assert_eq!(one.counters().crossings, 1);
@@ -59,7 +40,7 @@ fn a_namespace_of_another_user_namespace_is_configured() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host()];
     let all = parts(&hosts.each_ref());
     let mut owner = std::process::Command::new("unshare")
         .args(["--user", "--net", "sleep", "60"])
@@ -71,7 +52,7 @@ fn a_namespace_of_another_user_namespace_is_configured() {
     let namespace = std::fs::File::open(&path).unwrap().into();
     let allow = Allow { to: range("192.0.2.0/24"), ports: vec![(80, 80)] };
     let wanted = JobSpec { egress: Egress(vec![allow]), ..spec("a", 4, &all[0], &all) };
-    let mut one = hosts[0].networks.create_in(wanted, namespace).unwrap();
+    let mut one = create_in(&hosts[0], wanted, namespace).unwrap();
     let other = hosts[1].networks.create(spec("a", 4, &all[1], &all)).unwrap();
     one.ready(TIMEOUT).unwrap();
     let (source, target) = (one.address(0).unwrap(), other.address(0).unwrap());
@@ -88,7 +69,7 @@ fn a_lease_is_released_when_nothing_of_the_network_is_left() {
         return;
     }
     let mut underlay = Underlay::new();
-    let host = underlay.host(0);
+    let host = underlay.host();
     let network = job("a", 9, &[&host]).remove(0);
     let address = network.address(0).unwrap().v4;
     // Stands for a process of the former tenant that has a socket open.
@@ -110,7 +91,7 @@ fn a_new_network_has_nothing_of_the_former_tenant() {
         return;
     }
     let mut underlay = Underlay::new();
-    let host = underlay.host(2);
+    let host = underlay.host();
     let all = parts(&[&host]);
     for tenant in ["a", "b"] {
         let mut network = host.networks.create(spec(tenant, 9, &all[0], &all)).unwrap();
@@ -132,7 +113,7 @@ fn a_node_that_starts_again_releases_the_leases_of_the_dead_one() {
         return;
     }
     let mut underlay = Underlay::new();
-    let host = underlay.host(0);
+    let host = underlay.host();
     let network = job("a", 9, &[&host]).remove(0);
     let address = network.address(0).unwrap().v4;
     let left = within(network.namespace(), || std::net::TcpListener::bind((address, 80)).unwrap());
@@ -142,9 +123,8 @@ fn a_node_that_starts_again_releases_the_leases_of_the_dead_one() {
     lease.ending = false;
     let file = host.state.path().join("networks/9.json");
     std::fs::write(&file, serde_json::to_vec(&lease).unwrap()).unwrap();
-    let again: Networks = within(host.namespace.as_fd(), || {
-        Networks::open(Options { pool: 0, ..Options::new(host.state.path()) }).unwrap()
-    });
+    let again: Networks =
+        within(host.namespace.as_fd(), || Networks::open(Options::new(host.state.path())).unwrap());
     assert_eq!(again.leases().unwrap().len(), 1);
     let all = parts(&[&host]);
     let taken = again.create(spec("b", 9, &all[0], &all)).unwrap_err();
@@ -161,7 +141,7 @@ fn a_namespace_configured_in_advance_serves_a_job_if_it_is_unused() {
         return;
     }
     let mut underlay = Underlay::new();
-    let host = underlay.host(0);
+    let host = underlay.host();
     let all = parts(&[&host]);
     let made = fresh_namespace();
     let mut configured = host.networks.configure(made.try_clone().unwrap()).unwrap();
@@ -185,7 +165,7 @@ fn a_connection_whose_peer_has_vanished_does_not_keep_the_namespace() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host()];
     let mut networks = job("a", 4, &hosts.each_ref());
     let (other, one) = (networks.pop().unwrap(), networks.pop().unwrap());
     let target = other.address(0).unwrap().v4;
@@ -211,7 +191,7 @@ fn the_last_data_is_unsent_until_it_is_acknowledged() {
     }
     const LENGTH: usize = 16 << 20;
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host()];
     let mut networks = job("a", 4, &hosts.each_ref());
     let (other, mut one) = (networks.pop().unwrap(), networks.pop().unwrap());
     let target = other.address(0).unwrap().v4;

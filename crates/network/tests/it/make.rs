@@ -12,7 +12,7 @@ fn costs_the_same_for_10_and_for_10_000_functions() {
         return;
     }
     let mut underlay = Underlay::new();
-    let (first, second) = (underlay.host(0), underlay.host(0));
+    let (first, second) = (underlay.host(), underlay.host());
     let all = parts(&[&first, &second]);
     let mut seen = Vec::new();
     for (functions, vni) in [(10u32, 1), (1_000, 2), (10_000, 3)] {
@@ -37,7 +37,7 @@ fn another_host_costs_four_messages_and_does_not_touch_other_hosts() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host(), underlay.host()];
     let all = parts(&hosts.each_ref());
     let mut network = hosts[0].networks.create(spec("a", 5, &all[0], &all[..2])).unwrap();
     let before = (network.counters(), network.contents().unwrap());
@@ -60,14 +60,14 @@ fn an_overlay_that_is_in_use_is_refused_and_nothing_is_left() {
         return;
     }
     let mut underlay = Underlay::new();
-    let host = underlay.host(0);
+    let host = underlay.host();
     let all = parts(&[&host]);
     let network = host.networks.create(spec("a", 5, &all[0], &all)).unwrap();
     let taken = host.networks.create(spec("b", 5, &all[0], &all)).unwrap_err();
     assert!(matches!(taken, Error::Taken { .. }), "{taken}");
     // Another node on the same host does not know its lease: then the kernel refuses.
     let state = tempfile::tempdir().unwrap();
-    let other = open(host.namespace.as_fd(), state.path(), 0);
+    let other = open(host.namespace.as_fd(), state.path());
     let refused = other.create(spec("b", 5, &all[0], &all)).unwrap_err();
     assert!(refused.to_string().contains("make the overlay's device"), "{refused}");
     wait_until("only the first network's device exists", || devices(&host).len() == 1);
@@ -82,7 +82,7 @@ fn an_address_that_is_not_the_hosts_is_refused_and_nothing_is_left() {
         return;
     }
     let mut underlay = Underlay::new();
-    let host = underlay.host(0);
+    let host = underlay.host();
     let mut all = parts(&[&host]);
     all[0].host = "192.0.2.200".parse().unwrap();
     let refused = host.networks.create(spec("a", 5, &all[0], &all)).unwrap_err();
@@ -107,7 +107,7 @@ fn a_failing_step_is_named_and_nothing_is_left() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host()];
     let host = &hosts[0];
     let all = parts(&hosts.each_ref());
     for (step, obstacle) in [
@@ -123,7 +123,7 @@ fn a_failing_step_is_named_and_nothing_is_left() {
         ip(namespace.as_fd(), "addr add 198.51.100.1/32 dev lo");
         ip(namespace.as_fd(), obstacle);
         let wanted = spec("a", 8, &all[0], &all);
-        let error = host.networks.create_in(wanted, namespace).unwrap_err();
+        let error = create_in(host, wanted, namespace).unwrap_err();
         assert!(error.to_string().contains(step), "{obstacle}: {error}");
         wait_until("no device is left", || devices(host).is_empty());
         assert!(host.networks.leases().unwrap().is_empty(), "{obstacle}");

@@ -12,7 +12,7 @@ fn functions_reach_each_other_across_hosts_and_on_one() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts: Vec<_> = (0..3).map(|_| underlay.host(1)).collect();
+    let hosts: Vec<_> = (0..3).map(|_| underlay.host()).collect();
     let mut networks = job("a", 42, &hosts.iter().collect::<Vec<_>>());
     for network in &mut networks {
         assert_eq!(network.ready(TIMEOUT).unwrap().len(), 2);
@@ -37,7 +37,7 @@ fn tenants_with_the_same_addresses_on_the_same_hosts_are_apart() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host()];
     let mut a = job("a", 1, &hosts.each_ref());
     let mut b = job("b", 2, &hosts.each_ref());
     a[0].ready(TIMEOUT).unwrap();
@@ -63,7 +63,7 @@ fn nothing_outside_the_job_is_reached() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host()];
     let networks = job("a", 1, &hosts.each_ref());
     let source = networks[0].address(0).unwrap();
     let outside = ["169.254.169.254", "192.0.2.1", "192.0.2.2", "8.8.8.8", "10.77.200.1"];
@@ -82,7 +82,7 @@ fn a_host_that_does_not_answer_in_time_is_named() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host(), underlay.host()];
     let all = parts(&hosts.each_ref());
     let mut first = hosts[0].networks.create(spec("a", 1, &all[0], &all)).unwrap();
     let _second = hosts[1].networks.create(spec("a", 1, &all[1], &all)).unwrap();
@@ -102,7 +102,7 @@ fn listeners_are_found_by_address_and_port() {
         return;
     }
     let mut underlay = Underlay::new();
-    let host = underlay.host(0);
+    let host = underlay.host();
     let mut networks = job("a", 1, &[&host]);
     let (one, two) = (networks[0].address(0).unwrap(), networks[0].address(1).unwrap());
     let (stream, datagram) = within(networks[0].namespace(), || {
@@ -124,7 +124,7 @@ fn the_traced_route_is_the_kernels() {
         return;
     }
     let mut underlay = Underlay::new();
-    let hosts = [underlay.host(0), underlay.host(0)];
+    let hosts = [underlay.host(), underlay.host()];
     let mut networks = job("a", 1, &hosts.each_ref());
     networks[0].ready(TIMEOUT).unwrap();
     let (here, there) = (networks[0].address(0).unwrap(), networks[1].address(5).unwrap());

@@ -11,11 +11,12 @@ mod part;
 mod serve;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use snowmelt_api::HostFacts;
+use snowmelt_ledger::Use;
 use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
 
 use crate::Node;
@@ -40,9 +41,8 @@ struct Inner {
     // Networks of the parts, to be inspected. Held for a lookup only.
     networks: Mutex<HashMap<JobId, Weak<RankNetwork>>>,
     ranks: AtomicU32,
-    // The most memory for ranks, and the part of it that existing ranks may use, in bytes.
+    // The most memory for ranks.
     memory: Option<ByteSize>,
-    promised: AtomicU64,
 }
 
 /// The state of a part.
@@ -60,8 +60,8 @@ impl Agent {
     /// An agent without jobs, which gives them no more than this memory, or what the machine has.
     pub fn new(node: Node, memory: Option<ByteSize>) -> Self {
         let (parts, networks) = (Mutex::default(), Mutex::default());
-        let (ranks, promised) = (AtomicU32::new(0), AtomicU64::new(0));
-        Self { inner: Arc::new(Inner { node, parts, networks, ranks, memory, promised }) }
+        let ranks = AtomicU32::new(0);
+        Self { inner: Arc::new(Inner { node, parts, networks, ranks, memory }) }
     }
 
     /// Resources and load of the host.
@@ -135,11 +135,10 @@ impl Agent {
             return Err(ErrorReport::new(Code::PROTOCOL, message));
         }
         let inner = Arc::clone(&self.inner);
-        let (job, ranks, memory) = (job.clone(), part.ranks(), part.memory().bytes());
+        let (job, ranks) = (job.clone(), part.ranks());
         let called = Arc::new(Called::new(Duration::from_millis(calls.lease_ms)));
         inner.parts().insert(job.clone(), Stage::Called(Arc::clone(&called)));
         inner.ranks.fetch_add(ranks, Ordering::Relaxed);
-        inner.promised.fetch_add(memory, Ordering::Relaxed);
         tokio::spawn(async move {
             // What ends the wait first drops the rest of the part.
             let given_up = tokio::select! {
@@ -147,7 +146,6 @@ impl Agent {
                 () = part.run(calls, &called) => false,
             };
             inner.ranks.fetch_sub(ranks, Ordering::Relaxed);
-            inner.promised.fetch_sub(memory, Ordering::Relaxed);
             called.finish();
             if !given_up {
                 called.is_given_up().await;
@@ -193,10 +191,16 @@ impl Agent {
 }
 
 impl Inner {
+    /// Memory for further ranks, in bytes. What is idle makes room, so it is not subtracted.
     fn memory_left(&self) -> u64 {
-        let promised = self.promised.load(Ordering::Relaxed);
-        let own = self.memory.map_or(u64::MAX, |most| most.bytes().saturating_sub(promised));
-        memory_available().min(own)
+        let ledger = &self.node.inner.account.ledger;
+        let uses = ledger.figures().uses.into_iter();
+        let ranks: u64 = uses
+            .filter(|(use_, _)| *use_ == Use::Burst)
+            .map(|(_, reserved)| reserved.memory.bytes())
+            .sum();
+        let most = self.memory.unwrap_or(ByteSize(u64::MAX)).min(ledger.capacity().memory);
+        memory_available().min(most.bytes().saturating_sub(ranks))
     }
 
     fn called(&self, job: &JobId) -> Option<Arc<Called>> {

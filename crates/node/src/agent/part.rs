@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::value::RawValue;
-use snowmelt_types::{ByteSize, ErrorReport, InvocationId, Report, micros};
+use snowmelt_types::{ErrorReport, InvocationId, Report, micros};
 use snowmelt_wire::{Call, Load, OnError};
 use tokio::sync::watch;
 
@@ -23,7 +23,6 @@ const TRIES: usize = 2;
 pub(super) struct Part {
     load: Load,
     ranks: Vec<(u32, InstanceLease)>,
-    memory: ByteSize,
     /// No other host has ranks of the job.
     is_whole: bool,
     // After the ranks, which are in it.
@@ -57,12 +56,16 @@ impl Part {
         unit: &Unit,
         begun: Instant,
     ) -> Result<(Self, PartOpen)> {
+        // Control gives up on a part that is not open in this time.
+        let patience = Duration::from_millis(order.start_within_ms);
+        let room = node.reserve_part(unit, &order.limits, order.count as usize, patience).await?;
         let (network, open) = match order.network.clone() {
             None => (None, PartOpen::default()),
             Some(spec) => {
                 let begun = Instant::now();
                 let count = order.count as usize;
-                let network = node.inner.open_network(unit, spec, &order.hosts, count).await?;
+                let network =
+                    node.inner.open_network(unit, spec, &order.hosts, count, &room.zygote).await?;
                 let cost = network.counters();
                 let network_us = micros(begun.elapsed());
                 (
@@ -74,8 +77,9 @@ impl Part {
         let environments: Result<Vec<_>> =
             (0..order.count).map(|slot| environment(order, slot, network.as_deref())).collect();
         let limits = Arc::new(InstanceLimits { concurrency: 1, ..order.limits.clone() });
-        let leased =
-            node.lease_ranks(unit, &limits, &order.job, environments?, network.as_deref()).await;
+        let leased = node
+            .lease_ranks(unit, &limits, &order.job, environments?, network.as_deref(), room)
+            .await;
         let leases: Result<Vec<_>> = leased.into_iter().collect();
         let open = PartOpen { started_us: micros(begun.elapsed()), ..open };
         let load = Load {
@@ -86,9 +90,8 @@ impl Part {
             on_error: OnError::default(),
         };
         let ranks = (order.first..).zip(leases?).collect();
-        let memory = ByteSize(limits.memory.bytes().saturating_mul(order.count.into()));
         let is_whole = order.count == order.size;
-        Ok((Self { load, ranks, memory, is_whole, network }, open))
+        Ok((Self { load, ranks, is_whole, network }, open))
     }
 
     /// Waits until all hosts of the job answer over its network, and then loads the code. If some
@@ -120,11 +123,6 @@ impl Part {
     /// How many.
     pub fn ranks(&self) -> u32 {
         u32::try_from(self.ranks.len()).unwrap_or(u32::MAX)
-    }
-
-    /// What they may use together.
-    pub fn memory(&self) -> ByteSize {
-        self.memory
     }
 
     /// Calls each rank and reports its end; an instance goes as soon as its call has ended. Once

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{Check, Status};
+use crate::times::CLOCK_SAMPLE;
 
 /// 2025-01-01 and 2100-01-01 in seconds since 1970: outside of these the wall clock is not set.
 const SANE: std::ops::Range<u64> = 1_735_689_600..4_102_444_800;
@@ -23,7 +24,7 @@ pub(super) fn check() -> Check {
             format!("{seconds} s since 1970, about the year {}", year(seconds)),
         );
     }
-    std::thread::sleep(Duration::from_millis(10));
+    std::thread::sleep(CLOCK_SAMPLE);
     let passed = (monotonic.elapsed(), wall.elapsed().unwrap_or_default());
     if passed.0.abs_diff(passed.1) > MOST_APART {
         return row(Status::Warn, "wall time jumped while it was looked at".to_owned());

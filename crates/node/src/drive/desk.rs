@@ -29,7 +29,8 @@ use crate::runner::{QueryRunner, Started};
 /// The most bytes of plans of one query.
 const PLAN_BYTES: usize = 256 << 20;
 
-/// The most requests of one driver that are answered at a time: above the most tasks of a query.
+/// The most requests of one driver that are answered at a time, beside those for tasks that wait for
+/// room: these need the requests that end other tasks.
 const MOST_REQUESTS: usize = 4096;
 
 /// A result of a request, with its descriptors.
@@ -88,7 +89,7 @@ impl<'q> Desk<'q> {
         let mut replies: FuturesUnordered<BoxFuture<'_, (u64, Answer)>> = FuturesUnordered::new();
         loop {
             tokio::select! {
-                frame = requests.next(), if replies.len() < MOST_REQUESTS => {
+                frame = requests.next(), if replies.len() < MOST_REQUESTS + self.runner.waiting() => {
                     let Some(frame) = frame.transpose()? else { return Ok(()) };
                     if frame.kind == Kind::Plan {
                         if !self.allowance().plan() {
@@ -188,12 +189,14 @@ impl<'q> Desk<'q> {
             return Err(refused("it asked for a bucket that the query does not name"));
         }
         self.allowance().run(&ask).map_err(refused)?;
+        // Before its files are opened: a task that waits holds no descriptors.
+        let room = self.runner.reserve(&ask).await?;
         let grant = |grant: &FileGrant| {
             let file = self.open_listed(&grant.path)?;
             Ok::<_, Failed>((grant.clone(), OwnedFd::from(file)))
         };
         let files = ask.files.iter().map(grant).collect::<std::result::Result<Vec<_>, _>>()?;
-        let (task, socket) = self.runner.start(ask, plan, files).await?;
+        let (task, socket) = self.runner.start(ask, room, plan, files).await?;
         let started = self.next.fetch_add(1, Ordering::Relaxed);
         self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(started, task);
         Ok((Answered::Started { started }, vec![socket.into()]))

@@ -31,7 +31,7 @@ use locations::Locations;
 
 use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
 use crate::worker::END_REPORTED_WITHIN;
-use crate::{Node, Result, WorkerLease, WorkerSpec};
+use crate::{Result, WorkerLease, WorkerSpec};
 
 /// The least memory of a driver. It merges what all workers found.
 const LEAST_MEMORY: ByteSize = ByteSize::mib(1536);
@@ -60,10 +60,10 @@ pub struct Driver {
 pub type Frames = UnixStream;
 
 impl Driver {
-    /// Acquires a driver for a query and sends it the query. Relative locations are read against
-    /// `folder`. The profile counts from when the query was accepted.
+    /// Waits for room, acquires a driver for a query and sends it the query. Relative locations are
+    /// read against `folder`. The profile counts from when the query was accepted.
     pub async fn begin(
-        node: &Node,
+        runner: &QueryRunner,
         mut drive: Drive,
         accepted: Instant,
         worker_memory: ByteSize,
@@ -74,7 +74,7 @@ impl Driver {
         let network = locations.in_buckets();
         let allowance = Mutex::new(Allowance::of(&drive, &locations));
         let spec = WorkerSpec { memory, cpu: CpuMillis(1000 * drive.threads.max(1)), network };
-        let lease = node.lease_worker(&spec).await?;
+        let lease = runner.admit(&spec).await?;
         drive.memory_bytes = memory.bytes() / 100 * RESERVABLE_PERCENT;
         let socket = lease.connect()?;
         let (near, far) = StdStream::pair()?;

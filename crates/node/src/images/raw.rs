@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use snowmelt_image::Result;
 use snowmelt_image::block::OciDigest;
@@ -17,12 +16,8 @@ use super::locked;
 use super::message::ImageSpec;
 use super::mounts::{Mounts, Slot};
 use super::resolve::Origin;
+use crate::times::{RAW_FILES_AFTER, RAW_FILES_INTERVAL};
 
-/// How often images are looked at.
-const INTERVAL: Duration = Duration::from_secs(2);
-/// How long the first start in an image has been over before its files are written: a burst of
-/// starts is over then too.
-const SETTLED: Duration = Duration::from_secs(5);
 /// Only processor time that is idle otherwise.
 const NICE: i32 = 19;
 
@@ -33,7 +28,7 @@ pub(super) fn make(mounts: &Mounts, report: impl Fn(&OciDigest)) {
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
     let mut refused = HashSet::new();
     loop {
-        thread::sleep(INTERVAL);
+        thread::sleep(RAW_FILES_INTERVAL);
         for slot in mounts.all() {
             let Some((spec, readers)) = next(&slot) else { continue };
             if refused.contains(&spec.digest) {
@@ -59,7 +54,7 @@ fn next(slot: &Slot) -> Option<(ImageSpec, Readers)> {
     let slot = locked(slot);
     let mount = slot.as_ref()?;
     let readers = mount.to_be_raw()?;
-    let is_settled = mount.started.is_some_and(|started| started.elapsed() >= SETTLED);
+    let is_settled = mount.started.is_some_and(|started| started.elapsed() >= RAW_FILES_AFTER);
     let is_here = || match mount.spec.origin {
         Origin::Layout(_) => true,
         Origin::Registry(_) => readers.iter().all(|reader| reader.is_on_disk()),

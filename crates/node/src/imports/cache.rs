@@ -20,6 +20,7 @@ use super::slot::Slot;
 use super::start::{Fresh, Source};
 use super::tree::{Node, NodeId, Tree};
 use super::want::{Scope, Set, Want};
+use crate::account::{Account, ZygoteRoom};
 use crate::instance::Instance;
 use crate::pool::Pool;
 use crate::{Error, Result};
@@ -36,6 +37,7 @@ pub(crate) struct ImportCache {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) spawner: Spawner,
+    pub(super) account: Account,
     pub(super) budget: ByteSize,
     // Held for lookups and changes of the tree only, never across a wait.
     state: Mutex<State>,
@@ -65,24 +67,28 @@ impl ImportCache {
     /// `idle` are ended.
     pub fn new(
         spawner: Spawner,
+        account: Account,
         budget: ByteSize,
         slots: u32,
         idle: Arc<Pool<Arc<Instance>>>,
     ) -> Self {
         let (state, counts) = (Mutex::default(), Counts::default());
         let admission = Admission::new(slots);
-        Self { inner: Arc::new(Inner { spawner, budget, state, counts, admission, idle }) }
+        let inner = Inner { spawner, account, budget, state, counts, admission, idle };
+        Self { inner: Arc::new(inner) }
     }
 
-    /// Forks children for one function, all in one request. The failure of one is its own.
+    /// Forks children for one function, all in one request. The failure of one is its own. If the
+    /// first zygote has to be started, it takes `room`.
     pub async fn fork(
         &self,
         want: &Want,
         source: &Source,
         specs: Vec<ForkSpec>,
+        room: &ZygoteRoom,
     ) -> Vec<Result<(Sandbox, Child)>> {
         self.inner.note(want, source, specs.len());
-        self.grow_if_worth(want).await;
+        self.grow_if_worth(want, room).await;
         let mut done: Vec<Option<Result<(Sandbox, Child)>>> = specs.iter().map(|_| None).collect();
         for _ in 0..TRIES {
             let failed = |one: &Option<Result<_>>| !matches!(one, Some(Ok(_)));
@@ -91,7 +97,7 @@ impl ImportCache {
                 break;
             }
             let wanted = open.iter().map(|index| specs[*index].clone()).collect();
-            let forked = self.inner.fork(want, source, wanted).await;
+            let forked = self.inner.fork(want, source, wanted, room).await;
             for (index, result) in open.into_iter().zip(forked) {
                 done[index] = Some(result);
             }
@@ -104,7 +110,7 @@ impl ImportCache {
     pub async fn warm(&self, want: &Want, source: &Source) {
         // Twice is what makes a want worth a zygote.
         self.inner.note(want, source, 2);
-        self.grow_if_worth(want).await;
+        self.grow_if_worth(want, &ZygoteRoom::default()).await;
     }
 
     /// Forgets faded demand, releases unused zygotes, and grows those that are worth it. Call it
@@ -113,7 +119,7 @@ impl ImportCache {
         let growth = self.inner.maintain(now);
         if let Some(growth) = growth {
             let cache = self.clone();
-            tokio::spawn(async move { cache.inner.grow(growth).await });
+            tokio::spawn(async move { cache.inner.grow(growth, &ZygoteRoom::default()).await });
         }
     }
 
@@ -147,18 +153,27 @@ impl ImportCache {
         want: &Want,
         source: &Source,
         count: usize,
+        room: &ZygoteRoom,
     ) -> Result<(Arc<Member>, Found)> {
         self.inner.note(want, source, count);
-        self.grow_if_worth(want).await;
+        self.grow_if_worth(want, room).await;
         loop {
             let (slot, found) = self.inner.find(want, count);
-            let member = self.inner.member(&want.scope.tenant, &slot, source).await?;
+            let member = self.inner.member(&want.scope.tenant, &slot, source, room).await?;
             if member.is_alive() {
                 return Ok((member, found));
             }
             // It is not found again, so this comes to an end at a root that is started.
             self.inner.lose(&slot);
         }
+    }
+
+    /// Whether a fork for this want would have to start a zygote first. One that is being started
+    /// is not lacking.
+    pub fn lacks(&self, want: &Want) -> bool {
+        let state = self.inner.lock();
+        let found = state.tree.best(want, |_| true).and_then(|node| state.slots.get(&node.id));
+        found.is_none_or(|slot| slot.is_dead())
     }
 
     /// Releases a zygote that has ended, so that it is not found again.
@@ -170,9 +185,9 @@ impl ImportCache {
         }
     }
 
-    async fn grow_if_worth(&self, want: &Want) {
+    async fn grow_if_worth(&self, want: &Want, room: &ZygoteRoom) {
         let Some(growth) = self.inner.wanted(want) else { return };
-        self.inner.grow(growth).await;
+        self.inner.grow(growth, room).await;
     }
 }
 
@@ -198,9 +213,10 @@ impl Inner {
         want: &Want,
         source: &Source,
         specs: Vec<ForkSpec>,
+        room: &ZygoteRoom,
     ) -> Vec<Result<(Sandbox, Child)>> {
         let (slot, found) = self.find(want, specs.len());
-        let member = match self.member(&want.scope.tenant, &slot, source).await {
+        let member = match self.member(&want.scope.tenant, &slot, source, room).await {
             Ok(member) => member,
             Err(error) => return failures(error, specs.len()),
         };
@@ -254,12 +270,14 @@ impl Inner {
         tenant: &Tenant,
         slot: &Arc<Slot>,
         source: &Source,
+        room: &ZygoteRoom,
     ) -> Result<Arc<Member>> {
         // From now on for each caller: when the start of one has failed, the next one tries.
         let deadline = first::deadline();
         let start = || async {
             // Boxed, so that callers that find a zygote do not carry its size.
-            let Fresh { member, us } = Box::pin(self.start_first(tenant, source, deadline)).await?;
+            let starting = self.start_first(tenant, source, deadline, room);
+            let Fresh { member, us } = Box::pin(starting).await?;
             let member = Arc::new(member);
             self.measured_root(slot, &member, us);
             Ok::<_, Error>(member)
@@ -273,7 +291,7 @@ impl Inner {
         let id = state.slots.iter().find(|(_, one)| Arc::ptr_eq(one, slot)).map(|(id, _)| *id);
         let Some(node) = id.and_then(|id| state.tree.get_mut(id)) else { return };
         node.grown.us = us;
-        node.grown.bytes = member.memory().map_or(node.grown.bytes, ByteSize::bytes);
+        node.grown.bytes = member.measure().map_or(node.grown.bytes, ByteSize::bytes);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {

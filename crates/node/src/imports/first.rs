@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
+use snowmelt_ledger::{Reservation, Use};
 use snowmelt_types::Tenant;
 use tokio::time::timeout_at;
 
 use super::admission::{Admitted, Idle};
 use super::cache::{Inner, State};
 use super::start::{Fresh, Source};
+use crate::account::{self, ZygoteRoom};
 use crate::{Error, Result};
 
 /// How long a caller waits for the slot of a zygote: most calls end sooner.
@@ -30,6 +32,24 @@ impl Inner {
         tenant: &Tenant,
         source: &Source,
         deadline: Instant,
+        room: &ZygoteRoom,
+    ) -> Result<Fresh> {
+        let own = self.first_room(tenant, room)?;
+        match self.start_in_slot(tenant, source, deadline).await {
+            Ok(Fresh { member, us }) => Ok(Fresh { member: member.owning(own), us }),
+            Err(error) => {
+                // For the next attempt, which might find none.
+                room.put(own);
+                Err(error)
+            }
+        }
+    }
+
+    async fn start_in_slot(
+        &self,
+        tenant: &Tenant,
+        source: &Source,
+        deadline: Instant,
     ) -> Result<Fresh> {
         let admitted = self.admit(tenant, deadline).await?;
         loop {
@@ -46,6 +66,16 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// What was reserved with the instances that are to be forked, or room that there is now. It
+    /// does not wait: who has room for an instance would have that and wait for this.
+    fn first_room(&self, tenant: &Tenant, room: &ZygoteRoom) -> Result<Reservation> {
+        if let Some(room) = room.take() {
+            return Ok(room);
+        }
+        let ask = self.account.ask(tenant, Use::Zygote, account::zygote());
+        Ok(self.account.at_once(&ask)?)
     }
 
     async fn admit(&self, tenant: &Tenant, deadline: Instant) -> Result<Admitted> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use snowmelt_ledger::{Amount, Use};
 use snowmelt_types::ByteSize;
 
 use super::cache::{Inner, State};
@@ -13,25 +14,32 @@ use super::slot::Slot;
 use super::start::{Fresh, Source};
 use super::tree::{Grown, NodeId};
 use super::want::{Scope, Set, Want};
+use crate::account::{self, ZygoteRoom};
 use crate::{Error, Result};
 
 impl Inner {
-    /// Grows a zygote, or waits while another caller grows it. That it could not be grown is not a
+    /// Grows a zygote, or waits while another caller grows it. If the first zygote has to be started
+    /// for it, that takes `first`. That it could not be grown is not a
     /// failure of the caller: a child imports the rest itself.
-    pub(super) async fn grow(&self, growth: Growth) {
+    pub(super) async fn grow(&self, growth: Growth, first: &ZygoteRoom) {
         let key = (growth.scope.clone(), growth.set.clone());
         let cell = Arc::clone(self.lock().growing.entry(key.clone()).or_default());
-        cell.get_or_init(|| self.grow_now(growth)).await;
+        cell.get_or_init(|| self.grow_now(growth, first)).await;
         self.lock().growing.remove(&key);
     }
 
-    async fn grow_now(&self, growth: Growth) {
+    async fn grow_now(&self, growth: Growth, first: &ZygoteRoom) {
         let Growth { scope, set, parent, bytes, .. } = growth;
         let Some((source, slot)) = self.make_room(&scope, &set, parent, bytes) else { return };
-        let grown = match self.member(&scope.tenant, &slot, &source).await {
-            Ok(parent) => source.grow(&self.spawner, parent, &set).await,
-            Err(error) => Err(error),
+        let ask = Amount { memory: ByteSize(bytes), ..account::zygote() };
+        let ask = self.account.ask(&scope.tenant, Use::Zygote, ask);
+        let growing = async {
+            let room = self.account.at_once(&ask)?;
+            let parent = self.member(&scope.tenant, &slot, &source, first).await?;
+            let Fresh { member, us } = source.grow(&self.spawner, parent, &set).await?;
+            Ok(Fresh { member: member.owning(room), us })
         };
+        let grown = growing.await;
         let usable = grown.and_then(single_threaded);
         match usable {
             Ok(fresh) => self.keep(&scope, &set, parent, fresh),
@@ -72,7 +80,7 @@ impl Inner {
         for one in &ready.imported {
             state.experience.measured(set, &one.module, one.us, one.bytes);
         }
-        let bytes = member.memory().map_or(0, ByteSize::bytes);
+        let bytes = member.measure().map_or(0, ByteSize::bytes);
         let missed = ready.missed.iter().cloned().collect();
         // The start of the process is not an import: a fork of any zygote saves it.
         let imports = ready.imported.iter().map(|one| one.us).sum();

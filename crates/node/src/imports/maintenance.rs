@@ -1,6 +1,6 @@
 //! Releasing zygotes: those that failed, those that ended, and those that are not forked any more.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::cache::{Inner, State};
@@ -19,12 +19,15 @@ impl Inner {
         demand.fade(now);
         sources.retain(|want, _| demand.knows(want));
         retired.retain(|member| member.strong_count() > 0);
+        for member in retired.iter().filter_map(Weak::upgrade) {
+            let _ = member.measure();
+        }
         let mut gone = Vec::new();
         for (id, slot) in slots.iter() {
             let Some(member) = slot.member.get() else { continue };
             if !member.is_alive() {
                 gone.extend(tree.remove(*id));
-            } else if let (Some(node), Some(bytes)) = (tree.get_mut(*id), member.memory()) {
+            } else if let (Some(node), Some(bytes)) = (tree.get_mut(*id), member.measure()) {
                 node.grown.bytes = bytes.bytes();
             }
         }

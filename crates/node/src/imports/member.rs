@@ -3,10 +3,11 @@
 //! Invariant: a child, or a zygote that was grown from this one, holds a reference to this one: an
 //! evicted zygote ends with the last of them and not before.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
+use snowmelt_ledger::{Amount, Reservation};
 use snowmelt_package::Environment;
 use snowmelt_sandbox::Zygote;
 use snowmelt_types::{ByteSize, End};
@@ -27,6 +28,8 @@ pub(crate) struct Member {
     parent: Option<Arc<Member>>,
     // Of one that is below no other: its share of what the spawner has room for.
     admitted: Option<Admitted>,
+    // What it has of the host.
+    room: Mutex<Option<Reservation>>,
     forks: AtomicU64,
     children: AtomicU32,
     /// A network for the next job of its children.
@@ -63,6 +66,7 @@ impl Member {
             _environment: environment,
             parent,
             admitted: None,
+            room: Mutex::default(),
             precreated: Precreated::default(),
             forks: AtomicU64::new(0),
             children: AtomicU32::new(0),
@@ -72,6 +76,21 @@ impl Member {
     /// A first zygote, which has a slot as long as it lives.
     pub fn admitted(self, admitted: Admitted) -> Self {
         Self { admitted: Some(admitted), ..self }
+    }
+
+    /// A zygote that has this part of the host as long as it lives.
+    pub fn owning(self, room: Reservation) -> Self {
+        Self { room: Mutex::new(Some(room)), ..self }
+    }
+
+    /// Measures the memory that it holds, where the kernel counts it, and books it.
+    pub fn measure(&self) -> Option<ByteSize> {
+        let memory = self.memory()?;
+        if let Some(room) = &mut *self.room.lock().unwrap_or_else(PoisonError::into_inner) {
+            let amount = Amount { memory, ..room.amount() };
+            room.resize(amount);
+        }
+        Some(memory)
     }
 
     /// The slot of the first zygote above this one, or of this one.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use snowmelt_node::{QueryRunner, UdfBinding, WorkerLimits};
-use snowmelt_types::{ByteSize, CpuMillis};
+use snowmelt_types::{ByteSize, CpuMillis, Tenant};
 
 use crate::rig::{LIMIT, PLENTY, limits, load, with_node};
 
@@ -14,8 +14,8 @@ fn the_first_task_asks_for_the_instances_of_all() {
         let (name, limits) = ("f".to_owned(), limits());
         let udf = UdfBinding { name, unit, limits, load: load(), timeout: LIMIT };
         let workers = WorkerLimits { memory: ByteSize::mib(64), cpu: CpuMillis(1000) };
-        let runner =
-            QueryRunner::new(rig.node.clone(), "q".to_owned(), Instant::now(), workers, [udf]);
+        let (node, query, tenant) = (rig.node.clone(), "q".to_owned(), Tenant::default());
+        let runner = QueryRunner::new(node, query, tenant, Instant::now(), workers, [udf]);
         runner.expect(&["f".to_owned(), "f".to_owned(), "f".to_owned()]);
         let mut held = vec![runner.connect("f").await.unwrap()];
         assert_eq!(rig.node.figures().busy, 3, "one request for three tasks");

@@ -7,4 +7,5 @@ mod caches;
 mod programs;
 mod replaced;
 mod rig;
+mod room;
 mod sharing;

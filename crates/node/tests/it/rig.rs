@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_node::{Error, InstanceLease, InstanceLimits, Node, Options, Unit};
+use snowmelt_node::{Capacity, Error, InstanceLease, InstanceLimits, Node, Options, Unit};
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, SandboxId, Tenant};
 use snowmelt_wire::{Call, Load, Mode, OnError, SourceCode};
@@ -25,10 +25,17 @@ pub struct Budgets {
     pub handlers: ByteSize,
     pub imports: ByteSize,
     pub zygotes: Option<u32>,
+    /// What all sandboxes have together.
+    pub capacity: Capacity,
 }
 
-pub const PLENTY: Budgets =
-    Budgets { handlers: ByteSize::mib(4096), imports: ByteSize::mib(1024), zygotes: None };
+pub const PLENTY: Budgets = Budgets {
+    handlers: ByteSize::mib(4096),
+    imports: ByteSize::mib(1024),
+    zygotes: None,
+    // No test of something else waits for room.
+    capacity: Capacity { memory: ByteSize::mib(1 << 20), instances: 100_000, cpu: None },
+};
 
 /// Runs a test with a node, and stops it.
 pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig) -> F) {
@@ -56,6 +63,8 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
             handler_cache: budgets.handlers,
             import_cache: budgets.imports,
             zygotes: budgets.zygotes,
+            capacity: budgets.capacity,
+            overcommit: snowmelt_node::OVERCOMMIT,
             images: snowmelt_node::ImageSettings::default(),
             hold: snowmelt_node::EnforcementChoice::default(),
             control_group: parent_cgroup,

@@ -7,6 +7,7 @@
 //! order are the same, and so are the rows.
 
 mod row_number;
+mod short_keys;
 mod sort;
 
 use std::fmt;
@@ -158,6 +159,10 @@ mod tests {
         let batches = batches();
         let table = datafusion::datasource::MemTable::try_new(batches[0].schema(), vec![batches]);
         session.register_table("t", Arc::new(table.unwrap())).unwrap();
+        // More rows than any limit with its slack.
+        let many = "create view many as select t.a, t.b, t.c, t.id + 20000 * u.id as id
+                    from t, (select id from t where id < 300 order by id limit 40) u";
+        session.sql(many).await.unwrap().collect().await.unwrap();
         // Two plans: one that has run keeps the bounds of its dynamic filters.
         let plan = async || session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
         let (plan, ours) = (plan().await, with_faster_operators(plan().await).unwrap());
@@ -184,6 +189,9 @@ mod tests {
             ("select * from t where id < 0 order by a, id", 1),
             ("select * from t order by id", 0),
             ("select * from t order by a, id limit 3", 0),
+            ("select * from many order by a, id limit 20000", 1),
+            ("select * from many order by b desc, id limit 20000 offset 30000", 1),
+            ("select * from many order by id limit 20000", 1),
         ] {
             assert_eq!(check(sql).await, faster, "{sql}");
         }

@@ -2,8 +2,11 @@
 //!
 //! DataFusion sorts each batch and merges all of them: a tree over hundreds of streams, with a
 //! comparison of whole keys at each of its levels. Here the keys are encoded as bytes with the
-//! order of the rows, and all rows are sorted together by the eight bytes after the common prefix
-//! of all keys; the rest of a key is compared only if those are equal.
+//! order of the rows, and all rows are sorted together by a short form of their keys (`short_keys`);
+//! whole keys are compared only if those are equal.
+//!
+//! The first rows of a sort are found in the same way if they are many. DataFusion keeps them in a
+//! heap, which is better for few and many times slower for a million.
 
 use std::sync::Arc;
 
@@ -20,13 +23,23 @@ use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 
+use super::short_keys::{Shape, ShortKey};
 use super::{Batches, Execution};
 
-/// The execution for a sort of all rows by more than one column; `None` for other nodes.
+/// From so many first rows on, sorting all is faster than a heap of them.
+const MANY: usize = 20_000;
+
+/// Rows beyond those that are needed are dropped when there are so many times more.
+const SLACK: usize = 4;
+
+/// The execution for a sort of all rows by more than one column, or of the first rows if they are
+/// many; `None` for other nodes.
 pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution>>> {
     let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(None) };
     let (input, order) = (sort.input(), sort.expr());
-    if sort.fetch().is_some() || order.len() < 2 {
+    // By one column, DataFusion sorts all rows as fast.
+    let is_faster = sort.fetch().map_or(order.len() > 1, |fetch| fetch >= MANY);
+    if !is_faster {
         return Ok(None);
     }
     if input.properties().equivalence_properties().ordering_satisfy(order.clone())? {
@@ -38,7 +51,10 @@ pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<
     };
     let fields = order.iter().map(field).collect::<Result<Vec<_>>>()?;
     match RowConverter::supports_fields(&fields) {
-        true => Ok(Some(Arc::new(KeySort { fields, order: order.clone() }))),
+        true => {
+            let (order, fetch) = (order.clone(), sort.fetch());
+            Ok(Some(Arc::new(KeySort { fields, order, fetch })))
+        }
         false => Ok(None),
     }
 }
@@ -47,6 +63,8 @@ pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<
 struct KeySort {
     fields: Vec<SortField>,
     order: LexOrdering,
+    /// How many of the sorted rows are needed; all where absent.
+    fetch: Option<usize>,
 }
 
 impl Execution for KeySort {
@@ -59,6 +77,7 @@ impl Execution for KeySort {
         let mut rows = Unsorted {
             converter: RowConverter::new(self.fields.clone())?,
             order: self.order.clone(),
+            fetch: self.fetch.unwrap_or(usize::MAX),
             batches: Vec::new(),
             keys: Vec::new(),
             reservation: MemoryConsumer::new("SortExec").register(context.memory_pool()),
@@ -83,15 +102,16 @@ impl Execution for KeySort {
 struct Unsorted {
     converter: RowConverter,
     order: LexOrdering,
+    fetch: usize,
     batches: Vec<RecordBatch>,
     keys: Vec<Rows>,
     reservation: MemoryReservation,
 }
 
-/// The position of a row, and the first bytes of its key after the common prefix.
+/// The position of a row, and the short form of its key.
 #[derive(Clone, Copy)]
 struct Entry {
-    prefix: u64,
+    key: ShortKey,
     batch: u32,
     row: u32,
 }
@@ -105,52 +125,73 @@ impl Unsorted {
         let column = |key: &PhysicalSortExpr| key.expr.evaluate(&batch)?.into_array(rows);
         let columns = self.order.iter().map(column).collect::<Result<Vec<_>>>()?;
         let keys = self.converter.convert_columns(&columns)?;
-        let entries = rows * size_of::<Entry>();
-        let bytes = get_record_batch_memory_size(&batch) + keys.size() + entries;
-        self.reservation.try_grow(bytes)?;
+        let bytes = bytes(&batch, &keys);
+        let held: usize = self.keys.iter().map(Rows::num_rows).sum();
+        if held > self.fetch.saturating_mul(SLACK) || self.reservation.try_grow(bytes).is_err() {
+            self.drop_last(held)?;
+            self.reservation.try_grow(bytes)?;
+        }
         self.batches.push(batch);
         self.keys.push(keys);
         Ok(())
     }
 
-    fn sort(self) -> Sorted {
-        let Self { batches, keys, reservation, .. } = self;
-        let shared = common_prefix_length(&keys);
-        let mut entries = Vec::with_capacity(keys.iter().map(Rows::num_rows).sum());
-        for (batch, keys) in (0..).zip(&keys) {
-            let entry = |(row, key): (u32, Row<'_>)| {
-                let prefix = key_prefix(&key.data()[shared..]);
-                Entry { prefix, batch, row }
-            };
-            entries.extend((0..).zip(keys).map(entry));
+    /// Drops the rows that are not among the first.
+    fn drop_last(&mut self, held: usize) -> Result<()> {
+        if held <= self.fetch {
+            return Ok(());
         }
-        let key = |entry: &Entry| keys[entry.batch as usize].row(entry.row as usize);
-        entries.sort_unstable_by(|a: &Entry, b: &Entry| {
-            a.prefix.cmp(&b.prefix).then_with(|| key(a).cmp(&key(b)))
-        });
+        let mut entries = entries(&self.keys);
+        entries.truncate(self.fetch);
+        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
+        let indices: Vec<(usize, usize)> = entries.iter().map(Entry::index).collect();
+        let batch = interleave_record_batch(&batches, &indices)?;
+        let column =
+            |key: &PhysicalSortExpr| key.expr.evaluate(&batch)?.into_array(batch.num_rows());
+        let columns = self.order.iter().map(column).collect::<Result<Vec<_>>>()?;
+        let keys = self.converter.convert_columns(&columns)?;
+        self.reservation.resize(bytes(&batch, &keys));
+        (self.batches, self.keys) = (vec![batch], vec![keys]);
+        Ok(())
+    }
+
+    fn sort(self) -> Sorted {
+        let Self { batches, keys, fetch, reservation, .. } = self;
+        let mut entries = entries(&keys);
+        entries.truncate(fetch);
         reservation.shrink(keys.iter().map(Rows::size).sum());
         Sorted { batches, entries, done: 0, _reservation: reservation }
     }
 }
 
-/// The length of the common prefix of all keys.
-fn common_prefix_length(keys: &[Rows]) -> usize {
-    let mut all = keys.iter().flatten();
-    let Some(first) = all.next() else { return 0 };
-    let mut shared = first.data();
-    for key in all {
-        let same = shared.iter().zip(key.data()).take_while(|(a, b)| a == b).count();
-        shared = &shared[..same];
-    }
-    shared.len()
+/// Memory of rows with their keys, and of their entries when they are sorted.
+fn bytes(batch: &RecordBatch, keys: &Rows) -> usize {
+    get_record_batch_memory_size(batch) + keys.size() + batch.num_rows() * size_of::<Entry>()
 }
 
-/// The first eight bytes as a number with the same order; missing bytes are zero.
-fn key_prefix(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let length = key.len().min(bytes.len());
-    bytes[..length].copy_from_slice(&key[..length]);
-    u64::from_be_bytes(bytes)
+/// The rows in their order.
+fn entries(keys: &[Rows]) -> Vec<Entry> {
+    let shape = Shape::of(keys);
+    let mut entries = Vec::with_capacity(keys.iter().map(Rows::num_rows).sum());
+    for (batch, keys) in (0..).zip(keys) {
+        let entry = |(row, key): (u32, Row<'_>)| Entry { key: shape.short(key.data()), batch, row };
+        entries.extend((0..).zip(keys).map(entry));
+    }
+    if shape.is_whole() {
+        entries.sort_unstable_by_key(|entry| entry.key);
+    } else {
+        let whole = |entry: &Entry| keys[entry.batch as usize].row(entry.row as usize);
+        entries.sort_unstable_by(|a: &Entry, b: &Entry| {
+            a.key.cmp(&b.key).then_with(|| whole(a).cmp(&whole(b)))
+        });
+    }
+    entries
+}
+
+impl Entry {
+    fn index(&self) -> (usize, usize) {
+        (self.batch as usize, self.row as usize)
+    }
 }
 
 /// Sorted rows.
@@ -184,8 +225,7 @@ impl Sorted {
         if rows.is_empty() {
             return Ok(None);
         }
-        let indices: Vec<(usize, usize)> =
-            rows.iter().map(|entry| (entry.batch as usize, entry.row as usize)).collect();
+        let indices: Vec<(usize, usize)> = rows.iter().map(Entry::index).collect();
         self.done = end;
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         Ok(Some(interleave_record_batch(&batches, &indices)?))

@@ -93,8 +93,7 @@ impl Client {
         body: Option<&impl Serialize>,
     ) -> Result<T, ErrorReport> {
         let response = self.send(method, path, body).await?;
-        let body = self.whole(response).await?;
-        serde_json::from_slice(&body).map_err(internal)
+        decode(&self.whole(response).await?)
     }
 
     /// Sends a request whose response has no body.
@@ -147,7 +146,7 @@ impl Client {
         }
         let status = response.status();
         let body = self.whole(response).await?;
-        Err(serde_json::from_slice(&body).unwrap_or_else(|_| self.unexplained(status)))
+        Err(self.problem(status, &body))
     }
 
     /// Sends a request and gives the response, whatever its status is.
@@ -195,7 +194,7 @@ impl Client {
     }
 
     /// The error of a response whose body ended too early.
-    pub fn cut_short(&self, error: &dyn std::error::Error) -> ErrorReport {
+    fn cut_short(&self, error: &dyn std::error::Error) -> ErrorReport {
         let message =
             format!("{} closed the connection before the answer was complete", self.named());
         let reason = innermost(error);
@@ -203,10 +202,12 @@ impl Client {
         ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("try again")
     }
 
-    /// The error of a response without a problem document.
-    pub fn unexplained(&self, status: StatusCode) -> ErrorReport {
-        let message = format!("{} answered {status} without a reason", self.named());
-        ErrorReport::new(Code::PROTOCOL, message)
+    /// The error of a response that is not a success, from its body.
+    pub fn problem(&self, status: StatusCode, body: &[u8]) -> ErrorReport {
+        serde_json::from_slice(body).unwrap_or_else(|_| {
+            let message = format!("{} answered {status} without a reason", self.named());
+            ErrorReport::new(Code::PROTOCOL, message)
+        })
     }
 
     fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> ErrorReport {
@@ -236,6 +237,14 @@ impl Client {
             Endpoint::Tcp(address) => address.to_string(),
         }
     }
+}
+
+/// Reads the JSON body of a successful response.
+///
+/// # Errors
+/// A body that is not such a value.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReport> {
+    serde_json::from_slice(body).map_err(internal)
 }
 
 /// The first cause of an error: those above it say only that a request failed.

@@ -11,10 +11,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::{Backend, kill_once, remove_now};
-
-/// The pause before the first attempt; each further pause is twice as long.
-const FIRST: Duration = Duration::from_millis(2);
-const LONGEST: Duration = Duration::from_secs(1);
+use crate::times::{GROUP_FIRST_PAUSE, GROUP_LONGEST_PAUSE};
 
 /// The maximum number of groups per attempt.
 const MOST_AT_ONCE: usize = 32;
@@ -39,9 +36,16 @@ pub(super) struct Leftovers(Vec<Leftover>);
 impl Leftovers {
     /// Adds a group; [`Self::attempt`] reports `owner` if it keeps adding processes.
     pub fn add(&mut self, group: &str, owner: Option<u64>) {
-        let (group, due) = (group.to_owned(), Instant::now() + FIRST);
+        let (group, due) = (group.to_owned(), Instant::now() + GROUP_FIRST_PAUSE);
         let (last, attempts_with_new) = (BTreeSet::new(), 0);
-        self.0.push(Leftover { group, owner, due, pause: FIRST, last, attempts_with_new });
+        self.0.push(Leftover {
+            group,
+            owner,
+            due,
+            pause: GROUP_FIRST_PAUSE,
+            last,
+            attempts_with_new,
+        });
     }
 
     /// Forgets all groups.
@@ -81,7 +85,7 @@ impl Leftover {
         let is_other = found.iter().any(|pid| !self.last.contains(pid));
         self.attempts_with_new = if is_other { self.attempts_with_new + 1 } else { 0 };
         self.last = found;
-        self.pause = (self.pause * 2).min(LONGEST);
+        self.pause = (self.pause * 2).min(GROUP_LONGEST_PAUSE);
         self.due = now + self.pause;
         false
     }
@@ -107,7 +111,7 @@ mod tests {
         let mut leftovers = Leftovers::default();
         leftovers.add("g", Some(7));
         let due = leftovers.due().unwrap();
-        assert!(leftovers.attempt(&hierarchy, due - FIRST).is_empty());
+        assert!(leftovers.attempt(&hierarchy, due - GROUP_FIRST_PAUSE).is_empty());
         assert!(folder.path().join("g").exists());
         assert!(leftovers.attempt(&hierarchy, due).is_empty());
         assert!(!folder.path().join("g").exists() && leftovers.due().is_none());

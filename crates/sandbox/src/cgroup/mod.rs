@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::ByteSize;
 
 use crate::spec::Limits;
+use crate::times::{GROUP_BUSY_PAUSE, KILL_PAUSE};
 use crate::{Error, Result};
 
 use freezer::is_threaded;
@@ -184,7 +185,7 @@ fn remove_folder(folder: &Path) -> Result<()> {
     for _ in 0..ATTEMPTS {
         match fs::remove_dir(folder) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                thread::sleep(Duration::from_millis(1));
+                thread::sleep(GROUP_BUSY_PAUSE);
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::Cgroup { path: folder.to_owned(), source: error });
@@ -270,7 +271,7 @@ fn kill_all(folder: &Path) {
         if kill_once(folder).is_empty() {
             return;
         }
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep(KILL_PAUSE);
     }
 }
 

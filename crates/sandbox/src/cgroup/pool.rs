@@ -55,11 +55,7 @@ impl Pool {
     pub fn new(backend: Box<dyn Backend>, parent: String, total: &Total) -> Result<Self> {
         backend.prepare(&parent)?;
         if !is_disabled(Defence::ControlGroup) {
-            backend.set_total_limits(
-                &parent,
-                super::total::memory(total),
-                super::total::processes(total),
-            )?;
+            backend.set_total_limits(&parent, total.memory_limit(), total.process_limit())?;
         }
         let usual = Limits::default();
         let (free, made, is_in_spawner_group, leftovers) =

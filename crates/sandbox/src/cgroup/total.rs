@@ -10,10 +10,24 @@ use crate::spec::Total;
 /// The minimum memory for the host.
 const RESERVE: u64 = 512 << 20;
 
-/// The memory limit; `None` if the kernel does not report the machine's memory.
-pub(super) fn memory(total: &Total) -> Option<ByteSize> {
-    let text = || fs::read_to_string("/proc/meminfo").ok();
-    total.memory.or_else(|| of_machine(&text()?))
+impl Total {
+    /// The memory limit that the sandboxes get; `None` if the kernel does not report the machine's
+    /// memory.
+    pub fn memory_limit(&self) -> Option<ByteSize> {
+        let text = || fs::read_to_string("/proc/meminfo").ok();
+        self.memory.or_else(|| of_machine(&text()?))
+    }
+
+    /// The limit of processes and threads that they get; `None` if the kernel does not report its
+    /// own.
+    pub fn process_limit(&self) -> Option<u32> {
+        let read = |name: &str| {
+            let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
+            text.trim().parse::<u32>().ok()
+        };
+        let most = || Some(read("pid_max")?.min(read("threads-max")?) / 4 * 3);
+        self.processes.or_else(most)
+    }
 }
 
 fn of_machine(meminfo: &str) -> Option<ByteSize> {
@@ -22,16 +36,6 @@ fn of_machine(meminfo: &str) -> Option<ByteSize> {
     // On a very small machine, half of it.
     let left = bytes.saturating_sub(RESERVE.max(bytes / 8));
     Some(ByteSize(left.max(bytes / 2)))
-}
-
-/// The limit of processes and threads.
-pub(super) fn processes(total: &Total) -> Option<u32> {
-    let read = |name: &str| {
-        let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
-        text.trim().parse::<u32>().ok()
-    };
-    let most = || Some(read("pid_max")?.min(read("threads-max")?) / 4 * 3);
-    total.processes.or_else(most)
 }
 
 #[cfg(test)]
@@ -50,7 +54,7 @@ mod tests {
     #[test]
     fn explicit_limits_have_precedence() {
         let total = Total { memory: Some(ByteSize(5)), processes: Some(7) };
-        assert_eq!((memory(&total), processes(&total)), (Some(ByteSize(5)), Some(7)));
-        assert!(processes(&Total::default()) > Some(100));
+        assert_eq!((total.memory_limit(), total.process_limit()), (Some(ByteSize(5)), Some(7)));
+        assert!(Total::default().process_limit() > Some(100));
     }
 }

@@ -227,3 +227,16 @@ impl Drop for MountPoint {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The native loop of the product knows no name of a step that could be left out.
+    #[test]
+    fn only_the_feature_weaken_can_leave_out_steps_of_the_native_loop() {
+        let (_, library) = FILES[3];
+        let named = library.windows(13).any(|bytes| bytes == b"ChildSeccomp\0");
+        assert_eq!(named, cfg!(feature = "weaken"));
+    }
+}

@@ -30,8 +30,7 @@ use crate::weaken::{Defence, is_disabled};
 
 /// Files of `/proc` about the whole machine that a sandbox has no use for: its memory, boot
 /// parameters, build configuration, activity and identity. Each costs a mount in every sandbox.
-/// `mask` of `runtimes/native/snowmelt_zygote.c` has the same list.
-const MASKED: [&str; 7] = [
+pub(crate) const MASKED: [&str; 7] = [
     "cmdline",
     "config.gz",
     "interrupts",
@@ -49,7 +48,10 @@ pub(super) fn masked(namespaces: &Namespaces) -> io::Result<Vec<&'static str>> {
 }
 
 /// SYS_ADMIN and SYS_CHROOT for the namespaces of its children, SETUID and SETGID for their ids.
-const ZYGOTE_CAPABILITIES: [u32; 4] = [21, 18, 7, 6];
+pub(crate) const ZYGOTE_CAPABILITIES: [u32; 4] = [21, 18, 7, 6];
+
+/// Files are made without write access of others.
+pub(crate) const UMASK: u32 = 0o022;
 
 /// The inputs of the child, prepared by the spawner.
 pub(super) struct Child<'a> {
@@ -178,7 +180,7 @@ impl Child<'_> {
         if !is_disabled(Defence::OpenFiles) {
             setrlimit(Resource::Nofile, at(files, most))?;
         }
-        rustix::process::umask(Mode::from_raw_mode(0o022));
+        rustix::process::umask(Mode::from_raw_mode(UMASK));
         Ok(())
     }
 

@@ -8,13 +8,14 @@ use std::time::Instant;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use snowmelt_kernel::packet::Sender;
 
-use super::preforked::PREFORKED_TIMEOUT;
 use super::record::{Call, Forked, Origin, Phase, Token};
 use super::service::{Service, Watched};
 use super::start::group_fault;
 use super::sync::{self, ChildMessage};
 use crate::message::Failure;
 use crate::root::{Fault, doing};
+use crate::times::PREFORKED_KEPT;
+use crate::weaken::{Defence, is_disabled};
 
 impl Service {
     /// A child has reported its process: puts it into its control group and lets it continue. A
@@ -55,7 +56,10 @@ impl Service {
         record.pid = sender.pid;
         let record = &self.records[&token];
         let Some(pidfd) = &record.pidfd else { return Ok(()) };
-        self.groups.backend().ensure_member(&record.group.path, sender.pid).map_err(group_fault)?;
+        if !is_disabled(Defence::ChildIdentity) {
+            let groups = self.groups.backend();
+            groups.ensure_member(&record.group.path, sender.pid).map_err(group_fault)?;
+        }
         doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))?;
         if let Phase::Starting(starting) = &record.phase {
             doing("release the child", sync::send_go(&starting.sync))?;
@@ -78,7 +82,7 @@ impl Service {
                 doing("send the child its entries", entries.send(&starting.sync))
             }
             Call::Preforked => {
-                starting.deadline = Some(Instant::now() + PREFORKED_TIMEOUT);
+                starting.deadline = Some(Instant::now() + PREFORKED_KEPT);
                 Ok(())
             }
             Call::Zygote => Ok(()),
@@ -113,7 +117,8 @@ fn open_process(sender: Sender, expected_uid: u32) -> io::Result<OwnedFd> {
     let status = fs::read_to_string(format!("/proc/{}/status", sender.pid))?;
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let uid = uid.and_then(|ids| ids.split_whitespace().next()).and_then(|id| id.parse().ok());
-    if sender.uid != expected_uid || uid != Some(expected_uid) {
+    let is_expected = sender.uid == expected_uid && uid == Some(expected_uid);
+    if !is_expected && !is_disabled(Defence::ChildIdentity) {
         return Err(unknown_process());
     }
     Ok(pidfd)

@@ -10,11 +10,12 @@ use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
 use super::notifier::{NotifierListener, NotifierSetup};
+use super::protocol::{self, Entries, Order};
 use super::record::{Answer, Call, Forked, Origin, Phase, SandboxRecord, Starting, Token};
 use super::scratch::Scratch;
 use super::service::Service;
 use super::start::{check_env, group_fault, refusal};
-use super::zygote::{self, Entries, MOST_IN_FLIGHT, Order, Wanted, ZygoteState};
+use super::zygote::{self, MOST_IN_FLIGHT, Wanted, ZygoteState};
 use crate::cgroup::Group;
 use crate::message::Failure;
 use crate::root::{Fault, doing};
@@ -180,7 +181,7 @@ impl Service {
             .collect();
         let notifier = NotifierSetup::of(&self.namespaces, wanted.network(), limits.open_files);
         let notifier = doing("set up the address notifier", notifier)?;
-        let sent = zygote::send_setup(&sync, limits.open_files, filter, notifier.as_ref(), &fds);
+        let sent = protocol::send_setup(&sync, limits.open_files, filter, notifier.as_ref(), &fds);
         doing("send the child its set-up", sent)?;
         let (channel, log) = (scratch.channel, scratch.log_out);
         let answer =

@@ -5,6 +5,8 @@
 //! When its socket ends, or on a shutdown request, a lane kills its sandboxes, removes its control
 //! groups and exits; the last one removes the run directory.
 
+#[cfg(test)]
+mod c_header;
 mod child;
 mod child_setup;
 mod end;
@@ -19,6 +21,7 @@ mod notifier;
 mod oom;
 mod preforked;
 mod program;
+mod protocol;
 mod record;
 mod reports;
 mod scratch;

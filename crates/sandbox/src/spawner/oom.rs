@@ -18,8 +18,8 @@ use crate::spec::Policy;
 pub(super) const ZYGOTE: &str = "500";
 /// For a query worker, whose end fails the query.
 const WORKER: &str = "500";
-/// For a function. `set_up_handler` of `runtimes/native/snowmelt_zygote.c` has the same value.
-const FUNCTION: &str = "800";
+/// For a function.
+pub(crate) const FUNCTION: &str = "800";
 
 const FILE: &str = "self/oom_score_adj";
 

@@ -9,23 +9,18 @@
 //! user code before. The server does not know about it, and it never keeps a zygote from ending.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use snowmelt_types::SandboxId;
 
 use super::fork::FORK_TIMEOUT;
+use super::protocol::Entries;
 use super::record::{Call, Forked, Origin, Phase, SandboxRecord, Starting, Token, UNREQUESTED};
 use super::service::Service;
-use super::zygote::{Entries, Wanted};
+use super::zygote::Wanted;
 use crate::message::Failure;
 use crate::spec::{ForkSpec, Limits, Root};
-
-/// How long a zygote must be idle before it preforks: requests in a burst are better served first,
-/// and a call that has just started must not share the processor with the next fork.
-const IDLE_DELAY: Duration = Duration::from_millis(4);
-
-/// How long a preforked child waits for a request.
-pub(super) const PREFORKED_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::times::PREFORK_AFTER;
 
 /// The preforked child that a zygote has, or is to have.
 pub(super) struct Preforked {
@@ -76,7 +71,7 @@ impl Service {
         spec: &ForkSpec,
     ) -> Result<bool, Failure> {
         let Some(state) = self.zygote(zygote) else { return Ok(false) };
-        let due = State::Due(Instant::now() + IDLE_DELAY);
+        let due = State::Due(Instant::now() + PREFORK_AFTER);
         let (root, limits) = (spec.root.clone(), spec.limits);
         let next = Some(Preforked { root, limits, state: due });
         let made = state.preforked.as_ref().and_then(Preforked::token);
@@ -144,7 +139,8 @@ impl Service {
         };
         let is_busy = state.in_flight > 0 || !state.queue.is_empty();
         if is_busy {
-            state.preforked = Some(Preforked { state: State::Due(now + IDLE_DELAY), ..preforked });
+            state.preforked =
+                Some(Preforked { state: State::Due(now + PREFORK_AFTER), ..preforked });
         } else if !state.retired {
             self.make_preforked(zygote, preforked);
         }

@@ -7,7 +7,8 @@ use snowmelt_types::SandboxId;
 
 use super::ids::Slot;
 use super::notifier::NotifierListener;
-use super::zygote::{Entries, ZygoteState};
+use super::protocol::Entries;
+use super::zygote::ZygoteState;
 use crate::cgroup::Group;
 use crate::message::{Failure, Status};
 

@@ -23,6 +23,7 @@ use crate::cgroup::Pool;
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Setup};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
+use crate::times::DEADLINE_SLACK;
 
 /// The state of a lane. Its methods are in `program`, `start`, `fork`, `end` and `lane`.
 pub(super) struct Service {
@@ -140,7 +141,6 @@ impl Service {
         match operation {
             Operation::Start(spec) => self.start(sequence, spec),
             Operation::StartZygote(spec) => self.start_zygote(sequence, spec),
-            Operation::StartNativeZygote(spec) => self.start_native_zygote(sequence, spec),
             Operation::Fork { zygote, spec } => self.fork(sequence, &zygote, spec),
             Operation::StartMany(specs) => {
                 for (sequence, spec) in (sequence..).zip(specs) {
@@ -223,7 +223,7 @@ impl Service {
     fn time_left(&self) -> Option<Timespec> {
         let records = self.records.values().filter_map(SandboxRecord::deadline);
         let first = records.chain(self.groups.next_tidy()).min()?;
-        let left = first.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        let left = first.saturating_duration_since(Instant::now()) + DEADLINE_SLACK;
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 

@@ -25,10 +25,8 @@ use crate::Error;
 use crate::cgroup::Group;
 use crate::message::Failure;
 use crate::root::{Fault, doing};
-use crate::spec::{
-    Limits, NativeZygoteSpec, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec,
-};
-use crate::weaken::{Defence, is_disabled};
+use crate::spec::{Limits, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec};
+use crate::weaken::{self, Defence, is_disabled};
 
 /// Without most of these, libraries start threads when they are imported, and a process with
 /// threads cannot be forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With
@@ -63,26 +61,7 @@ impl Service {
             process: ProcessSettings::default(),
         };
         let control = zygote::configure(&spec);
-        self.answer_zygote(sequence, &program, control);
-    }
-
-    /// Starts a zygote of any language; the server is answered when it reports that it is ready.
-    pub(super) fn start_native_zygote(&mut self, sequence: u64, spec: NativeZygoteSpec) {
-        let program = SandboxSpec {
-            id: spec.id,
-            root: spec.root,
-            command: spec.command,
-            env: environment(&spec.env),
-            limits: spec.limits,
-            network: Network::None,
-            policy: Policy::Zygote,
-            process: ProcessSettings::default(),
-        };
-        self.answer_zygote(sequence, &program, zygote::control());
-    }
-
-    fn answer_zygote(&mut self, sequence: u64, program: &SandboxSpec, control: Control) {
-        if let Err(failure) = self.begin_zygote(sequence, program, control) {
+        if let Err(failure) = self.begin_zygote(sequence, &program, control) {
             self.refuse(sequence, failure);
         }
     }
@@ -295,5 +274,7 @@ fn environment(env: &[(String, String)]) -> Vec<(String, String)> {
     let missing =
         FOR_ZYGOTES.iter().filter(|(name, _)| !env.iter().any(|(given, _)| given == name));
     let missing = missing.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    env.iter().cloned().chain(missing).collect()
+    let mut all: Vec<_> = env.iter().cloned().chain(missing).collect();
+    weaken::pass_on(&mut all);
+    all
 }

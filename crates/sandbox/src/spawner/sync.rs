@@ -15,6 +15,12 @@ use crate::root::Fault;
 /// The longest packet from a child.
 const LONGEST: usize = 512;
 
+/// The messages of a child: it runs in its own user and is this process; its seccomp listener is
+/// attached; a step failed, followed by the error number, a space and the step.
+pub(crate) const HERE: &str = "here";
+pub(crate) const HEARD: &str = "heard";
+pub(crate) const FAULT: &str = "fault ";
+
 /// A message of a child, or the end of its socket.
 pub(super) enum ChildMessage {
     /// A child of a zygote runs and is this process.
@@ -42,7 +48,7 @@ pub(super) fn wait_for_go(socket: impl AsFd) -> io::Result<()> {
 
 /// Sends the seccomp listener.
 pub(super) fn send_listener(socket: impl AsFd, listener: impl AsFd) -> io::Result<()> {
-    packet::send(socket, b"heard", &[listener.as_fd()])
+    packet::send(socket, HEARD.as_bytes(), &[listener.as_fd()])
 }
 
 /// Reports the failed step.
@@ -53,7 +59,7 @@ pub(super) fn send_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
         let cut = step.char_indices().nth_back(0).map_or(0, |(index, _)| index);
         step = &step[..cut];
     }
-    packet::send(socket, format!("fault {errno} {step}").as_bytes(), &[])
+    packet::send(socket, format!("{FAULT}{errno} {step}").as_bytes(), &[])
 }
 
 /// Receives the next message of the child. It comes from the tenant, so it is not trusted.
@@ -62,8 +68,8 @@ pub(super) fn receive(socket: impl AsFd) -> ChildMessage {
     let Ok(mut packet) = packet::receive(socket, &mut buffer) else { return ChildMessage::Closed };
     let text = String::from_utf8_lossy(&buffer[..packet.length]);
     match (&*text, packet.sender) {
-        ("here", Some(sender)) => ChildMessage::Here(sender),
-        ("heard", _) if packet.fds.len() == 1 => {
+        (HERE, Some(sender)) => ChildMessage::Here(sender),
+        (HEARD, _) if packet.fds.len() == 1 => {
             packet.fds.pop().map_or(ChildMessage::Closed, ChildMessage::Listener)
         }
         ("", _) => ChildMessage::Closed,
@@ -80,7 +86,7 @@ pub(super) fn try_receive(socket: impl AsFd) -> Option<ChildMessage> {
 }
 
 fn parse_fault(text: &str) -> Failure {
-    let parsed = text.strip_prefix("fault ").and_then(|rest| rest.split_once(' '));
+    let parsed = text.strip_prefix(FAULT).and_then(|rest| rest.split_once(' '));
     let (errno, step) = parsed.unwrap_or(("0", "send a valid message to the spawner"));
     Failure::Step { step: step.to_owned(), errno: errno.parse().unwrap_or(0) }
 }

@@ -10,12 +10,12 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
-use snowmelt_kernel::{packet, seccomp};
+use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
 use super::ids::Numbers;
-use super::notifier::NotifierSetup;
 use super::preforked::{Preforked, PreforkedSpec};
+use super::protocol::Order;
 use super::record::Token;
 use crate::cgroup::Group;
 use crate::message::ZygoteReady;
@@ -28,11 +28,14 @@ const LONGEST_FROM_ZYGOTE: usize = 128 << 10;
 pub(super) const MOST_IN_FLIGHT: usize = 32;
 
 /// The maximum number of root file systems of children that a zygote caches.
-const MOST_ROOTS: usize = 32;
+pub(crate) const MOST_ROOTS: usize = 32;
 
 /// The number of ids that a zygote gives to one below it, by its own depth: a zygote's children
 /// take theirs from the first block, and each zygote below takes one of the other blocks.
-const BLOCK_IDS: [u32; 3] = [1 << 14, 1 << 11, 1 << 11];
+const BLOCK_IDS: [u32; 3] = [MOST_CHILDREN, 1 << 11, 1 << 11];
+
+/// The maximum number of children of a zygote.
+pub(crate) const MOST_CHILDREN: u32 = 1 << 14;
 
 /// The maximum number of control groups that a zygote keeps for its children.
 pub(super) const MOST_GROUPS: usize = 32;
@@ -190,17 +193,10 @@ impl ZygoteState {
         }
     }
 }
-
-/// A control socket: our end, which does not block, and the zygote's.
-pub(super) fn control() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = packet::pair()?;
-    rustix::io::ioctl_fionbio(&ours, true)?;
-    Ok((ours, theirs))
-}
-
 /// A control socket for a Python zygote, with the first message sent: our end and the zygote's.
 pub(super) fn configure(spec: &ZygoteSpec) -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = control()?;
+    let (ours, theirs) = packet::pair()?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
     let begin = Begin { python_path: &spec.python_path, imports: &spec.imports };
     packet::send(&ours, &serde_json::to_vec(&begin)?, &[])?;
     Ok((ours, theirs))
@@ -210,83 +206,6 @@ pub(super) fn configure(spec: &ZygoteSpec) -> io::Result<(OwnedFd, OwnedFd)> {
 struct Begin<'a> {
     python_path: &'a [String],
     imports: &'a [String],
-}
-
-/// The request for one child (`struct order`). With descriptors: the child's end of its socket pair
-/// with the spawner, its root if it is `fresh`, and its network if it has one.
-pub(super) struct Order {
-    /// Repeated in reports about the child.
-    pub token: Token,
-    pub is_zygote: bool,
-    /// Its first user id in the zygote's range.
-    pub number: u32,
-    /// The number of its ids.
-    pub count: u32,
-    /// The zygote's number for the root.
-    pub root: u32,
-    /// The root is sent with this order.
-    pub fresh: bool,
-    /// The network of the child's job is sent with this order.
-    pub has_network: bool,
-}
-
-impl Order {
-    fn to_bytes(&self) -> Vec<u8> {
-        let (kind, fresh) = (u32::from(self.is_zygote), u32::from(self.fresh));
-        let network = u32::from(self.has_network);
-        let words = [kind, self.number, self.count, self.root, fresh, network];
-        let words = words.into_iter().flat_map(u32::to_ne_bytes);
-        words.chain(self.token.to_ne_bytes()).collect()
-    }
-}
-
-/// The work of a child after its set-up: a list of entries, each a letter, text and a zero byte.
-#[derive(Default)]
-pub(super) struct Entries(Vec<u8>);
-
-impl Entries {
-    /// The entries of a handler.
-    pub fn of(spec: &ForkSpec) -> Self {
-        let mut entries = Self::default();
-        for (name, value) in &spec.env {
-            entries.push(b'e', &[name, "=", value]);
-        }
-        spec.sys_path.iter().for_each(|path| entries.push(b'p', &[path]));
-        entries.push(b'c', &[&spec.entry]);
-        entries
-    }
-
-    fn push(&mut self, kind: u8, parts: &[&str]) {
-        self.0.push(kind);
-        parts.iter().for_each(|part| self.0.extend(part.as_bytes()));
-        self.0.push(0);
-    }
-
-    /// Sends the entries to a child that is set up.
-    pub fn send(&self, sync: &OwnedFd) -> io::Result<()> {
-        packet::send(sync, &self.0, &[])
-    }
-}
-
-/// Sends the inputs of a child's set-up (`struct setup`). With descriptors: scratch, channel, log
-/// and the files that enter its control group.
-pub(super) fn send_setup(
-    sync: &OwnedFd,
-    open_files: u64,
-    filter: Option<&seccomp::Program>,
-    notifier: Option<&NotifierSetup>,
-    fds: &[&OwnedFd],
-) -> io::Result<()> {
-    let filter = filter.map(seccomp::Program::to_bytes).unwrap_or_default();
-    let waiting = notifier.map(|notifier| notifier.filter.to_bytes()).unwrap_or_default();
-    let open_files = notifier.map_or(open_files, |notifier| notifier.handover_fd.into());
-    let mut bytes = (filter.len() as u32).to_ne_bytes().to_vec();
-    bytes.extend((waiting.len() as u32).to_ne_bytes());
-    bytes.extend(open_files.to_ne_bytes());
-    bytes.extend(filter);
-    bytes.extend(waiting);
-    let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-    packet::send(sync, &bytes, &fds)
 }
 
 /// A report of a zygote.

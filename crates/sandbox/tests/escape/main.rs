@@ -10,6 +10,7 @@
 #[path = "../it/harness.rs"]
 mod harness;
 
+mod children;
 mod descriptors;
 mod exhaustion;
 mod files;

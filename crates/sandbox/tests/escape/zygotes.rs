@@ -14,7 +14,7 @@ fn root(code: &tempfile::TempDir) -> Root {
 }
 
 /// A zygote that imports the module `package` with this source.
-fn importing(source: &str) -> (ZygoteSpec, tempfile::TempDir) {
+pub fn importing(source: &str) -> (ZygoteSpec, tempfile::TempDir) {
     let code = open_folder();
     std::fs::write(code.path().join("package.py"), source).unwrap();
     let spec = ZygoteSpec {
@@ -29,7 +29,7 @@ fn importing(source: &str) -> (ZygoteSpec, tempfile::TempDir) {
     (spec, code)
 }
 
-fn child(code: &tempfile::TempDir) -> ForkSpec {
+pub fn child(code: &tempfile::TempDir) -> ForkSpec {
     ForkSpec {
         network: None,
         id: SandboxId::new(),

@@ -8,7 +8,6 @@ mod image;
 mod isolation;
 mod lanes;
 mod limits;
-mod native;
 mod network;
 mod old_kernel;
 mod pause;

@@ -39,10 +39,6 @@ impl Code {
         Self(folder)
     }
 
-    pub fn folder(&self) -> &std::path::Path {
-        self.0.path()
-    }
-
     pub fn root(&self) -> Root {
         let mut root = python_root();
         root.binds.push(Bind { source: self.0.path().into(), target: "/code".into() });

@@ -69,17 +69,6 @@ Examples:
 
 The result is JSON on stdout; what the function itself prints is in `snowmelt fn logs`.";
 
-const BURST_EXAMPLES: &str = "\
-Examples:
-  snowmelt fn burst hello -n 8
-  snowmelt fn burst ring -n 64 --network                each reads its rank from SNOWMELT_RANK
-  snowmelt fn burst score --events events.jsonl         one function per line
-  snowmelt fn burst score -n 8 --data @event.json | jq -c 'select(.error)'
-
-Either all functions start, across all hosts, or none. Stdout has one JSON object per line, in order
-of rank, with `result` or `error`, and `log` if the function wrote output. The exit code is that of
-the first failure.";
-
 const RESULT_EXAMPLES: &str = "\
 Examples:
   snowmelt fn result i-0193… --wait
@@ -113,7 +102,7 @@ pub enum FunctionCommand {
     /// Call a function and print its result
     Call(CallArgs),
     /// Run many instances of a function concurrently, across all hosts
-    Burst(BurstArgs),
+    Burst(super::BurstArgs),
     /// Get the result of an asynchronous call
     Result(ResultArgs),
     /// Print the output of a function
@@ -306,42 +295,6 @@ pub struct CallArgs {
     pub platform: PlatformArgs,
 }
 
-/// `snowmelt fn burst`.
-#[derive(Debug, Args)]
-#[command(after_help = BURST_EXAMPLES)]
-pub struct BurstArgs {
-    /// Name of the function
-    #[arg(value_parser = function_name)]
-    pub name: FunctionName,
-    /// Number of functions to run
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "events")]
-    pub functions: Option<u32>,
-    /// Event of every function as JSON, `@FILE`, or `-` for stdin [default: {}]
-    #[arg(short, long, value_name = "JSON", allow_negative_numbers = true)]
-    pub data: Option<String>,
-    /// File with one event per line, each for one function; `-` for stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["functions", "data"])]
-    pub events: Option<PathBuf>,
-    /// Connect the functions by a private network
-    #[arg(long)]
-    pub network: bool,
-    /// Maximum number of hosts to use [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub hosts: Option<u32>,
-    /// Time limit for the start of all functions [default: 60s]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub start_within: Option<Duration>,
-    /// Print the id and return; `snowmelt burst wait` prints the results
-    #[arg(long = "async", conflicts_with = "embedded")]
-    pub asynchronous: bool,
-    /// How long it runs when no client waits for it [default: 10s, with --async 24h]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub unattended: Option<Duration>,
-    /// The platform that runs them.
-    #[command(flatten, next_help_heading = "Platform")]
-    pub platform: PlatformArgs,
-}
-
 /// `snowmelt fn result`.
 #[derive(Debug, Args)]
 #[command(after_help = RESULT_EXAMPLES)]
@@ -399,7 +352,7 @@ pub enum LogFormat {
     Json,
 }
 
-fn function_name(text: &str) -> Result<FunctionName, String> {
+pub(super) fn function_name(text: &str) -> Result<FunctionName, String> {
     text.parse()
 }
 

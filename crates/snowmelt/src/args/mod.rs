@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::Tenant;
 
 pub use build::{Content, ImageBuildArgs};
-pub use burst::{BurstCommand, BurstLsArgs};
+pub use burst::{BurstArgs, BurstCommand, BurstLsArgs};
 pub use cluster::{HostsArgs, MemberArgs, NodeArgs};
 pub use function::{
-    BurstArgs, CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs,
-    PackArgs, RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
+    CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, PackArgs,
+    RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
 };
 pub use image::{
     ImageArgs, ImageCommand, ImageConvertArgs, ImageDiffArgs, ImageInspectArgs, ImageLsArgs,
@@ -57,7 +57,7 @@ Examples:
 
 /// The parsed command line.
 #[derive(Debug, Parser)]
-#[command(name = "snowmelt", version = snowmelt_rpc::version(), about = ABOUT, after_help = EXAMPLES)]
+#[command(name = "snowmelt", version, about = ABOUT, after_help = EXAMPLES)]
 #[command(max_term_width = 100, disable_help_subcommand = true)]
 pub struct Cli {
     /// Options of every command.

@@ -57,6 +57,7 @@ keys! {
     HOST_MEMORY = "cluster.memory", env::HOST_MEMORY, "";
     SANDBOXES_MEMORY = "sandboxes.memory", env::SANDBOXES_MEMORY, "";
     SANDBOXES_PROCESSES = "sandboxes.processes", env::SANDBOXES_PROCESSES, "";
+    SANDBOXES_OVERCOMMIT = "sandboxes.overcommit", env::SANDBOXES_OVERCOMMIT, "8";
     HOLD = "network.hold", env::HOLD, "auto";
     HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
     IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
@@ -124,6 +125,8 @@ pub struct Config {
     pub sandboxes_memory: Option<Value<ByteSize>>,
     /// Limit of processes of all sandboxes together; likewise.
     pub sandboxes_processes: Option<Value<u32>>,
+    /// An instance of a function reserves this part of its memory limit (1/N).
+    pub sandboxes_overcommit: Value<u32>,
     /// How the addresses of a job's functions are enforced.
     pub hold: Value<EnforcementChoice>,
     /// Memory limit of idle instances.
@@ -197,6 +200,7 @@ impl Config {
             host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
             sandboxes_memory: sources.maybe(&SANDBOXES_MEMORY, None, amount)?,
             sandboxes_processes: sources.maybe(&SANDBOXES_PROCESSES, None, number)?,
+            sandboxes_overcommit: sources.get(&SANDBOXES_OVERCOMMIT, None, factor)?,
             hold: sources.get(&HOLD, None, str::parse)?,
             handler_cache: sources.get(&HANDLER_CACHE, None, amount)?,
             import_cache: sources.get(&IMPORT_CACHE, None, amount)?,
@@ -342,6 +346,11 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0"))
+}
+
+fn factor(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("`{text}` is not a whole number from 1"))
 }
 
 fn boolean(text: &str) -> Result<bool, String> {

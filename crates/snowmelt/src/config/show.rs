@@ -8,54 +8,33 @@ use clap::ValueEnum;
 use super::{Config, Origin, Value};
 use crate::text;
 
+type Lines = Vec<(String, String)>;
+
 /// TOML of all settings; with `origin` each line ends with a comment that names its origin.
 pub fn show(config: &Config, origin: bool) -> String {
-    let mut server = vec![
-        path("state", &config.state),
-        path("socket", &config.socket),
-        path("run", &config.run),
-    ];
-    server.extend(
-        config
-            .group
-            .as_ref()
-            .map(|group| line("group", group, |group| quoted(&group.id().to_string()))),
-    );
-    server.extend(config.python.as_ref().map(|python| path("python", python)));
-    let cluster = [
-        config.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),
-        config.token_file.as_ref().map(|value| path("token_file", value)),
-        config.host.as_ref().map(|value| line("name", value, |name| quoted(name.as_str()))),
-        config
-            .host_memory
-            .as_ref()
-            .map(|value| line("memory", value, |most| quoted(&most.to_string()))),
-    ];
-    let mut images = vec![
-        line("mount", &config.image_mount, |form| quoted(&form.to_string())),
-        line("raw", &config.raw_images, |bytes| quoted(&bytes.to_string())),
-        line("cache", &config.image_cache, |bytes| quoted(&bytes.to_string())),
-        line("publish_starts", &config.publish_starts, bool::to_string),
-        line("trusted_keys", &config.trusted_keys, |keys| {
-            let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
-            toml::Value::from(keys).to_string()
-        }),
-    ];
-    images.extend(config.ca_file.as_ref().map(|file| path("ca_file", file)));
-    let sandboxes = [
-        config
-            .sandboxes_memory
-            .as_ref()
-            .map(|value| line("memory", value, |most| quoted(&most.to_string()))),
-        config.sandboxes_processes.as_ref().map(|value| line("processes", value, u32::to_string)),
-    ];
+    let mut shown = String::new();
+    for (section, lines) in sections(config).into_iter().filter(|(_, lines)| !lines.is_empty()) {
+        let gap = if shown.is_empty() { "" } else { "\n" };
+        let _ = writeln!(shown, "{gap}[{section}]");
+        for (setting, from) in lines {
+            let _ = match origin {
+                true => writeln!(shown, "{setting:<40}  # {from}"),
+                false => writeln!(shown, "{setting}"),
+            };
+        }
+    }
+    shown
+}
+
+/// The settings of each section, and their origins.
+fn sections(config: &Config) -> [(&'static str, Lines); 9] {
     let tenant = config.tenant.as_ref();
     let client = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
-    let lines = [
-        ("server", server),
+    [
+        ("server", server(config)),
         ("client", client.into_iter().collect()),
-        ("cluster", cluster.into_iter().flatten().collect()),
-        ("sandboxes", sandboxes.into_iter().flatten().collect()),
+        ("cluster", cluster(config)),
+        ("sandboxes", sandboxes(config)),
         ("network", vec![line("hold", &config.hold, |hold| quoted(&hold.to_string()))]),
         (
             "cache",
@@ -64,7 +43,7 @@ pub fn show(config: &Config, origin: bool) -> String {
                 line("imports", &config.import_cache, |memory| quoted(&memory.to_string())),
             ],
         ),
-        ("images", images),
+        ("images", images(config)),
         (
             "query",
             vec![
@@ -82,19 +61,56 @@ pub fn show(config: &Config, origin: bool) -> String {
                 line("errors", &config.errors, choice),
             ],
         ),
+    ]
+}
+
+fn server(config: &Config) -> Lines {
+    let mut lines = vec![
+        path("state", &config.state),
+        path("socket", &config.socket),
+        path("run", &config.run),
     ];
-    let mut shown = String::new();
-    for (section, lines) in lines.into_iter().filter(|(_, lines)| !lines.is_empty()) {
-        let gap = if shown.is_empty() { "" } else { "\n" };
-        let _ = writeln!(shown, "{gap}[{section}]");
-        for (setting, from) in lines {
-            let _ = match origin {
-                true => writeln!(shown, "{setting:<40}  # {from}"),
-                false => writeln!(shown, "{setting}"),
-            };
-        }
-    }
-    shown
+    let group = config.group.as_ref();
+    lines.extend(group.map(|group| line("group", group, |id| quoted(&id.id().to_string()))));
+    lines.extend(config.python.as_ref().map(|python| path("python", python)));
+    lines
+}
+
+fn cluster(config: &Config) -> Lines {
+    let memory = config.host_memory.as_ref();
+    let lines = [
+        config.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),
+        config.token_file.as_ref().map(|value| path("token_file", value)),
+        config.host.as_ref().map(|value| line("name", value, |name| quoted(name.as_str()))),
+        memory.map(|value| line("memory", value, |most| quoted(&most.to_string()))),
+    ];
+    lines.into_iter().flatten().collect()
+}
+
+fn sandboxes(config: &Config) -> Lines {
+    let (memory, processes) = (&config.sandboxes_memory, &config.sandboxes_processes);
+    let memory = memory.as_ref();
+    let lines = [
+        memory.map(|value| line("memory", value, |most| quoted(&most.to_string()))),
+        processes.as_ref().map(|value| line("processes", value, u32::to_string)),
+        Some(line("overcommit", &config.sandboxes_overcommit, u32::to_string)),
+    ];
+    lines.into_iter().flatten().collect()
+}
+
+fn images(config: &Config) -> Lines {
+    let mut lines = vec![
+        line("mount", &config.image_mount, |form| quoted(&form.to_string())),
+        line("raw", &config.raw_images, |bytes| quoted(&bytes.to_string())),
+        line("cache", &config.image_cache, |bytes| quoted(&bytes.to_string())),
+        line("publish_starts", &config.publish_starts, bool::to_string),
+        line("trusted_keys", &config.trusted_keys, |keys| {
+            let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+            toml::Value::from(keys).to_string()
+        }),
+    ];
+    lines.extend(config.ca_file.as_ref().map(|file| path("ca_file", file)));
+    lines
 }
 
 fn line<T>(name: &str, value: &Value<T>, form: impl Fn(&T) -> String) -> (String, String) {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use crate::apply::{Rows, apply};
 use crate::history::{Bounds, History};
-use crate::leases::{Leases, Leasing, grant};
-use crate::{Clock, Committed, Entry, Error, Expect, LeaseId, Listed, Page, Result, Revision};
+use crate::leases::{Leases, Leasing, grant, revoke};
+use crate::{Clock, Committed, Entry, Error, LeaseId, Listed, Page, Result, Revision};
 use crate::{Since, Store, Transaction, Version, Watch};
 
 /// A store in memory. Clones share it.
@@ -108,9 +108,7 @@ impl Leasing for Inner {
         }
         let under = state.rows.iter().filter(|(_, row)| row.lease == Some(id));
         let keys: Vec<String> = under.map(|(key, _)| key.clone()).collect();
-        let ended =
-            keys.into_iter().fold(Transaction::new(), |ended, key| ended.delete(key, Expect::Any));
-        self.write(&mut state, ended)?;
+        self.write(&mut state, Transaction::deleting(keys))?;
         Ok(())
     }
 }
@@ -123,11 +121,7 @@ impl Store for Memory {
 
     async fn list(&self, prefix: &str, page: Page) -> Result<Listed> {
         let state = self.inner.state();
-        let begin = match &page.after {
-            Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
-            _ => Bound::Included(prefix),
-        };
-        let rows = state.rows.range::<str, _>((begin, Bound::Unbounded));
+        let rows = state.rows.range::<str, _>((page.begin(prefix), Bound::Unbounded));
         let mut rows = rows.take_while(|(key, _)| key.starts_with(prefix));
         let limit = page.limit.unwrap_or(usize::MAX);
         let entries = rows.by_ref().take(limit).map(|(key, row)| row.entry(key)).collect();
@@ -153,8 +147,7 @@ impl Store for Memory {
     }
 
     async fn revoke(&self, lease: LeaseId) -> Result<()> {
-        self.inner.leases.check(lease)?;
-        Arc::clone(&self.inner).end(lease).await
+        revoke(&self.inner, lease).await
     }
 }
 

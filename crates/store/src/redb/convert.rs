@@ -92,10 +92,10 @@ fn definition(name: &'static str) -> TableDefinition<'static, &'static str, &'st
     TableDefinition::new(name)
 }
 
-fn error(failed: super::file::Failed) -> ::redb::Error {
+fn error(failed: super::failed::Failed) -> ::redb::Error {
     match failed {
-        super::file::Failed::File(error) => *error,
+        super::failed::Failed::File(error) => *error,
         // No operation expects anything.
-        super::file::Failed::Refused(error) => ::redb::Error::Corrupted(error.to_string()),
+        super::failed::Failed::Refused(error) => ::redb::Error::Corrupted(error.to_string()),
     }
 }

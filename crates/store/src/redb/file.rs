@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use ::redb::{Database, DatabaseError};
 
 use super::convert::{Convert, convert};
+use super::failed::Failed;
 use crate::{Error, Result};
 
 /// The maximum time that a process waits for the transaction of another process.
@@ -31,15 +32,6 @@ pub(super) struct File {
     /// Present if the file is held open; the database is absent before the first transaction and
     /// after a failure.
     held: Option<Mutex<Option<Arc<Database>>>>,
-}
-
-/// Why a transaction failed.
-#[derive(Debug)]
-pub(super) enum Failed {
-    /// The transaction was refused; the file can be used.
-    Refused(Error),
-    /// The file cannot be used.
-    File(Box<::redb::Error>),
 }
 
 impl File {
@@ -143,26 +135,3 @@ fn typed(path: &Path, error: ::redb::Error) -> Error {
         error => Error::Corrupt { place, what: error.to_string() },
     }
 }
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self::Refused(error)
-    }
-}
-
-macro_rules! failures_of_the_file {
-    ($($error:ty),*) => {$(
-        impl From<$error> for Failed {
-            fn from(error: $error) -> Self {
-                Self::File(Box::new(error.into()))
-            }
-        }
-    )*};
-}
-
-failures_of_the_file!(
-    ::redb::TransactionError,
-    ::redb::TableError,
-    ::redb::StorageError,
-    ::redb::CommitError
-);

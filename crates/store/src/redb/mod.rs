@@ -7,6 +7,7 @@
 mod convert;
 #[cfg(test)]
 mod crash;
+mod failed;
 mod file;
 mod rows;
 #[cfg(test)]
@@ -21,11 +22,12 @@ use async_trait::async_trait;
 
 use crate::apply::apply;
 use crate::history::{Bounds, History};
-use crate::leases::{Leases, Leasing, grant};
-use crate::{Clock, Committed, Entry, Error, Expect, LeaseId, Listed, Page, Result, Revision};
+use crate::leases::{Leases, Leasing, grant, revoke};
+use crate::{Clock, Committed, Entry, Error, LeaseId, Listed, Page, Result, Revision};
 use crate::{Since, Store, Transaction, Watch};
 pub use convert::{Convert, Older};
-use file::{Failed, File};
+use failed::Failed;
+use file::File;
 use rows::{Opened, entry, leased, list, revision};
 
 /// A store in a file. Clones share it.
@@ -152,9 +154,7 @@ impl Inner {
         let locked = self.lock();
         let keys = self.file.run(|database| leased(&database.begin_read()?, lease))?;
         if !keys.is_empty() {
-            let none = Transaction::new();
-            let delete = keys.into_iter().fold(none, |all, key| all.delete(key, Expect::Any));
-            self.write(&locked, delete)?;
+            self.write(&locked, Transaction::deleting(keys))?;
         }
         if let Some(lease) = lease {
             self.leases.remove(lease);
@@ -211,7 +211,6 @@ impl Store for Redb {
     }
 
     async fn revoke(&self, lease: LeaseId) -> Result<()> {
-        self.inner.leases.check(lease)?;
-        Arc::clone(&self.inner).end(lease).await
+        revoke(&self.inner, lease).await
     }
 }

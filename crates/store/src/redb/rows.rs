@@ -8,7 +8,7 @@ use ::redb::{
 };
 use bytes::Bytes;
 
-use super::file::Failed;
+use super::failed::Failed;
 use crate::apply::Rows;
 use crate::{Entry, LeaseId, Listed, Page, Revision, Version};
 
@@ -41,8 +41,7 @@ impl<'a> Opened<'a> {
     }
 
     pub fn revision(&self) -> Result<Revision, Failed> {
-        let found = self.numbers.get(REVISION)?;
-        Ok(Revision(found.map_or(0, |number| number.value())))
+        revision_in(&self.numbers)
     }
 
     pub fn set_revision(&mut self, revision: Revision) -> Result<(), Failed> {
@@ -82,8 +81,11 @@ impl Rows for Opened<'_> {
 
 /// The revision of the store.
 pub(super) fn revision(read: &ReadTransaction) -> Result<Revision, Failed> {
-    let Some(table) = table(read, NUMBERS)? else { return Ok(Revision::default()) };
-    let found = table.get(REVISION)?;
+    table(read, NUMBERS)?.map_or(Ok(Revision::default()), |table| revision_in(&table))
+}
+
+fn revision_in(numbers: &impl ReadableTable<&'static str, u64>) -> Result<Revision, Failed> {
+    let found = numbers.get(REVISION)?;
     Ok(Revision(found.map_or(0, |number| number.value())))
 }
 
@@ -97,11 +99,7 @@ pub(super) fn entry(read: &ReadTransaction, key: &str) -> Result<Option<Entry>, 
 pub(super) fn list(read: &ReadTransaction, prefix: &str, page: &Page) -> Result<Listed, Failed> {
     let mut listed = Listed { revision: revision(read)?, ..Listed::default() };
     let Some(table) = table(read, ENTRIES)? else { return Ok(listed) };
-    let begin = match &page.after {
-        Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
-        _ => Bound::Included(prefix),
-    };
-    for row in table.range::<&str>((begin, Bound::Unbounded))? {
+    for row in table.range::<&str>((page.begin(prefix), Bound::Unbounded))? {
         let (key, value) = row?;
         if !key.value().starts_with(prefix) {
             break;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 
 use super::*;
+use crate::Expect;
 use crate::conformance::{Rig, conformance_tests};
 
 struct InFile {

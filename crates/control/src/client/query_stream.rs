@@ -1,6 +1,4 @@
-//! The answer of a query: frames, as they arrive.
-
-use std::collections::VecDeque;
+//! The answer of a query, as it arrives.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -29,7 +27,7 @@ pub struct QueryStream {
     body: Incoming,
     buffer: BytesMut,
     decoder: BatchDecoder,
-    ready: VecDeque<QueryFrame>,
+    ready: std::collections::VecDeque<QueryFrame>,
     ended: bool,
 }
 
@@ -39,7 +37,7 @@ impl QueryStream {
             body,
             buffer: BytesMut::new(),
             decoder: BatchDecoder::default(),
-            ready: VecDeque::new(),
+            ready: std::collections::VecDeque::new(),
             ended: false,
         }
     }

@@ -1,0 +1,58 @@
+//! Leases of instances, over a socket beside that of the API, with the ending `.lease`.
+//!
+//! A connection carries one lease, in frames (`crates/wire/src/frame.rs`):
+//!
+//! | who | frame | what |
+//! |---|---|---|
+//! | client | `Request`, [`LeaseRequest`] | asks for an instance |
+//! | server | `Reply`, [`Leased`], with one descriptor | a socket that is connected to the instance, on which the function is loaded |
+//! | server | `Failure`, `ErrorReport` | why not; the connection ends |
+//! | client | `End` | returns the instance, which may be leased again |
+//! | server | `End` | the instance was returned, and the socket is closed |
+//!
+//! On the socket of a function the client sends `Call` and receives `Return` or `Failure`; on that of
+//! a UDF it sends `Schema` and `Batch`, and receives the same. A connection that ends without `End`
+//! gives the instance up: it is destroyed.
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::{FunctionName, Tenant};
+
+use crate::{Start, UdfSource};
+
+/// Asks for an instance.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseRequest {
+    /// The tenant; absent: that of the user of the connection.
+    #[serde(default)]
+    pub tenant: Option<Tenant>,
+    /// What the instance runs.
+    pub runs: LeaseOf,
+}
+
+/// What a leased instance runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum LeaseOf {
+    /// A deployed function.
+    Function(FunctionName),
+    /// A UDF.
+    Udf {
+        /// The code that defines it.
+        source: UdfSource,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// An instance, until the connection ends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Leased {
+    /// Where it came from.
+    pub start: Start,
+    /// True if a sandbox was started for it.
+    pub cold: bool,
+    /// The most time for one call or batch, in milliseconds. The client keeps it: a client that
+    /// ends the connection ends what takes longer.
+    pub timeout_ms: u64,
+}

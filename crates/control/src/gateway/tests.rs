@@ -1,0 +1,318 @@
+//! Each route of the gateway, over the real router in this process: what it refuses, for whom, and
+//! with which status and code. What a route does in sandboxes is tested in `tests/e2e`.
+//!
+//! Invariant: [`routes::ROUTES`] has every route of the router and of the OpenAPI document.
+
+mod routes;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use snowmelt_api::{
+    BurstRequest, FunctionSpec, PackRequest, PullRequest, QueryRequest, TENANT_HEADER,
+};
+use snowmelt_rpc::Peer;
+use snowmelt_rpc::body::MAX_REQUEST_BYTES;
+use snowmelt_types::Code;
+use tower_service::Service;
+
+use routes::Takes::{Json, MayJson, Nothing, Stream};
+use routes::{BURST, DEPLOY, PULL, QUERY, ROUTES};
+
+use crate::records::FunctionRecord;
+use crate::rig::{IdlePlatform, idle_platform, spec};
+
+/// Neither root nor the user of the tests.
+fn member() -> Peer {
+    Peer::User(rustix::process::geteuid().as_raw() + 4321)
+}
+
+struct Gateway {
+    router: Router,
+    idle: IdlePlatform,
+}
+
+/// A status, the headers, and the body.
+struct Answered {
+    status: u16,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answered {
+    /// The code of a problem document; empty if it is none.
+    fn code(&self) -> String {
+        let kind = self.headers.get(header::CONTENT_TYPE);
+        if kind.is_none_or(|kind| kind != "application/problem+json") {
+            return String::new();
+        }
+        let problem: Value = serde_json::from_slice(&self.body).unwrap();
+        problem["code"].as_str().unwrap().to_owned()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    fn is(&self, status: u16, code: &str, what: &str) {
+        let text = String::from_utf8_lossy(&self.body);
+        assert_eq!((self.status, &*self.code()), (status, code), "{what}: {text}");
+    }
+}
+
+impl Gateway {
+    async fn new() -> Self {
+        let idle = idle_platform().await;
+        Self { router: super::router(Arc::clone(&idle.platform)), idle }
+    }
+
+    /// A request of a user, with a header if it has a name.
+    async fn send(
+        &self,
+        peer: Peer,
+        (method, url): (&str, &str),
+        (name, value): (&str, &str),
+        body: &str,
+    ) -> Answered {
+        let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+        let mut request = Request::builder().method(method).uri(url).extension(peer);
+        if !name.is_empty() {
+            request = request.header(name, value);
+        }
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let answer = self.router.clone().call(request).await.unwrap();
+        let (parts, body) = answer.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answered { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    /// A request of root.
+    async fn root(&self, request: (&str, &str), body: &str) -> Answered {
+        self.send(Peer::User(0), request, ("", ""), body).await
+    }
+}
+
+#[test]
+fn the_examples_that_are_not_sent_are_valid() {
+    serde_json::from_str::<QueryRequest>(QUERY).unwrap();
+    serde_json::from_str::<FunctionSpec>(DEPLOY).unwrap();
+    serde_json::from_str::<PackRequest>(DEPLOY).unwrap();
+    serde_json::from_str::<BurstRequest>(BURST).unwrap();
+    serde_json::from_str::<PullRequest>(PULL).unwrap();
+}
+
+#[tokio::test]
+async fn each_route_answers_a_valid_request() {
+    let gateway = Gateway::new().await;
+    for route in &ROUTES {
+        let Some((status, code)) = route.answer else { continue };
+        let answered = gateway.root((route.method, &route.url()), route.body()).await;
+        answered.is(status, code, &route.shown());
+    }
+    assert!(gateway.idle.platform.shutdown.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_name_that_no_function_can_have_is_refused() {
+    let gateway = Gateway::new().await;
+    for route in ROUTES.iter().filter(|route| route.path.contains("{name}")) {
+        let url = route.named("not%20a%20name");
+        let answered = gateway.root((route.method, &url), route.body()).await;
+        answered.is(400, Code::FUNCTION_NAME.code, &route.shown());
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_valid_is_refused() {
+    let gateway = Gateway::new().await;
+    for route in ROUTES.iter().filter(|route| matches!(route.takes, Json(_) | MayJson)) {
+        for body in ["", "{", "[]", "1", r#"{"no such field": 1}"#] {
+            // All its fields are optional, so nothing and an empty list are valid too.
+            if route.takes == MayJson && ["", "[]"].contains(&body) {
+                continue;
+            }
+            let answered = gateway.root((route.method, &route.url()), body).await;
+            answered.is(400, Code::OPTION.code, &format!("{} with `{body}`", route.shown()));
+        }
+    }
+    assert!(!gateway.idle.platform.shutdown.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_question_that_is_not_valid_is_refused() {
+    let gateway = Gateway::new().await;
+    let answered = gateway.root(("get", "/v1/functions/f/logs?tail=many"), "").await;
+    answered.is(400, Code::OPTION.code, "tail=many");
+}
+
+#[tokio::test]
+async fn a_longer_request_than_may_be_is_refused_before_its_body_is_sent() {
+    let gateway = Gateway::new().await;
+    let length = (MAX_REQUEST_BYTES + 1).to_string();
+    for route in ROUTES.iter().filter(|route| !matches!(route.takes, Nothing | Stream)) {
+        let header = ("content-length", &*length);
+        let answered = gateway.send(Peer::User(0), (route.method, &route.url()), header, "").await;
+        answered.is(413, Code::REQUEST_SIZE.code, &route.shown());
+    }
+}
+
+#[tokio::test]
+async fn only_root_may_name_the_tenant_of_others() {
+    let gateway = Gateway::new().await;
+    for route in &ROUTES {
+        let (request, other) = ((route.method, &*route.url()), (TENANT_HEADER, "acme"));
+        let refused = gateway.send(member(), request, other, route.body()).await;
+        refused.is(403, Code::TENANT_REFUSED.code, &route.shown());
+        let wrong = (TENANT_HEADER, "../acme");
+        let refused = gateway.send(Peer::User(0), request, wrong, route.body()).await;
+        refused.is(400, Code::OPTION.code, &route.shown());
+        if let Some((status, code)) = route.answer {
+            let answered = gateway.send(Peer::User(0), request, other, route.body()).await;
+            answered.is(status, code, &route.shown());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_with_another_tenant_than_the_request_is_refused() {
+    let gateway = Gateway::new().await;
+    let spec = FunctionSpec { tenant: Some("acme".parse().unwrap()), ..spec("") };
+    let spec = serde_json::to_value(&spec).unwrap();
+    for (url, body) in [
+        ("/v1/queries", json!({"sql": "select 1", "working_folder": "/", "tenant": "acme"})),
+        ("/v1/functions", spec.clone()),
+        ("/v1/bursts", json!({"function": spec, "events": [1]})),
+    ] {
+        let answered = gateway.root(("post", url), &body.to_string()).await;
+        answered.is(403, Code::TENANT_REFUSED.code, url);
+    }
+}
+
+#[tokio::test]
+async fn a_function_is_there_for_its_tenant_only() {
+    let gateway = Gateway::new().await;
+    let tenant = "acme".parse().unwrap();
+    let (deployed_ms, files, packed) = (1, None, None);
+    let record = FunctionRecord { tenant, spec: spec(""), deployed_ms, files, packed };
+    gateway.idle.records.put_function(&record).await.unwrap();
+    for peer in [member(), Peer::User(0)] {
+        for route in ROUTES.iter().filter(|route| route.path.contains("{name}")) {
+            let request = (route.method, &*route.named("f"));
+            let answered = gateway.send(peer, request, ("", ""), route.body()).await;
+            answered.is(404, Code::FUNCTION_MISSING.code, &route.shown());
+        }
+        let listed = gateway.send(peer, ("get", "/v1/functions"), ("", ""), "").await;
+        assert_eq!(listed.json(), json!([]));
+    }
+    let acme = (TENANT_HEADER, "acme");
+    let listed = gateway.send(Peer::User(0), ("get", "/v1/functions"), acme, "").await;
+    assert_eq!(listed.json()[0]["name"], "f");
+    for (method, url, status) in [
+        ("get", "/v1/functions/f", 200),
+        ("get", "/v1/functions/f/logs", 200),
+        ("delete", "/v1/functions/f", 204),
+        ("get", "/v1/functions/f", 404),
+    ] {
+        let answered = gateway.send(Peer::User(0), (method, url), acme, "").await;
+        assert_eq!(answered.status, status, "{method} {url}");
+    }
+}
+
+#[tokio::test]
+async fn only_operators_remove_images() {
+    let gateway = Gateway::new().await;
+    let dry = r#"{"dry_run": true}"#;
+    for (method, url) in [("delete", "/v1/images/nothing"), ("post", "/v1/images/prunings")] {
+        let refused = gateway.send(member(), (method, url), ("", ""), dry).await;
+        refused.is(403, Code::TENANT_REFUSED.code, url);
+    }
+    let listed = gateway.send(member(), ("get", "/v1/images"), ("", ""), "").await;
+    assert_eq!(listed.json(), json!([]));
+}
+
+#[tokio::test]
+async fn a_request_without_the_user_of_its_connection_is_refused() {
+    let gateway = Gateway::new().await;
+    let mut router = gateway.router.clone();
+    let request = Request::builder().uri("/v1/status").body(Body::empty()).unwrap();
+    let answer = router.call(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+}
+
+#[tokio::test]
+async fn a_path_refuses_other_methods_than_its_own() {
+    let gateway = Gateway::new().await;
+    for route in &ROUTES {
+        let own = ROUTES.iter().filter(|other| other.path == route.path);
+        let own: BTreeSet<_> = own.map(|route| route.method).collect();
+        for method in ["get", "post", "put", "patch", "delete"] {
+            if own.contains(method) {
+                continue;
+            }
+            let answered = gateway.root((method, &route.url()), "").await;
+            answered.is(405, Code::REQUEST_UNKNOWN.code, &format!("{method} {}", route.path));
+            let allowed = answered.headers[header::ALLOW].to_str().unwrap().to_lowercase();
+            assert!(own.iter().all(|method| allowed.contains(method)), "{allowed} {own:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_path_is_refused() {
+    let gateway = Gateway::new().await;
+    for url in ["/", "/v1", "/v1/", "/v1/function", "/v2/status", "/v1/functions/f/other"] {
+        for method in ["get", "post", "delete"] {
+            let answered = gateway.root((method, url), "").await;
+            answered.is(404, Code::REQUEST_UNKNOWN.code, url);
+        }
+    }
+}
+
+type Paths = BTreeSet<(String, String)>;
+
+/// The paths and methods of the router's table, read from its file: the router does not list them.
+fn served() -> Paths {
+    let source = concat!(include_str!("../gateway.rs"), include_str!("images.rs"));
+    let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\""));
+    let mut served = BTreeSet::new();
+    for (path, handlers) in routes.filter_map(|route| route.split_once("\", ")) {
+        for method in ["get", "post", "put", "patch", "delete"] {
+            let begins = format!("{method}(");
+            if handlers.starts_with(&begins) || handlers.contains(&format!(".{begins}")) {
+                served.insert((path.to_owned(), method.to_owned()));
+            }
+        }
+    }
+    served
+}
+
+fn described(document: &Value) -> Paths {
+    let paths = document["paths"].as_object().unwrap().iter();
+    let described = paths.flat_map(|(path, methods)| {
+        let methods = methods.as_object().unwrap().keys();
+        methods.map(move |method| (path.clone(), method.clone()))
+    });
+    described.collect()
+}
+
+#[test]
+fn the_openapi_document_has_the_routes_that_are_served() {
+    let document = serde_json::to_value(snowmelt_api::openapi::document("0")).unwrap();
+    assert_eq!(described(&document), served());
+}
+
+/// A new route fails here until it is in [`ROUTES`].
+#[test]
+fn every_route_that_is_served_is_tested_here() {
+    let tested = ROUTES.iter().map(|route| (route.path.to_owned(), route.method.to_owned()));
+    let tested: Paths = tested.collect();
+    assert_eq!(tested.len(), ROUTES.len(), "a route is there twice");
+    assert_eq!(tested, served());
+    let document = include_str!("../../../../docs/openapi.json");
+    assert_eq!(tested, described(&serde_json::from_str(document).unwrap()));
+}

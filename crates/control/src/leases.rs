@@ -1,0 +1,293 @@
+//! The lease service: an instance for whoever asks on the local socket, as a connected descriptor.
+//!
+//! A container manager of another engine, or a runtime, gets instances here without a server between
+//! it and them. Invariant: a client gets instances of functions of its own tenant only, and none of
+//! its connections to an instance outlives its lease.
+
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_api::{LeaseOf, LeaseRequest, Leased};
+use snowmelt_node::{InstanceLease, LOAD_LIMIT, Node};
+use snowmelt_rpc::Peer;
+use snowmelt_types::{Code, ErrorReport, Report, Tenant};
+use snowmelt_wire::{Frame, Kind, read_frame_within, write_frame, write_frame_with};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::functions::Functions;
+use crate::identity::Identity;
+use crate::live::Live;
+use crate::progress::Events;
+use crate::records::FunctionId;
+use crate::udfs::UdfCatalog;
+
+/// The longest request: the code of a UDF.
+const MOST_REQUEST: u32 = 64 << 20;
+
+/// How long a client may take to send its request.
+const ASKS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The most leases, and connections that ask for one.
+const MOST_CONNECTIONS: usize = 4096;
+
+/// Gives leases of instances.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    node: Node,
+    functions: Functions,
+    udfs: UdfCatalog,
+}
+
+/// An instance that is leased, and the server's own end of its connection.
+struct Out {
+    lease: InstanceLease,
+    connection: BlockingStream,
+    leased: Leased,
+}
+
+impl Leases {
+    pub fn new(node: Node, functions: Functions, udfs: UdfCatalog) -> Self {
+        Self { node, functions, udfs }
+    }
+
+    /// Serves until the server ends, which ends all leases.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: std::os::unix::net::UnixListener,
+        over: CancellationToken,
+    ) -> Result<(), ErrorReport> {
+        listener.set_nonblocking(true).map_err(broken)?;
+        let listener = UnixListener::from_std(listener).map_err(broken)?;
+        let mut connections = JoinSet::new();
+        loop {
+            let is_full = connections.len() >= MOST_CONNECTIONS;
+            tokio::select! {
+                () = over.cancelled() => return Ok(()),
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                accepted = listener.accept(), if !is_full => match accepted {
+                    Ok((stream, _)) => {
+                        let leases = Arc::clone(&self);
+                        connections.spawn(async move { leases.connection(stream).await });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a lease cannot be accepted");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+            }
+        }
+    }
+
+    /// One lease, from its request to its return.
+    async fn connection(&self, mut stream: UnixStream) {
+        let served = async {
+            let asked = tokio::time::timeout(ASKS_WITHIN, asked(&mut stream)).await;
+            let Some(request) = asked.unwrap_or_else(|_| Ok(None))? else { return Ok(()) };
+            self.lease(&mut stream, request).await
+        };
+        if let Err(error) = served.await {
+            let failure = Frame::json(Kind::Failure, &error);
+            // A client that is gone needs no reason.
+            if let Ok(failure) = failure {
+                let _ = write_frame(&mut stream, &failure).await;
+            }
+        }
+    }
+
+    async fn lease(
+        &self,
+        stream: &mut UnixStream,
+        request: LeaseRequest,
+    ) -> Result<(), ErrorReport> {
+        let user = stream.peer_cred().map_err(broken)?.uid();
+        let Identity { tenant, .. } = Identity::new(Peer::User(user), request.tenant)?;
+        match request.runs {
+            LeaseOf::Function(name) => {
+                let live = self.functions.find(&FunctionId { tenant, name }).await?;
+                // It counts as one of the calls that the function may have.
+                let permit = live.permits.acquire().await;
+                let _permit = permit.map_err(broken)?;
+                let out = self.function(&live).await?;
+                follow(stream, out).await
+            }
+            LeaseOf::Udf { source, name } => {
+                let out = self.udf(&tenant, source, &name).await?;
+                follow(stream, out).await
+            }
+        }
+    }
+
+    async fn function(&self, live: &Live) -> Result<Out, ErrorReport> {
+        let lease = self.node.lease_instance(&live.unit, &live.limits).await;
+        let lease = lease.map_err(|error| error.report())?;
+        let connection = lease.open(&live.load, LOAD_LIMIT).await;
+        let connection = connection.map_err(|error| error.report())?;
+        let timeout_ms = live.record.spec.options.timeout_ms;
+        let leased = Leased { start: lease.start, cold: lease.cold, timeout_ms };
+        Ok(Out { lease, connection, leased })
+    }
+
+    async fn udf(
+        &self,
+        tenant: &Tenant,
+        source: snowmelt_api::UdfSource,
+        name: &str,
+    ) -> Result<Out, ErrorReport> {
+        let set = self.udfs.prepare(tenant, &[source], &Events::ignored()).await?;
+        let binding = set.bindings.iter().find(|udf| udf.name.eq_ignore_ascii_case(name));
+        let binding = binding.ok_or_else(|| {
+            let defined: Vec<_> = set.bindings.iter().map(|udf| udf.name.as_str()).collect();
+            let message = format!("the code does not define a UDF `{name}`");
+            ErrorReport::new(Code::FUNCTION_MISSING, message)
+                .hint(format!("it defines: {}", defined.join(", ")))
+        })?;
+        let lease = self.node.lease_instance(&binding.unit, &binding.limits).await;
+        let lease = lease.map_err(|error| error.report())?;
+        let connection = lease.open(&binding.load, LOAD_LIMIT).await;
+        let connection = connection.map_err(|error| error.report())?;
+        let timeout_ms = u64::try_from(binding.timeout.as_millis()).unwrap_or(u64::MAX);
+        let leased = Leased { start: lease.start, cold: lease.cold, timeout_ms };
+        Ok(Out { lease, connection, leased })
+    }
+}
+
+/// The request of a connection; `None` if it ended without one.
+async fn asked(stream: &mut UnixStream) -> Result<Option<LeaseRequest>, ErrorReport> {
+    let frame = read_frame_within(stream, MOST_REQUEST).await.map_err(|error| error.report())?;
+    let Some(frame) = frame else { return Ok(None) };
+    let request = frame.expect(Kind::Request, "LeaseRequest").and_then(|frame| frame.parse());
+    request.map(Some).map_err(|error: snowmelt_wire::Error| error.report())
+}
+
+/// Hands the connection over, and waits for the end of the lease. An instance that is not returned,
+/// or whose client breaks the protocol, is destroyed.
+async fn follow(stream: &mut UnixStream, out: Out) -> Result<(), ErrorReport> {
+    let Out { lease, connection, leased } = out;
+    let sent = async {
+        let reply = Frame::json(Kind::Reply, &leased)?;
+        write_frame_with(stream, &reply, &[connection.as_fd()]).await?;
+        read_frame_within(stream, 0).await
+    };
+    let said = sent.await;
+    // The client may have kept its descriptor, or given it to others: it leads nowhere now.
+    let _ = connection.shutdown(Shutdown::Both);
+    if said.is_ok_and(|frame| frame.is_some_and(|frame| frame.kind == Kind::End)) {
+        lease.give_back();
+        let end = Frame::new(Kind::End, Vec::new());
+        // A client that does not wait for it needs it not.
+        let _ = write_frame(stream, &end).await;
+    }
+    Ok(())
+}
+
+fn broken(error: impl std::fmt::Display) -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use snowmelt_api::Start;
+    use snowmelt_wire::{Call, FrameStream};
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+    use crate::rig::with_functions;
+
+    const COUNTS: &str =
+        "calls = 0\ndef handler(event):\n    global calls\n    calls += 1\n    return calls\n";
+
+    /// A client, and the service on the other end of its connection.
+    fn client(leases: &Arc<Leases>) -> FrameStream {
+        let (near, far) = BlockingStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        let (leases, far) = (Arc::clone(leases), UnixStream::from_std(far).unwrap());
+        tokio::spawn(async move { leases.connection(far).await });
+        FrameStream::new(near)
+    }
+
+    fn request(name: &str) -> Frame {
+        let request = serde_json::json!({ "runs": { "function": name } });
+        Frame::json(Kind::Request, &request).unwrap()
+    }
+
+    fn call(instance: &mut FrameStream) -> snowmelt_wire::Result<String> {
+        let event = serde_json::value::RawValue::from_string("1".to_owned()).unwrap();
+        let call = Call { invocation: "i".to_owned(), event };
+        instance.send(&Frame::json(Kind::Call, &call)?)?;
+        let answer = instance.receive()?.expect(Kind::Return, "an answer")?;
+        Ok(String::from_utf8_lossy(&answer.payload).into_owned())
+    }
+
+    /// Leases the function, and gives the instance.
+    fn lease(client: &mut FrameStream) -> (Leased, FrameStream) {
+        client.send(&request("f")).unwrap();
+        let (reply, mut descriptors) = client.receive_with().unwrap();
+        let leased = reply.expect(Kind::Reply, "a lease").unwrap().parse().unwrap();
+        (leased, FrameStream::new(descriptors.remove(0).into()))
+    }
+
+    fn end(client: &mut FrameStream) {
+        client.send(&Frame::new(Kind::End, Vec::new())).unwrap();
+        assert_eq!(client.receive().unwrap().kind, Kind::End);
+    }
+
+    #[test]
+    fn a_lease_is_an_instance_until_it_is_returned() {
+        with_functions(COUNTS, async |functions, id| {
+            let leases = leases(&functions);
+            let (mut one, mut two, mut three) = (client(&leases), client(&leases), client(&leases));
+            let dialogue = spawn_blocking(move || {
+                let (_, mut first) = lease(&mut one);
+                assert_eq!(
+                    (call(&mut first).unwrap(), call(&mut first).unwrap()),
+                    ("1".into(), "2".into())
+                );
+                end(&mut one);
+                assert!(call(&mut first).is_err(), "the connection ends with the lease");
+                let (leased, mut second) = lease(&mut two);
+                assert_eq!(leased.start, Start::Idle);
+                assert_eq!(call(&mut second).unwrap(), "3", "it is the same instance");
+                // It is given up.
+                drop(two);
+                let (leased, mut third) = lease(&mut three);
+                assert!(leased.cold);
+                assert_eq!(call(&mut third).unwrap(), "1", "it is another instance");
+                end(&mut three);
+            });
+            dialogue.await.unwrap();
+            drop((leases, id));
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_leased_is_an_error() {
+        with_functions(COUNTS, async |functions, _| {
+            let leases = leases(&functions);
+            let cases = [
+                (request("g"), Code::FUNCTION_MISSING),
+                (Frame::new(Kind::Request, "{}"), Code::PROTOCOL),
+                (Frame::new(Kind::Task, "{}"), Code::PROTOCOL),
+            ];
+            for (asked, code) in cases {
+                let mut client = client(&leases);
+                let refused = spawn_blocking(move || {
+                    client.send(&asked).unwrap();
+                    client.receive().unwrap().expect(Kind::Failure, "a reason").unwrap()
+                });
+                let report: ErrorReport = refused.await.unwrap().parse().unwrap();
+                assert_eq!(report.code, code.code);
+            }
+        });
+    }
+
+    fn leases(functions: &Functions) -> Arc<Leases> {
+        let (node, analysis) = functions.node_and_analysis();
+        let udfs = UdfCatalog::new(node.clone(), analysis);
+        Arc::new(Leases::new(node, functions.clone(), udfs))
+    }
+}

@@ -1,0 +1,27 @@
+//! One account of a host's memory, processor and instances: every start reserves first, and gives
+//! back last.
+//!
+//! Boundary: what is reserved for whom is decided above (`node`); nothing is started or ended here.
+//! Invariant: the reservations together never exceed the capacity, except where one was resized to
+//! what its sandbox was measured to have; each is given back exactly once, when it is dropped.
+
+mod amount;
+mod ask;
+mod figures;
+mod ledger;
+mod no_room;
+mod queue;
+mod reservation;
+mod state;
+mod waiting;
+
+#[cfg(test)]
+mod tests;
+
+pub use amount::{Amount, Capacity};
+pub use ask::{Ask, Use};
+pub use figures::Figures;
+pub use ledger::Ledger;
+pub use no_room::{NoRoom, Taken};
+pub use reservation::Reservation;
+pub use waiting::Waiting;

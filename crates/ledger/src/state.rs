@@ -1,0 +1,122 @@
+//! What is reserved, by whom, and who goes next. Pure data: the caller holds the lock.
+
+use std::collections::BTreeMap;
+
+use snowmelt_types::Tenant;
+
+use crate::queue::{Queue, Waiter};
+use crate::{Amount, Ask, Capacity, Figures, NoRoom, Taken, Use};
+
+/// The reservations of a tenant, by use.
+type Uses = [Amount; Use::ALL.len()];
+
+#[derive(Debug)]
+pub(crate) struct State {
+    capacity: Capacity,
+    reserved: Amount,
+    /// Tenants that have a reservation.
+    tenants: BTreeMap<Tenant, Uses>,
+    pub queue: Queue,
+    /// Requests that can do without: they get what nobody in the queue waits for.
+    pub spare: Queue,
+    refused: u64,
+    waited: u64,
+}
+
+impl State {
+    pub fn new(capacity: Capacity) -> Self {
+        let (reserved, tenants) = (Amount::default(), BTreeMap::new());
+        let (queue, spare) = (Queue::default(), Queue::default());
+        Self { capacity, reserved, tenants, queue, spare, refused: 0, waited: 0 }
+    }
+
+    /// How many of an amount can be reserved now. None while others wait in the queue: nobody
+    /// overtakes them.
+    pub fn how_many(&self, each: Amount) -> u64 {
+        match self.queue.len() {
+            0 => self.capacity.how_many(each, self.reserved),
+            _ => 0,
+        }
+    }
+
+    /// Books a reservation, whatever is left.
+    pub fn book(&mut self, tenant: &Tenant, use_: Use, amount: Amount) {
+        if amount == Amount::default() {
+            return;
+        }
+        self.reserved += amount;
+        self.tenants.entry(tenant.clone()).or_default()[use_ as usize] += amount;
+    }
+
+    /// Takes a part of a reservation, or all of it, off the account.
+    pub fn unbook(&mut self, tenant: &Tenant, use_: Use, amount: Amount) {
+        self.reserved -= amount;
+        let Some(uses) = self.tenants.get_mut(tenant) else { return };
+        uses[use_ as usize] -= amount;
+        if uses.iter().all(|amount| *amount == Amount::default()) {
+            self.tenants.remove(tenant);
+        }
+    }
+
+    /// Removes the requests from the queues that have room now, and books them.
+    pub fn grant(&mut self) -> Vec<Waiter> {
+        let mut granted = Vec::new();
+        while let Some(next) = self.next() {
+            if !self.capacity.holds(self.reserved + next.amount) {
+                break;
+            }
+            let tenant = next.tenant.clone();
+            let from = if self.queue.len() > 0 { &mut self.queue } else { &mut self.spare };
+            let Some(waiter) = from.pop(&tenant) else { break };
+            self.book(&tenant, waiter.ask.use_, waiter.ask.amount);
+            self.waited += 1;
+            granted.push(waiter);
+        }
+        granted
+    }
+
+    fn next(&self) -> Option<&Ask> {
+        let share = |tenant: &Tenant| self.share(tenant);
+        self.queue.next(share).or_else(|| self.spare.next(share))
+    }
+
+    /// Counts a request that is refused, and says why.
+    pub fn refuse(&mut self, ask: &Ask) -> NoRoom {
+        self.refused += 1;
+        self.no_room(ask)
+    }
+
+    /// What there is and what is taken.
+    pub fn no_room(&self, ask: &Ask) -> NoRoom {
+        let all = self.tenants.iter().flat_map(|(tenant, uses)| {
+            let named = Use::ALL.into_iter().zip(uses);
+            let some = named.filter(|(_, amount)| **amount != Amount::default());
+            some.map(|(use_, amount)| Taken { tenant: tenant.clone(), use_, amount: *amount })
+        });
+        let mut taken: Vec<Taken> = all.collect();
+        let share = |taken: &Taken| self.capacity.share(taken.amount);
+        taken.sort_by(|a, b| share(b).total_cmp(&share(a)));
+        NoRoom { ask: ask.clone(), capacity: self.capacity, taken }
+    }
+
+    pub fn figures(&self) -> Figures {
+        let of = |use_: Use| {
+            self.tenants.values().fold(Amount::default(), |sum, uses| sum + uses[use_ as usize])
+        };
+        let uses = Use::ALL.into_iter().map(|use_| (use_, of(use_)));
+        Figures {
+            capacity: self.capacity,
+            reserved: self.reserved,
+            uses: uses.filter(|(_, amount)| *amount != Amount::default()).collect(),
+            waiting: (self.queue.len() + self.spare.len()) as u64,
+            refused: self.refused,
+            waited: self.waited,
+        }
+    }
+
+    fn share(&self, tenant: &Tenant) -> f64 {
+        let uses = self.tenants.get(tenant);
+        let sum = uses.map(|uses| uses.iter().fold(Amount::default(), |sum, one| sum + *one));
+        sum.map_or(0.0, |sum| self.capacity.share(sum))
+    }
+}

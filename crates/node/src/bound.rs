@@ -1,0 +1,70 @@
+//! A UDF of a query, and the instances of it that are asked for in one request.
+
+use snowmelt_ledger::Use;
+
+use crate::account::Rooms;
+use crate::{Error, InstanceLease, Node, UdfBinding};
+
+/// A UDF, and the instances of it that the query's tasks need at first.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub udf: UdfBinding,
+    // Held while the burst is asked for: who comes meanwhile waits for a part of it.
+    burst: tokio::sync::Mutex<Burst>,
+}
+
+/// Instances that are asked for in one request, by the task that needs the first of them.
+#[derive(Debug, Default)]
+struct Burst {
+    expected: usize,
+    ready: Vec<crate::Result<InstanceLease>>,
+}
+
+impl Bound {
+    pub fn new(udf: UdfBinding) -> Self {
+        Self { udf, burst: tokio::sync::Mutex::default() }
+    }
+
+    /// One more task will call it.
+    pub fn expect(&self) {
+        if let Ok(mut burst) = self.burst.try_lock() {
+            burst.expected += 1;
+        }
+    }
+
+    /// An idle instance, for a task that needs none of the burst then.
+    pub fn idle(&self, node: &Node) -> Option<InstanceLease> {
+        let idle = node.lease_at_once(&self.udf.unit, &self.udf.limits)?;
+        if let Ok(mut burst) = self.burst.try_lock() {
+            burst.expected = burst.expected.saturating_sub(1);
+        }
+        Some(idle)
+    }
+
+    /// One of the burst; one of its own for a task that is run again, and where a burst was given
+    /// up with the task that asked for it. The burst is for those of the expected tasks that can run
+    /// now, `beside` this one: who gets one of it needs its own room no more.
+    pub async fn lease(
+        &self,
+        node: &Node,
+        mut rooms: Rooms,
+        beside: usize,
+    ) -> crate::Result<InstanceLease> {
+        let UdfBinding { unit, limits, .. } = &self.udf;
+        let mut burst = self.burst.lock().await;
+        let expected = std::mem::take(&mut burst.expected);
+        if expected > 0 {
+            let most = beside.min(expected - 1);
+            let ahead = node.inner.account.ahead(unit, limits, Use::Udf, (most, None));
+            rooms.each.extend(ahead.each);
+            burst.ready = node.lease_in(unit, limits, std::mem::take(&mut rooms)).await;
+        }
+        let ready = burst.ready.pop();
+        drop(burst);
+        let lease = match ready {
+            Some(lease) => Some(lease),
+            None => node.lease_in(unit, limits, rooms).await.pop(),
+        };
+        lease.unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
+    }
+}

@@ -1,0 +1,321 @@
+//! The room of a query: for its driver, for one task at any time, and for what else there is.
+//!
+//! A task reserves its worker and the instances of its UDFs together, so no two queries have halves
+//! and wait for each other's. Tasks for which there is no room wait, so that they run in waves.
+//!
+//! Why no query waits for ever: it begins only when it has room for its driver, for the driver's own
+//! instances, and for one task (the kept room); it waits for these in one request, and holds nothing
+//! meanwhile. From then on one of its tasks can always run, whatever others hold: in the kept room,
+//! which is returned when that task has ended. A task that waits holds nothing either, so each task
+//! gets the kept room at last. Nothing else that a query needs waits for room.
+//!
+//! Because of that a task can do without room of its own. It gets what nobody else waits or asks
+//! for: a long query with many tasks does not keep short calls waiting, and idle instances of
+//! functions stay.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use snowmelt_ledger::{Amount, Reservation, Use, Waiting};
+use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::TaskAsk;
+use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
+
+use crate::account::{
+    FIRST_ZYGOTE, MayEnd, QUERY_PATIENCE, Rooms, ZygoteRoom, needs_zygote, zygote,
+};
+use crate::runner::{QueryRunner, UdfBinding};
+use crate::{Error, InstanceLease, Result, Unit, WorkerLease, WorkerSpec};
+
+/// The most tasks of a query that wait for room; each costs the server its request.
+const MOST_WAITING: usize = 65_536;
+
+/// What a query has of the host beside the sandboxes of its tasks.
+#[derive(Debug)]
+pub(crate) struct QueryRoom {
+    /// The room of one task; what runs in it owns none of its own.
+    kept: Mutex<Option<Reservation>>,
+    /// One permit once there is such room: for the task that runs in it.
+    free: Arc<Semaphore>,
+    /// For the instances that the driver calls itself, by the name of the UDF.
+    own: Mutex<BTreeMap<String, Reservation>>,
+    /// One task of a query waits for room of the host, the others wait for that: so two queries
+    /// take turns, however many tasks they have.
+    turn: AsyncMutex<()>,
+    waiting: AtomicUsize,
+}
+
+impl Default for QueryRoom {
+    fn default() -> Self {
+        Self {
+            kept: Mutex::default(),
+            free: Arc::new(Semaphore::new(0)),
+            own: Mutex::default(),
+            turn: AsyncMutex::default(),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// Where a sandbox of a task comes from.
+#[derive(Debug)]
+pub(crate) enum Place<Lease, New> {
+    /// It was idle.
+    Idle(Lease),
+    /// It is started in this room.
+    New(New),
+}
+
+/// Everything that a task needs of the host.
+#[derive(Debug)]
+pub(crate) struct TaskRoom {
+    pub worker: Place<WorkerLease, Option<Reservation>>,
+    /// In the order of the task's UDFs.
+    pub udfs: Vec<Place<InstanceLease, Rooms>>,
+    pub kept: Option<Kept>,
+}
+
+/// The kept room of a query, as long as a task runs in it.
+#[derive(Debug)]
+pub(crate) struct Kept(#[expect(dead_code, reason = "held only")] OwnedSemaphorePermit);
+
+/// Counts a task that waits.
+struct Counted<'q>(&'q AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl QueryRunner {
+    /// Tasks that wait for room.
+    pub(crate) fn waiting(&self) -> usize {
+        self.room.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the query has room for its driver and one task, and leases the driver.
+    pub(crate) async fn admit(&self, spec: &WorkerSpec) -> Result<WorkerLease> {
+        let (asked, account) = (Instant::now(), &self.node.inner.account);
+        let beside = self.task_amount(self.names()) + self.udf_amount(self.names());
+        let ask = |amount| account.ask(&self.tenant, Use::Driver, amount);
+        if let Some(idle) = self.node.idle_worker(spec, asked) {
+            if let Ok(room) = account.at_once(&ask(beside)) {
+                self.keep(room);
+                return Ok(idle);
+            }
+            idle.put_back();
+        }
+        // A query that needs more than the host has gets all of it, and so runs alone: the limits of
+        // its sandboxes are maximums, and their sum is rarely used.
+        let all = account.ledger.capacity().clamp(spec.amount() + beside);
+        let mut room = account.within(ask(all), QUERY_PATIENCE).await?;
+        let driver = room.take(spec.amount(), Use::Driver);
+        self.keep(room);
+        self.node.lease_worker(spec, Some(driver), asked).await
+    }
+
+    fn keep(&self, mut room: Reservation) {
+        let own = self.udfs.iter().map(|(name, udf)| {
+            let amount = self.node.inner.account.instance(&udf.udf.limits);
+            (name.clone(), room.take(amount, Use::Udf))
+        });
+        *lock(&self.room.own) = own.collect();
+        let all = room.amount();
+        *lock(&self.room.kept) = Some(room.take(all, Use::Task));
+        self.room.free.add_permits(1);
+    }
+
+    /// The room of an instance that the driver calls itself.
+    pub(crate) async fn own_room(&self, name: &str) -> Result<Rooms> {
+        let own = lock(&self.room.own).remove(name);
+        let Some(udf) = self.udfs.get(name).map(|bound| &bound.udf) else {
+            return Ok(Rooms { each: vec![None], zygote: ZygoteRoom::default() });
+        };
+        match own {
+            Some(room) => Ok(Rooms { each: vec![Some(room)], zygote: self.kept_zygote(&udf.unit) }),
+            None => {
+                let (account, imports) = (&self.node.inner.account, &self.node.inner.imports);
+                account.rooms(imports, &udf.unit, &udf.limits, Use::Udf, 1).await
+            }
+        }
+    }
+
+    /// The room of a task: its own, or the kept room.
+    pub(crate) async fn task_room(&self, ask: &TaskAsk) -> Result<TaskRoom> {
+        let spec = self.spec(ask);
+        if let Some(room) = self.room_at_once(ask, &spec, MayEnd::Idle) {
+            return Ok(room);
+        }
+        if self.room.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
+            self.room.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(too_many_tasks());
+        }
+        let _counted = Counted(&self.room.waiting);
+        let _turn = self.room.turn.lock().await;
+        self.wait_for_room(ask, &spec).await
+    }
+
+    /// Waits for an idle worker, for the kept room, or for room that nobody else asks for: a task
+    /// can do without that, because it can run in the kept room.
+    async fn wait_for_room(&self, ask: &TaskAsk, spec: &WorkerSpec) -> Result<TaskRoom> {
+        let account = &self.node.inner.account;
+        let amount = self.task_amount(ask.udfs.iter());
+        let whole = account.ask(&self.tenant, Use::Worker, amount);
+        if !self.has_kept_room() {
+            return Ok(self.in_own_room(ask, account.within(whole, QUERY_PATIENCE).await?));
+        }
+        // None for a task with UDFs that is larger than the host.
+        let mut waiting = account.ledger.wait_for_spare(whole).ok();
+        loop {
+            // Before the attempt, so that no worker after it is missed.
+            let idle = account.idle_worker();
+            if let Some(room) = self.room_at_once(ask, spec, MayEnd::IdleWorkers) {
+                return Ok(room);
+            }
+            tokio::select! {
+                biased;
+                Ok(permit) = Arc::clone(&self.room.free).acquire_owned() => {
+                    return Ok(self.in_kept_room(ask, permit));
+                }
+                Some(room) = granted(&mut waiting) => return Ok(self.in_own_room(ask, room)),
+                () = idle => {}
+            }
+        }
+    }
+
+    /// What is idle, and room for the rest. If there is none now, what is idle is left so.
+    fn room_at_once(&self, ask: &TaskAsk, spec: &WorkerSpec, may_end: MayEnd) -> Option<TaskRoom> {
+        let account = &self.node.inner.account;
+        let worker = self.node.idle_worker(spec, Instant::now());
+        let idle: Vec<_> =
+            ask.udfs.iter().map(|name| self.udfs.get(name)?.idle(&self.node)).collect();
+        let missing = ask.udfs.iter().zip(&idle).filter(|(_, idle)| idle.is_none());
+        let missing: Vec<&String> = missing.map(|(name, _)| name).collect();
+        let mut amount = self.udf_amount(missing.iter().copied());
+        amount += self.zygotes(missing.iter().copied());
+        if worker.is_none() {
+            amount += spec.amount();
+        }
+        let whole = account.ask(&self.tenant, Use::Worker, amount);
+        let room = match amount == Amount::default() {
+            true => None,
+            false => match account.at_once_ending(&whole, may_end) {
+                Ok(room) => Some(room),
+                Err(_) => {
+                    worker.into_iter().for_each(WorkerLease::put_back);
+                    idle.into_iter().flatten().for_each(InstanceLease::give_back);
+                    return None;
+                }
+            },
+        };
+        Some(self.divide(ask, room, worker, idle))
+    }
+
+    fn in_own_room(&self, ask: &TaskAsk, room: Reservation) -> TaskRoom {
+        let idle = ask.udfs.iter().map(|_| None).collect();
+        self.divide(ask, Some(room), None, idle)
+    }
+
+    fn in_kept_room(&self, ask: &TaskAsk, permit: OwnedSemaphorePermit) -> TaskRoom {
+        let idle = ask.udfs.iter().map(|_| None).collect();
+        let kept = Some(Kept(permit));
+        TaskRoom { kept, ..self.divide(ask, None, None, idle) }
+    }
+
+    /// Each sandbox that is to be started gets its part of the room.
+    fn divide(
+        &self,
+        ask: &TaskAsk,
+        mut room: Option<Reservation>,
+        worker: Option<WorkerLease>,
+        idle: Vec<Option<InstanceLease>>,
+    ) -> TaskRoom {
+        let worker = match worker {
+            Some(idle) => Place::Idle(idle),
+            None => Place::New(part(&mut room, self.spec(ask).amount(), Use::Worker)),
+        };
+        let udfs =
+            ask.udfs.iter().zip(idle).map(|(name, idle)| match (idle, self.udfs.get(name)) {
+                (Some(idle), _) => Place::Idle(idle),
+                (None, Some(bound)) => Place::New(self.divide_udf(&bound.udf, &mut room)),
+                // The start of it fails.
+                (None, None) => Place::New(Rooms { each: vec![None], ..Rooms::default() }),
+            });
+        TaskRoom { worker, udfs: udfs.collect(), kept: None }
+    }
+
+    fn divide_udf(&self, udf: &UdfBinding, room: &mut Option<Reservation>) -> Rooms {
+        let own = part(room, self.node.inner.account.instance(&udf.limits), Use::Udf);
+        let zygote = match room {
+            Some(room) if needs_zygote(&self.node.inner.imports, &udf.unit) => {
+                ZygoteRoom::new(Some(room.take(zygote(), Use::Zygote)))
+            }
+            Some(_) => ZygoteRoom::default(),
+            None => self.kept_zygote(&udf.unit),
+        };
+        Rooms { each: vec![own], zygote }
+    }
+
+    /// Room for a zygote that an instance in kept room needs: a part of that was reserved for it.
+    fn kept_zygote(&self, unit: &Unit) -> ZygoteRoom {
+        if !needs_zygote(&self.node.inner.imports, unit) {
+            return ZygoteRoom::default();
+        }
+        let mut kept = lock(&self.room.kept);
+        let kept = kept.as_mut().filter(|kept| kept.amount().memory >= FIRST_ZYGOTE);
+        ZygoteRoom::new(kept.map(|kept| kept.take(zygote(), Use::Zygote)))
+    }
+
+    /// How many further tasks could be started now.
+    pub(crate) fn tasks_with_room(&self) -> usize {
+        self.node.inner.account.ledger.how_many(self.task_amount(self.names()))
+    }
+
+    fn has_kept_room(&self) -> bool {
+        lock(&self.room.kept).is_some()
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> + Clone {
+        self.udfs.keys()
+    }
+
+    /// A worker, instances of these UDFs, and the zygotes that these need.
+    fn task_amount<'n>(&self, names: impl Iterator<Item = &'n String> + Clone) -> Amount {
+        let worker = Amount::one(self.limits.memory, self.limits.cpu);
+        worker + self.udf_amount(names.clone()) + self.zygotes(names)
+    }
+
+    fn udf_amount<'n>(&self, names: impl Iterator<Item = &'n String>) -> Amount {
+        let bound = names.filter_map(|name| self.udfs.get(name));
+        let each = bound.map(|bound| self.node.inner.account.instance(&bound.udf.limits));
+        each.fold(Amount::default(), |sum, one| sum + one)
+    }
+
+    fn zygotes<'n>(&self, names: impl Iterator<Item = &'n String>) -> Amount {
+        let units = names.filter_map(|name| Some(&self.udfs.get(name)?.udf.unit));
+        let lacking = units.filter(|unit| needs_zygote(&self.node.inner.imports, unit));
+        zygote().times(lacking.count() as u64)
+    }
+}
+
+/// The room that is waited for; none if there is nothing to wait for.
+async fn granted(waiting: &mut Option<Waiting>) -> Option<Reservation> {
+    waiting.as_mut()?.await.ok()
+}
+
+fn part(room: &mut Option<Reservation>, amount: Amount, use_: Use) -> Option<Reservation> {
+    room.as_mut().map(|room| room.take(amount, use_))
+}
+
+fn too_many_tasks() -> Error {
+    let message = format!("more than {MOST_WAITING} tasks of the query wait for room");
+    let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message);
+    Error::Report(Box::new(report.hint("use fewer workers (--workers)")))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,35 @@
+//! The state that the steps of an installation share.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use snowmelt_types::ByteSize;
+
+use crate::counts::Counts;
+use crate::files;
+use crate::flock::{FileLock, Share};
+use crate::store::Store;
+use crate::{Python, Result};
+
+/// The state of an installer.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) python: Python,
+    pub(crate) uv: Option<PathBuf>,
+    pub(crate) refresh: bool,
+    pub(crate) resolve_limit: Duration,
+    pub(crate) install_limit: Duration,
+    pub(crate) max_size: ByteSize,
+    pub(crate) counts: Counts,
+}
+
+impl Shared {
+    /// Prevents the cache from being removed while uv uses it. The cache folder is private, because
+    /// uv creates world-writable files in it.
+    pub(crate) async fn use_cache(&self) -> Result<FileLock> {
+        let held = FileLock::acquire(&self.store.cache_lock(), Share::Shared, || ()).await?;
+        files::make_folder(&self.store.cache(), 0o700)?;
+        Ok(held)
+    }
+}

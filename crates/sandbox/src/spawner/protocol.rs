@@ -1,0 +1,164 @@
+//! The packets from the spawner to a zygote and to its children.
+//!
+//! Invariant: their C declarations in `runtimes/native/snowmelt_internals.h` are generated from
+//! those here (`c_header`).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use snowmelt_kernel::{packet, seccomp, shared_structure};
+
+use super::notifier::NotifierSetup;
+use super::record::Token;
+use crate::spec::ForkSpec;
+
+/// The longest packet to a child: its filters, or its entries.
+pub(crate) const LONGEST_TO_CHILD: usize = 192 << 10;
+
+/// The kinds of children, as in a request (`enum snowmelt_kind`).
+pub(crate) const HANDLER_KIND: u32 = 0;
+pub(crate) const ZYGOTE_KIND: u32 = 1;
+
+shared_structure! {
+    /// The request for one child, in the form of its packet. With descriptors: the child's end of
+    /// its socket pair with the spawner, its root if it is `fresh`, and its network if it has one.
+    #[repr(C)]
+    pub(crate) struct OrderPacket as "order" {
+        /// [`HANDLER_KIND`] or [`ZYGOTE_KIND`].
+        kind: u32,
+        /// The child's first user id in the zygote's range.
+        number: u32,
+        /// The number of its ids.
+        count: u32,
+        /// The zygote's number for the root.
+        root: u32,
+        /// 1 if the root is sent with this order.
+        fresh: u32,
+        /// 1 if the network of the child's job is sent with this order, as the last descriptor.
+        network: u32,
+        /// Repeated in reports about the child.
+        token: u64,
+    }
+}
+
+shared_structure! {
+    /// The inputs of a child's set-up, in the form of the beginning of their packet. With
+    /// descriptors: scratch, channel, log and the files that enter its control group. Afterwards it
+    /// receives "go" once it is in its control group and, for a handler, its entries.
+    #[repr(C)]
+    pub(crate) struct SetupPacket as "setup" {
+        /// Bytes of the system call filter that follows.
+        filter: u32,
+        /// Bytes of the address notifier's filter after that.
+        notifier: u32,
+        /// The limit of open descriptors. With a notifier: also the handover descriptor.
+        open_files: u64,
+    }
+}
+
+/// The request for one child.
+pub(super) struct Order {
+    /// Repeated in reports about the child.
+    pub token: Token,
+    pub is_zygote: bool,
+    /// Its first user id in the zygote's range.
+    pub number: u32,
+    /// The number of its ids.
+    pub count: u32,
+    /// The zygote's number for the root.
+    pub root: u32,
+    /// The root is sent with this order.
+    pub fresh: bool,
+    /// The network of the child's job is sent with this order.
+    pub has_network: bool,
+}
+
+impl Order {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        OrderPacket {
+            kind: if self.is_zygote { ZYGOTE_KIND } else { HANDLER_KIND },
+            number: self.number,
+            count: self.count,
+            root: self.root,
+            fresh: self.fresh.into(),
+            network: self.has_network.into(),
+            token: self.token,
+        }
+        .to_bytes()
+    }
+}
+
+/// The letters with which entries begin.
+pub(crate) const ENVIRONMENT: u8 = b'e';
+pub(crate) const IMPORT_PATH: u8 = b'p';
+pub(crate) const CALL: u8 = b'c';
+
+/// The work of a child after its set-up: a list of entries, each a letter, text and a zero byte.
+#[derive(Default)]
+pub(super) struct Entries(Vec<u8>);
+
+impl Entries {
+    /// The entries of a handler.
+    pub fn of(spec: &ForkSpec) -> Self {
+        let mut entries = Self::default();
+        for (name, value) in &spec.env {
+            entries.push(ENVIRONMENT, &[name, "=", value]);
+        }
+        spec.sys_path.iter().for_each(|path| entries.push(IMPORT_PATH, &[path]));
+        entries.push(CALL, &[&spec.entry]);
+        entries
+    }
+
+    fn push(&mut self, kind: u8, parts: &[&str]) {
+        self.0.push(kind);
+        parts.iter().for_each(|part| self.0.extend(part.as_bytes()));
+        self.0.push(0);
+    }
+
+    /// Sends the entries to a child that is set up.
+    pub fn send(&self, sync: &OwnedFd) -> io::Result<()> {
+        send_to_child(sync, &self.0, &[])
+    }
+}
+
+/// Sends the inputs of a child's set-up ([`SetupPacket`]).
+pub(super) fn send_setup(
+    sync: &OwnedFd,
+    open_files: u64,
+    filter: Option<&seccomp::Program>,
+    notifier: Option<&NotifierSetup>,
+    fds: &[&OwnedFd],
+) -> io::Result<()> {
+    let filter = filter.map(seccomp::Program::to_bytes).unwrap_or_default();
+    let waiting = notifier.map(|notifier| notifier.filter.to_bytes()).unwrap_or_default();
+    let open_files = notifier.map_or(open_files, |notifier| notifier.handover_fd.into());
+    let (filter_bytes, waiting_bytes) = (filter.len() as u32, waiting.len() as u32);
+    let setup = SetupPacket { filter: filter_bytes, notifier: waiting_bytes, open_files };
+    let mut bytes = setup.to_bytes();
+    bytes.extend(filter);
+    bytes.extend(waiting);
+    let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
+    send_to_child(sync, &bytes, &fds)
+}
+
+/// A longer packet is refused, because the child would receive only its beginning.
+fn send_to_child(sync: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    match bytes.len() > LONGEST_TO_CHILD {
+        true => Err(rustix::io::Errno::TOOBIG.into()),
+        false => packet::send(sync, bytes, fds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_that_a_child_could_not_receive_is_refused() {
+        let (ours, _theirs) = packet::pair().unwrap();
+        let entries = Entries(vec![b'x'; LONGEST_TO_CHILD + 1]);
+        let error = entries.send(&ours).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::TOOBIG.raw_os_error()));
+        Entries(vec![b'x'; 1000]).send(&ours).unwrap();
+    }
+}

@@ -1,0 +1,35 @@
+//! Why a transaction failed: refused, or a failure of the file.
+
+use crate::Error;
+
+/// Why a transaction failed.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The transaction was refused; the file can be used.
+    Refused(Error),
+    /// The file cannot be used.
+    File(Box<::redb::Error>),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+macro_rules! failures_of_the_file {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failed {
+            fn from(error: $error) -> Self {
+                Self::File(Box::new(error.into()))
+            }
+        }
+    )*};
+}
+
+failures_of_the_file!(
+    ::redb::TransactionError,
+    ::redb::TableError,
+    ::redb::StorageError,
+    ::redb::CommitError
+);

@@ -1,0 +1,219 @@
+"""Files of a crate do not import each other in a circle.
+
+An import is a path that begins with `crate::` or `super::`. A path to an item that a module passes
+on counts as an import of the module that has the item. What a `mod.rs` names of its own folder does
+not count, and neither do tests.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Module = tuple[str, ...]
+Graph = dict[Module, set[Module]]
+
+# Circles of today, with the reason of each. A circle may become smaller, not larger.
+ALLOWED: dict[str, dict[str, str]] = {
+    "control": {
+        "accepted functions": "calls wait in a queue of the functions that start them",
+    },
+    "image": {
+        "mount/form mount/lazy mount/probe": "the choice of a form tries each form of mount",
+        "source/registry/auth source/registry/transfer": (
+            "a transfer needs a token, which another transfer fetches"
+        ),
+    },
+    "lab": {
+        "fault lab": "a fault changes the processes and links of a lab, which lists its faults",
+    },
+    "network": {
+        "enforcement/datagram enforcement/notifier enforcement/pending": (
+            "the notifier's answers for each system call use its state"
+        ),
+        "job networks": "a job's network gives its lease back to the networks of the node",
+    },
+    "node": {
+        " ".join(
+            (
+                "agent/api answer code code_package/label code_package/open enforcement",
+                "error figures images/keeper imports/admission imports/cache",
+                "imports/figures imports/first imports/member imports/slot imports/start",
+                "instance lease network node precreated prewarmed programs room slots",
+                "unit worker",
+            )
+        ): "all parts of a node reach its state; being reduced",
+    },
+    "query": {
+        "codec plan/cut": ("a cut is checked by encoding it, and the codec asks what a scan is"),
+        "driver/attempt driver/queue": "a result belongs to an attempt, which fills the queue",
+        "plan/bucket plan/location": "a location in a bucket is one kind of location",
+        "plan/session plan/sql_error plan/statement": (
+            "an error of a statement names the functions of the session"
+        ),
+    },
+    "sandbox": {
+        "handle instance lanes launch network reader registry replace": (
+            "the lanes are replaced by the reader that finds one dead"
+        ),
+        " ".join(
+            (
+                "root spawner spawner/child spawner/fork spawner/identity",
+                "spawner/namespaces spawner/networks spawner/notifier spawner/preforked",
+                "spawner/program spawner/record spawner/service spawner/start",
+                "spawner/sync spawner/zygote",
+            )
+        ): "parts of one service, each an impl of it, and the roots that they enter",
+    },
+    "snowmelt": {
+        "args/build args/image": "`image build` is one of the commands of `image`",
+        "burst deploy functions pack": (
+            "commands of `fn` share how they connect, and are dispatched there"
+        ),
+        "cluster platform server server/serve": (
+            "a server and an embedded platform start each other's parts"
+        ),
+    },
+    "wire": {
+        "error frame": "errors name the kind of a frame, and a frame is refused with an error",
+    },
+}
+
+
+def _module(source: Path, file: Path) -> Module:
+    parts = file.relative_to(source).with_suffix("").parts
+    return parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts
+
+
+def _code(text: str) -> str:
+    """Without comments and without the tests at the end."""
+    tests = re.search(r"^#\[cfg\(test\)\]\nmod \w+ \{", text, re.MULTILINE)
+    return re.sub(r"//.*", "", text[: tests.start()] if tests else text)
+
+
+def _paths(tree: str) -> Iterator[list[str]]:
+    """The paths of a tree such as `a::{b, c::{d, e as f}}`."""
+    prefix, brace, inner = tree.strip().partition("{")
+    if not brace:
+        yield [part.strip() for part in prefix.split(" as ")[0].split("::") if part.strip()]
+        return
+    depth, begin = 0, 0
+    inner = inner.rstrip().removesuffix("}") + ","
+    for at, mark in enumerate(inner):
+        if mark == "," and depth == 0:
+            if inner[begin:at].strip():
+                yield from _paths(prefix + inner[begin:at].strip())
+            begin = at + 1
+        depth += {"{": 1, "}": -1}.get(mark, 0)
+
+
+def _used(code: str) -> Iterator[list[str]]:
+    trees = r"\buse\s+([^;]*);"
+    for tree in re.findall(trees, code):
+        yield from _paths(re.sub(r"\s+", " ", tree))
+    for path in re.findall(r"(?<!\$)\b(?:crate|super)(?:::\w+)+", re.sub(trees, "", code)):
+        yield path.split("::")
+
+
+def _passed_on(code: str) -> Iterator[list[str]]:
+    for tree in re.findall(r"^pub(?:\([^)]*\))? use ([^;]*);", code, re.MULTILINE):
+        yield from _paths(re.sub(r"\s+", " ", tree))
+
+
+def _found(path: list[str], at: Module, modules: set[Module]) -> tuple[Module, str]:
+    """The module that a path leads to, and the item in it."""
+    path = list(path)
+    if path[0] == "crate":
+        at, path = (), path[1:]
+    while path and path[0] in ("super", "self"):
+        at, path = at[:-1] if path[0] == "super" else at, path[1:]
+    while path and (*at, path[0]) in modules:
+        at, path = (*at, path[0]), path[1:]
+    return at, path[0] if path else ""
+
+
+def imports(source: Path) -> Graph:
+    """What each module of a crate imports."""
+    code = {_module(source, file): _code(file.read_text()) for file in source.rglob("*.rs")}
+    modules = set(code)
+    origin = {}
+    for module, text in code.items():
+        for path in _passed_on(text):
+            found = _found(path, module, modules)
+            if found[1] and found[0] != module:
+                origin[module, path[-1]] = found
+    graph: Graph = {module: set() for module in modules}
+    for module, text in code.items():
+        for path in _used(text):
+            if path[0] not in ("crate", "super"):
+                continue
+            found = _found(path, module, modules)
+            followed = set()
+            while found in origin and found not in followed:
+                followed.add(found)
+                found = origin[found]
+            if found[0] in modules - {module}:
+                graph[module].add(found[0])
+    return graph
+
+
+def _reached(graph: Graph, begin: Module) -> set[Module]:
+    reached: set[Module] = set()
+    waiting = [begin]
+    while waiting:
+        new = graph[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def circles(graph: Graph) -> list[set[str]]:
+    """Groups of modules that all reach each other."""
+    reached = {module: _reached(graph, module) for module in graph}
+    groups = {
+        frozenset(other for other in reached[module] if module in reached[other])
+        for module in graph
+        if module in reached[module]
+    }
+    return sorted(({"/".join(one) or "lib" for one in group} for group in groups), key=sorted)
+
+
+def _new_circles(checkout: Path, crate: str) -> list[set[str]]:
+    allowed = [set(group.split()) for group in ALLOWED.get(crate, {})]
+    found = circles(imports(checkout / "crates" / crate / "src"))
+    return [group for group in found if not any(group <= one for one in allowed)]
+
+
+def test_files_do_not_import_each_other_in_a_circle(
+    workspace: dict[str, Any], checkout: Path
+) -> None:
+    crates = [path.parent.name for path in sorted(checkout.glob("crates/*/Cargo.toml"))]
+    assert set(ALLOWED) <= set(crates)
+    new = {crate: found for crate in crates if (found := _new_circles(checkout, crate))}
+    assert not new, "move what they share to a file below them"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"a.rs": "use crate::b::B;", "b.rs": "use super::a;"}, [{"a", "b"}]),
+        ({"a.rs": "use crate::b::B;", "b.rs": "// use super::a;"}, []),
+        (
+            {"lib.rs": "pub use a::A;", "a.rs": "use crate::b;", "b.rs": "use crate::A;"},
+            [{"a", "b"}],
+        ),
+        (
+            {"a.rs": "fn f() { super::b::g() }", "b.rs": "use crate::{a::{self, X}, c};"},
+            [{"a", "b"}],
+        ),
+        ({"a.rs": "use crate::b;", "b.rs": "#[cfg(test)]\nmod tests {\nuse crate::a;\n}"}, []),
+        ({"a/mod.rs": "use b::B;", "a/b.rs": "use super::A;"}, []),
+    ],
+)
+def test_circles_are_found(tmp_path: Path, files: dict[str, str], expected: list[set[str]]) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert circles(imports(tmp_path)) == expected
