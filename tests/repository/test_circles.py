@@ -29,22 +29,16 @@ ALLOWED: dict[str, dict[str, str]] = {
     "lab": {
         "fault lab": "a fault changes the processes and links of a lab, which lists its faults",
     },
+    "ledger": {
+        "ledger queue reservation state waiting": (
+            "the account hands out reservations, which give themselves back to it"
+        ),
+    },
     "network": {
         "enforcement/datagram enforcement/notifier enforcement/pending": (
             "the notifier's answers for each system call use its state"
         ),
         "job networks": "a job's network gives its lease back to the networks of the node",
-    },
-    "node": {
-        " ".join(
-            (
-                "agent/api answer code code_package/label code_package/open enforcement",
-                "error figures images/keeper imports/admission imports/cache",
-                "imports/figures imports/first imports/member imports/slot imports/start",
-                "instance lease network node precreated prewarmed programs room slots",
-                "unit worker",
-            )
-        ): "all parts of a node reach its state; being reduced",
     },
     "query": {
         "codec plan/cut": ("a cut is checked by encoding it, and the codec asks what a scan is"),
@@ -62,13 +56,14 @@ ALLOWED: dict[str, dict[str, str]] = {
             (
                 "root spawner spawner/child spawner/fork spawner/identity",
                 "spawner/namespaces spawner/networks spawner/notifier spawner/preforked",
-                "spawner/program spawner/record spawner/service spawner/start",
+                "spawner/program spawner/protocol spawner/record spawner/service spawner/start",
                 "spawner/sync spawner/zygote",
             )
         ): "parts of one service, each an impl of it, and the roots that they enter",
     },
     "snowmelt": {
         "args/build args/image": "`image build` is one of the commands of `image`",
+        "args/burst args/function": "`fn burst` is one of the commands of `fn`",
         "burst deploy functions pack": (
             "commands of `fn` share how they connect, and are dispatched there"
         ),

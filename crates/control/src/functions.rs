@@ -3,6 +3,8 @@
 //! A function is loaded once at its deployment, so that code that cannot be loaded is refused there
 //! and not at its first call. Instances come at the first call and go when idle: to zero.
 
+mod catalog;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +16,7 @@ use snowmelt_api::{
 };
 use snowmelt_node::{InstanceLease, LOAD_LIMIT, Node};
 use snowmelt_types::{
-    ByteSize, Code, Digest, ErrorReport, FunctionName, InvocationId, Report, Tenant, micros,
+    ByteSize, Code, ErrorReport, FunctionName, InvocationId, Report, Tenant, micros,
 };
 use snowmelt_wire::Call;
 
@@ -134,37 +136,6 @@ impl Functions {
         self.inner.node.prewarm(&live.unit, &live.limits, &live.load, count as usize);
     }
 
-    /// Every deployed function of a tenant, by name.
-    pub async fn list(&self, tenant: &Tenant) -> Result<Vec<FunctionSummary>, ErrorReport> {
-        let records = self.records().functions(tenant).await?;
-        Ok(records.iter().map(|record| self.summary(record)).collect())
-    }
-
-    /// How many are deployed, of all tenants.
-    pub async fn count(&self) -> u32 {
-        let all = self.records().all_functions().await.map_or(0, |functions| functions.len());
-        u32::try_from(all).unwrap_or(u32::MAX)
-    }
-
-    /// A deployed function.
-    pub async fn show(&self, id: &FunctionId) -> Result<FunctionSummary, ErrorReport> {
-        match self.records().function(id).await? {
-            Some(record) => Ok(self.summary(&record)),
-            None => Err(self.missing(id).await),
-        }
-    }
-
-    /// A deployed function as it was accepted.
-    pub async fn record(&self, id: &FunctionId) -> Result<FunctionRecord, ErrorReport> {
-        if let Some(live) = self.live().get(id) {
-            return Ok(live.record.clone());
-        }
-        match self.records().function(id).await? {
-            Some(record) => Ok(record),
-            None => Err(self.missing(id).await),
-        }
-    }
-
     /// Removes a function with its instances and logs.
     pub async fn remove(&self, id: &FunctionId) -> Result<(), ErrorReport> {
         let _turn = self.inner.in_turn.wait(id).await;
@@ -257,21 +228,6 @@ impl Functions {
     /// How calls ended so far.
     pub fn calls(&self) -> CallFigures {
         self.inner.calls.figures()
-    }
-
-    /// What invocations wrote.
-    pub async fn logs(
-        &self,
-        id: &FunctionId,
-        invocation: Option<InvocationId>,
-        tail: Option<u32>,
-    ) -> Result<Vec<LogEntry>, ErrorReport> {
-        let is_live = self.live().contains_key(id);
-        if !is_live && self.records().function(id).await?.is_none() {
-            return Err(self.missing(id).await);
-        }
-        let id = id.clone();
-        self.blocking(move |inner| inner.logs.read(&id, invocation.as_ref(), tail)).await
     }
 
     /// Runs a call, on a slot that it has or on one that it waits for.
@@ -395,45 +351,6 @@ impl Functions {
 
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {
         Live::prepare(&self.inner.node, &self.inner.analysis, record).await
-    }
-
-    fn summary(&self, record: &FunctionRecord) -> FunctionSummary {
-        let spec = &record.spec;
-        let code = || Digest::of(serde_json::to_vec(&spec.code).unwrap_or_default());
-        let package = || record.packed.as_ref().map(|at| Digest::of(at.manifest.as_str()));
-        let version = record.files.clone().or_else(package).unwrap_or_else(code);
-        let live = self.live().get(&record.id()).cloned();
-        let instances = live.map_or(0, |live| {
-            live.calls().div_ceil(live.limits.concurrency as usize)
-                + self.inner.node.idle_instances(&live.unit, &live.limits)
-        });
-        FunctionSummary {
-            name: spec.name.clone(),
-            handler: spec.handler.clone(),
-            runtime: spec.runtime,
-            command: spec.command.clone(),
-            root: spec.root.clone(),
-            image: spec.image.clone(),
-            packed: spec.packed.clone(),
-            tenant: record.tenant.clone(),
-            packages: spec.packages.clone(),
-            options: spec.options.clone(),
-            deployed_ms: record.deployed_ms,
-            instances: u32::try_from(instances).unwrap_or(u32::MAX),
-            version: version.short().to_owned(),
-        }
-    }
-
-    async fn missing(&self, FunctionId { tenant, name }: &FunctionId) -> ErrorReport {
-        let known = self.list(tenant).await.unwrap_or_default();
-        let names = known.iter().map(|function| function.name.as_str());
-        let nearest = snowmelt_types::nearest(name.as_str(), names);
-        let hint = nearest.map_or_else(
-            || "`snowmelt fn ls` lists what is deployed".to_owned(),
-            |nearest| format!("did you mean `{nearest}`?"),
-        );
-        ErrorReport::new(Code::FUNCTION_MISSING, format!("there is no function `{name}`"))
-            .hint(hint)
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<FunctionId, Arc<Live>>> {

@@ -58,10 +58,10 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/networks", get(networks))
         .route("/v1/networks/{job}", get(network))
         .route("/v1/networks/{job}/trace", post(trace))
-        .fallback(unknown)
-        .method_not_allowed_fallback(not_allowed)
         .with_state(platform)
         .merge(of_images)
+        .fallback(unknown)
+        .method_not_allowed_fallback(not_allowed)
         .layer(from_fn(identify))
 }
 

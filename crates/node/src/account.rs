@@ -13,11 +13,9 @@ use snowmelt_types::{ByteSize, Tenant};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use crate::imports::ImportCache;
-use crate::instance::Instance;
+use crate::instances::instance::Instance;
 use crate::pool::Pool;
-use crate::unit::WarmStart;
-use crate::worker::Worker;
+use crate::workers::worker::Worker;
 use crate::{Error, InstanceLimits, Result, Unit, machine_memory};
 
 /// How long the start of an instance waits for room. Most calls end sooner than that, and a caller
@@ -215,29 +213,8 @@ impl Account {
         Rooms { each: rooms.into_iter().map(Some).collect(), zygote: ZygoteRoom::new(zygote) }
     }
 
-    /// Room for new instances, and for their zygote if one has to be started: both at once, so that
-    /// nobody has the one and waits for the other. For as many as there is, and `most` at most; if
-    /// there is none for any, for one that waits.
-    pub async fn rooms(
-        &self,
-        imports: &ImportCache,
-        unit: &Unit,
-        limits: &InstanceLimits,
-        use_: Use,
-        most: usize,
-    ) -> Result<Rooms> {
-        let first = needs_zygote(imports, unit).then(zygote);
-        if let Some(rooms) = self.rooms_at_once(unit, limits, use_, (most, first)) {
-            return Ok(rooms);
-        }
-        let one = self.instance(limits) + first.unwrap_or_default();
-        let ask = self.ask(&unit.tenant, use_, one);
-        let mut room = self.within(ask, INSTANCE_PATIENCE).await?;
-        let zygote = first.map(|amount| room.take(amount, Use::Zygote));
-        Ok(Rooms { each: vec![Some(room)], zygote: ZygoteRoom::new(zygote) })
-    }
-
-    /// The same without waiting; none if there is no room for any.
+    /// Room at once for as many new instances as there is, and `most` at most, and for their `first`
+    /// zygote; none if there is no room for any.
     pub fn rooms_at_once(
         &self,
         unit: &Unit,
@@ -257,14 +234,6 @@ impl Account {
 
     pub fn ask(&self, tenant: &Tenant, use_: Use, amount: Amount) -> Ask {
         Ask { tenant: tenant.clone(), use_, amount }
-    }
-}
-
-/// Whether the first instance of a unit needs a zygote that does not run.
-pub(crate) fn needs_zygote(imports: &ImportCache, unit: &Unit) -> bool {
-    match &unit.start {
-        WarmStart::Zygote(forked) => imports.lacks(&forked.want),
-        WarmStart::Program(_) => false,
     }
 }
 

@@ -1,9 +1,28 @@
 //! A UDF of a query, and the instances of it that are asked for in one request.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use snowmelt_ledger::Use;
+use snowmelt_wire::Load;
 
 use crate::account::Rooms;
-use crate::{Error, InstanceLease, Node, UdfBinding};
+use crate::{Error, InstanceLease, InstanceLimits, Node, Unit};
+
+/// A UDF of the query with what its instances need.
+#[derive(Clone, Debug)]
+pub struct UdfBinding {
+    /// Its name in SQL.
+    pub name: String,
+    /// Code and packages.
+    pub unit: Unit,
+    /// Limits of an instance.
+    pub limits: Arc<InstanceLimits>,
+    /// How its code is loaded.
+    pub load: Load,
+    /// The most time for one batch.
+    pub timeout: Duration,
+}
 
 /// A UDF, and the instances of it that the query's tasks need at first.
 #[derive(Debug)]
@@ -34,7 +53,7 @@ impl Bound {
 
     /// An idle instance, for a task that needs none of the burst then.
     pub fn idle(&self, node: &Node) -> Option<InstanceLease> {
-        let idle = node.lease_at_once(&self.udf.unit, &self.udf.limits)?;
+        let idle = node.inner.instances.at_once(&self.udf.unit, &self.udf.limits)?;
         if let Ok(mut burst) = self.burst.try_lock() {
             burst.expected = burst.expected.saturating_sub(1);
         }
@@ -57,14 +76,15 @@ impl Bound {
             let most = beside.min(expected - 1);
             let ahead = node.inner.account.ahead(unit, limits, Use::Udf, (most, None));
             rooms.each.extend(ahead.each);
-            burst.ready = node.lease_in(unit, limits, std::mem::take(&mut rooms)).await;
+            burst.ready =
+                node.inner.instances.lease_in(unit, limits, std::mem::take(&mut rooms)).await;
         }
         let ready = burst.ready.pop();
         drop(burst);
         let lease = match ready {
             Some(lease) => Some(lease),
-            None => node.lease_in(unit, limits, rooms).await.pop(),
+            None => node.inner.instances.lease_in(unit, limits, rooms).await.pop(),
         };
-        lease.unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
+        lease.unwrap_or(Err(Error::NOT_STARTED))
     }
 }

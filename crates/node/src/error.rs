@@ -50,7 +50,7 @@ pub enum Error {
         output: Vec<String>,
     },
     /// An answer that is longer than it may be; nothing of it was read.
-    #[error("`{name}` returned {bytes} of JSON, and {} are the most", crate::MOST_ANSWER)]
+    #[error("`{name}` returned {bytes} of JSON, and {} are the most", crate::limits::MOST_ANSWER)]
     AnswerTooLong {
         /// The function.
         name: String,
@@ -134,6 +134,12 @@ pub enum Error {
         /// What the user can do.
         hint: String,
     },
+    /// A part of the node did not do what it promises: a defect of the platform.
+    #[error("{what}")]
+    Defect {
+        /// What is wrong.
+        what: &'static str,
+    },
     /// A failure that has its report already.
     #[error("{}", .0.message)]
     Report(Box<ErrorReport>),
@@ -148,6 +154,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Of a request for instances that gave fewer results than it had parts.
+    pub(crate) const NOT_STARTED: Self =
+        Self::Defect { what: "an instance was neither started nor refused" };
+
+    /// Of a new sandbox, whose output nobody else can have.
+    pub(crate) const OUTPUT_TAKEN: Self =
+        Self::Defect { what: "the output of a sandbox is read already" };
+
     /// Whether a zygote ended, by itself or with its lane of the spawner, so that another one may
     /// do what this one did not.
     pub(crate) fn is_of_zygote(&self) -> bool {
@@ -176,6 +190,7 @@ impl Report for Error {
             Self::Network(error) => error.report(),
             Self::Job { .. } => ErrorReport::new(Code::NETWORK_MAKE, self.to_string())
                 .hint("run `snowmelt doctor` to see what this machine lacks"),
+            Self::Defect { .. } => ErrorReport::new(Code::INTERNAL, self.to_string()),
             Self::Report(report) => (**report).clone(),
             Self::Function(error) => error.report(),
             Self::Ended { name, outcome, throttled, output } => {
@@ -233,7 +248,7 @@ fn is_program_of_user(step: &str) -> bool {
     if step == "enter the working folder" {
         return true;
     }
-    step.strip_prefix("execute ").is_some_and(|program| program != crate::worker::BINARY)
+    step.strip_prefix("execute ").is_some_and(|program| program != crate::limits::QUERY_PROGRAM)
 }
 
 fn is_full(error: &std::io::Error) -> bool {
@@ -295,6 +310,12 @@ fn more_time(limit: Duration, throttled: Option<Duration>) -> String {
         return format!("give it a larger share with cpu=2 (fn deploy --cpu), or {time}");
     }
     time.to_owned()
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::Wire(error.into())
+    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,11 @@
 //! when the future that holds the lease is dropped.
 
 mod account;
-mod acquire;
 pub mod agent;
-mod answer;
 mod bound;
 mod code;
 mod code_package;
+mod count;
 pub mod doctor;
 mod drive;
 mod enforcement;
@@ -19,30 +18,25 @@ mod error;
 mod figures;
 mod images;
 mod imports;
-mod instance;
-mod lease;
-mod leasing;
+mod instances;
 mod limits;
 mod log;
 mod machine;
-mod network;
+mod networks;
 mod node;
 mod pool;
-mod precreated;
-mod prewarmed;
+mod preparation;
 mod programs;
-mod ranks;
+mod query_room;
 mod readable_stream;
-mod room;
 mod runner;
-mod slots;
 mod task_room;
 mod times;
 mod unit;
-mod worker;
+mod workers;
 
 pub use account::{OVERCOMMIT, capacity};
-pub use answer::MOST_ANSWER;
+pub use bound::UdfBinding;
 pub use code::CodeStore;
 pub use code_package::PackageAt;
 pub use drive::{Driver, DriverReporter, Frames};
@@ -52,17 +46,19 @@ pub use images::{
     Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, find_image,
     has_registry, image_daemon_main,
 };
-pub use lease::{InstanceLease, LOAD_LIMIT};
-pub use limits::InstanceLimits;
+pub use instances::lease::InstanceLease;
+pub use limits::{InstanceLimits, MOST_ANSWER};
 pub use log::LogText;
 pub use machine::machine_memory;
 pub use node::{Node, Options, Usage};
 pub use pool::RemovalReason;
 pub use programs::{Language, ProgramRequest};
-pub use runner::{QueryRunner, UdfBinding, WorkerLimits};
+pub use runner::{QueryRunner, WorkerLimits};
 pub use snowmelt_ledger::{Capacity, Ledger};
+pub use times::LOAD_LIMIT;
 pub use unit::{Program, Unit};
-pub use worker::{WorkerLease, WorkerSpec};
+pub use workers::lease::WorkerLease;
+pub use workers::worker::WorkerSpec;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -12,6 +12,12 @@ use snowmelt_wire::FailureKind;
 /// The most calls that one instance takes at once.
 const MOST_CONCURRENT: u32 = 1000;
 
+/// The longest answer of a function.
+pub const MOST_ANSWER: ByteSize = ByteSize::mib(64);
+
+/// The program of a query worker, in its sandbox.
+pub(crate) const QUERY_PROGRAM: &str = "/opt/snowmelt/bin/snowmelt-query";
+
 /// What an instance may use, and what it finds in its environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceLimits {

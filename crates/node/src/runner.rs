@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,35 +16,18 @@ use futures::future::try_join_all;
 use snowmelt_ledger::Reservation;
 use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report, Tenant, micros};
 use snowmelt_wire::{
-    Failed, FileGrant, Grants, Load, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
+    Failed, FileGrant, Grants, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
 };
 
 use crate::account::Rooms;
-use crate::bound::Bound;
-use crate::task_room::{Kept, Place, QueryRoom, TaskRoom};
-use crate::worker::END_REPORTED_WITHIN;
-use crate::{
-    Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Unit, WorkerLease, WorkerSpec,
-};
+use crate::bound::{Bound, UdfBinding};
+use crate::query_room::{Kept, Place, QueryRoom, TaskRoom};
+use crate::workers::worker::END_REPORTED_WITHIN;
+use crate::{Error, InstanceLease, LOAD_LIMIT, Node, WorkerLease, WorkerSpec};
 
 /// Of a worker's memory limit, what its operators may reserve, in percent. The rest is for buffers
 /// that they do not account for, and for the program itself.
 pub(crate) const RESERVABLE_PERCENT: u64 = 70;
-
-/// A UDF of the query with what its instances need.
-#[derive(Clone, Debug)]
-pub struct UdfBinding {
-    /// Its name in SQL.
-    pub name: String,
-    /// Code and packages.
-    pub unit: Unit,
-    /// Limits of an instance.
-    pub limits: Arc<InstanceLimits>,
-    /// How its code is loaded.
-    pub load: Load,
-    /// The most time for one batch.
-    pub timeout: Duration,
-}
 
 /// An instance of a UDF beside a worker, for one task.
 #[derive(Debug)]
@@ -135,7 +118,7 @@ impl QueryRunner {
         let lease = match place {
             Place::Idle(lease) => lease,
             Place::New(room) => {
-                let leased = self.node.lease_worker(spec, room, Instant::now()).await;
+                let leased = self.node.inner.workers.lease(spec, room, Instant::now()).await;
                 leased.map_err(|error| lost(&error))?
             }
         };

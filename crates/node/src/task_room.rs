@@ -13,82 +13,24 @@
 //! for: a long query with many tasks does not keep short calls waiting, and idle instances of
 //! functions stay.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use snowmelt_ledger::{Amount, Reservation, Use, Waiting};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::TaskAsk;
-use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::account::{
-    FIRST_ZYGOTE, MayEnd, QUERY_PATIENCE, Rooms, ZygoteRoom, needs_zygote, zygote,
-};
-use crate::runner::{QueryRunner, UdfBinding};
+use crate::account::{FIRST_ZYGOTE, MayEnd, QUERY_PATIENCE, Rooms, ZygoteRoom, zygote};
+use crate::bound::UdfBinding;
+use crate::instances::rooms::needs_zygote;
+use crate::query_room::{Counted, Kept, Place, TaskRoom};
+use crate::runner::QueryRunner;
 use crate::{Error, InstanceLease, Result, Unit, WorkerLease, WorkerSpec};
 
 /// The most tasks of a query that wait for room; each costs the server its request.
 const MOST_WAITING: usize = 65_536;
-
-/// What a query has of the host beside the sandboxes of its tasks.
-#[derive(Debug)]
-pub(crate) struct QueryRoom {
-    /// The room of one task; what runs in it owns none of its own.
-    kept: Mutex<Option<Reservation>>,
-    /// One permit once there is such room: for the task that runs in it.
-    free: Arc<Semaphore>,
-    /// For the instances that the driver calls itself, by the name of the UDF.
-    own: Mutex<BTreeMap<String, Reservation>>,
-    /// One task of a query waits for room of the host, the others wait for that: so two queries
-    /// take turns, however many tasks they have.
-    turn: AsyncMutex<()>,
-    waiting: AtomicUsize,
-}
-
-impl Default for QueryRoom {
-    fn default() -> Self {
-        Self {
-            kept: Mutex::default(),
-            free: Arc::new(Semaphore::new(0)),
-            own: Mutex::default(),
-            turn: AsyncMutex::default(),
-            waiting: AtomicUsize::new(0),
-        }
-    }
-}
-
-/// Where a sandbox of a task comes from.
-#[derive(Debug)]
-pub(crate) enum Place<Lease, New> {
-    /// It was idle.
-    Idle(Lease),
-    /// It is started in this room.
-    New(New),
-}
-
-/// Everything that a task needs of the host.
-#[derive(Debug)]
-pub(crate) struct TaskRoom {
-    pub worker: Place<WorkerLease, Option<Reservation>>,
-    /// In the order of the task's UDFs.
-    pub udfs: Vec<Place<InstanceLease, Rooms>>,
-    pub kept: Option<Kept>,
-}
-
-/// The kept room of a query, as long as a task runs in it.
-#[derive(Debug)]
-pub(crate) struct Kept(#[expect(dead_code, reason = "held only")] OwnedSemaphorePermit);
-
-/// Counts a task that waits.
-struct Counted<'q>(&'q AtomicUsize);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 impl QueryRunner {
     /// Tasks that wait for room.
@@ -101,7 +43,7 @@ impl QueryRunner {
         let (asked, account) = (Instant::now(), &self.node.inner.account);
         let beside = self.task_amount(self.names()) + self.udf_amount(self.names());
         let ask = |amount| account.ask(&self.tenant, Use::Driver, amount);
-        if let Some(idle) = self.node.idle_worker(spec, asked) {
+        if let Some(idle) = self.node.inner.workers.idle_one(spec, asked) {
             if let Ok(room) = account.at_once(&ask(beside)) {
                 self.keep(room);
                 return Ok(idle);
@@ -114,7 +56,7 @@ impl QueryRunner {
         let mut room = account.within(ask(all), QUERY_PATIENCE).await?;
         let driver = room.take(spec.amount(), Use::Driver);
         self.keep(room);
-        self.node.lease_worker(spec, Some(driver), asked).await
+        self.node.inner.workers.lease(spec, Some(driver), asked).await
     }
 
     fn keep(&self, mut room: Reservation) {
@@ -189,7 +131,7 @@ impl QueryRunner {
     /// What is idle, and room for the rest. If there is none now, what is idle is left so.
     fn room_at_once(&self, ask: &TaskAsk, spec: &WorkerSpec, may_end: MayEnd) -> Option<TaskRoom> {
         let account = &self.node.inner.account;
-        let worker = self.node.idle_worker(spec, Instant::now());
+        let worker = self.node.inner.workers.idle_one(spec, Instant::now());
         let idle: Vec<_> =
             ask.udfs.iter().map(|name| self.udfs.get(name)?.idle(&self.node)).collect();
         let missing = ask.udfs.iter().zip(&idle).filter(|(_, idle)| idle.is_none());

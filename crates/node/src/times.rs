@@ -27,3 +27,6 @@ pub(crate) const RAW_FILES_AFTER: Duration = Duration::from_secs(5);
 /// How long the two clocks of the machine are compared: long enough for a step of the wall clock to
 /// be seen, and short enough for a command that a user waits for.
 pub(crate) const CLOCK_SAMPLE: Duration = Duration::from_millis(10);
+
+/// How long code may take to load in a fresh instance, beside the time limit of its calls.
+pub const LOAD_LIMIT: Duration = Duration::from_secs(120);

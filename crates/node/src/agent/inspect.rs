@@ -10,7 +10,7 @@ use snowmelt_types::{Code, ErrorReport, JobId, Report};
 
 use super::Agent;
 use super::api::{RouteFound, RouteTo};
-use crate::network::RankNetwork;
+use crate::networks::network::RankNetwork;
 
 impl Agent {
     /// The network of a job here.

@@ -20,7 +20,7 @@ use snowmelt_ledger::Use;
 use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
 
 use crate::Node;
-use crate::network::RankNetwork;
+use crate::networks::network::RankNetwork;
 use api::{CodePresence, JobPart, PartCalls, PartEnds, PartOpen, PartReady, UploadCode};
 use called::Called;
 use part::Part;

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use super::called::Called;
-use crate::acquire::Environment;
-use crate::network::{PEERS, PEERS6, RankNetwork};
+use crate::instances::acquire::Environment;
+use crate::networks::network::{PEERS, PEERS6, RankNetwork};
 use crate::{Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Result, Unit};
 
 /// A part is tried once more with another zygote, if the one that it had is gone.
@@ -58,14 +58,18 @@ impl Part {
     ) -> Result<(Self, PartOpen)> {
         // Control gives up on a part that is not open in this time.
         let patience = Duration::from_millis(order.start_within_ms);
-        let room = node.reserve_part(unit, &order.limits, order.count as usize, patience).await?;
+        let room = node
+            .inner
+            .instances
+            .reserve_part(unit, &order.limits, order.count as usize, patience)
+            .await?;
         let (network, open) = match order.network.clone() {
             None => (None, PartOpen::default()),
             Some(spec) => {
                 let begun = Instant::now();
                 let count = order.count as usize;
                 let network =
-                    node.inner.open_network(unit, spec, &order.hosts, count, &room.zygote).await?;
+                    node.inner.networks.open(unit, spec, &order.hosts, count, &room.zygote).await?;
                 let cost = network.counters();
                 let network_us = micros(begun.elapsed());
                 (
@@ -78,6 +82,8 @@ impl Part {
             (0..order.count).map(|slot| environment(order, slot, network.as_deref())).collect();
         let limits = Arc::new(InstanceLimits { concurrency: 1, ..order.limits.clone() });
         let leased = node
+            .inner
+            .instances
             .lease_ranks(unit, &limits, &order.job, environments?, network.as_deref(), room)
             .await;
         let leases: Result<Vec<_>> = leased.into_iter().collect();

@@ -8,7 +8,8 @@ use snowmelt_types::{Digest, Tenant};
 
 use super::label::Contents;
 use crate::images::{Found, find_image, find_pinned};
-use crate::{Error, Node, Result, Unit};
+use crate::preparation::Preparation;
+use crate::{Error, Result, Unit};
 
 /// A package as a deployment found it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,10 +29,10 @@ pub(crate) struct Opened {
     pub layers: Vec<Digest>,
 }
 
-impl Node {
+impl Preparation {
     /// Finds a package by its name and checks that it fits; gives what pins it, and its handler.
     pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
-        let found = find_image(&self.inner.options.state_dir, name, &Access::own()).await;
+        let found = find_image(&self.state_dir, name, &Access::own()).await;
         let found = found.map_err(|error| unfit(name, error))?;
         let contents = self.contents(name, &found).await?;
         let at = PackageAt { name: name.to_owned(), manifest: found.manifest };
@@ -40,7 +41,7 @@ impl Node {
 
     /// Mounts a package; no block of it need be here.
     pub async fn prepare_package(&self, tenant: &Tenant, at: &PackageAt) -> Result<Unit> {
-        let state = &self.inner.options.state_dir;
+        let state = &self.state_dir;
         let found = find_pinned(state, &at.name, &at.manifest).await;
         let found = found.map_err(|error| unfit(&at.name, error))?;
         let contents = self.contents(&at.name, &found).await?;
@@ -48,7 +49,7 @@ impl Node {
         let layers = &found.image.layers[..contents.layers.len()];
         let layers = layers.iter().map(|blob| Digest::of_parts(["layer-1", &root(blob)]));
         let layers = layers.collect();
-        let image = self.inner.images.mount_found(&found).await?.at;
+        let image = self.images.mount_found(&found).await?.at;
         let opened = Opened { contents, image, layers };
         Ok(Unit::packed(tenant, opened, self.interpreter_and_runtime().await?))
     }

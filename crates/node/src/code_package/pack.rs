@@ -15,13 +15,14 @@ use snowmelt_wire::SourceCode;
 
 use super::label::{Contents, LABEL};
 use crate::images::{Found, has_registry};
-use crate::{Error, Node, Result};
+use crate::preparation::Preparation;
+use crate::{Error, Result};
 
 /// The most layers of wheels: the manifest of an image has to fit into one packet. More wheels than
 /// that are one layer.
 const MOST_LAYERS: usize = 100;
 
-impl Node {
+impl Preparation {
     /// Makes a package of code and the wheels that satisfy its requirements, and sends it to the
     /// registry if its name has one. The same input gives the same bytes. A `user` who is not an
     /// operator may only replace images that this user has named.
@@ -36,17 +37,17 @@ impl Node {
         let reference: Reference = name.parse().map_err(Error::Image)?;
         let prepared = self.environment_of(requirements, imports, reporter).await?;
         let (environment, installer, modules) = prepared;
-        let code = self.inner.codes.put(&without_folder(code))?;
+        let code = self.codes.put(&without_folder(code))?;
         let (packages, is_one) = unpacked(&environment, installer);
         let python = self.python().await?;
         let contents = Contents::new((handler, modules), &environment, is_one, python);
-        let folder = Found::local_folder(&self.inner.options.state_dir);
+        let folder = Found::local_folder(&self.state_dir);
         let is_sent = has_registry(name);
         let made = Making { folder, reference, user, is_sent, contents, environment };
         let runtime = tokio::runtime::Handle::current();
         let made = tokio::task::spawn_blocking(move || made.make(code, &packages, &runtime)).await;
         made.map_err(|error| Error::State {
-            path: self.inner.options.state_dir.clone(),
+            path: self.state_dir.clone(),
             source: std::io::Error::other(error),
         })?
     }

@@ -1,27 +1,24 @@
 //! The running zygotes: looked up, grown when that is worth it, released when it is not.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use snowmelt_api::ImportFigures;
 use snowmelt_sandbox::{ForkSpec, Sandbox, Spawner};
 use snowmelt_types::{ByteSize, Tenant};
-use tokio::sync::OnceCell;
 
 use super::admission::Admission;
-use super::demand::Demand;
-use super::figures::Counts;
 use super::first;
 use super::member::{Child, Found, Member};
-use super::plan::{Experience, Growth};
+use super::plan::Growth;
 use super::slot::Slot;
 use super::start::{Fresh, Source};
-use super::tree::{Node, NodeId, Tree};
-use super::want::{Scope, Set, Want};
+use super::state::{Counts, Inner, State};
+use super::tree::{Node, NodeId};
+use super::want::Want;
 use crate::account::{Account, ZygoteRoom};
-use crate::instance::Instance;
+use crate::instances::instance::Instance;
 use crate::pool::Pool;
 use crate::{Error, Result};
 
@@ -32,34 +29,6 @@ const TRIES: usize = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct ImportCache {
     inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) spawner: Spawner,
-    pub(super) account: Account,
-    pub(super) budget: ByteSize,
-    // Held for lookups and changes of the tree only, never across a wait.
-    state: Mutex<State>,
-    pub(super) counts: Counts,
-    pub(super) admission: Admission,
-    /// Idle instances, which keep zygotes alive.
-    pub(super) idle: Arc<Pool<Arc<Instance>>>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) tree: Tree,
-    pub(super) demand: Demand,
-    pub(super) experience: Experience,
-    /// One for each node of the tree.
-    pub(super) slots: HashMap<NodeId, Arc<Slot>>,
-    /// How to start what is demanded.
-    pub(super) sources: HashMap<Want, Source>,
-    /// Sets that are being grown: callers that want the same one wait for it.
-    pub(super) growing: HashMap<(Scope, Set), Arc<OnceCell<()>>>,
-    /// Released, and alive as long as their children.
-    pub(super) retired: Vec<Weak<Member>>,
 }
 
 impl ImportCache {
@@ -102,7 +71,7 @@ impl ImportCache {
                 done[index] = Some(result);
             }
         }
-        let lost = || Err(Error::Wire(snowmelt_wire::Error::Closed));
+        let lost = || Err(Error::NOT_STARTED);
         done.into_iter().map(|one| one.unwrap_or_else(lost)).collect()
     }
 

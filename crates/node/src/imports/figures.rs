@@ -7,18 +7,8 @@ use std::time::Instant;
 use snowmelt_api::{ImportFigures, ZygoteFigures};
 use snowmelt_types::ByteSize;
 
-use super::cache::{Inner, State};
+use super::state::{Inner, State};
 use super::tree::{Node, NodeId};
-
-/// What is counted since the node started; see [`ImportFigures`].
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) hits: AtomicU64,
-    pub(super) partial: AtomicU64,
-    pub(super) bare: AtomicU64,
-    pub(super) grown: AtomicU64,
-    pub(super) evicted: AtomicU64,
-}
 
 /// A zygote that takes no more children and ends with the last that it has.
 fn retired(memory: Option<ByteSize>, forks: u64, children: u32) -> ZygoteFigures {

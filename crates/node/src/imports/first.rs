@@ -9,8 +9,8 @@ use snowmelt_types::Tenant;
 use tokio::time::timeout_at;
 
 use super::admission::{Admitted, Idle};
-use super::cache::{Inner, State};
 use super::start::{Fresh, Source};
+use super::state::{Inner, State};
 use crate::account::{self, ZygoteRoom};
 use crate::{Error, Result};
 

@@ -8,10 +8,10 @@ use std::time::Instant;
 use snowmelt_ledger::{Amount, Use};
 use snowmelt_types::ByteSize;
 
-use super::cache::{Inner, State};
 use super::plan::Growth;
 use super::slot::Slot;
 use super::start::{Fresh, Source};
+use super::state::{Inner, State};
 use super::tree::{Grown, NodeId};
 use super::want::{Scope, Set, Want};
 use crate::account::{self, ZygoteRoom};

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::cache::{Inner, State};
 use super::plan::Growth;
 use super::slot::Slot;
+use super::state::{Inner, State};
 use super::tree::NodeId;
 
 /// How long a zygote is kept after its last fork.

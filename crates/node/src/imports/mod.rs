@@ -20,6 +20,7 @@ mod member;
 mod plan;
 mod slot;
 mod start;
+mod state;
 mod tree;
 mod want;
 

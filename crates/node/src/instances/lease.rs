@@ -10,16 +10,13 @@ use snowmelt_api::{Answer, Start};
 use snowmelt_types::{ByteSize, Digest, End, Outcome, Tenant};
 use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
 
-use crate::answer;
-use crate::instance::{Instance, next};
+use super::Instances;
+use crate::instances::answer;
+use crate::instances::instance::{Instance, next};
+use crate::instances::slots::SharedInstance;
 use crate::log::LogText;
-use crate::node::Inner;
 use crate::readable_stream::ReadableStream;
-use crate::slots::SharedInstance;
 use crate::{Error, InstanceLimits, Result};
-
-/// How long code may take to load in a fresh instance, beside the time limit of its calls.
-pub const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long it may take until the end of a sandbox whose connection closed is known.
 const END_IS_KNOWN_WITHIN: Duration = Duration::from_secs(3);
@@ -32,7 +29,7 @@ const LEFT_ALONE: Duration = Duration::from_millis(2);
 /// no further calls and ends with the last of those that it has.
 #[derive(Debug)]
 pub struct InstanceLease {
-    node: Arc<Inner>,
+    instances: Arc<Instances>,
     key: Digest,
     tenant: Tenant,
     limits: Arc<InstanceLimits>,
@@ -53,16 +50,16 @@ pub struct InstanceLease {
 impl InstanceLease {
     /// Reserves the slot; the instance may still be starting. Dropping it now has no effect on it.
     pub(crate) fn reserve(
-        node: Arc<Inner>,
+        instances: Arc<Instances>,
         (key, tenant): (Digest, Tenant),
         limits: Arc<InstanceLimits>,
         slot: Arc<SharedInstance>,
         asked: Instant,
     ) -> Self {
-        node.busy_instances.enter();
+        instances.busy.enter();
         let (start, ready) = (Start::Shared, asked);
         let (sound, owes, cold) = (true, AtomicBool::new(false), false);
-        Self { node, key, tenant, limits, slot, sound, owes, cold, start, asked, ready }
+        Self { instances, key, tenant, limits, slot, sound, owes, cold, start, asked, ready }
     }
 
     /// The instance is ready; from now on dropping the lease gives up on the call.
@@ -70,7 +67,7 @@ impl InstanceLease {
         (self.start, self.cold, self.sound) = (start, start.is_cold(), false);
         self.owes = AtomicBool::new(start == Start::Parked);
         self.ready = Instant::now();
-        self.node.starts.observe(start, self.ready - self.asked);
+        self.instances.starts.observe(start, self.ready - self.asked);
         self
     }
 
@@ -117,7 +114,7 @@ impl InstanceLease {
         let instance = self.instance()?;
         let dialogue = async {
             instance.send(&mut stream, &request).await?;
-            self.node.answers.read(&mut stream, &self.tenant, &load.function).await
+            self.instances.answers.read(&mut stream, &self.tenant, &load.function).await
         };
         let (frame, room) = self.within_of(left, limit, &load.function, dialogue).await?;
         // A function that raised is as good as new for the next call.
@@ -160,7 +157,7 @@ impl InstanceLease {
         let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;
         let _: Ready = ready.parse()?;
         if let Some(image) = self.instance()?.started_in() {
-            self.node.images.ready(&image);
+            self.instances.images.ready(&image);
         }
         Ok(stream)
     }
@@ -206,27 +203,27 @@ impl InstanceLease {
     /// Ends the instance whose time is up. One that others use as well is left to them: it gets
     /// no further calls, and what hangs in it ends when they have ended.
     async fn timed_out(&self, name: &str, limit: Duration, throttled: Option<Duration>) -> Error {
-        let Ok(instance) = self.instance() else {
-            return Error::Wire(snowmelt_wire::Error::Closed);
+        let instance = match self.instance() {
+            Ok(instance) => instance,
+            Err(error) => return error,
         };
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let end = End::Timeout { limit_ms };
-        if self.node.slots.taken(&self.slot) > 1 {
+        let without_details =
+            Outcome { end: end.clone(), peak_memory: None, cpu: None, wall: limit };
+        if self.instances.slots.taken(&self.slot) > 1 {
             instance.spoil();
-            let outcome = Outcome { end, peak_memory: None, cpu: None, wall: limit };
-            return self.ended_with(name, outcome, throttled);
+            return self.ended_with(name, without_details, throttled);
         }
         instance.sandbox.kill(end);
-        match tokio::time::timeout(END_IS_KNOWN_WITHIN, instance.sandbox.wait()).await {
-            Ok(outcome) => self.ended_with(name, outcome, throttled),
-            Err(_) => Error::Wire(snowmelt_wire::Error::Closed),
-        }
+        let ended = tokio::time::timeout(END_IS_KNOWN_WITHIN, instance.sandbox.wait()).await;
+        self.ended_with(name, ended.unwrap_or(without_details), throttled)
     }
 
     /// Requests the replacement of a prewarmed instance.
     fn replace(&self) {
         if self.owes.swap(false, Ordering::Relaxed) {
-            self.node.prewarmed.replenish_soon(&self.node);
+            self.instances.replenish_soon();
         }
     }
 
@@ -256,23 +253,23 @@ impl InstanceLease {
     }
 
     fn instance(&self) -> Result<&Arc<Instance>> {
-        self.slot.instance.get().ok_or(Error::Wire(snowmelt_wire::Error::Closed))
+        self.slot.instance.get().ok_or(Error::Defect { what: "a lease has no instance" })
     }
 }
 
 impl Drop for InstanceLease {
     fn drop(&mut self) {
-        self.node.busy_instances.leave();
+        self.instances.busy.leave();
         self.replace();
         if !self.sound
             && let Ok(instance) = self.instance()
         {
             instance.spoil();
         }
-        if self.node.slots.leave(&self.key, &self.slot)
+        if self.instances.slots.leave(&self.key, &self.slot)
             && let Ok(instance) = self.instance()
         {
-            self.node.take_back(&self.key, &self.limits, Arc::clone(instance));
+            self.instances.take_back(&self.key, &self.limits, Arc::clone(instance));
         }
     }
 }

@@ -9,14 +9,15 @@ use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
 use snowmelt_sandbox::{ForkSpec, Network, Policy, Sandbox, SandboxSpec};
 use snowmelt_types::{Digest, JobId, SandboxId};
 
-use crate::account::{Rooms, ZygoteRoom, needs_zygote, zygote};
-use crate::acquire::Environment;
+use super::Instances;
+use super::rooms::needs_zygote;
+use crate::account::{Rooms, ZygoteRoom, zygote};
 use crate::imports::Child;
-use crate::instance::Instance;
-use crate::network::RankNetwork;
-use crate::node::Inner;
+use crate::instances::acquire::Environment;
+use crate::instances::instance::Instance;
+use crate::networks::network::RankNetwork;
 use crate::unit::{ENTRY, WarmStart};
-use crate::{Error, InstanceLease, InstanceLimits, Node, Result, Unit};
+use crate::{Error, InstanceLease, InstanceLimits, Result, Unit};
 
 /// The room of a part of a burst: for all of its ranks, and for the zygote that they are forked
 /// from if it does not run.
@@ -33,7 +34,7 @@ impl PartRoom {
     }
 }
 
-impl Node {
+impl Instances {
     /// Reserves the room of a part, all of it or none: the full limits of so many ranks, because
     /// those of a burst work all at the same time. What is idle makes room.
     ///
@@ -46,8 +47,8 @@ impl Node {
         count: usize,
         patience: Duration,
     ) -> Result<PartRoom> {
-        let account = &self.inner.account;
-        let first = needs_zygote(&self.inner.imports, unit).then(zygote);
+        let account = &self.account;
+        let first = needs_zygote(&self.imports, unit).then(zygote);
         let ranks = Amount::one(limits.memory, limits.cpu).times(count as u64);
         let ask = account.ask(&unit.tenant, Use::Burst, ranks + first.unwrap_or_default());
         let mut ranks = account.within(ask, patience).await?;
@@ -59,7 +60,7 @@ impl Node {
     /// one request, in the job's network if it has one. The failure of one is its own. Each owns
     /// its part of `room`.
     pub(crate) async fn lease_ranks(
-        &self,
+        self: &Arc<Self>,
         unit: &Unit,
         limits: &Arc<InstanceLimits>,
         job: &JobId,
@@ -72,9 +73,9 @@ impl Node {
         let key = Digest::of_parts([limits.key(&unit.digest).as_str(), job.as_str()]);
         let rooms = room.split(environments.len());
         let started = match network {
-            None => self.inner.start_each(unit, limits, &environments, rooms).await,
+            None => self.start_each(unit, limits, &environments, rooms).await,
             Some(network) => {
-                let started = self.inner.start_in(unit, limits, environments, network, rooms).await;
+                let started = self.start_in(unit, limits, environments, network, rooms).await;
                 let held = |(slot, started): (u32, Result<(Instance, Start)>)| {
                     let (mut instance, start) = started?;
                     network.attach(&mut instance.sandbox, slot)?;
@@ -85,18 +86,18 @@ impl Node {
         };
         let lease = |started: Result<(Instance, Start)>| {
             let (instance, start) = started?;
-            let (slot, _) = self.inner.slots.take(&key, 1);
+            let (slot, _) = self.slots.take(&key, 1);
             // The slot is new, so it is empty.
             let _ = slot.instance.set(Arc::new(instance));
-            let (inner, whose) = (Arc::clone(&self.inner), (key.clone(), unit.tenant.clone()));
-            let lease = InstanceLease::reserve(inner, whose, Arc::clone(limits), slot, asked);
+            let (instances, whose) = (Arc::clone(self), (key.clone(), unit.tenant.clone()));
+            let lease = InstanceLease::reserve(instances, whose, Arc::clone(limits), slot, asked);
             Ok(lease.begin(start))
         };
         started.into_iter().map(lease).collect()
     }
 }
 
-impl Inner {
+impl Instances {
     async fn start_in(
         &self,
         unit: &Unit,

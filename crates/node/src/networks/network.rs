@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, Networks, RESERVED, Unsent};
+use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, RESERVED, Unsent};
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
+use super::precreated::Fresh;
+use super::{JobNetworks, blocking};
 use crate::account::ZygoteRoom;
 use crate::agent::api::HostRanks;
 use crate::imports::{Found, Member};
-use crate::node::Inner;
-use crate::precreated::Fresh;
 use crate::times::{UNSENT_ASKED_EVERY, UNSENT_STANDS_STILL};
 use crate::unit::WarmStart;
 use crate::{Error, Result, Unit};
@@ -36,15 +36,15 @@ pub(crate) struct RankNetwork {
     pub namespace: NetworkNamespace,
     /// The zygote that forks the ranks; none for programs.
     pub zygote: Option<(Arc<Member>, Found)>,
-    node: Weak<Inner>,
+    networks: Weak<JobNetworks>,
     files: Files,
 }
 
 impl Drop for RankNetwork {
     /// The next job of these functions finds a namespace that is made already.
     fn drop(&mut self) {
-        if let Some(node) = self.node.upgrade() {
-            node.prepare_network(self.zygote.take().map(|(member, _)| member));
+        if let Some(networks) = self.networks.upgrade() {
+            networks.prepare(self.zygote.take().map(|(member, _)| member));
         }
     }
 }
@@ -55,9 +55,9 @@ struct Files {
     folder: PathBuf,
 }
 
-impl Inner {
+impl JobNetworks {
     /// Makes the network of a job for ranks of this unit.
-    pub(crate) async fn open_network(
+    pub(crate) async fn open(
         self: &Arc<Self>,
         unit: &Unit,
         spec: JobSpec,
@@ -71,41 +71,18 @@ impl Inner {
             }
             WarmStart::Program(_) => None,
         };
-        let networks = self.networks()?;
+        let networks = self.opened()?;
         let member = zygote.as_ref().map(|(member, _)| &**member);
-        let fresh = self.fresh_network(&networks, member).await.inspect_err(|error| {
+        let fresh = self.fresh(&networks, member).await.inspect_err(|error| {
             if let Some((member, _)) = zygote.as_ref().filter(|_| error.is_of_zygote()) {
                 self.imports.release(member);
             }
         });
         let Fresh { namespace, furnished } = fresh?;
-        let files = Files::write(&self.networks_dir.join("files").join(&spec.job), hosts)?;
+        let files = Files::write(&self.folder.join("files").join(&spec.job), hosts)?;
         let network = blocking(move || networks.create_configured(spec, furnished)).await??;
-        let (network, node) = (Arc::new(Mutex::new(network)), Arc::downgrade(self));
-        Ok(RankNetwork { network, namespace, zygote, node, files })
-    }
-
-    /// Ends those of this host, when no function runs any more.
-    pub(crate) async fn close_networks(self: &Arc<Self>) -> Result<()> {
-        let inner = Arc::clone(self);
-        // It may be being opened, and its threads come to their ends.
-        blocking(move || {
-            let networks = &mut inner.networks.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(networks.take());
-        })
-        .await
-    }
-
-    /// Those of this host, which are looked after from the first call on; blocks.
-    pub(crate) fn networks(&self) -> Result<Arc<Networks>> {
-        let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(networks) = &*networks {
-            return Ok(Arc::clone(networks));
-        }
-        let options = snowmelt_network::Options::new(self.networks_dir.join("leases"));
-        let opened = self.hold.open(&self.control_group, options)?;
-        *networks = Some(Arc::clone(&opened));
-        Ok(opened)
+        let (network, networks) = (Arc::new(Mutex::new(network)), Arc::downgrade(self));
+        Ok(RankNetwork { network, namespace, zygote, networks, files })
     }
 }
 
@@ -219,13 +196,4 @@ impl Drop for Files {
         // What cannot be removed goes with the folder of the platform.
         drop(std::fs::remove_dir_all(&self.folder));
     }
-}
-
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Job {
-        step: "wait for the kernel".to_owned(),
-        source: io::Error::other(error),
-    })
 }

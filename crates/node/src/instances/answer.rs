@@ -8,12 +8,11 @@ use snowmelt_api::{Answer, Held};
 use snowmelt_types::{ByteSize, Tenant};
 use snowmelt_wire::{Frame, Kind, read_header, read_payload};
 
+use crate::instances::room::{Room, Rooms};
+use crate::limits::MOST_ANSWER;
 use crate::readable_stream::ReadableStream;
-use crate::room::{Room, Rooms};
 use crate::{Error, Result};
 
-/// The longest answer of a function.
-pub const MOST_ANSWER: ByteSize = ByteSize::mib(64);
 /// The longest of all other messages of an instance: failures, signatures.
 const MOST_OTHER: ByteSize = ByteSize::mib(4);
 

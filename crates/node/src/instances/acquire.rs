@@ -8,19 +8,19 @@ use snowmelt_ledger::Use;
 use snowmelt_sandbox::{ForkSpec, Network, Policy, SandboxSpec};
 use snowmelt_types::{Digest, SandboxId};
 
-use crate::account::{Rooms, needs_zygote, zygote};
+use super::Instances;
+use super::rooms::{Room, needs_zygote};
+use crate::account::{Rooms, zygote};
 use crate::imports::Child;
-use crate::instance::Instance;
-use crate::leasing::Room;
-use crate::node::Inner;
-use crate::slots::SharedInstance;
+use crate::instances::instance::Instance;
+use crate::instances::slots::SharedInstance;
 use crate::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
 use crate::{Error, InstanceLimits, Program, Result, Unit};
 
 /// Variables of one instance.
 pub(crate) type Environment = Vec<(String, String)>;
 
-impl Inner {
+impl Instances {
     /// Fills new slots with idle and prewarmed instances; starts the rest in one request.
     pub(crate) async fn fill(
         self: &Arc<Self>,
@@ -32,9 +32,10 @@ impl Inner {
     ) -> Vec<Result<Start>> {
         let channels = slots.iter().map(|_| tokio::sync::oneshot::channel());
         let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
-        let filling = slots.iter().zip(receivers).map(|(slot, own)| {
-            slot.fill(async { own.await.unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed))) })
-        });
+        let filling = slots
+            .iter()
+            .zip(receivers)
+            .map(|(slot, own)| slot.fill(async { own.await.unwrap_or(Err(Error::NOT_STARTED)) }));
         let deliver = async {
             let instances = self.instances(unit, limits, key, slots.len(), room).await;
             for (sender, instance) in senders.into_iter().zip(instances) {
@@ -59,7 +60,7 @@ impl Inner {
         let start = async {
             let room = Room::Asked(Use::Function);
             let mut started = self.instances(unit, limits, key, 1, room).await;
-            started.pop().unwrap_or(Err(Error::Wire(snowmelt_wire::Error::Closed)))
+            started.pop().unwrap_or(Err(Error::NOT_STARTED))
         };
         slot.fill(start).await
     }
@@ -123,7 +124,7 @@ impl Inner {
 
     /// Takes an idle or a prewarmed instance.
     pub(crate) fn waiting(self: &Arc<Self>, key: &Digest) -> Option<(Arc<Instance>, Start)> {
-        while let Some(instance) = self.instances.take(key) {
+        while let Some(instance) = self.idle.take(key) {
             if instance.is_sound() {
                 return Some((instance, Start::Idle));
             }
@@ -241,7 +242,7 @@ impl Inner {
         }
         let memory = instance.memory();
         if instance.pause() {
-            drop(self.instances.put(key.clone(), instance, limits.idle, memory));
+            drop(self.idle.put(key.clone(), instance, limits.idle, memory));
             self.imports.instance_is_idle();
             // Whoever began to wait meanwhile did not find it.
             self.account.make_room();

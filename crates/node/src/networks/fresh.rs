@@ -1,64 +1,19 @@
-//! Pre-created network namespaces: when the network of a job is removed, the next one for functions
-//! of the same zygote is made, because only its children may enter it (decision 013).
-//!
-//! Invariant: each serves one job and was not used before; there is at most one for each zygote and
-//! one for programs, and never more than [`MOST`] on a node. It is removed with its zygote.
+//! Makes network namespaces for jobs, in advance where a job may follow.
 
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use snowmelt_network::{ConfiguredNamespace, Networks};
-use snowmelt_sandbox::NetworkNamespace;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use snowmelt_network::Networks;
 
+use super::precreated::{Fresh, Precreated, Waiting};
+use super::{JobNetworks, blocking};
 use crate::imports::Member;
-use crate::network::blocking;
-use crate::node::Inner;
 use crate::times::NETWORK_MADE_AFTER;
 use crate::{Error, Result};
 
-/// The most on a node.
-pub(crate) const MOST: usize = 16;
-
-/// A place for one pre-created namespace.
-#[derive(Debug, Default)]
-pub(crate) struct Precreated(Mutex<Option<Waiting>>);
-
-#[derive(Debug)]
-struct Waiting {
-    fresh: Fresh,
-    _counted: OwnedSemaphorePermit,
-}
-
-/// An unused namespace, and what the node needs in it.
-#[derive(Debug)]
-pub(crate) struct Fresh {
-    pub namespace: NetworkNamespace,
-    pub furnished: ConfiguredNamespace,
-}
-
-impl Precreated {
-    fn take(&self) -> Option<Fresh> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map(|waiting| waiting.fresh)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
-    }
-
-    fn put(&self, waiting: Waiting) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
-    }
-}
-
-/// How many there may be.
-pub(crate) fn bound() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(MOST))
-}
-
-impl Inner {
+impl JobNetworks {
     /// A namespace for functions of a zygote, or for programs: a pre-created one, or a new one.
-    pub(crate) async fn fresh_network(
+    pub(crate) async fn fresh(
         &self,
         networks: &Arc<Networks>,
         zygote: Option<&Member>,
@@ -88,14 +43,14 @@ impl Inner {
     }
 
     /// Makes the next one in a moment, if there is room.
-    pub(crate) fn prepare_network(self: &Arc<Self>, zygote: Option<Arc<Member>>) {
+    pub(crate) fn prepare(self: &Arc<Self>, zygote: Option<Arc<Member>>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let node = Arc::downgrade(self);
+        let own = Arc::downgrade(self);
         runtime.spawn(async move {
             tokio::time::sleep(NETWORK_MADE_AFTER).await;
-            let Some(node) = node.upgrade() else { return };
+            let Some(own) = own.upgrade() else { return };
             // The next job gets the reason if it fails again.
-            if let Err(error) = node.precreate(zygote.as_deref()).await {
+            if let Err(error) = own.precreate(zygote.as_deref()).await {
                 tracing::debug!(%error, "no network was pre-created");
             }
         });
@@ -104,9 +59,9 @@ impl Inner {
     async fn precreate(&self, zygote: Option<&Member>) -> Result<()> {
         let is_gone = zygote.is_some_and(|member| !member.is_alive());
         let room = self.room(zygote);
-        let counted = Arc::clone(&self.precreated_bound).try_acquire_owned();
+        let counted = Arc::clone(&self.bound).try_acquire_owned();
         // None once the node is ending.
-        let networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let networks = self.if_opened();
         if let (false, true, Ok(counted), Some(networks)) =
             (is_gone, room.is_empty(), counted, networks)
         {

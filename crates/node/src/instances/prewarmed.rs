@@ -4,25 +4,22 @@
 //! call that takes one does not wait for its replacement, which is started a moment later.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use snowmelt_ledger::Use;
 use snowmelt_types::Digest;
-use snowmelt_wire::{Kind, Load};
+use snowmelt_wire::Load;
 
-use crate::account::{needs_zygote, zygote};
-use crate::instance::Instance;
-use crate::node::Inner;
-use crate::{InstanceLimits, LOAD_LIMIT, Result, Unit};
+use crate::instances::instance::Instance;
+use crate::{InstanceLimits, Unit};
 
 /// How long after one was taken its replacement is started: most calls have ended by then, and the
 /// others have begun.
-const REPLACED_AFTER: Duration = Duration::from_millis(20);
+pub(super) const REPLACED_AFTER: Duration = Duration::from_millis(20);
 
 /// How long a runtime may take, once it has said that its function is loaded, until it waits for a
 /// call. One that takes longer is as ready, but slower at its first call.
-const SETTLES_WITHIN: Duration = Duration::from_millis(5);
+pub(super) const SETTLES_WITHIN: Duration = Duration::from_millis(5);
 
 /// How long after a failure no instance of a function is prewarmed.
 const LEFT_ALONE: Duration = Duration::from_secs(30);
@@ -47,10 +44,10 @@ struct Set {
 
 /// What is prewarmed.
 #[derive(Debug)]
-struct Order {
-    unit: Unit,
-    limits: Arc<InstanceLimits>,
-    load: Load,
+pub(crate) struct Order {
+    pub unit: Unit,
+    pub limits: Arc<InstanceLimits>,
+    pub load: Load,
 }
 
 impl Prewarmed {
@@ -99,28 +96,7 @@ impl Prewarmed {
         self.lock().get(key).map_or(0, |set| set.ready.len())
     }
 
-    /// Starts what is missing, but not beside the call that has just begun. Where the runtime ends,
-    /// nothing is missing any more.
-    pub fn replenish_soon(&self, node: &Arc<Inner>) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let node = Arc::downgrade(node);
-        runtime.spawn(async move {
-            tokio::time::sleep(REPLACED_AFTER).await;
-            if let Some(node) = node.upgrade() {
-                node.prewarmed.replenish(&node, Instant::now());
-            }
-        });
-    }
-
-    /// Starts what is missing, in the background, one request for each function.
-    pub fn replenish(&self, node: &Arc<Inner>, now: Instant) {
-        for (key, order, missing) in self.missing(now) {
-            let node = Arc::downgrade(node);
-            tokio::spawn(fill(node, key, order, missing));
-        }
-    }
-
-    fn missing(&self, now: Instant) -> Vec<(Digest, Arc<Order>, usize)> {
+    pub fn missing(&self, now: Instant) -> Vec<(Digest, Arc<Order>, usize)> {
         let mut missing = Vec::new();
         let mut ended = Vec::new();
         for (key, set) in self.lock().iter_mut() {
@@ -136,7 +112,13 @@ impl Prewarmed {
     }
 
     /// Adds started instances; those of a function that does not ask for them any more are dropped.
-    fn add(&self, key: &Digest, order: &Arc<Order>, started: Vec<Arc<Instance>>, expected: usize) {
+    pub fn add(
+        &self,
+        key: &Digest,
+        order: &Arc<Order>,
+        started: Vec<Arc<Instance>>,
+        expected: usize,
+    ) {
         let mut sets = self.lock();
         let Some(set) = sets.get_mut(key).filter(|set| Arc::ptr_eq(&set.order, order)) else {
             return;
@@ -150,40 +132,4 @@ impl Prewarmed {
     fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Set>> {
         self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-async fn fill(node: Weak<Inner>, key: Digest, order: Arc<Order>, count: usize) {
-    let Some(node) = node.upgrade() else { return };
-    // A call is worth more than what may be needed later: this waits for nothing and evicts nothing.
-    let first = needs_zygote(&node.imports, &order.unit).then(zygote);
-    let rooms = node.account.ahead(&order.unit, &order.limits, Use::Function, (count, first));
-    let started = node.start_new(&order.unit, &order.limits, rooms).await;
-    let loading = started.into_iter().map(|one| {
-        let order = &order;
-        async move {
-            let (instance, _) = one?;
-            preload(&instance, &order.load).await?;
-            // It waits for its first call then, which finds nothing else left to do.
-            tokio::time::sleep(SETTLES_WITHIN).await;
-            Ok::<_, crate::Error>(Arc::new(instance))
-        }
-    });
-    let mut ready = Vec::new();
-    for loaded in futures::future::join_all(loading).await {
-        match loaded {
-            Ok(instance) if instance.pause() => ready.push(instance),
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "an instance could not be prewarmed"),
-        }
-    }
-    node.prewarmed.add(&key, &order, ready, count);
-}
-
-/// Loads the function and keeps the connection, so that the first call finds all done.
-async fn preload(instance: &Instance, load: &Load) -> Result<()> {
-    let loaded = tokio::time::timeout(LOAD_LIMIT, instance.load(load)).await;
-    let (stream, said) = loaded.map_err(|_| snowmelt_wire::Error::Closed)??;
-    said.expect(Kind::Ready, "the word that it is ready")?;
-    instance.keep_loaded(load, stream);
-    Ok(())
 }

@@ -12,7 +12,7 @@ use snowmelt_types::Digest;
 use tokio::sync::OnceCell;
 
 use crate::Result;
-use crate::instance::Instance;
+use crate::instances::instance::Instance;
 
 /// Instances with calls under way, by what they run.
 #[derive(Debug, Default)]

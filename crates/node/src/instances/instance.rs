@@ -15,11 +15,11 @@ use snowmelt_sandbox::Sandbox;
 use snowmelt_types::ByteSize;
 use snowmelt_wire::{Frame, Kind, Load, write_frame};
 
-use crate::Result;
-use crate::answer;
 use crate::imports::{Admitted, Child};
+use crate::instances::answer;
 use crate::log::LogCollector;
 use crate::readable_stream::ReadableStream;
+use crate::{Error, Result};
 
 /// A sandbox that runs user code.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Instance {
         log: ByteSize,
         room: Option<Reservation>,
     ) -> Result<Self> {
-        let read_end = sandbox.take_log().ok_or(snowmelt_wire::Error::Closed)?;
+        let read_end = sandbox.take_log().ok_or(Error::OUTPUT_TAKEN)?;
         let log = LogCollector::new(read_end, log)?;
         let (loaded, spoiled) = (Mutex::default(), AtomicBool::new(false));
         let starts_in = Mutex::default();

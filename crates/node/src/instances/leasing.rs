@@ -1,0 +1,114 @@
+//! Leases of instances: what is idle first, and the rest started in room that was
+//! reserved for it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::FutureExt;
+use snowmelt_ledger::Use;
+
+use super::Instances;
+use super::lease::InstanceLease;
+use super::rooms::Room;
+use crate::account::Rooms;
+use crate::{Error, InstanceLimits, Result, Unit};
+
+impl Instances {
+    /// An instance of user code: an idle or a prewarmed one if there is any, otherwise forked from
+    /// a zygote or executed.
+    pub async fn lease(
+        self: &Arc<Self>,
+        unit: &Unit,
+        limits: &Arc<InstanceLimits>,
+    ) -> Result<InstanceLease> {
+        if let Some(lease) = self.at_once(unit, limits) {
+            return Ok(lease);
+        }
+        // What starts instances is large, and most calls need none of it.
+        let mut leased = self.lease_many(unit, limits, 1, Room::Asked(Use::Function)).boxed().await;
+        leased.pop().unwrap_or(Err(Error::NOT_STARTED))
+    }
+
+    /// An instance that waits, for one call at a time: no other call shares its slots.
+    pub(crate) fn at_once(
+        self: &Arc<Self>,
+        unit: &Unit,
+        limits: &Arc<InstanceLimits>,
+    ) -> Option<InstanceLease> {
+        if limits.concurrency > 1 {
+            return None;
+        }
+        let asked = Instant::now();
+        let key = limits.key(&unit.digest);
+        // A miss is counted where an instance is started.
+        if self.idle.count(&key) + self.prewarmed.count(&key) == 0 {
+            return None;
+        }
+        let (instance, start) = self.waiting(&key)?;
+        let (slot, _) = self.slots.take(&key, 1);
+        let (instances, whose) = (Arc::clone(self), (key, unit.tenant.clone()));
+        let lease = InstanceLease::reserve(instances, whose, Arc::clone(limits), slot, asked);
+        lease.slot().instance.set(instance).ok()?;
+        Some(lease.begin(start))
+    }
+
+    /// So many leases at once; what has to be started is one request to the spawner. The failure
+    /// of one is its own: where the host has no room for all, those for which there is room are
+    /// started, and the rest fail with [`Error::NoRoom`]. Only one waits, if there is room for none.
+    pub async fn lease_all(
+        self: &Arc<Self>,
+        unit: &Unit,
+        limits: &Arc<InstanceLimits>,
+        count: usize,
+    ) -> Vec<Result<InstanceLease>> {
+        self.lease_many(unit, limits, count, Room::Asked(Use::Function)).await
+    }
+
+    /// As many leases as there is room for in `rooms`. Idle instances are taken first, and what was
+    /// reserved for these is given back.
+    pub(crate) async fn lease_in(
+        self: &Arc<Self>,
+        unit: &Unit,
+        limits: &Arc<InstanceLimits>,
+        rooms: Rooms,
+    ) -> Vec<Result<InstanceLease>> {
+        let count = rooms.each.len();
+        self.lease_many(unit, limits, count, Room::Given(rooms)).await
+    }
+
+    async fn lease_many(
+        self: &Arc<Self>,
+        unit: &Unit,
+        limits: &Arc<InstanceLimits>,
+        count: usize,
+        room: Room,
+    ) -> Vec<Result<InstanceLease>> {
+        let asked = Instant::now();
+        let key = limits.key(&unit.digest);
+        let (mut new, mut joined) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let (slot, is_new) = self.slots.take(&key, limits.concurrency);
+            let (instances, limits) = (Arc::clone(self), Arc::clone(limits));
+            let whose = (key.clone(), unit.tenant.clone());
+            let lease = InstanceLease::reserve(instances, whose, limits, slot, asked);
+            if is_new { new.push(lease) } else { joined.push(lease) }
+        }
+        let slots: Vec<_> = new.iter().map(|lease| Arc::clone(lease.slot())).collect();
+        let mut filled = self.fill(unit, limits, &key, &slots, room).await;
+        let full = filled.iter().find_map(|one| match one {
+            Err(Error::NoRoom(no_room)) => Some(no_room.clone()),
+            _ => None,
+        });
+        for lease in &joined {
+            filled.push(match &full {
+                // It shares an instance for which there is no room, and must not wait for it here.
+                Some(no_room) if lease.slot().instance.get().is_none() => {
+                    Err(Error::NoRoom(no_room.clone()))
+                }
+                _ => self.join(unit, limits, &key, lease.slot()).await,
+            });
+        }
+        let leases = new.into_iter().chain(joined).zip(filled);
+        leases.map(|(lease, start)| start.map(|start| lease.begin(start))).collect()
+    }
+}

@@ -1,0 +1,93 @@
+//! Instances of user code: idle ones are taken again, prewarmed ones are ready, and the rest is
+//! started, forked from a zygote or executed.
+//!
+//! | part | file |
+//! |---|---|
+//! | one sandbox that runs user code | `instance` |
+//! | slots on instances that take several calls | `slots` |
+//! | prewarmed instances, and their replacement | `prewarmed`, `replenish` |
+//! | leases, for calls and for the ranks of a burst | `leasing`, `ranks`, `lease` |
+//! | where an instance comes from | `acquire`, `rooms` |
+//! | answers, and the memory that they take | `answer`, `room` |
+
+pub(crate) mod acquire;
+pub(crate) mod answer;
+pub(crate) mod instance;
+pub(crate) mod lease;
+mod leasing;
+pub(crate) mod prewarmed;
+pub(crate) mod ranks;
+mod replenish;
+mod room;
+pub(crate) mod rooms;
+mod slots;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use snowmelt_sandbox::Spawner;
+use snowmelt_types::Digest;
+
+use crate::account::Account;
+use crate::count::Count;
+use crate::figures::Starts;
+use crate::images::Images;
+use crate::imports::ImportCache;
+use crate::pool::Pool;
+use answer::Answers;
+use instance::Instance;
+use prewarmed::Prewarmed;
+use slots::Slots;
+
+/// The instances of a node.
+#[derive(Debug)]
+pub(crate) struct Instances {
+    pub spawner: Spawner,
+    pub account: Account,
+    pub imports: ImportCache,
+    pub images: Arc<Images>,
+    pub idle: Arc<Pool<Arc<Instance>>>,
+    pub prewarmed: Prewarmed,
+    slots: Slots,
+    pub starts: Starts,
+    answers: Answers,
+    pub busy: Count,
+}
+
+impl Instances {
+    pub fn new(
+        spawner: Spawner,
+        account: Account,
+        imports: ImportCache,
+        images: Arc<Images>,
+        idle: Arc<Pool<Arc<Instance>>>,
+    ) -> Self {
+        let (prewarmed, slots) = (Prewarmed::default(), Slots::default());
+        let (starts, answers, busy) = (Starts::default(), Answers::default(), Count::default());
+        Self { spawner, account, imports, images, idle, prewarmed, slots, starts, answers, busy }
+    }
+
+    /// Idle ones, prewarmed ones included.
+    pub fn waiting_count(&self, key: &Digest) -> usize {
+        self.idle.count(key) + self.prewarmed.count(key)
+    }
+
+    /// Ends the idle ones of a unit.
+    pub fn forget(&self, key: &Digest) {
+        self.prewarmed.forget(key);
+        drop(self.idle.remove(key));
+    }
+
+    /// Ends all that are idle.
+    pub fn clear(&self) {
+        self.prewarmed.clear();
+        drop(self.idle.drain());
+    }
+
+    /// Ends what was idle for too long, or has ended by itself or with a lane of the spawner.
+    pub fn maintain(self: &Arc<Self>, now: Instant) {
+        drop(self.idle.expired(now));
+        drop(self.idle.discard(|instance| !instance.is_sound()));
+        self.replenish(now);
+    }
+}

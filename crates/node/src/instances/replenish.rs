@@ -1,0 +1,75 @@
+//! Starts prewarmed instances: those that are asked for, and the replacements of those that were
+//! taken.
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use snowmelt_ledger::Use;
+use snowmelt_types::Digest;
+use snowmelt_wire::{Kind, Load};
+
+use super::Instances;
+use super::instance::Instance;
+use super::prewarmed::{Order, REPLACED_AFTER, SETTLES_WITHIN};
+use super::rooms::needs_zygote;
+use crate::account::zygote;
+use crate::{Error, LOAD_LIMIT, Result};
+
+impl Instances {
+    /// Starts what is missing, but not beside the call that has just begun. Where the runtime ends,
+    /// nothing is missing any more.
+    pub fn replenish_soon(self: &Arc<Self>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let instances = Arc::downgrade(self);
+        runtime.spawn(async move {
+            tokio::time::sleep(REPLACED_AFTER).await;
+            if let Some(instances) = instances.upgrade() {
+                instances.replenish(Instant::now());
+            }
+        });
+    }
+
+    /// Starts what is missing, in the background, one request for each function.
+    pub fn replenish(self: &Arc<Self>, now: Instant) {
+        for (key, order, missing) in self.prewarmed.missing(now) {
+            tokio::spawn(fill(Arc::downgrade(self), key, order, missing));
+        }
+    }
+}
+
+async fn fill(instances: Weak<Instances>, key: Digest, order: Arc<Order>, count: usize) {
+    let Some(instances) = instances.upgrade() else { return };
+    // A call is worth more than what may be needed later: this waits for nothing and evicts nothing.
+    let first = needs_zygote(&instances.imports, &order.unit).then(zygote);
+    let rooms = instances.account.ahead(&order.unit, &order.limits, Use::Function, (count, first));
+    let started = instances.start_new(&order.unit, &order.limits, rooms).await;
+    let loading = started.into_iter().map(|one| {
+        let order = &order;
+        async move {
+            let (instance, _) = one?;
+            preload(&instance, &order.load).await?;
+            // It waits for its first call then, which finds nothing else left to do.
+            tokio::time::sleep(SETTLES_WITHIN).await;
+            Ok::<_, crate::Error>(Arc::new(instance))
+        }
+    });
+    let mut ready = Vec::new();
+    for loaded in futures::future::join_all(loading).await {
+        match loaded {
+            Ok(instance) if instance.pause() => ready.push(instance),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "an instance could not be prewarmed"),
+        }
+    }
+    instances.prewarmed.add(&key, &order, ready, count);
+}
+
+/// Loads the function and keeps the connection, so that the first call finds all done.
+async fn preload(instance: &Instance, load: &Load) -> Result<()> {
+    let loaded = tokio::time::timeout(LOAD_LIMIT, instance.load(load)).await;
+    let (stream, said) =
+        loaded.map_err(|_| Error::Defect { what: "its code was not loaded in time" })??;
+    said.expect(Kind::Ready, "the word that it is ready")?;
+    instance.keep_loaded(load, stream);
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Room for instances together with the zygote that they are forked from.
+
+use snowmelt_ledger::Use;
+
+use crate::account::{Account, INSTANCE_PATIENCE, Rooms, ZygoteRoom, zygote};
+use crate::imports::ImportCache;
+use crate::unit::WarmStart;
+use crate::{InstanceLimits, Result, Unit};
+
+/// Where what is started has its room from.
+#[derive(Debug)]
+pub(crate) enum Room {
+    /// It is asked for now.
+    Asked(Use),
+    /// It was reserved before.
+    Given(Rooms),
+}
+
+impl Account {
+    /// Room for new instances, and for their zygote if one has to be started: both at once, so that
+    /// nobody has the one and waits for the other. For as many as there is, and `most` at most; if
+    /// there is none for any, for one that waits.
+    pub async fn rooms(
+        &self,
+        imports: &ImportCache,
+        unit: &Unit,
+        limits: &InstanceLimits,
+        use_: Use,
+        most: usize,
+    ) -> Result<Rooms> {
+        let first = needs_zygote(imports, unit).then(zygote);
+        if let Some(rooms) = self.rooms_at_once(unit, limits, use_, (most, first)) {
+            return Ok(rooms);
+        }
+        let one = self.instance(limits) + first.unwrap_or_default();
+        let ask = self.ask(&unit.tenant, use_, one);
+        let mut room = self.within(ask, INSTANCE_PATIENCE).await?;
+        let zygote = first.map(|amount| room.take(amount, Use::Zygote));
+        Ok(Rooms { each: vec![Some(room)], zygote: ZygoteRoom::new(zygote) })
+    }
+}
+
+/// Whether the first instance of a unit needs a zygote that does not run.
+pub(crate) fn needs_zygote(imports: &ImportCache, unit: &Unit) -> bool {
+    match &unit.start {
+        WarmStart::Zygote(forked) => imports.lacks(&forked.want),
+        WarmStart::Program(_) => false,
+    }
+}

@@ -1,0 +1,50 @@
+//! Pre-created network namespaces: when the network of a job is removed, the next one for functions
+//! of the same zygote is made, because only its children may enter it (decision 013).
+//!
+//! Invariant: each serves one job and was not used before; there is at most one for each zygote and
+//! one for programs, and never more than [`MOST`] on a node. It is removed with its zygote.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use snowmelt_network::ConfiguredNamespace;
+use snowmelt_sandbox::NetworkNamespace;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The most on a node.
+pub(crate) const MOST: usize = 16;
+
+/// A place for one pre-created namespace.
+#[derive(Debug, Default)]
+pub(crate) struct Precreated(Mutex<Option<Waiting>>);
+
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub fresh: Fresh,
+    pub _counted: OwnedSemaphorePermit,
+}
+
+/// An unused namespace, and what the node needs in it.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub namespace: NetworkNamespace,
+    pub furnished: ConfiguredNamespace,
+}
+
+impl Precreated {
+    pub fn take(&self) -> Option<Fresh> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map(|waiting| waiting.fresh)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    pub fn put(&self, waiting: Waiting) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
+    }
+}
+
+/// How many there may be.
+pub(crate) fn bound() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(MOST))
+}

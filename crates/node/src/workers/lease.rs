@@ -1,0 +1,133 @@
+//! Leases of query workers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use snowmelt_ledger::Reservation;
+use snowmelt_types::{ByteSize, Digest, Outcome};
+
+use super::Workers;
+use super::worker::{KEPT, Worker, WorkerSpec};
+use crate::{Error, Result};
+
+/// Exclusive use of a worker until it is returned. Dropping it destroys the sandbox.
+#[derive(Debug)]
+pub struct WorkerLease {
+    workers: Arc<Workers>,
+    key: Digest,
+    // `None` only after it was returned.
+    worker: Option<Worker>,
+    /// True if the sandbox was started for this lease.
+    pub cold: bool,
+    /// When it was requested.
+    pub asked: Instant,
+    /// When it was ready.
+    pub ready: Instant,
+}
+
+impl WorkerLease {
+    pub(crate) fn new(
+        workers: Arc<Workers>,
+        key: Digest,
+        worker: Worker,
+        cold: bool,
+        asked: Instant,
+    ) -> Self {
+        workers.busy.enter();
+        Self { workers, key, worker: Some(worker), cold, asked, ready: Instant::now() }
+    }
+
+    /// A new connection, which carries one task.
+    pub fn connect(&self) -> Result<std::os::unix::net::UnixStream> {
+        let worker =
+            self.worker.as_ref().ok_or(Error::Defect { what: "a worker was returned already" })?;
+        Ok(worker.sandbox.connect().map_err(snowmelt_wire::Error::from)?)
+    }
+
+    /// The most memory that it held.
+    pub fn memory_peak(&self) -> Option<ByteSize> {
+        self.worker.as_ref()?.sandbox.memory_peak()
+    }
+
+    /// Why it came to its end and what it wrote last; `None` if it did not.
+    pub async fn ended(&self, patience: Duration) -> Option<(Outcome, Vec<String>)> {
+        let worker = self.worker.as_ref()?;
+        let outcome = tokio::time::timeout(patience, worker.sandbox.wait()).await.ok()?;
+        Some((outcome, worker.log.take().last_lines(8)))
+    }
+
+    /// Returns the worker for the next task.
+    pub fn give_back(self) {
+        let workers = Arc::clone(&self.workers);
+        self.put_back();
+        workers.account.worker_is_idle();
+    }
+
+    /// Returns a worker that was not used, and tells nobody: who takes one, and finds no room for
+    /// what else it needs, would wake itself.
+    pub(crate) fn put_back(mut self) {
+        let may_be_idle = |worker: &Worker| {
+            worker.room.is_some() && worker.is_alive() && !self.workers.account.ledger.is_wanted()
+        };
+        if let Some(worker) = self.worker.take().filter(may_be_idle) {
+            drop(self.workers.idle.put(self.key.clone(), worker, KEPT, ByteSize(0)));
+            // Whoever began to wait meanwhile did not find it.
+            self.workers.account.make_room();
+        }
+    }
+}
+
+impl Drop for WorkerLease {
+    fn drop(&mut self) {
+        self.workers.busy.leave();
+    }
+}
+
+impl Workers {
+    /// An idle query worker.
+    pub(crate) fn idle_one(
+        self: &Arc<Self>,
+        spec: &WorkerSpec,
+        asked: Instant,
+    ) -> Option<WorkerLease> {
+        let key = spec.key();
+        // A miss is counted where a worker is started.
+        if self.idle.count(&key) == 0 {
+            return None;
+        }
+        self.take(key, asked)
+    }
+
+    fn take(self: &Arc<Self>, key: Digest, asked: Instant) -> Option<WorkerLease> {
+        while let Some(worker) = self.idle.take(&key) {
+            if worker.is_alive() {
+                let workers = Arc::clone(self);
+                return Some(WorkerLease::new(workers, key, worker, false, asked));
+            }
+        }
+        None
+    }
+
+    /// A query worker: idle if there is one, for which nothing more is reserved, and executed
+    /// otherwise.
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        spec: &WorkerSpec,
+        room: Option<Reservation>,
+        asked: Instant,
+    ) -> Result<WorkerLease> {
+        if let Some(idle) = self.take(spec.key(), asked) {
+            return Ok(idle);
+        }
+        let binary = &self.program;
+        if !binary.exists() {
+            return Err(Error::QueryProgramMissing { path: binary.clone() });
+        }
+        let sandbox = spec.sandbox(binary);
+        // Rare beside what is idle, and large.
+        let sandbox = self.spawner.start(sandbox).boxed().await?;
+        let worker = Worker::new(sandbox, room)?;
+        Ok(WorkerLease::new(Arc::clone(self), spec.key(), worker, true, asked))
+    }
+}

@@ -1,0 +1,36 @@
+//! Query workers: what is idle is taken again, and the rest is started.
+//!
+//! Boundary: what a worker runs is decided above; this folder knows its sandbox and its lease.
+
+pub(crate) mod lease;
+pub(crate) mod worker;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use snowmelt_sandbox::Spawner;
+
+use crate::account::Account;
+use crate::count::Count;
+use crate::pool::Pool;
+use worker::Worker;
+
+/// The workers of a node.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    pub spawner: Spawner,
+    pub account: Account,
+    /// The program that runs as a worker.
+    pub program: PathBuf,
+    pub idle: Arc<Pool<Worker>>,
+    pub busy: Count,
+}
+
+impl Workers {
+    /// Ends what was idle for too long, or has ended by itself or with a lane of the spawner.
+    pub fn maintain(&self, now: Instant) {
+        drop(self.idle.expired(now));
+        drop(self.idle.discard(|worker| !worker.is_alive()));
+    }
+}

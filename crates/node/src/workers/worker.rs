@@ -1,0 +1,102 @@
+//! Query workers: the program `snowmelt-query` in a sandbox, executed afresh or taken again idle.
+//!
+//! A worker holds no state between tasks and has no path to any data: it is granted open files and
+//! connected sockets for each task, so an idle one serves any query.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures::FutureExt;
+use snowmelt_ledger::{Amount, Reservation};
+use snowmelt_sandbox::{
+    Bind, Limits, Network, Policy, ProcessSettings, Root, Sandbox, SandboxSpec,
+};
+use snowmelt_types::{ByteSize, CpuMillis, Digest, SandboxId};
+
+use crate::limits::QUERY_PROGRAM;
+use crate::log::{LogCollector, PLATFORM_LOG};
+use crate::{Error, Result};
+
+/// How long an idle worker is kept.
+pub(crate) const KEPT: Duration = Duration::from_secs(60);
+
+/// How long to wait for the report that a sandbox ended, once its connection failed.
+pub(crate) const END_REPORTED_WITHIN: Duration = Duration::from_millis(500);
+
+/// Files that name resolution and TLS need; only a worker that reads from S3 gets them.
+const NETWORK_FILES: [&str; 6] = [
+    "/etc/ssl",
+    "/etc/ca-certificates",
+    "/etc/pki",
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+];
+
+/// What a worker may use. Workers of the same spec are interchangeable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerSpec {
+    /// Memory limit.
+    pub memory: ByteSize,
+    /// Processor share.
+    pub cpu: CpuMillis,
+    /// True if it reads from S3.
+    pub network: bool,
+}
+
+impl WorkerSpec {
+    /// What it reserves: all of its limit, because what a worker sorts and joins fills it.
+    pub(crate) fn amount(&self) -> Amount {
+        Amount::one(self.memory, self.cpu)
+    }
+
+    pub(crate) fn key(&self) -> Digest {
+        Digest::of(format!("{self:?}"))
+    }
+
+    pub(crate) fn sandbox(&self, binary: &Path) -> SandboxSpec {
+        let mut binds = vec![Bind { source: binary.to_owned(), target: QUERY_PROGRAM.into() }];
+        if self.network {
+            let present = NETWORK_FILES.iter().filter(|file| Path::new(file).exists());
+            binds.extend(present.map(|file| Bind { source: file.into(), target: file.into() }));
+        }
+        SandboxSpec {
+            id: SandboxId::new(),
+            root: Root { binds, ..Root::default() },
+            command: vec![QUERY_PROGRAM.to_owned()],
+            env: Vec::new(),
+            limits: Limits {
+                memory: self.memory,
+                cpu: self.cpu,
+                pids: 64,
+                scratch: ByteSize::mib(16),
+                // A descriptor for each file that its task reads.
+                open_files: 65_536,
+            },
+            network: if self.network { Network::Host } else { Network::None },
+            policy: Policy::Worker,
+            process: ProcessSettings::default(),
+        }
+    }
+}
+
+/// A worker's sandbox.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub sandbox: Sandbox,
+    pub log: LogCollector,
+    // None in room that its query keeps. Given back last, after the sandbox.
+    pub room: Option<Reservation>,
+}
+
+impl Worker {
+    pub fn new(mut sandbox: Sandbox, room: Option<Reservation>) -> Result<Self> {
+        let read_end = sandbox.take_log().ok_or(Error::OUTPUT_TAKEN)?;
+        let log = LogCollector::new(read_end, PLATFORM_LOG).map_err(snowmelt_wire::Error::from)?;
+        Ok(Self { sandbox, log, room })
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.sandbox.wait().now_or_never().is_none()
+    }
+}
