@@ -21,6 +21,17 @@
 //! | `GET /v1/bursts/{job}` | | [`BurstStatus`] |
 //! | `GET /v1/bursts/{job}/answer` | | [`BurstAnswer`], once the burst has ended |
 //! | `DELETE /v1/bursts/{job}` | | 204: it is ended, or its outcome forgotten |
+//! | `GET /v1/images` | | list of [`ImageSummary`] |
+//! | `GET /v1/images/key` | | [`PlatformKey`] |
+//! | `POST /v1/images/details` | [`ImageRequest`] | [`ImageDetail`] |
+//! | `POST /v1/images/conversions` | [`ConversionRequest`], and layers that are requested | lines: [`ImageEvent`] |
+//! | `POST /v1/images/pulls` | [`PullRequest`] | the same |
+//! | `POST /v1/images/pushes` | [`PushRequest`] | the same |
+//! | `POST /v1/images/prefetches` | [`WarmRequest`] | the same |
+//! | `POST /v1/images/verifications` | [`ImageRequest`] | the same |
+//! | `POST /v1/images/comparisons` | [`DifferenceRequest`] | the same |
+//! | `POST /v1/images/prunings` | [`PruneRequest`] | [`Pruned`]; for operators |
+//! | `DELETE /v1/images/{image}` | | 204: the name is removed; for operators |
 //! | `GET /v1/hosts` | | list of [`HostSummary`] |
 //! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
@@ -33,7 +44,7 @@
 //! The header [`TENANT_HEADER`] names the tenant; functions, calls and logs of other
 //! tenants are not visible.
 //! Errors are `ErrorReport` objects with a 4xx or 5xx status, as problem+json (RFC 9457).
-//! A client that closes the connection cancels its query. A burst is an object of its own: it goes on
+//! A client that closes the connection cancels its query, and its work on images. A burst is an object of its own: it goes on
 //! for `claim_within_ms` after the last client that waited for it, and another one may wait for it.
 //!
 //! At the address for hosts, with the token of the cluster:
@@ -50,6 +61,7 @@ mod bursts;
 mod figures;
 mod functions;
 mod hosts;
+mod images;
 mod invocations;
 mod leases;
 mod networks;
@@ -71,6 +83,13 @@ pub use functions::{
     Runtime, Wheel, no_code,
 };
 pub use hosts::{HostFacts, HostJoin, HostSummary};
+pub use images::{
+    ClientImage, ConversionRequest, ConvertedImage, DamagedBlock, DifferenceRequest, FetchedBlocks,
+    ImageBlob, ImageDetail, ImageDifference, ImageEvent, ImagePlace, ImageRequest, ImageSource,
+    ImageSummary, OriginalManifest, PartAmount, PathChange, PlatformKey, PruneRequest, Pruned,
+    PullRequest, PulledImage, PushRequest, PushedImage, RegistryAccess, RegistryLogin, SharedParts,
+    VerifiedImage, WarmRequest, WarmedImage,
+};
 pub use invocations::{
     BatchRequest, ColdKind, ColdReason, FailedCall, Invocation, InvocationState, InvokeRequest,
     LogEntry,

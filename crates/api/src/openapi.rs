@@ -19,10 +19,12 @@ use utoipa::openapi::{
 };
 
 use crate::{
-    BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, Figures, FunctionSpec,
-    FunctionSummary, HostSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail,
-    NetworkSummary, PackRequest, Packed, QueryRequest, ShutdownRequest, Status, TENANT_HEADER,
-    Trace, TraceRequest, Wheel,
+    BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, ConversionRequest,
+    DifferenceRequest, Figures, FunctionSpec, FunctionSummary, HostSummary, ImageDetail,
+    ImageEvent, ImageRequest, ImageSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail,
+    NetworkSummary, PackRequest, Packed, PlatformKey, PruneRequest, Pruned, PullRequest,
+    PushRequest, QueryRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest,
+    WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -31,7 +33,9 @@ const BYTES: &str = "application/octet-stream";
 /// The document, for a platform of this version.
 pub fn document(version: &str) -> OpenApi {
     let (mut paths, mut schemas) = (Paths::default(), BTreeMap::new());
-    for route in [platform(), queries(), functions(), calls(), bursts()].into_iter().flatten() {
+    for route in
+        [platform(), queries(), functions(), calls(), bursts(), images()].into_iter().flatten()
+    {
         let item = PathItem::new(route.method, route.operation);
         match paths.paths.get_mut(route.path) {
             Some(path) => path.merge_operations(item),
@@ -129,6 +133,41 @@ fn bursts() -> Vec<Route> {
     ]
 }
 
+fn images() -> Vec<Route> {
+    vec![
+        get("/v1/images", "Local images").answers_list::<ImageSummary>(),
+        delete("/v1/images/{image}", "Removes the name of an image; for operators")
+            .answers_nothing(204),
+        get("/v1/images/key", "The key with which others verify start profiles")
+            .answers::<PlatformKey>(200),
+        post("/v1/images/details", "An image, its blobs and its configuration")
+            .takes::<ImageRequest>()
+            .answers::<ImageDetail>(200),
+        post("/v1/images/conversions", "Converts an image of a registry, or one that is sent")
+            .refers::<ConversionRequest>()
+            .takes_bytes()
+            .answers_events(),
+        post("/v1/images/pulls", "Fetches an image from a registry")
+            .takes::<PullRequest>()
+            .answers_events(),
+        post("/v1/images/pushes", "Sends a local image to a registry")
+            .takes::<PushRequest>()
+            .answers_events(),
+        post("/v1/images/prefetches", "Fetches blocks of an image into the cache")
+            .takes::<WarmRequest>()
+            .answers_events(),
+        post("/v1/images/verifications", "Compares every block with its digest")
+            .takes::<ImageRequest>()
+            .answers_events(),
+        post("/v1/images/comparisons", "Compares two images")
+            .takes::<DifferenceRequest>()
+            .answers_events(),
+        post("/v1/images/prunings", "Removes unreferenced data; for operators")
+            .takes::<PruneRequest>()
+            .answers::<Pruned>(200),
+    ]
+}
+
 /// One operation on a path, with the shapes that it refers to.
 struct Route {
     method: HttpMethod,
@@ -175,6 +214,12 @@ impl Route {
         Ref::from_schema_name(T::name()).into()
     }
 
+    /// Adds a shape that is part of a body of bytes.
+    fn refers<T: ToSchema>(mut self) -> Self {
+        self.refer::<T>();
+        self
+    }
+
     fn query(mut self, name: &str, kind: Type) -> Self {
         let parameters = self.operation.parameters.get_or_insert_default();
         parameters.push(parameter(name, ParameterIn::Query, kind));
@@ -214,6 +259,12 @@ impl Route {
 
     fn answers_bytes(self, kind: &str, description: &str) -> Self {
         self.respond("200", description, Some((kind, bytes())))
+    }
+
+    /// Lines of JSON, each as it happens; closing the connection cancels the work.
+    fn answers_events(self) -> Self {
+        self.refers::<ImageEvent>()
+            .answers_bytes("application/x-ndjson", "Lines of ImageEvent; the last is the result")
     }
 
     fn answers_nothing(self, status: u16) -> Self {

@@ -1,6 +1,7 @@
 //! The client of the gateway: HTTP over a unix socket.
 
 mod bursts;
+mod images;
 mod query_stream;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use snowmelt_api::{
 use snowmelt_rpc::client::{NO_BODY, decode};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Tenant};
 
+pub use images::{LocalImage, OnProgress};
 pub use query_stream::{QueryFrame, QueryStream};
 
 /// How long a server may take for a request that needs no work. A busy server answers; a stopped

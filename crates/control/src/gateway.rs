@@ -1,6 +1,7 @@
 //! HTTP on a unix socket: routes, and the frames of a query's answer.
 
 mod bursts;
+pub(crate) mod images;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ const BUFFERED_FRAMES: usize = 8;
 
 /// The routes of the table in [`snowmelt_api`].
 pub(crate) fn router(platform: Arc<Platform>) -> Router {
+    let of_images = images::router(platform.images.clone());
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/figures", get(figures))
@@ -56,10 +58,11 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/networks", get(networks))
         .route("/v1/networks/{job}", get(network))
         .route("/v1/networks/{job}/trace", post(trace))
+        .with_state(platform)
+        .merge(of_images)
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn(identify))
-        .with_state(platform)
 }
 
 async fn status(State(platform): State<Arc<Platform>>) -> Answer {
@@ -153,8 +156,13 @@ async fn deploy(
     json(StatusCode::CREATED, &platform.functions.deploy(identity.tenant, spec).await?)
 }
 
-async fn pack(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
-    json(StatusCode::CREATED, &platform.functions.pack(body::parse(&body)?).await?)
+async fn pack(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    let packed = platform.functions.pack(body::parse(&body)?, identity.member()).await?;
+    json(StatusCode::CREATED, &packed)
 }
 
 async fn keep_wheel(

@@ -68,6 +68,23 @@ impl Identity {
         }
     }
 
+    /// The number of a user who is not an operator.
+    pub fn member(&self) -> Option<u32> {
+        match self.peer {
+            Peer::User(user) if !is_operator(self.peer) => Some(user),
+            Peer::User(_) | Peer::Cluster => None,
+        }
+    }
+
+    /// Refuses what only root and the user of the server may do.
+    pub fn check_operator(&self, what: &str) -> Result<(), ErrorReport> {
+        if is_operator(self.peer) {
+            return Ok(());
+        }
+        let message = format!("only root and the user of the server may {what}");
+        Err(ErrorReport::new(Code::TENANT_REFUSED, message))
+    }
+
     /// Whether it may read the state of a tenant.
     pub fn sees(&self, tenant: &Tenant) -> bool {
         self.tenant == *tenant || is_operator(self.peer)
@@ -175,6 +192,18 @@ mod tests {
         assert!(named.sees(&own) && !named.sees(&Tenant::default()));
         refused(Identity::new(member(), Some(Tenant::default())));
         refused(Identity::new(member(), Some(tenant("uid-0"))));
+    }
+
+    #[test]
+    fn members_are_no_operators() {
+        let of = |peer| Identity::new(peer, None).unwrap();
+        let Peer::User(user) = member() else { unreachable!() };
+        assert_eq!(of(member()).member(), Some(user));
+        refused(of(member()).check_operator("remove images"));
+        for peer in [Peer::User(0), Peer::Cluster] {
+            assert_eq!(of(peer).member(), None);
+            of(peer).check_operator("remove images").unwrap();
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod functions;
 mod gateway;
 pub mod hosts;
 mod identity;
+pub mod images;
 mod in_turn;
 mod leases;
 mod live;

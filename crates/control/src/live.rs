@@ -173,6 +173,7 @@ pub(crate) async fn pack(
     node: &Node,
     analysis: &AnalysisCache,
     request: PackRequest,
+    user: Option<u32>,
 ) -> Result<Packed, ErrorReport> {
     let PackRequest { name, code, handler, packages } = request;
     if matches!(code, SourceCode::Files { .. }) {
@@ -183,7 +184,8 @@ pub(crate) async fn pack(
     let Declared { packages, imports, .. } = declared(node, analysis, &code, &packages).await?;
     let handler = if handler.is_empty() { "handler" } else { &handler };
     let (asked, silent) = ((&packages[..], &imports[..]), &snowmelt_package::Silent);
-    node.pack(&name, &code, handler, asked, silent).await.map_err(|error| error.report())
+    let name = (name.as_str(), user);
+    node.pack(name, &code, handler, asked, silent).await.map_err(|error| error.report())
 }
 
 async fn packed(node: &Node, record: &FunctionRecord) -> Result<Unit, ErrorReport> {

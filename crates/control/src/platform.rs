@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bursts::Bursts;
 use crate::functions::Functions;
 use crate::hosts::Hosts;
+use crate::images::Images;
 use crate::leases::Leases;
 use crate::queries::Queries;
 
@@ -23,6 +24,7 @@ pub(crate) struct Platform {
     pub bursts: Bursts,
     pub leases: Arc<Leases>,
     pub hosts: Hosts,
+    pub images: Images,
     /// Asks the server to end.
     pub shutdown: CancellationToken,
     /// How long what runs may go on then.

@@ -17,6 +17,7 @@ use crate::analysis_cache::AnalysisCache;
 use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
 use crate::hosts::Hosts;
+use crate::images::Images;
 use crate::leases::Leases;
 use crate::logs::Logs;
 use crate::platform::{Grace, Platform};
@@ -118,6 +119,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         queries: Queries::new(node.clone(), analysis.clone(), over.clone()),
         leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs)),
         functions,
+        images: Images::new(&state_dir, ImageSettings::default(), over.clone()),
         bursts: Bursts::new(node.clone(), analysis, hosts.clone(), Some(kept), over),
         hosts,
         node,

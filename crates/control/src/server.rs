@@ -21,6 +21,7 @@ use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
 use crate::gateway;
 use crate::hosts::{Hosts, in_time, listen};
+use crate::images::{ENDS_WITHIN, Images};
 use crate::leases::Leases;
 use crate::logs::Logs;
 use crate::now_ms;
@@ -194,6 +195,8 @@ impl Launch {
         let ending = Ending { asked: shutdown.clone(), over: CancellationToken::new() };
         let platform = platform(&settings, &self.socket, node.clone(), &ending).await?;
         if !settings.private {
+            // What a server that was killed has left. Other platforms may be writing.
+            platform.images.sweep();
             platform.functions.resume().await?;
             platform.bursts.resume().await?;
         }
@@ -222,6 +225,8 @@ impl Launch {
         };
         let leasing = Arc::clone(&platform.leases).serve(self.leases, ending.over.clone());
         let (served, joined, leased) = tokio::join!(serving, joining, leasing);
+        // What its connections had asked for is cancelled now.
+        platform.images.idle(ENDS_WITHIN).await;
         let stopped = node.stop().await.map_err(|error| error.report());
         let _ = std::fs::remove_file(&self.socket);
         let _ = std::fs::remove_file(lease_socket(&self.socket));
@@ -277,6 +282,7 @@ async fn platform(
         functions,
         bursts: Bursts::new(node.clone(), analysis, hosts.clone(), kept, over),
         hosts,
+        images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone()),
         node,
         shutdown: ending.asked.clone(),
         grace: Grace::new(if settings.private { PRIVATE_GRACE } else { GRACE }),

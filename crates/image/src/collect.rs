@@ -62,7 +62,7 @@ pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
 }
 
 /// Removes temporary files of writers that were killed, unless a writer is active.
-pub(crate) fn sweep(layout: &Layout) -> Result<()> {
+pub fn sweep(layout: &Layout) -> Result<()> {
     let left = files(&layout.private("tmp"))?;
     if left.is_empty() {
         return Ok(());

@@ -46,6 +46,20 @@ pub enum Error {
         /// The image, as its user wrote it.
         location: String,
     },
+    /// A file or folder of an image may not be read by this user.
+    #[error("{location} cannot be read: {source}")]
+    Unreadable {
+        /// The image, as its user wrote it.
+        location: String,
+        /// The reason of the operating system.
+        source: io::Error,
+    },
+    /// The name is that of another user's image.
+    #[error("the image `{name}` belongs to another user")]
+    NotYours {
+        /// The name.
+        name: String,
+    },
     /// The registry denies this user the operation.
     #[error("the registry {registry} refuses {what}: {reason}")]
     Denied {
@@ -159,7 +173,10 @@ impl Error {
         match self {
             Self::Refused { .. } | Self::Limit { .. } => Code::IMAGE_REFUSED,
             Self::Damaged { .. } => Code::IMAGE_DAMAGED,
-            Self::Missing { .. } | Self::NoFile { .. } => Code::IMAGE_MISSING,
+            Self::Missing { .. } | Self::NoFile { .. } | Self::Unreadable { .. } => {
+                Code::IMAGE_MISSING
+            }
+            Self::NotYours { .. } => Code::TENANT_REFUSED,
             Self::Denied { .. } | Self::Unreachable { .. } => Code::IMAGE_SOURCE,
             Self::Untrusted { .. } => Code::IMAGE_AUTHORITY,
             Self::Io { source, .. } if is_full(source) => Code::DISK_FULL,
@@ -178,6 +195,8 @@ impl Error {
             Self::Damaged { .. } => Some("build the image again, or fetch it from elsewhere"),
             Self::Missing { .. } => Some("`snowmelt image ls` shows the images of this machine"),
             Self::NoFile { .. } => Some("check the path: it is read from the working folder"),
+            Self::Unreadable { .. } => Some("the user of the command must be able to read it"),
+            Self::NotYours { .. } => Some("choose another name; root may replace any"),
             Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("run it as the platform's user, or set SNOWMELT_STATE to a folder of your own")
             }

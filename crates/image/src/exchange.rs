@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::block::OciDigest;
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::read::{BlockSource, Retried, RetryPolicy};
-use crate::source::{Layout, Reference, Registry};
+use crate::source::{Access, Layout, Reference, Registry};
 use crate::{Error, Image, Lock, Result};
 
 /// Stored bytes per request.
@@ -63,9 +63,10 @@ pub async fn push(
     layout: &Layout,
     image: &Image,
     name: &Reference,
+    access: &Access,
     progress: Progress<'_>,
 ) -> Result<Sent> {
-    let registry = Registry::new(name)?;
+    let registry = access.registry(name)?;
     match registry.manifest(name.selector()).await {
         Ok((_, bytes)) if Image::decode(&bytes).is_err() => {
             let reason = "an image that is not a block image has that name: push to another tag";
@@ -97,10 +98,15 @@ pub async fn push(
 }
 
 /// Fetches an image with all of its blobs into a layout folder.
-pub async fn pull(name: &Reference, layout: &Layout, progress: Progress<'_>) -> Result<Pulled> {
+pub async fn pull(
+    name: &Reference,
+    layout: &Layout,
+    access: &Access,
+    progress: Progress<'_>,
+) -> Result<Pulled> {
     let lease = layout.keep_collectors_away()?;
-    let (_, image) = find(&Registry::new(name)?, name).await?;
-    let source = Retried::new(Registry::new(name)?, RetryPolicy::default());
+    let (_, image) = find(&access.registry(name)?, name).await?;
+    let source = Retried::new(access.registry(name)?, RetryPolicy::default());
     let blobs = parts(&image);
     let mut before = 0;
     for (index, (digest, size)) in blobs.iter().enumerate() {

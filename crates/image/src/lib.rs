@@ -44,7 +44,7 @@ pub mod source;
 pub mod tree;
 mod verify;
 
-pub use collect::{Collected, collect};
+pub use collect::{Collected, collect, sweep};
 pub use convert::{Converted, Options, convert};
 pub use error::Error;
 pub use lock::Lock;

@@ -44,7 +44,7 @@ pub use enforcement::EnforcementChoice;
 pub use error::Error;
 pub use images::{
     Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, find_image,
-    image_daemon_main,
+    has_registry, image_daemon_main,
 };
 pub use instances::lease::InstanceLease;
 pub use limits::{InstanceLimits, MOST_ANSWER};

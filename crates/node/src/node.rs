@@ -226,7 +226,7 @@ impl Node {
     /// registry if its name has one. The same input gives the same bytes.
     pub async fn pack(
         &self,
-        name: &str,
+        name: (&str, Option<u32>),
         code: &SourceCode,
         handler: &str,
         asked: (&[String], &[String]),

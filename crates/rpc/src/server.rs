@@ -22,7 +22,8 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -92,12 +93,25 @@ pub trait Listener {
 }
 
 impl Listener for UnixListener {
-    type Stream = tokio::net::UnixStream;
+    type Stream = UnixStream;
 
     async fn accept(&self) -> io::Result<(Self::Stream, Peer)> {
         let stream = UnixListener::accept(self).await?.0;
         let user = stream.peer_cred()?.uid();
         Ok((stream, Peer::User(user)))
+    }
+}
+
+/// Connections from this process ([`crate::client::InProcess`]).
+impl Listener for Mutex<mpsc::UnboundedReceiver<UnixStream>> {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<(Self::Stream, Peer)> {
+        match self.lock().await.recv().await {
+            Some(stream) => Ok((stream, Peer::User(rustix::process::geteuid().as_raw()))),
+            // No client is left, so there is nothing to wait for until the server ends.
+            None => std::future::pending().await,
+        }
     }
 }
 

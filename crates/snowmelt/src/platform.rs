@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use snowmelt_control::client::Client;
+use snowmelt_control::images::Embedded as Images;
 use snowmelt_control::server::{Launch, Settings};
 use snowmelt_types::{Code, ErrorReport, Tenant};
 use tokio::runtime::Runtime;
@@ -191,6 +192,33 @@ pub fn with<T>(
         }
     });
     // A blocking read in a library must not delay the exit.
+    runtime.shutdown_background();
+    done
+}
+
+/// Runs `work` with the server, or with the images of the state folder in this process if no server
+/// runs. Images need no sandboxes, and so no root.
+///
+/// # Errors
+/// Those of `work`; `SM-0113` with exit code 130 or 143 if a signal arrives first.
+pub fn with_images<T>(
+    config: &Config,
+    printer: Printer,
+    work: impl AsyncFnOnce(&Client) -> Result<T, ErrorReport>,
+) -> Result<T, Failure> {
+    if answers(&config.socket.value)? {
+        return with(Platform::server(None, config), printer, async |client, _| work(client).await);
+    }
+    let runtime = server_runtime()?;
+    let done = runtime.block_on(async {
+        let signals = Signals::listen(printer)?;
+        let images = Images::start(&config.state.value, config.images())?;
+        let done = until_signal(&signals, work(images.client())).await;
+        signals.waiting_for("partial files to be removed");
+        images.end().await;
+        done
+    });
+    // A blocking read of a layer must not delay the exit.
     runtime.shutdown_background();
     done
 }

@@ -50,8 +50,12 @@ impl Functions {
     }
 
     /// Makes a code package.
-    pub async fn pack(&self, request: PackRequest) -> Result<Packed, ErrorReport> {
-        live::pack(&self.inner.node, &self.inner.analysis, request).await
+    pub async fn pack(
+        &self,
+        request: PackRequest,
+        user: Option<u32>,
+    ) -> Result<Packed, ErrorReport> {
+        live::pack(&self.inner.node, &self.inner.analysis, request, user).await
     }
 
     /// Starts and loads what calls are expected to need, at least one, in one request.

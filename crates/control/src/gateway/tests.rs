@@ -1,7 +1,9 @@
 //! Each route of the gateway, over the real router in this process: what it refuses, for whom, and
 //! with which status and code. What a route does in sandboxes is tested in `tests/e2e`.
 //!
-//! Invariant: [`ROUTES`] has every route of the router and of the OpenAPI document.
+//! Invariant: [`routes::ROUTES`] has every route of the router and of the OpenAPI document.
+
+mod routes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,109 +13,19 @@ use axum::body::{Body, Bytes};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use snowmelt_api::{BurstRequest, FunctionSpec, PackRequest, QueryRequest, TENANT_HEADER};
+use snowmelt_api::{
+    BurstRequest, FunctionSpec, PackRequest, PullRequest, QueryRequest, TENANT_HEADER,
+};
 use snowmelt_rpc::Peer;
 use snowmelt_rpc::body::MAX_REQUEST_BYTES;
 use snowmelt_types::Code;
 use tower_service::Service;
 
+use routes::Takes::{Json, MayJson, Nothing, Stream};
+use routes::{BURST, DEPLOY, PULL, QUERY, ROUTES};
+
 use crate::records::FunctionRecord;
 use crate::rig::{IdlePlatform, idle_platform, spec};
-
-/// The body that a route takes.
-#[derive(Clone, Copy, PartialEq)]
-enum Takes {
-    Nothing,
-    /// JSON, with a valid example.
-    Json(&'static str),
-    /// The same, or nothing.
-    MayJson,
-    Bytes,
-}
-
-use Takes::{Bytes as AnyBytes, Json, MayJson, Nothing};
-
-/// A route, and its answer to a valid request while nothing is deployed and nothing runs: the status
-/// and, of an error, the code. None: it would start a sandbox or install packages.
-struct Route {
-    method: &'static str,
-    path: &'static str,
-    takes: Takes,
-    answer: Option<(u16, &'static str)>,
-}
-
-const fn route(
-    method: &'static str,
-    path: &'static str,
-    takes: Takes,
-    answer: Option<(u16, &'static str)>,
-) -> Route {
-    Route { method, path, takes, answer }
-}
-
-const OK: Option<(u16, &str)> = Some((200, ""));
-const NO_FUNCTION: Option<(u16, &str)> = Some((404, "SM-0220"));
-const NO_INVOCATION: Option<(u16, &str)> = Some((404, "SM-0223"));
-const NO_BURST: Option<(u16, &str)> = Some((404, "SM-0707"));
-const NO_NETWORK: Option<(u16, &str)> = Some((404, "SM-0605"));
-
-const QUERY: &str = r#"{"sql": "select 1", "working_folder": "/"}"#;
-const DEPLOY: &str = r#"{"name": "f", "code": {"kind": "source", "file": "f.py", "text": ""}}"#;
-const BURST: &str = r#"{"function": {"name": "f", "code": {"kind": "source", "file": "f.py", "text": ""}}, "events": []}"#;
-
-const ROUTES: [Route; 26] = [
-    route("get", "/v1/status", Nothing, OK),
-    route("get", "/v1/figures", Nothing, OK),
-    route("get", "/metrics", Nothing, OK),
-    route("get", "/openapi.json", Nothing, OK),
-    route("post", "/v1/shutdown", MayJson, Some((202, ""))),
-    route("post", "/v1/queries", Json(QUERY), None),
-    route("get", "/v1/functions", Nothing, OK),
-    route("post", "/v1/functions", Json(DEPLOY), None),
-    route("post", "/v1/packages", Json(DEPLOY), None),
-    route("post", "/v1/wheels/{file}", AnyBytes, None),
-    route("get", "/v1/functions/{name}", Nothing, NO_FUNCTION),
-    route("delete", "/v1/functions/{name}", Nothing, NO_FUNCTION),
-    route("post", "/v1/functions/{name}/invocations", Json(r#"{"event": 1}"#), NO_FUNCTION),
-    route("post", "/v1/functions/{name}/batches", Json(r#"{"events": [1]}"#), NO_FUNCTION),
-    route("post", "/v1/functions/{name}/bursts", Json(r#"{"events": [1]}"#), NO_FUNCTION),
-    route("get", "/v1/functions/{name}/logs", Nothing, NO_FUNCTION),
-    route("get", "/v1/invocations/{id}", Nothing, NO_INVOCATION),
-    route("post", "/v1/bursts", Json(BURST), None),
-    route("get", "/v1/bursts", Nothing, OK),
-    route("get", "/v1/bursts/{job}", Nothing, NO_BURST),
-    route("delete", "/v1/bursts/{job}", Nothing, NO_BURST),
-    route("get", "/v1/bursts/{job}/answer", Nothing, NO_BURST),
-    route("get", "/v1/hosts", Nothing, OK),
-    route("get", "/v1/networks", Nothing, OK),
-    route("get", "/v1/networks/{job}", Nothing, NO_NETWORK),
-    route(
-        "post",
-        "/v1/networks/{job}/trace",
-        Json(r#"{"from": 0, "to": {"rank": 1}}"#),
-        NO_NETWORK,
-    ),
-];
-
-impl Route {
-    /// The path with names that nothing has.
-    fn url(&self) -> String {
-        self.named("nothing")
-    }
-
-    fn named(&self, name: &str) -> String {
-        let path = self.path.replace("{file}", "nothing-1.0-py3-none-any.whl");
-        ["{name}", "{id}", "{job}"].iter().fold(path, |path, place| path.replace(place, name))
-    }
-
-    fn body(&self) -> &'static str {
-        if let Json(valid) = self.takes { valid } else { "" }
-    }
-
-    fn shown(&self) -> String {
-        format!("{} {}", self.method, self.path)
-    }
-}
 
 /// Neither root nor the user of the tests.
 fn member() -> Peer {
@@ -191,6 +103,7 @@ fn the_examples_that_are_not_sent_are_valid() {
     serde_json::from_str::<FunctionSpec>(DEPLOY).unwrap();
     serde_json::from_str::<PackRequest>(DEPLOY).unwrap();
     serde_json::from_str::<BurstRequest>(BURST).unwrap();
+    serde_json::from_str::<PullRequest>(PULL).unwrap();
 }
 
 #[tokio::test]
@@ -241,7 +154,7 @@ async fn a_question_that_is_not_valid_is_refused() {
 async fn a_longer_request_than_may_be_is_refused_before_its_body_is_sent() {
     let gateway = Gateway::new().await;
     let length = (MAX_REQUEST_BYTES + 1).to_string();
-    for route in ROUTES.iter().filter(|route| route.takes != Nothing) {
+    for route in ROUTES.iter().filter(|route| !matches!(route.takes, Nothing | Stream)) {
         let header = ("content-length", &*length);
         let answered = gateway.send(Peer::User(0), (route.method, &route.url()), header, "").await;
         answered.is(413, Code::REQUEST_SIZE.code, &route.shown());
@@ -311,6 +224,18 @@ async fn a_function_is_there_for_its_tenant_only() {
 }
 
 #[tokio::test]
+async fn only_operators_remove_images() {
+    let gateway = Gateway::new().await;
+    let dry = r#"{"dry_run": true}"#;
+    for (method, url) in [("delete", "/v1/images/nothing"), ("post", "/v1/images/prunings")] {
+        let refused = gateway.send(member(), (method, url), ("", ""), dry).await;
+        refused.is(403, Code::TENANT_REFUSED.code, url);
+    }
+    let listed = gateway.send(member(), ("get", "/v1/images"), ("", ""), "").await;
+    assert_eq!(listed.json(), json!([]));
+}
+
+#[tokio::test]
 async fn a_request_without_the_user_of_its_connection_is_refused() {
     let gateway = Gateway::new().await;
     let mut router = gateway.router.clone();
@@ -352,7 +277,7 @@ type Paths = BTreeSet<(String, String)>;
 
 /// The paths and methods of the router's table, read from its file: the router does not list them.
 fn served() -> Paths {
-    let source = include_str!("../gateway.rs");
+    let source = concat!(include_str!("../gateway.rs"), include_str!("images.rs"));
     let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\""));
     let mut served = BTreeSet::new();
     for (path, handlers) in routes.filter_map(|route| route.split_once("\", ")) {

@@ -5,8 +5,8 @@
 //! that knows a digest must not learn from the cache whether another tenant has the block, nor read
 //! it without the registry's permission. One size limit applies to all of them.
 //!
-//! One process owns the cache, and only the owner evicts blocks. Other processes may join it: they
-//! read blocks, add blocks while there is space, and report these to the owner.
+//! One process owns the cache, and only the owner evicts blocks. Others may join it (decision 029):
+//! they read blocks, add blocks while there is space, and report these to the owner.
 //!
 //! Invariant: a file gets its final name when it is complete, and its digest is verified at each
 //! use. `kill -9` leaves at most files in `tmp`; a power failure or a flipped bit leaves a block

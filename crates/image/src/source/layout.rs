@@ -21,6 +21,8 @@ use crate::{Error, Result};
 const NAME: &str = "org.opencontainers.image.ref.name";
 /// The full name, as containerd and others write it, if it differs.
 const FULL_NAME: &str = "io.containerd.image.name";
+/// The number of the user who gave the name, unless that was an operator of the platform.
+const USER: &str = "dev.snowmelt.user";
 /// Snowmelt's own subfolder; other readers ignore it.
 const PRIVATE: &str = ".snowmelt";
 /// The lock file of garbage collection: shared while blobs are added, exclusive while blobs are
@@ -186,10 +188,26 @@ impl Layout {
 
     /// Names a manifest; the name is removed from any other manifest.
     pub fn tag(&self, name: &str, manifest: &Descriptor) -> Result<()> {
+        self.tag_for(name, manifest, None)
+    }
+
+    /// The same for a user, who may replace only images that they named; `None` for an operator.
+    pub fn tag_for(&self, name: &str, manifest: &Descriptor, user: Option<u32>) -> Result<()> {
         let _lock = self.change_names()?;
         let mut index = self.index()?;
+        let user = user.map(|user| user.to_string());
+        if let Some(user) = &user
+            && let Some(known) = index.manifests.iter().find(|one| full_name(one) == Some(name))
+            && known.annotations.get(USER) != Some(user)
+        {
+            // The same image under the same name changes nothing.
+            let is_same = known.digest == manifest.digest;
+            return is_same.then_some(()).ok_or_else(|| Error::NotYours { name: name.to_owned() });
+        }
         index.remove_name(name);
         let mut named = manifest.clone();
+        named.annotations.remove(USER);
+        named.annotations.extend(user.map(|user| (USER.to_owned(), user)));
         let short = familiar(name);
         if short != name {
             named.annotations.insert(FULL_NAME.to_owned(), name.to_owned());

@@ -1,11 +1,12 @@
 //! Locations of images, as users write them: a registry's reference, or a file type with a path.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::{
-    DockerArchive, FolderOrigin, Layout, LayoutOrigin, Origin, Platform, Reference, Registry,
+    Access, DockerArchive, FolderOrigin, Layout, LayoutOrigin, Origin, Platform, Reference,
     RegistryOrigin,
 };
 use crate::{Error, Result};
@@ -26,12 +27,33 @@ pub enum ImageLocation {
 impl ImageLocation {
     /// Opens the image for this machine's platform. Must be called in an async runtime; the result
     /// must not be used on a thread of that runtime.
-    pub async fn open(&self) -> Result<Box<dyn Origin + Send + Sync>> {
+    pub async fn open(&self, access: &Access) -> Result<Box<dyn Origin + Send + Sync>> {
+        self.open_checked(access).await.map_err(|error| self.explained(error))
+    }
+
+    /// Whether it is a file or folder, which only its user may open.
+    pub fn is_path(&self) -> bool {
+        !matches!(self, Self::Registry(_))
+    }
+
+    /// An error of reading it. What its user may not read is the user's error.
+    pub fn explained(&self, error: Error) -> Error {
+        match error {
+            Error::Io { source, .. }
+                if self.is_path() && source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                Error::Unreadable { location: self.to_string(), source }
+            }
+            error => error,
+        }
+    }
+
+    async fn open_checked(&self, access: &Access) -> Result<Box<dyn Origin + Send + Sync>> {
         self.check_exists()?;
         let here = Platform::here();
         Ok(match self {
             Self::Registry(name) => {
-                Box::new(RegistryOrigin::open(Registry::new(name)?, name, &here).await?)
+                Box::new(RegistryOrigin::open(access.registry(name)?, name, &here).await?)
             }
             Self::Layout(folder, tag) => {
                 Box::new(LayoutOrigin::open(Layout::open(folder)?, tag.as_deref(), &here)?)
@@ -52,10 +74,14 @@ impl ImageLocation {
     /// Reports a mistyped path as the user's error instead of an I/O error.
     fn check_exists(&self) -> Result<()> {
         match self {
-            Self::Layout(path, _) | Self::Archive(path, _) | Self::Folder(path)
-                if !path.exists() =>
-            {
-                Err(Error::NoFile { location: self.to_string() })
+            Self::Layout(path, _) | Self::Archive(path, _) | Self::Folder(path) => {
+                match path.try_exists() {
+                    Ok(true) => Ok(()),
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        Err(Error::Unreadable { location: self.to_string(), source: error })
+                    }
+                    _ => Err(Error::NoFile { location: self.to_string() }),
+                }
             }
             _ => Ok(()),
         }

@@ -31,7 +31,9 @@ pub use layout::{Layout, LayoutOrigin};
 pub use location::ImageLocation;
 pub(crate) use pack::names;
 pub use pack::{Shape, Stamp};
-pub use registry::{Credentials, Reference, Registry, RegistryOrigin, trust_authorities};
+pub use registry::{
+    Access, Authorities, Credentials, Reference, Registry, RegistryOrigin, trust_authorities,
+};
 
 use crate::Result;
 use crate::manifest::Descriptor;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use snowmelt_image::block::{BlockSize, OciDigest};
 use snowmelt_image::read::{BlobReader, BlockSource, LocalSource, RawFiles};
-use snowmelt_image::source::{FolderOrigin, Layout, Reference};
+use snowmelt_image::source::{Access, FolderOrigin, Layout, Reference};
 use snowmelt_image::{Error, Options, Result, convert, exchange, verify_image};
 use snowmelt_types::{Code, Report};
 use tokio::runtime::Runtime;
@@ -64,11 +64,11 @@ fn a_pull_to_a_full_disk_fails_until_there_is_space() {
     let made = convert(&FolderOrigin::open(&folder).unwrap(), &from, options).unwrap();
     let name: Reference = format!("{}/team/app:blocks", served.address).parse().unwrap();
     let (runtime, quiet) = (runtime(), |_: usize, _: usize, _: u64| ());
-    runtime.block_on(exchange::push(&from, &made.image, &name, &quiet)).unwrap();
+    runtime.block_on(exchange::push(&from, &made.image, &name, &Access::own(), &quiet)).unwrap();
 
     let disk = Disk::new(1 << 20);
     let to = Layout::create(&disk.path("store")).unwrap();
-    let pull = || runtime.block_on(exchange::pull(&name, &to, &quiet));
+    let pull = || runtime.block_on(exchange::pull(&name, &to, &Access::own(), &quiet));
     let pulled = squeeze(&disk, 4096, pull, || {
         assert!(files(disk.path("store/.snowmelt/tmp")).is_empty());
         for blob in files(disk.path("store/blobs/sha256")) {

@@ -13,7 +13,7 @@ use snowmelt_image::block::{BlockSize, OciDigest};
 use snowmelt_image::mount::{Form, LazyMount};
 use snowmelt_image::read::{BlockSource, Blocks, Retried, RetryPolicy, conformance};
 use snowmelt_image::source::{
-    Credentials, FolderOrigin, Layout, Platform, Reference, Registry, RegistryOrigin,
+    Access, Credentials, FolderOrigin, Layout, Platform, Reference, Registry, RegistryOrigin,
 };
 use snowmelt_image::{Error, Image, Options, collect, convert, exchange};
 
@@ -146,13 +146,15 @@ fn a_pulled_image_is_kept_until_it_is_named_and_not_uploaded_again() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let quiet = |_: usize, _: usize, _: u64| ();
-    let send = || runtime.block_on(exchange::push(&from, &made.image, &name, &quiet)).unwrap();
+    let send = || {
+        runtime.block_on(exchange::push(&from, &made.image, &name, &Access::own(), &quiet)).unwrap()
+    };
     let blobs = made.image.blobs().map(|blob| &blob.digest).chain([&made.image.config.digest]);
     let sent = send();
     assert_eq!(sent.blobs.iter().collect::<Vec<_>>(), blobs.collect::<Vec<_>>());
     assert_eq!(send(), exchange::Sent::default());
 
-    let pulled = runtime.block_on(exchange::pull(&name, &to, &quiet)).unwrap();
+    let pulled = runtime.block_on(exchange::pull(&name, &to, &Access::own(), &quiet)).unwrap();
     assert_eq!((&pulled.manifest.digest, &pulled.image), (&made.manifest.digest, &made.image));
     assert!(matches!(collect(&to, false), Err(Error::Refused { .. })), "it has no name yet");
     to.tag("app", &pulled.manifest).unwrap();

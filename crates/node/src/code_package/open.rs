@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
+use snowmelt_image::source::Access;
 use snowmelt_sandbox::{ImageBind, MountedImage};
 use snowmelt_types::{Digest, Tenant};
 
@@ -31,7 +32,7 @@ pub(crate) struct Opened {
 impl Preparation {
     /// Finds a package by its name and checks that it fits; gives what pins it, and its handler.
     pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
-        let found = find_image(&self.state_dir, name).await;
+        let found = find_image(&self.state_dir, name, &Access::own()).await;
         let found = found.map_err(|error| unfit(name, error))?;
         let contents = self.contents(name, &found).await?;
         let at = PackageAt { name: name.to_owned(), manifest: found.manifest };
@@ -54,7 +55,8 @@ impl Preparation {
     }
 
     async fn contents(&self, name: &str, found: &Found) -> Result<Contents> {
-        let contents = Contents::read(name, &found.config().await?, found.image.layers.len())?;
+        let contents =
+            Contents::read(name, &found.config(&Access::own()).await?, found.image.layers.len())?;
         contents.check_fits(name, self.python().await?)?;
         Ok(contents)
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use snowmelt_api::Packed;
 use snowmelt_image::build::{Unpacked, build, function};
-use snowmelt_image::source::{Layout, Reference};
+use snowmelt_image::source::{Access, Layout, Reference};
 use snowmelt_image::{Converted, Options, exchange};
 use snowmelt_package::{Environment, Installer, Reporter};
 use snowmelt_types::Digest;
@@ -24,10 +24,11 @@ const MOST_LAYERS: usize = 100;
 
 impl Preparation {
     /// Makes a package of code and the wheels that satisfy its requirements, and sends it to the
-    /// registry if its name has one. The same input gives the same bytes.
+    /// registry if its name has one. The same input gives the same bytes. A `user` who is not an
+    /// operator may only replace images that this user has named.
     pub async fn pack(
         &self,
-        name: &str,
+        (name, user): (&str, Option<u32>),
         code: &SourceCode,
         handler: &str,
         (requirements, imports): (&[String], &[String]),
@@ -41,7 +42,8 @@ impl Preparation {
         let python = self.python().await?;
         let contents = Contents::new((handler, modules), &environment, is_one, python);
         let folder = Found::local_folder(&self.state_dir);
-        let made = Making { folder, reference, is_sent: has_registry(name), contents, environment };
+        let is_sent = has_registry(name);
+        let made = Making { folder, reference, user, is_sent, contents, environment };
         let runtime = tokio::runtime::Handle::current();
         let made = tokio::task::spawn_blocking(move || made.make(code, &packages, &runtime)).await;
         made.map_err(|error| Error::State {
@@ -81,6 +83,7 @@ fn unpacked(environment: &Environment, installer: &Installer) -> (Vec<Unpacked>,
 struct Making {
     folder: PathBuf,
     reference: Reference,
+    user: Option<u32>,
     is_sent: bool,
     contents: Contents,
     /// Keeps its wheels from being reclaimed meanwhile.
@@ -104,10 +107,12 @@ impl Making {
         recipe.settings.labels.insert(LABEL.to_owned(), label);
         let converted = build(&recipe, &layout, Options::default())?;
         if self.is_sent {
-            let sending = exchange::push(&layout, &converted.image, &self.reference, &|_, _, _| ());
+            let access = Access::own();
+            let (image, to) = (&converted.image, &self.reference);
+            let sending = exchange::push(&layout, image, to, &access, &|_, _, _| ());
             runtime.block_on(sending)?;
         }
-        layout.tag(&self.reference.to_string(), &converted.manifest)?;
+        layout.tag_for(&self.reference.to_string(), &converted.manifest, self.user)?;
         Ok(self.summary(&converted))
     }
 

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use snowmelt_image::RunConfig;
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::{Form, supports_takeover};
+use snowmelt_image::source::Access;
 use snowmelt_kernel::packet;
 use snowmelt_sandbox::{Base, MountedImage, Root};
 use snowmelt_types::ErrorReport;
@@ -112,7 +113,7 @@ impl Images {
 
     /// Mounts an image by its name, once for each node, and reads its configuration.
     pub async fn mount_with_config(self: &Arc<Self>, name: &str) -> Result<(Mounted, RunConfig)> {
-        let found = find_image(&self.state, name).await?;
+        let found = find_image(&self.state, name, &Access::own()).await?;
         let config = async { Ok(found.run_config().await?) };
         tokio::try_join!(self.mount_found(&found), config)
     }

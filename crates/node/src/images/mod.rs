@@ -28,8 +28,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::{Images, Mounted};
-pub use resolve::{Found, Origin, find_image};
-pub(crate) use resolve::{find_pinned, has_registry};
+pub(crate) use resolve::find_pinned;
+pub use resolve::{Found, Origin, find_image, has_registry};
 pub use stores::{Settings, Stores};
 
 /// The state that a panicked thread left is consistent: each change is one step.

@@ -18,7 +18,7 @@ use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
 use snowmelt_image::mount::{Form, LazyMount, mount_files, supports_takeover};
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, LockedFiles, RawFiles};
-use snowmelt_image::source::Reference;
+use snowmelt_image::source::{Access, Reference};
 use snowmelt_image::{Error, Lock, Result};
 use snowmelt_kernel::mount;
 use tokio::runtime::Handle;
@@ -149,7 +149,7 @@ impl Mounts {
         self.runtime.spawn(async move {
             let published = async {
                 let Some(name) = registry(&spec)? else { return Ok(false) };
-                stores.publish_start(&name, &manifest(&spec)).await
+                stores.publish_start(&name, &manifest(&spec), &Access::own()).await
             };
             if let Err(error) = published.await {
                 tracing::warn!(image = %spec.digest, %error, "a start is not published");
@@ -257,7 +257,9 @@ impl Mounts {
         self.runtime.spawn(async move {
             let ahead = async {
                 let known = match (stores.start(&spec.digest)?, registry(&spec)?) {
-                    (None, Some(name)) => stores.start_elsewhere(&name, &spec.digest).await?,
+                    (None, Some(name)) => {
+                        stores.start_elsewhere(&name, &spec.digest, &Access::own()).await?
+                    }
                     (known, _) => known,
                 };
                 match known {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::read::{BlockSource, LocalSource, Retried, RetryPolicy};
-use snowmelt_image::source::{ImageLocation, Layout, Reference, Registry};
+use snowmelt_image::source::{Access, ImageLocation, Layout, Reference};
 use snowmelt_image::{Error, Image, Result, RunConfig, exchange};
 
 /// The folder of the images that were converted here, in the state folder.
@@ -37,13 +37,15 @@ pub enum Origin {
 
 /// Finds a block image: by a name here, or if that has a registry in it, there; or in a layout
 /// folder (`oci:FOLDER[:TAG]`).
-pub async fn find_image(state: &Path, name: &str) -> Result<Found> {
+pub async fn find_image(state: &Path, name: &str, access: &Access) -> Result<Found> {
     match name.parse()? {
         ImageLocation::Layout(folder, tag) => {
             in_layout(&Layout::open(&folder)?, name, tag.as_deref())
         }
         ImageLocation::Registry(reference) => match local(state, &reference) {
-            Err(Error::Missing { .. }) if has_registry(name) => in_registry(&reference).await,
+            Err(Error::Missing { .. }) if has_registry(name) => {
+                in_registry(&reference, access).await
+            }
             found => found,
         },
         ImageLocation::Archive(..) | ImageLocation::Folder(_) => {
@@ -67,11 +69,14 @@ pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) 
         ImageLocation::Registry(reference) => match local(state, &reference) {
             named if is_it(&named) => named,
             _ if has_registry(name) => {
-                in_registry(&Reference { digest: Some(manifest.clone()), ..reference }).await
+                let reference = Reference { digest: Some(manifest.clone()), ..reference };
+                in_registry(&reference, &Access::own()).await
             }
             _ => in_layout(&Layout::open(&Found::local_folder(state))?, name, digest),
         },
-        ImageLocation::Archive(..) | ImageLocation::Folder(_) => find_image(state, name).await,
+        ImageLocation::Archive(..) | ImageLocation::Folder(_) => {
+            find_image(state, name, &Access::own()).await
+        }
     };
     match found {
         Err(Error::Missing { .. }) => {
@@ -83,11 +88,11 @@ pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) 
 
 impl Origin {
     /// The stored bytes of its blobs.
-    pub fn source(&self) -> Result<Arc<dyn BlockSource>> {
+    pub fn source(&self, access: &Access) -> Result<Arc<dyn BlockSource>> {
         Ok(match self {
             Self::Layout(folder) => Arc::new(LocalSource::new(folder)),
             Self::Registry(name) => {
-                let registry = Registry::new(&name.parse()?)?;
+                let registry = access.registry(&name.parse()?)?;
                 Arc::new(Retried::new(registry, RetryPolicy::default()))
             }
         })
@@ -96,11 +101,11 @@ impl Origin {
 
 impl Found {
     /// Its configuration, as the original image had it.
-    pub async fn config(&self) -> Result<Vec<u8>> {
+    pub async fn config(&self, access: &Access) -> Result<Vec<u8>> {
         match &self.origin {
             Origin::Layout(folder) => Layout::open(folder)?.read_blob(&self.image.config),
             Origin::Registry(name) => {
-                let registry = Registry::new(&name.parse()?)?;
+                let registry = access.registry(&name.parse()?)?;
                 Ok(registry.document(&self.image.config.digest).await?.to_vec())
             }
         }
@@ -108,7 +113,7 @@ impl Found {
 
     /// What its configuration says of its process.
     pub async fn run_config(&self) -> Result<RunConfig> {
-        RunConfig::parse(&self.config().await?)
+        RunConfig::parse(&self.config(&Access::own()).await?)
     }
 
     /// The folder of the images that were converted here.
@@ -136,14 +141,14 @@ fn in_layout(layout: &Layout, name: &str, tag: Option<&str>) -> Result<Found> {
     })
 }
 
-async fn in_registry(reference: &Reference) -> Result<Found> {
-    let (manifest, image) = exchange::find(&Registry::new(reference)?, reference).await?;
+async fn in_registry(reference: &Reference, access: &Access) -> Result<Found> {
+    let (manifest, image) = exchange::find(&access.registry(reference)?, reference).await?;
     let (name, manifest) = (reference.to_string(), manifest.digest);
     Ok(Found { origin: Origin::Registry(name.clone()), name, manifest, image })
 }
 
 /// Whether a name says which registry it is of: without, it is one of this machine.
-pub(crate) fn has_registry(name: &str) -> bool {
+pub fn has_registry(name: &str) -> bool {
     let name = name.trim_start_matches("docker:").trim_start_matches('/');
     name.split_once('/').is_some_and(|(host, _)| host.contains(['.', ':']) || host == "localhost")
 }
@@ -182,9 +187,9 @@ mod tests {
     #[tokio::test]
     async fn a_name_without_a_registry_is_looked_for_here_alone() {
         let state = tempfile::tempdir().unwrap();
-        let error = find_image(state.path(), "app:v1").await.unwrap_err();
+        let error = find_image(state.path(), "app:v1", &Access::own()).await.unwrap_err();
         assert!(matches!(&error, Error::Missing { what } if what.contains("app:v1")), "{error}");
-        let error = find_image(state.path(), "dir:/tmp").await.unwrap_err();
+        let error = find_image(state.path(), "dir:/tmp", &Access::own()).await.unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{error}");
         assert!(has_registry("127.0.0.1:1/a") && has_registry("docker://h.x/a"));
         assert!(!has_registry("me/app:1") && !has_registry("app"));

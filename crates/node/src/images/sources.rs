@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use snowmelt_image::read::{BlockCache, Blocks};
-use snowmelt_image::source::Layout;
+use snowmelt_image::source::{Access, Layout};
 use snowmelt_image::{Error, Lock, Result};
 
 use super::locked;
@@ -42,7 +42,7 @@ impl Sources {
             Origin::Layout(_) => None,
             Origin::Registry(_) => self.cache().clone(),
         };
-        let blocks = Arc::new(Blocks::new(origin.source()?, cache));
+        let blocks = Arc::new(Blocks::new(origin.source(&Access::own())?, cache));
         all.insert(origin.clone(), Arc::clone(&blocks));
         Ok(blocks)
     }

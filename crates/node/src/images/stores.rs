@@ -9,7 +9,7 @@ use snowmelt_image::manifest::Descriptor;
 use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::{self, Keys, ProfileStore, PublicKey, StartProfile};
 use snowmelt_image::read::{BlockCache, RawFiles};
-use snowmelt_image::source::{Reference, Registry};
+use snowmelt_image::source::{Access, Reference};
 use snowmelt_image::{Error, Result};
 use snowmelt_types::ByteSize;
 
@@ -86,8 +86,9 @@ impl Stores {
         &self,
         name: &Reference,
         image: &OciDigest,
+        access: &Access,
     ) -> Result<Option<StartProfile>> {
-        profile::trusted(&Registry::new(name)?, image, &self.keys()?).await
+        profile::trusted(&access.registry(name)?, image, &self.keys()?).await
     }
 
     /// Adds what one start touched, signed with the key of this platform, and says whether that was
@@ -98,7 +99,12 @@ impl Stores {
     }
 
     /// Puts what is known of starts here beside the image in its registry; false if nothing is.
-    pub async fn publish_start(&self, name: &Reference, image: &Descriptor) -> Result<bool> {
+    pub async fn publish_start(
+        &self,
+        name: &Reference,
+        image: &Descriptor,
+        access: &Access,
+    ) -> Result<bool> {
         let (shelf, keys) = self.starts()?;
         let signed = match shelf.read(&image.digest) {
             Err(Error::Missing { .. }) => return Ok(false),
@@ -108,7 +114,7 @@ impl Stores {
         if shelf.get(&keys, &image.digest).is_none() {
             return Ok(false);
         }
-        profile::publish(&Registry::new(name)?, image, &signed).await.map(|()| true)
+        profile::publish(&access.registry(name)?, image, &signed).await.map(|()| true)
     }
 
     fn starts(&self) -> Result<(ProfileStore, Keys)> {

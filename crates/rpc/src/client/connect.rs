@@ -13,6 +13,7 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc;
 use tower_service::Service;
 
 /// How long another host may take to accept a connection.
@@ -24,12 +25,33 @@ const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
 const FULL_QUEUE_RETRY: Duration = Duration::from_millis(20);
 
 /// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Endpoint {
     /// A socket of this machine.
     Unix(Arc<PathBuf>),
     /// An address.
     Tcp(SocketAddr),
+    /// A server in this process.
+    InProcess(InProcess),
+}
+
+/// Connects to a server of this process without a path in the file system.
+#[derive(Clone, Debug)]
+pub struct InProcess(mpsc::UnboundedSender<UnixStream>);
+
+impl InProcess {
+    /// The two ends: for a client, and for a server to listen at.
+    pub fn pair() -> (Self, mpsc::UnboundedReceiver<UnixStream>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), receiver)
+    }
+
+    fn connect(self) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let ended = |_| io::Error::from(io::ErrorKind::ConnectionRefused);
+        self.0.send(theirs).map_err(ended)?;
+        Ok(ours)
+    }
 }
 
 impl std::fmt::Display for Endpoint {
@@ -37,6 +59,7 @@ impl std::fmt::Display for Endpoint {
         match self {
             Self::Unix(path) => write!(f, "{}", path.display()),
             Self::Tcp(address) => write!(f, "{address}"),
+            Self::InProcess(_) => f.write_str("this process"),
         }
     }
 }
@@ -44,6 +67,7 @@ impl std::fmt::Display for Endpoint {
 impl Endpoint {
     async fn connect(self) -> io::Result<Stream> {
         match self {
+            Self::InProcess(server) => server.connect().map(Stream::Unix),
             Self::Unix(path) => loop {
                 match UnixStream::connect(&*path).await {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
@@ -22,7 +23,7 @@ use snowmelt_types::{Code, ErrorReport};
 use tracing::Instrument;
 
 use connect::Connector;
-pub use connect::Endpoint;
+pub use connect::{Endpoint, InProcess};
 pub use lines::Lines;
 
 use crate::Token;
@@ -35,6 +36,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most idle connections.
 const MAX_IDLE: usize = 16;
 
+/// The body of a request that is sent as it arises.
+pub type Upload = UnsyncBoxBody<Bytes, std::io::Error>;
+
 /// A request without a body.
 pub const NO_BODY: Option<&()> = None;
 
@@ -44,13 +48,18 @@ pub struct Client {
     endpoint: Endpoint,
     token: Option<Token>,
     header: Option<(&'static str, Arc<str>)>,
-    http: legacy::Client<Connector, Full<Bytes>>,
+    http: legacy::Client<Connector, Upload>,
 }
 
 impl Client {
     /// A client of the server on a socket of this machine.
     pub fn unix(socket: impl Into<PathBuf>) -> Self {
         Self::new(Endpoint::Unix(Arc::new(socket.into())), None)
+    }
+
+    /// A client of a server in this process.
+    pub fn in_process(server: InProcess) -> Self {
+        Self::new(Endpoint::InProcess(server), None)
     }
 
     /// A client of a server of the cluster with this token.
@@ -111,6 +120,28 @@ impl Client {
         body: Option<&impl Serialize>,
     ) -> Result<Response<Incoming>, ErrorReport> {
         let response = self.exchange(method, path, body).await?;
+        self.success(response).await
+    }
+
+    /// Sends a body of any length, and gives the response as its body arrives, which may be before
+    /// the request's body has ended.
+    ///
+    /// # Errors
+    /// Those of [`Self::send`].
+    pub async fn upload(
+        &self,
+        path: &str,
+        kind: &'static str,
+        body: Upload,
+    ) -> Result<Response<Incoming>, ErrorReport> {
+        let response = self.request(Method::POST, path, kind, body).await?;
+        self.success(response).await
+    }
+
+    async fn success(
+        &self,
+        response: Response<Incoming>,
+    ) -> Result<Response<Incoming>, ErrorReport> {
         if response.status().is_success() {
             return Ok(response);
         }
@@ -131,11 +162,22 @@ impl Client {
         if body.len() > MAX_REQUEST_BYTES {
             return Err(too_long());
         }
+        let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
+        self.request(method, path, "application/json", body).await
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &'static str,
+        body: Upload,
+    ) -> Result<Response<Incoming>, ErrorReport> {
         let outgoing = Outgoing::new(&method, path, &self.endpoint);
         let request = Request::builder()
             .method(method)
             .uri(format!("http://snowmelt{path}"))
-            .header(header::CONTENT_TYPE, "application/json");
+            .header(header::CONTENT_TYPE, kind);
         let mut request = outgoing.identify(request);
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token.header());
@@ -143,7 +185,7 @@ impl Client {
         if let Some((name, value)) = &self.header {
             request = request.header(*name, &**value);
         }
-        let request = request.body(Full::new(Bytes::from(body))).map_err(internal)?;
+        let request = request.body(body).map_err(internal)?;
         let answered = self.http.request(request).instrument(outgoing.span.clone()).await;
         outgoing.describe(&answered);
         answered.map_err(|error| self.unreachable(&error))
@@ -180,6 +222,9 @@ impl Client {
                 ErrorReport::new(Code::SERVER_UNREACHABLE, message)
                     .hint("start one with `snowmelt up`")
             }
+            Endpoint::InProcess(_) => {
+                ErrorReport::new(Code::INTERNAL, format!("the embedded server ended: {reason}"))
+            }
             Endpoint::Tcp(_) => {
                 let message = format!("{endpoint} cannot be reached: {reason}");
                 // A host that refuses a connection is there; its process is not.
@@ -192,7 +237,7 @@ impl Client {
 
     fn named(&self) -> String {
         match &self.endpoint {
-            Endpoint::Unix(_) => "the platform".to_owned(),
+            Endpoint::Unix(_) | Endpoint::InProcess(_) => "the platform".to_owned(),
             Endpoint::Tcp(address) => address.to_string(),
         }
     }

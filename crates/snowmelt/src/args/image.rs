@@ -63,8 +63,8 @@ Examples:
   snowmelt image warm registry.example/team/app:v1-blocks
   snowmelt image warm registry.example/team/app:v1-blocks --all
 
-The blocks that earlier starts of the image read are fetched, or all blocks if no start is known. A
-platform that runs functions in registry images locks the cache: stop it first.";
+The blocks that earlier starts of the image read are fetched, or all blocks if no start is known.
+While a platform runs, no other blocks are evicted for them.";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:

@@ -9,7 +9,7 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::build::BlockBase;
 use snowmelt_image::exchange;
 use snowmelt_image::read::LocalSource;
-use snowmelt_image::source::{ImageLocation, Layout, Origin, Reference, Registry};
+use snowmelt_image::source::{Access, ImageLocation, Layout, Origin, Reference, Registry};
 use snowmelt_image::{Error, Image, Options, Result};
 
 use super::transfer::progress_callback;
@@ -63,7 +63,7 @@ impl BaseImage {
             None => Ok(Self::Nothing),
             Some(ImageLocation::Folder(folder)) => Ok(Self::Folder(folder.clone())),
             Some(ImageLocation::Registry(name)) => Self::named(name, layout, progress).await,
-            Some(other) => Ok(Self::Origin(other.open().await?.into())),
+            Some(other) => Ok(Self::Origin(other.open(&Access::own()).await?.into())),
         }
     }
 
@@ -80,9 +80,12 @@ impl BaseImage {
         progress.set_label(format!("querying {}", name.registry));
         let (_, bytes) = Registry::new(name)?.manifest(name.selector()).await?;
         if Image::decode(&bytes).is_err() {
-            return Ok(Self::Origin(ImageLocation::Registry(name.clone()).open().await?.into()));
+            let place = ImageLocation::Registry(name.clone());
+            return Ok(Self::Origin(place.open(&Access::own()).await?.into()));
         }
-        let pulled = exchange::pull(name, layout, &progress_callback(progress, "fetching")).await?;
+        let pulled =
+            exchange::pull(name, layout, &Access::own(), &progress_callback(progress, "fetching"))
+                .await?;
         let (image, digest) = (pulled.image.clone(), pulled.manifest.digest.clone());
         Blocks::fetch(image, digest, Box::new(pulled), layout).await.map(Self::Blocks)
     }

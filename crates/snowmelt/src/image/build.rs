@@ -9,7 +9,7 @@ use snowmelt_image::build::{
     Base, DebianCache, DebianPackages, Libraries, Part, Recipe, Settings, debian_package,
 };
 use snowmelt_image::exchange;
-use snowmelt_image::source::{Layout, Shape};
+use snowmelt_image::source::{Access, Layout, Shape};
 use snowmelt_image::{Converted, Options, Result, build};
 use snowmelt_package::{Environment, Installer, Python};
 use snowmelt_types::{Code, ErrorReport, Report};
@@ -18,7 +18,7 @@ use super::base::BaseImage;
 use super::report::BuildReport;
 use super::transfer::{amount, progress_callback, summary};
 use super::watched::{Watch, WatchedOrigin, blocking};
-use super::{display_name, failure, layout, work_of_several};
+use super::{display_name, failure, layout, work};
 use crate::args::{Content, ImageBuildArgs};
 use crate::config::Config;
 use crate::failure::Outcome;
@@ -47,31 +47,32 @@ pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) ->
     let store = layout(config).map_err(failure)?;
     let options = Options { block_size: args.block_size.unwrap_or_default(), ..Options::default() };
     let label = format!("building {}", display_name(&args.name));
-    let (built, names, missing, sent) =
-        work_of_several(config, printer, &label, async |progress| {
-            let base =
-                BaseImage::find(args.base.as_ref(), &store, progress).await.map_err(reported)?;
-            let packages = Packages::unpacked(&requirements, config, progress).await?;
-            let libraries = packages.libraries()?;
-            let (base, debian) =
-                debian((args, &libraries), config, base, (&store, options), progress).await?;
-            let parts = debian.into_iter().chain(packages.parts(args)?).chain(contents).collect();
-            let (built, names) = build_image((base, parts, settings), (&store, options), progress)
-                .await
-                .map_err(reported)?;
-            store.tag(&args.name.to_string(), &built.manifest).map_err(reported)?;
-            let missing = libraries.missing(&store, &built.image).await.map_err(reported)?;
-            let Some(to) = &args.push else { return Ok((built, names, missing, None)) };
-            let on_progress = progress_callback(progress, "sending");
-            let sent =
-                exchange::push(&store, &built.image, to, &on_progress).await.map_err(reported)?;
-            Ok::<_, ErrorReport>((built, names, missing, Some(sent)))
-        })?;
+    let (built, names, missing, sent) = work(config, printer, &label, async |progress| {
+        let base = BaseImage::find(args.base.as_ref(), &store, progress).await.map_err(reported)?;
+        let packages = Packages::unpacked(&requirements, config, progress).await?;
+        let libraries = packages.libraries()?;
+        let (base, debian) =
+            debian((args, &libraries), config, base, (&store, options), progress).await?;
+        let parts = debian.into_iter().chain(packages.parts(args)?).chain(contents).collect();
+        let (built, names) = build_image((base, parts, settings), (&store, options), progress)
+            .await
+            .map_err(reported)?;
+        store.tag(&args.name.to_string(), &built.manifest).map_err(reported)?;
+        let missing = libraries.missing(&store, &built.image).await.map_err(reported)?;
+        let Some(to) = &args.push else { return Ok((built, names, missing, None)) };
+        let on_progress = progress_callback(progress, "sending");
+        let sent = exchange::push(&store, &built.image, to, &Access::own(), &on_progress)
+            .await
+            .map_err(reported)?;
+        Ok::<_, ErrorReport>((built, names, missing, Some(sent)))
+    })?;
     if !missing.is_empty() {
         printer.warning(&missing_libraries(&missing));
     }
     let name = display_name(&args.name);
-    let pushed = sent.as_ref().map(|sent| format!("; pushed: {}", amount(sent)));
+    let pushed = sent
+        .as_ref()
+        .map(|sent| format!("; pushed: {}", amount(sent.blobs.len() as u64, sent.bytes)));
     let note = format!("{}{}", summary(&built, &name), pushed.unwrap_or_default());
     BuildReport::new(name, &built, &names, sent, began).lacking(missing).print(args.output)?;
     printer.note(&note);

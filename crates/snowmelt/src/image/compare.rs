@@ -1,9 +1,10 @@
 //! `image diff`.
 
-use snowmelt_image::diff::{Amount, Change, Difference, Readable, Shares};
+use snowmelt_api::{DifferenceRequest, ImageDifference, PartAmount, PathChange, SharedParts};
+use snowmelt_image::source::Access;
 use snowmelt_types::ByteSize;
 
-use super::work;
+use super::{asked, own, work};
 use crate::args::{ImageDiffArgs, ShowFormat};
 use crate::config::Config;
 use crate::failure::Outcome;
@@ -16,14 +17,22 @@ const DIFFERENT: u8 = 1;
 
 pub(super) fn diff(args: &ImageDiffArgs, config: &Config, printer: Printer) -> Outcome {
     let label = format!("comparing {} with {}", args.first, args.second);
-    let found = work(config, printer, &label, async |_| {
-        let open = async |name: &str| {
-            let found = snowmelt_node::find_image(&config.state.value, name).await?;
-            Readable::new(&found.image, found.origin.source()?)
-        };
-        let (first, second) = (open(&args.first).await?, open(&args.second).await?);
-        snowmelt_image::diff::diff(&first, &second).await
-    })?;
+    let found = match own::is_path(&args.first) || own::is_path(&args.second) {
+        // Both are read by one process, so an image of the platform is read in the state folder.
+        true => work(config, printer, &label, async |_| {
+            let first = own::find(config, &args.first).await?;
+            let second = own::find(config, &args.second).await?;
+            snowmelt_control::images::compare(&first, &second, &Access::own()).await
+        })?,
+        false => {
+            let (first, second) = (args.first.clone(), args.second.clone());
+            let access = own::access_of(config, &[&first, &second])?;
+            let request = DifferenceRequest { first, second, access };
+            asked(config, printer, &label, async |client, progress| {
+                client.compare_images(&request, &mut |text| progress.set_label(text)).await
+            })?
+        }
+    };
     printer::print(&match args.output {
         ShowFormat::Json => list::json(&found)?,
         ShowFormat::Table => lines(&found),
@@ -36,10 +45,10 @@ pub(super) fn diff(args: &ImageDiffArgs, config: &Config, printer: Printer) -> O
     Ok(if found.changes.is_empty() { 0 } else { DIFFERENT })
 }
 
-fn lines(found: &Difference) -> String {
+fn lines(found: &ImageDifference) -> String {
     let headings = ["", ">in both", ">bytes", ">first only", ">bytes", ">second only", ">bytes"];
     let rows = [row("blobs", &found.blobs), row("blocks", &found.blocks)];
-    let change = |(path, change): &(String, Change)| {
+    let change = |(path, change): &(String, PathChange)| {
         format!("{:<10} {}\n", word(*change), text::visible(path))
     };
     let changes: String = found.changes.iter().map(change).collect();
@@ -47,17 +56,17 @@ fn lines(found: &Difference) -> String {
     if changes.is_empty() { shares } else { format!("{shares}\n{changes}") }
 }
 
-fn row(name: &str, shares: &Shares) -> Vec<Option<String>> {
-    let of = |amount: &Amount| [text::count(amount.count), ByteSize(amount.bytes).to_string()];
+fn row(name: &str, shares: &SharedParts) -> Vec<Option<String>> {
+    let of = |amount: &PartAmount| [text::count(amount.count), ByteSize(amount.bytes).to_string()];
     let cells = [&shares.both, &shares.first, &shares.second].into_iter().flat_map(of);
     std::iter::once(name.to_owned()).chain(cells).map(Some).collect()
 }
 
-fn word(change: Change) -> &'static str {
+fn word(change: PathChange) -> &'static str {
     match change {
-        Change::Added => "added",
-        Change::Removed => "removed",
-        Change::Attributes => "attributes",
-        Change::Content => "content",
+        PathChange::Added => "added",
+        PathChange::Removed => "removed",
+        PathChange::Attributes => "attributes",
+        PathChange::Content => "content",
     }
 }

@@ -3,19 +3,22 @@
 //! | part | file |
 //! |---|---|
 //! | `convert`, `push`, `pull` | `transfer` |
+//! | files, credentials and certificates of the user | `own` |
 //! | `build`: an image from a base, packages and code | `build`, `base`, `report` |
-//! | progress and cancellation of blocking work | `watched` |
+//! | progress and cancellation of blocking work of `build` | `watched` |
 //! | `ls`, `inspect` | `show` |
 //! | `warm`: prefetch of blocks into the cache | `warm` |
 //! | `verify` | `check` |
 //! | `diff` | `compare` |
 //!
-//! Boundary: these commands need no platform; the work itself is in `snowmelt_image`.
+//! Boundary: the platform does the work. This process opens what only its user may open: archives,
+//! layout folders, credentials. `build` works in the state folder itself.
 
 mod base;
 mod build;
 mod check;
 mod compare;
+mod own;
 mod report;
 mod show;
 mod transfer;
@@ -24,10 +27,12 @@ mod watched;
 
 use std::sync::Arc;
 
+use snowmelt_api::PruneRequest;
+use snowmelt_control::client::Client;
 use snowmelt_image::Result;
 use snowmelt_image::source::{Layout, Reference, trust_authorities};
-use snowmelt_node::{Found, ImageStores};
-use snowmelt_types::{ByteSize, Report};
+use snowmelt_node::Found;
+use snowmelt_types::{ByteSize, ErrorReport, Report};
 
 use crate::args::{ImageCommand, ImagePruneArgs, ImageRmArgs};
 use crate::config::Config;
@@ -43,9 +48,6 @@ use crate::text;
 /// # Errors
 /// `SM-1001` to `SM-1004` for images that are refused, damaged, missing or cannot be fetched.
 pub fn run(command: &ImageCommand, config: &Config, printer: Printer) -> Outcome {
-    if let Some(file) = &config.ca_file {
-        trust_authorities(&file.value).map_err(failure)?;
-    }
     match command {
         ImageCommand::Convert(args) => transfer::convert(args, config, printer),
         ImageCommand::Build(args) => build::build(args, config, printer),
@@ -56,49 +58,40 @@ pub fn run(command: &ImageCommand, config: &Config, printer: Printer) -> Outcome
         ImageCommand::Inspect(args) => show::inspect(args, config, printer),
         ImageCommand::Verify(args) => check::verify(args, config, printer),
         ImageCommand::Diff(args) => compare::diff(args, config, printer),
-        ImageCommand::Rm(args) => rm(args, config),
+        ImageCommand::Rm(args) => rm(args, config, printer),
         ImageCommand::Prune(args) => prune(args, config, printer),
-        ImageCommand::Key => key(config),
+        ImageCommand::Key => key(config, printer),
     }
 }
 
-fn rm(args: &ImageRmArgs, config: &Config) -> Outcome {
-    let untagged = layout(config).and_then(|layout| layout.untag(&args.name.to_string()));
-    untagged.map(|()| 0).map_err(failure)
+fn rm(args: &ImageRmArgs, config: &Config, printer: Printer) -> Outcome {
+    let name = args.name.to_string();
+    platform::with_images(config, printer, async |client| client.remove_image(&name).await)?;
+    Ok(0)
 }
 
 fn prune(args: &ImagePruneArgs, config: &Config, printer: Printer) -> Outcome {
-    let collect = |layout: Layout| snowmelt_image::collect(&layout, args.dry_run);
-    let collected = layout(config).and_then(collect).map_err(failure)?;
-    let blobs = text::counted(collected.blobs, "blob");
+    let request = PruneRequest { dry_run: args.dry_run, blocks: args.blocks };
+    let pruned =
+        platform::with_images(config, printer, async |client| client.prune_images(&request).await)?;
+    let blobs = text::counted(pruned.blobs, "blob");
     let verb = if args.dry_run { "would remove" } else { "removed" };
-    printer.note(&format!("{verb} {blobs}, {}", ByteSize(collected.bytes)));
-    let collected = stores(config).raw().prune(args.dry_run).map_err(failure)?;
-    if collected.blobs > 0 {
-        let files = text::counted(collected.blobs, "raw file");
-        printer.note(&format!("{verb} {files}, {}", ByteSize(collected.bytes)));
+    printer.note(&format!("{verb} {blobs}, {}", ByteSize(pruned.bytes)));
+    if pruned.raw_files > 0 {
+        let files = text::counted(pruned.raw_files, "raw file");
+        printer.note(&format!("{verb} {files}, {}", ByteSize(pruned.raw_bytes)));
     }
-    if args.blocks {
-        // The lock of the cache guarantees that no mounted image needs its blocks.
-        let cache = stores(config).cache().map_err(failure)?;
-        let bytes = ByteSize(cache.bytes());
-        if !args.dry_run {
-            cache.empty();
-        }
+    if let Some(bytes) = pruned.block_bytes {
+        let bytes = ByteSize(bytes);
         printer.note(&format!("{verb} {bytes} of cached blocks of registry images"));
     }
     Ok(0)
 }
 
-fn key(config: &Config) -> Outcome {
-    let key = stores(config).key().map_err(failure)?;
-    printer::print(&format!("{key}\n"))?;
+fn key(config: &Config, printer: Printer) -> Outcome {
+    let found = platform::with_images(config, printer, async |client| client.image_key().await)?;
+    printer::print(&format!("{}\n", found.key))?;
     Ok(0)
-}
-
-/// The stores of registry images on this machine.
-fn stores(config: &Config) -> ImageStores {
-    ImageStores::new(&config.state.value, config.images())
 }
 
 /// The folder of local images; created if it does not exist.
@@ -120,23 +113,29 @@ fn failure(error: snowmelt_image::Error) -> Failure {
     error.report().into()
 }
 
-/// Runs work in a runtime, with a progress display, until it ends or a signal arrives.
+/// Asks the platform for work on images, with a progress display.
+fn asked<T>(
+    config: &Config,
+    printer: Printer,
+    label: &str,
+    work: impl AsyncFnOnce(&Client, &Progress) -> std::result::Result<T, ErrorReport>,
+) -> std::result::Result<T, Failure> {
+    platform::with_images(config, printer, async |client| {
+        let progress = Progress::on_terminal(config.progress.value, printer, label);
+        work(client, &progress).await
+    })
+}
+
+/// Runs work in this process, with a progress display, until it ends or a signal arrives.
 fn work<T>(
     config: &Config,
     printer: Printer,
     label: &str,
-    work: impl AsyncFnOnce(&Arc<Progress>) -> Result<T>,
+    work: impl AsyncFnOnce(&Arc<Progress>) -> std::result::Result<T, ErrorReport>,
 ) -> std::result::Result<T, Failure> {
-    work_of_several(config, printer, label, work)
-}
-
-/// [`work`] for errors of several crates.
-fn work_of_several<T, E: Report>(
-    config: &Config,
-    printer: Printer,
-    label: &str,
-    work: impl AsyncFnOnce(&Arc<Progress>) -> std::result::Result<T, E>,
-) -> std::result::Result<T, Failure> {
+    if let Some(file) = &config.ca_file {
+        trust_authorities(&file.value).map_err(failure)?;
+    }
     let runtime = platform::server_runtime()?;
     let done = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
@@ -144,7 +143,7 @@ fn work_of_several<T, E: Report>(
         tokio::select! {
             biased;
             () = signals.token().cancelled() => Err(signals.failure()),
-            done = work(&progress) => done.map_err(|error| error.report().into()),
+            done = work(&progress) => done.map_err(Failure::from),
         }
     });
     // A blocking read of a layer must not delay the exit.

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use snowmelt_image::exchange::Sent;
+use snowmelt_api::{ConversionRequest, ConvertedImage, ImageSource, PullRequest, PushRequest};
+use snowmelt_image::Converted;
 use snowmelt_image::source::{ImageLocation, Reference};
-use snowmelt_image::{Converted, Options, exchange};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
-use super::watched::{WatchedOrigin, blocking};
-use super::{display_name, failure, layout, stores, work};
+use super::{asked, display_name, own};
 use crate::args::{ImageConvertArgs, ImagePullArgs, ImagePushArgs};
 use crate::config::Config;
 use crate::failure::Outcome;
@@ -23,8 +22,8 @@ pub(super) fn convert(args: &ImageConvertArgs, config: &Config, printer: Printer
         (None, ImageLocation::Registry(name)) => name,
         (None, _) => return Err(name_required("convert", source).into()),
     };
-    let options = Options { block_size: args.block_size.unwrap_or_default(), ..Options::default() };
-    convert_source(source, name, options, config, printer)
+    let block_size = args.block_size.map(|size| size.bytes() as u64);
+    convert_source(source, name, block_size, config, printer)
 }
 
 fn name_required(verb: &str, source: &ImageLocation) -> ErrorReport {
@@ -36,30 +35,42 @@ fn name_required(verb: &str, source: &ImageLocation) -> ErrorReport {
 fn convert_source(
     source: &ImageLocation,
     name: &Reference,
-    options: Options,
+    block_size: Option<u64>,
     config: &Config,
     printer: Printer,
 ) -> Outcome {
-    let layout = layout(config).map_err(failure)?;
+    let access = match source {
+        ImageLocation::Registry(from) => own::access(config, &[from])?,
+        _ => own::access(config, &[])?,
+    };
     let label = format!("reading {source}");
-    let converted = work(config, printer, &label, async |progress| {
-        let (origin, layout) = (source.open().await?, layout.clone());
-        let convert = move |watch| {
-            let origin = WatchedOrigin::new(origin.into(), watch);
-            snowmelt_image::convert(&origin, &layout, options)
+    let converted = asked(config, printer, &label, async |client, progress| {
+        let (source, image) = match source {
+            ImageLocation::Registry(from) => (ImageSource::Registry(from.to_string()), None),
+            local => {
+                let (described, image) = own::open(local).await?;
+                (ImageSource::Client(described), Some(image))
+            }
         };
-        blocking(progress, convert).await
+        let request = ConversionRequest { name: name.to_string(), source, block_size, access };
+        client.convert(&request, image, &mut |text| progress.set_label(text)).await
     })?;
-    layout.tag(&name.to_string(), &converted.manifest).map_err(failure)?;
-    printer.note(&summary(&converted, &display_name(name)));
+    printer.note(&line(&converted, &display_name(name)));
     Ok(0)
 }
 
+/// The summary of an image that was built in this process.
 pub(super) fn summary(converted: &Converted, name: &str) -> String {
     let image = &converted.image;
-    let (stored, raw) =
+    let (bytes, raw_bytes) =
         image.blobs().fold((0, 0), |(stored, raw), blob| (stored + blob.size, raw + blob.raw_size));
-    let layers = text::counted(image.layers.len() as u64, "layer");
+    let (layers, reused) = (image.layers.len(), converted.reused);
+    let (manifest, devices) = (converted.manifest.digest.to_string(), converted.devices);
+    line(&ConvertedImage { manifest, layers, reused, devices, bytes, raw_bytes }, name)
+}
+
+fn line(converted: &ConvertedImage, name: &str) -> String {
+    let layers = text::counted(converted.layers as u64, "layer");
     let reused = match converted.reused {
         0 => String::new(),
         reused => format!(", {reused} of them already here"),
@@ -68,23 +79,21 @@ pub(super) fn summary(converted: &Converted, name: &str) -> String {
         0 => String::new(),
         devices => format!("; {} omitted", text::counted(devices, "device node")),
     };
-    format!("{name}: {layers}{reused}, {} of {}{devices}", ByteSize(stored), ByteSize(raw))
+    let (stored, raw) = (ByteSize(converted.bytes), ByteSize(converted.raw_bytes));
+    format!("{name}: {layers}{reused}, {stored} of {raw}{devices}")
 }
 
 pub(super) fn push(args: &ImagePushArgs, config: &Config, printer: Printer) -> Outcome {
     let to = args.to.as_ref().unwrap_or(&args.name);
-    let layout = layout(config).map_err(failure)?;
-    let manifest = layout.find(Some(&args.name.to_string())).map_err(failure)?;
-    let image = exchange::read(&layout, &manifest).map_err(failure)?;
-    let stores = stores(config);
+    let access = own::access(config, &[to])?;
+    let request = PushRequest { name: args.name.to_string(), to: to.to_string(), access };
     let label = format!("querying {}", to.registry);
-    let (sent, has_start) = work(config, printer, &label, async |progress| {
-        let sent =
-            exchange::push(&layout, &image, to, &progress_callback(progress, "sending")).await?;
-        Ok((sent, stores.publish_start(to, &manifest).await?))
+    let pushed = asked(config, printer, &label, async |client, progress| {
+        client.push_image(&request, &mut |text| progress.set_label(text)).await
     })?;
-    let start = if has_start { ", with its start profile" } else { "" };
-    printer.note(&format!("pushed {to}@{}: {}{start}", manifest.digest, amount(&sent)));
+    let start = if pushed.has_start { ", with its start profile" } else { "" };
+    let amount = amount(pushed.blobs, pushed.bytes);
+    printer.note(&format!("pushed {to}@{}: {amount}{start}", pushed.manifest));
     Ok(0)
 }
 
@@ -92,27 +101,25 @@ pub(super) fn pull(args: &ImagePullArgs, config: &Config, printer: Printer) -> O
     let from = match (&args.from, &args.name) {
         (ImageLocation::Registry(from), _) => from,
         // The source is local, and an image of another kind.
-        (source, Some(name)) => {
-            return convert_source(source, name, Options::default(), config, printer);
-        }
+        (source, Some(name)) => return convert_source(source, name, None, config, printer),
         (source, None) => return Err(name_required("pull", source).into()),
     };
-    let layout = layout(config).map_err(failure)?;
-    let label = format!("querying {}", from.registry);
-    let pulled = work(config, printer, &label, async |progress| {
-        exchange::pull(from, &layout, &progress_callback(progress, "fetching")).await
-    })?;
     let name = args.name.as_ref().unwrap_or(from);
-    layout.tag(&name.to_string(), &pulled.manifest).map_err(failure)?;
-    printer.note(&format!("fetched {} as {}", pulled.manifest.digest, display_name(name)));
+    let access = own::access(config, &[from])?;
+    let request = PullRequest { from: from.to_string(), name: name.to_string(), access };
+    let label = format!("querying {}", from.registry);
+    let pulled = asked(config, printer, &label, async |client, progress| {
+        client.pull_image(&request, &mut |text| progress.set_label(text)).await
+    })?;
+    printer.note(&format!("fetched {} as {}", pulled.manifest, display_name(name)));
     Ok(0)
 }
 
 /// The amount of data that the registry did not have.
-pub(super) fn amount(sent: &Sent) -> String {
-    match sent.blobs.len() as u64 {
+pub(super) fn amount(blobs: u64, bytes: u64) -> String {
+    match blobs {
         0 => "all blobs already existed".to_owned(),
-        blobs => format!("{} of {}", text::counted(blobs, "new blob"), ByteSize(sent.bytes)),
+        blobs => format!("{} of {}", text::counted(blobs, "new blob"), ByteSize(bytes)),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Certificates that the user trusts in addition to those of the system: of authorities, and
 //! self-signed ones of registries.
 //!
-//! They apply to the whole process. Invariant: they are added to the system's certificates and do
+//! Those of the configuration apply to the whole process, those of a request to the request.
+//! Invariant: they are added to the system's certificates and do
 //! not replace them. A self-signed certificate is compared byte by byte, and with the name of the
 //! registry; any other must be signed by an authority.
 
@@ -21,22 +22,35 @@ use crate::{Error, Result};
 
 static TRUSTED: RwLock<Vec<CertificateDer<'static>>> = RwLock::new(Vec::new());
 
+/// Certificates that are trusted for some requests.
+#[derive(Clone, Debug, Default)]
+pub struct Authorities(Vec<CertificateDer<'static>>);
+
+impl Authorities {
+    /// The certificates of a PEM text; `name` is what errors call it.
+    pub fn parse(pem: &[u8], name: &str) -> Result<Self> {
+        let refused = |reason: String| Error::refused(name, reason);
+        let found = CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<Vec<_>, _>>();
+        let found = found.map_err(|error| refused(error.to_string()))?;
+        if found.is_empty() {
+            return Err(refused("it contains no PEM certificate".to_owned()));
+        }
+        Ok(Self(found))
+    }
+}
+
 /// Trusts the certificates in a PEM file from now on.
 pub fn trust_authorities(path: &Path) -> Result<()> {
     let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
-    let refused = |reason: String| Error::refused(path.display().to_string(), reason);
-    let found = CertificateDer::pem_slice_iter(&bytes).collect::<std::result::Result<Vec<_>, _>>();
-    let found = found.map_err(|error| refused(error.to_string()))?;
-    if found.is_empty() {
-        return Err(refused("it contains no PEM certificate".to_owned()));
-    }
+    let Authorities(found) = Authorities::parse(&bytes, &path.display().to_string())?;
     TRUSTED.write().unwrap_or_else(PoisonError::into_inner).extend(found);
     Ok(())
 }
 
-/// Makes a client trust these certificates too.
-pub(super) fn trusted_by(client: ClientBuilder) -> Result<ClientBuilder> {
-    let trusted = TRUSTED.read().unwrap_or_else(PoisonError::into_inner).clone();
+/// Makes a client trust these certificates, and those of the process.
+pub(super) fn trusted_by(client: ClientBuilder, more: &Authorities) -> Result<ClientBuilder> {
+    let mut trusted = TRUSTED.read().unwrap_or_else(PoisonError::into_inner).clone();
+    trusted.extend_from_slice(&more.0);
     if trusted.is_empty() {
         return Ok(client);
     }

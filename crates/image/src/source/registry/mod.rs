@@ -7,10 +7,12 @@
 //! | requests, with retries | `transfer` |
 //! | credentials and tokens | `login`, `auth` |
 //! | trusted certificates | `authorities` |
+//! | whose credentials and certificates are used | `access` |
 //! | upload of blobs and manifests | `upload` |
 //! | artifacts that refer to an image | `referrers` |
 //! | an image as the origin of a conversion, with resumed downloads | `origin` |
 
+mod access;
 mod auth;
 mod authorities;
 mod login;
@@ -28,7 +30,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, RANGE};
 use reqwest::{Method, Response, StatusCode, Url};
 
-pub use authorities::trust_authorities;
+pub use access::Access;
+pub use authorities::{Authorities, trust_authorities};
 pub use login::Credentials;
 pub use origin::RegistryOrigin;
 pub use reference::Reference;
@@ -55,7 +58,7 @@ pub struct Registry {
 impl Registry {
     /// Uses the credentials that `docker login` has stored.
     pub fn new(reference: &Reference) -> Result<Self> {
-        Self::with_credentials(reference, Credentials::find(&reference.registry)?)
+        Access::own().registry(reference)
     }
 
     /// Uses these credentials, or anonymous access.
@@ -70,7 +73,16 @@ impl Registry {
         login: Option<Credentials>,
         policy: RetryPolicy,
     ) -> Result<Self> {
-        let transfer = Transfer::new(&reference.registry, login, policy)?;
+        Self::connect(reference, login, policy, &Authorities::default())
+    }
+
+    fn connect(
+        reference: &Reference,
+        login: Option<Credentials>,
+        policy: RetryPolicy,
+        trusted: &Authorities,
+    ) -> Result<Self> {
+        let transfer = Transfer::new(&reference.registry, login, policy, trusted)?;
         Ok(Self { transfer, repository: reference.repository.clone() })
     }
 

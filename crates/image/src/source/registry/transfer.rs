@@ -13,8 +13,9 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::Credentials;
 use super::auth::authorize;
-use super::{Credentials, authorities};
+use super::authorities::{Authorities, trusted_by};
 use crate::read::RetryPolicy;
 use crate::{Error, Result};
 
@@ -42,6 +43,7 @@ impl Transfer {
         registry: &str,
         credentials: Option<Credentials>,
         policy: RetryPolicy,
+        trusted: &Authorities,
     ) -> Result<Self> {
         let host = if registry == "docker.io" { "registry-1.docker.io" } else { registry };
         let scheme = if is_loopback(host) { "http" } else { "https" };
@@ -49,7 +51,7 @@ impl Transfer {
             Error::refused(format!("the registry `{registry}`"), error.to_string())
         })?;
         let client = || {
-            let client = authorities::trusted_by(reqwest::Client::builder())?;
+            let client = trusted_by(reqwest::Client::builder(), trusted)?;
             Ok::<_, Error>(client.connect_timeout(CONNECT.min(policy.attempt)))
         };
         let failed = |error: reqwest::Error| Error::unreachable(registry, error.to_string());

@@ -1,0 +1,137 @@
+//! Block images over HTTP. Users who are not operators may do what adds images or reads them; what
+//! removes images is for operators.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::{delete, get, post};
+use bytes::Bytes;
+use snowmelt_api::{ConversionRequest, ImageEvent, PlatformKey, PruneRequest};
+use snowmelt_rpc::body::{self, json};
+use snowmelt_types::{Code, ErrorReport};
+use tokio::sync::mpsc::Receiver;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::answers::Answer;
+use crate::identity::Identity;
+use crate::images::{Images, Incoming};
+
+/// The routes of images.
+pub(crate) fn router(images: Images) -> Router {
+    Router::new()
+        .route("/v1/images", get(list))
+        .route("/v1/images/{image}", delete(remove))
+        .route("/v1/images/key", get(key))
+        .route("/v1/images/details", post(detail))
+        .route("/v1/images/conversions", post(convert))
+        .route("/v1/images/pulls", post(pull))
+        .route("/v1/images/pushes", post(push))
+        .route("/v1/images/prefetches", post(warm))
+        .route("/v1/images/verifications", post(verify))
+        .route("/v1/images/comparisons", post(compare))
+        .route("/v1/images/prunings", post(prune))
+        .with_state(images)
+}
+
+async fn list(State(images): State<Images>) -> Answer {
+    let listed = blocking(move || images.list()).await?;
+    json(StatusCode::OK, &listed)
+}
+
+async fn key(State(images): State<Images>) -> Answer {
+    let key = blocking(move || images.key()).await?;
+    json(StatusCode::OK, &PlatformKey { key })
+}
+
+async fn detail(State(images): State<Images>, body::Body(body): body::Body) -> Answer {
+    json(StatusCode::OK, &images.detail(body::parse(&body)?).await?)
+}
+
+async fn convert(State(images): State<Images>, identity: Identity, request: Request) -> Answer {
+    let mut incoming = Incoming::new(request.into_body());
+    let request: ConversionRequest = incoming.head().await?;
+    lines(images.convert(request, incoming, identity.member()))
+}
+
+async fn pull(
+    State(images): State<Images>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    lines(images.pull(body::parse(&body)?, identity.member()))
+}
+
+async fn push(
+    State(images): State<Images>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    lines(images.push(body::parse(&body)?, identity.member()))
+}
+
+async fn warm(
+    State(images): State<Images>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    lines(images.warm(body::parse(&body)?, identity.member()))
+}
+
+async fn verify(
+    State(images): State<Images>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    lines(images.verify(body::parse(&body)?, identity.member()))
+}
+
+async fn compare(
+    State(images): State<Images>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    lines(images.compare(body::parse(&body)?, identity.member()))
+}
+
+async fn prune(
+    State(images): State<Images>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    identity.check_operator("remove data of images")?;
+    let request: PruneRequest = body::parse(&body)?;
+    let pruned = blocking(move || images.prune(&request)).await?;
+    json(StatusCode::OK, &pruned)
+}
+
+async fn remove(
+    State(images): State<Images>,
+    identity: Identity,
+    Path(name): Path<String>,
+) -> Answer {
+    identity.check_operator("remove images")?;
+    blocking(move || images.remove(&name)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// The events of work as lines of JSON. A client that disconnects drops the receiver, which ends
+/// the work.
+fn lines(events: Receiver<ImageEvent>) -> Answer {
+    let lines = ReceiverStream::new(events).map(|event| {
+        let mut line = serde_json::to_vec(&event)?;
+        line.push(b'\n');
+        Ok::<_, serde_json::Error>(Bytes::from(line))
+    });
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}
+
+/// Runs work that reads and writes files, and waits for locks of other processes.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ErrorReport> + Send + 'static,
+) -> Result<T, ErrorReport> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(ErrorReport::new(Code::INTERNAL, error.to_string())))
+}

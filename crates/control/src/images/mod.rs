@@ -1,0 +1,203 @@
+//! The block images of the platform: names, conversions, transfers and clean-up.
+//!
+//! | part | file |
+//! |---|---|
+//! | the service, names, clean-up | here |
+//! | long work: its events, and its end when the client goes away | `job` |
+//! | an image that the client sends | `sent` |
+//! | conversions, pulls, pushes | `transfer` |
+//! | prefetch of blocks into the cache | `warm` |
+//! | details, verification, comparison | `inspect` |
+//! | a server of images alone, inside a command | `embedded` |
+//!
+//! Boundary: images are stored and read by `snowmelt_image`; the node mounts them. Invariant: no
+//! path of a request is opened, and no credentials of this process are used for a request.
+
+mod embedded;
+mod inspect;
+mod job;
+mod sent;
+mod transfer;
+mod warm;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_api::{ImageSummary, PruneRequest, Pruned, RegistryAccess};
+use snowmelt_image::source::{Access, Authorities, Credentials, ImageLocation, Layout, Reference};
+use snowmelt_image::{Error, Image, exchange};
+use snowmelt_node::{Found, ImageSettings, ImageStores, find_image};
+use snowmelt_types::{Code, ErrorReport, Report};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use embedded::ENDS_WITHIN;
+pub use embedded::Embedded;
+pub use inspect::{compare, detail, verify};
+pub(crate) use sent::Incoming;
+
+/// Long work on images that runs at the same time. More of it waits.
+const JOBS_AT_ONCE: u32 = 8;
+
+/// The images of a platform. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Images {
+    state_dir: PathBuf,
+    stores: ImageStores,
+    running: Arc<Semaphore>,
+    /// Ends all work.
+    over: CancellationToken,
+}
+
+impl Images {
+    /// Opens nothing yet. Work ends when `over` is cancelled.
+    pub fn new(state_dir: &Path, settings: ImageSettings, over: CancellationToken) -> Self {
+        let running = Arc::new(Semaphore::new(JOBS_AT_ONCE as usize));
+        let stores = ImageStores::new(state_dir, settings);
+        Self { state_dir: state_dir.to_owned(), stores, running, over }
+    }
+
+    /// Removes what writers left that were killed.
+    pub fn sweep(&self) {
+        let Ok(layout) = Layout::open(&Found::local_folder(&self.state_dir)) else { return };
+        if let Err(error) = snowmelt_image::sweep(&layout) {
+            tracing::warn!(%error, "files of interrupted conversions are not removed");
+        }
+    }
+
+    /// Waits until all work has removed its partial files.
+    pub async fn idle(&self, within: Duration) {
+        let _ = tokio::time::timeout(within, self.running.acquire_many(JOBS_AT_ONCE)).await;
+    }
+
+    /// All local images, by name.
+    pub fn list(&self) -> Result<Vec<ImageSummary>, ErrorReport> {
+        let layout = self.layout()?;
+        let named = layout.list().map_err(reported)?;
+        let mut images = named
+            .into_iter()
+            .map(|(name, manifest)| {
+                let image = exchange::read(&layout, &manifest)?;
+                Ok(summary(short_name(&name.unwrap_or_default()), manifest.digest.as_str(), &image))
+            })
+            .collect::<Result<Vec<_>, Error>>()
+            .map_err(reported)?;
+        images.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(images)
+    }
+
+    /// With which others verify start profiles of this platform.
+    pub fn key(&self) -> Result<String, ErrorReport> {
+        self.stores.key().map(|key| key.to_string()).map_err(reported)
+    }
+
+    /// Removes the name of an image.
+    pub fn remove(&self, name: &str) -> Result<(), ErrorReport> {
+        let name = reference(name)?;
+        self.layout()?.untag(&name.to_string()).map_err(reported)
+    }
+
+    /// Removes what no local image refers to.
+    pub fn prune(&self, request: &PruneRequest) -> Result<Pruned, ErrorReport> {
+        let collected =
+            snowmelt_image::collect(&self.layout()?, request.dry_run).map_err(reported)?;
+        let raw = self.stores.raw().prune(request.dry_run).map_err(reported)?;
+        let block_bytes = request.blocks.then(|| {
+            // The lock of the cache guarantees that no mounted image needs its blocks.
+            let cache = self.stores.cache()?;
+            let bytes = cache.bytes();
+            if !request.dry_run {
+                cache.empty();
+            }
+            Ok::<_, Error>(bytes)
+        });
+        Ok(Pruned {
+            blobs: collected.blobs,
+            bytes: collected.bytes,
+            raw_files: raw.blobs,
+            raw_bytes: raw.bytes,
+            block_bytes: block_bytes.transpose().map_err(reported)?,
+        })
+    }
+
+    /// The image that a request names.
+    pub async fn find(&self, name: &str, access: &Access) -> Result<Found, ErrorReport> {
+        if name.parse::<ImageLocation>().map_err(reported)?.is_path() {
+            let message = format!("the image `{name}` is a path, which only its user may open");
+            let hint = "name an image of the platform or of a registry";
+            return Err(ErrorReport::new(Code::IMAGE_REFUSED, message).hint(hint));
+        }
+        find_image(&self.state_dir, name, access).await.map_err(reported)
+    }
+
+    /// The folder of local images; created if it does not exist.
+    fn layout(&self) -> Result<Layout, ErrorReport> {
+        Layout::create(&Found::local_folder(&self.state_dir)).map_err(reported)
+    }
+}
+
+/// The access of a client to registries.
+pub(crate) fn access(given: RegistryAccess) -> Result<Access, ErrorReport> {
+    let authorities = given.authorities.map(|pem| {
+        Authorities::parse(pem.as_bytes(), "the text of trusted certificates").map_err(reported)
+    });
+    let logins = given
+        .logins
+        .into_iter()
+        .map(|login| (login.registry, Credentials { user: login.user, secret: login.secret }));
+    Ok(Access::given(logins, authorities.transpose()?.unwrap_or_default()))
+}
+
+/// Whether a user may give an image this name; `None` for an operator.
+///
+/// A local name takes precedence over the registry that it names. So a name with a registry may only
+/// be given to the image that has it there, or functions of others would run in another image.
+fn check_name(
+    name: &Reference,
+    from: Option<&Reference>,
+    user: Option<u32>,
+) -> Result<(), ErrorReport> {
+    let is_plain = name.registry == "docker.io" && name.repository.starts_with("library/");
+    if user.is_none() || is_plain || from == Some(name) {
+        return Ok(());
+    }
+    let message = format!("only root may give a local image the name `{name}` of a registry");
+    let hint = "choose a name without a registry, for example app:v1";
+    Err(ErrorReport::new(Code::TENANT_REFUSED, message).hint(hint))
+}
+
+fn reference(name: &str) -> Result<Reference, ErrorReport> {
+    name.parse().map_err(reported)
+}
+
+fn reported(error: Error) -> ErrorReport {
+    error.report()
+}
+
+/// A name without the prefix `docker.io/library/`, which names without a registry get.
+fn short_name(name: &str) -> &str {
+    let short = name.strip_prefix("docker.io/").unwrap_or(name);
+    short.strip_prefix("library/").unwrap_or(short)
+}
+
+fn summary(name: &str, manifest: &str, image: &Image) -> ImageSummary {
+    let (bytes, raw_bytes) = sizes(image);
+    ImageSummary {
+        name: name.to_owned(),
+        manifest: manifest.to_owned(),
+        bytes,
+        raw_bytes,
+        layers: image.layers.len(),
+        block_size: image.metadata.block_size.bytes() as u64,
+        original: image.original.as_ref().map(|original| original.digest.to_string()),
+    }
+}
+
+/// Stored and uncompressed bytes.
+fn sizes(image: &Image) -> (u64, u64) {
+    image.blobs().fold((0, 0), |(bytes, raw), blob| (bytes + blob.size, raw + blob.raw_size))
+}
+
+#[cfg(test)]
+mod tests;

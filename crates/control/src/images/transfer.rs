@@ -1,0 +1,123 @@
+//! Conversions, pulls and pushes.
+
+use std::sync::Arc;
+
+use snowmelt_api::{
+    ConversionRequest, ConvertedImage, ImageEvent, ImageSource, PullRequest, PulledImage,
+    PushRequest, PushedImage,
+};
+use snowmelt_image::block::BlockSize;
+use snowmelt_image::layer::Limits;
+use snowmelt_image::source::{ImageLocation, Origin};
+use snowmelt_image::{Converted, Options, convert, exchange};
+use snowmelt_types::ErrorReport;
+use tokio::sync::mpsc::Receiver;
+
+use super::job::{Job, Watched, channel};
+use super::sent::{Incoming, Pieces, Sent, receive};
+use super::{Images, access, check_name, reference, reported, sizes};
+
+impl Images {
+    /// Converts an image. The client may have to send it.
+    pub fn convert(
+        &self,
+        request: ConversionRequest,
+        incoming: Incoming,
+        user: Option<u32>,
+    ) -> Receiver<ImageEvent> {
+        let (events, received) = channel();
+        let pieces = receive(incoming, events.clone());
+        let images = self.clone();
+        self.begin_with(events, user, move |job| images.convert_now(request, pieces, job, user));
+        received
+    }
+
+    fn convert_now(
+        &self,
+        request: ConversionRequest,
+        pieces: Pieces,
+        job: &Arc<Job>,
+        user: Option<u32>,
+    ) -> Result<ImageEvent, ErrorReport> {
+        let name = reference(&request.name)?;
+        let block_size = request.block_size.map(BlockSize::try_from).transpose();
+        let block_size = block_size.map_err(reported)?.unwrap_or_default();
+        let from = match &request.source {
+            ImageSource::Registry(from) => Some(reference(from)?),
+            ImageSource::Client(_) => None,
+        };
+        check_name(&name, from.as_ref(), user)?;
+        let layout = self.layout()?;
+        let origin: Box<dyn Origin + Send + Sync> = match request.source {
+            ImageSource::Client(image) => {
+                Box::new(Sent::new(image, pieces, job).map_err(reported)?)
+            }
+            ImageSource::Registry(from) => {
+                let (access, from) = (access(request.access)?, reference(&from)?);
+                job.wait(ImageLocation::Registry(from).open(&access))?
+            }
+        };
+        let options = Options { block_size, limits: limits(user) };
+        let converted = convert(&Watched::new(origin, job), &layout, options).map_err(reported)?;
+        layout.tag_for(&name.to_string(), &converted.manifest, user).map_err(reported)?;
+        Ok(ImageEvent::Converted(summary(&converted)))
+    }
+
+    /// Fetches an image from a registry.
+    pub fn pull(&self, request: PullRequest, user: Option<u32>) -> Receiver<ImageEvent> {
+        let images = self.clone();
+        let pull = move |job: &Arc<Job>| {
+            let (from, name) = (reference(&request.from)?, reference(&request.name)?);
+            check_name(&name, Some(&from), user)?;
+            let (layout, access) = (images.layout()?, access(request.access)?);
+            let progress = |blob, blobs, bytes| job.transferred("fetching", blob, blobs, bytes);
+            let pulled = job.wait(exchange::pull(&from, &layout, &access, &progress))?;
+            layout.tag_for(&name.to_string(), &pulled.manifest, user).map_err(reported)?;
+            Ok(ImageEvent::Pulled(PulledImage { manifest: pulled.manifest.digest.to_string() }))
+        };
+        self.begin(user, pull)
+    }
+
+    /// Sends a local image, with its start profile, to a registry.
+    pub fn push(&self, request: PushRequest, user: Option<u32>) -> Receiver<ImageEvent> {
+        let images = self.clone();
+        let push = move |job: &Arc<Job>| {
+            let (name, to) = (reference(&request.name)?, reference(&request.to)?);
+            let (layout, access) = (images.layout()?, access(request.access)?);
+            let manifest = layout.find(Some(&name.to_string())).map_err(reported)?;
+            // It stays complete, whatever becomes of its name.
+            let _pinned = layout.pin(&manifest.digest).map_err(reported)?;
+            let image = exchange::read(&layout, &manifest).map_err(reported)?;
+            let progress = |blob, blobs, bytes| job.transferred("sending", blob, blobs, bytes);
+            let sent = job.wait(exchange::push(&layout, &image, &to, &access, &progress))?;
+            let has_start = job.wait(images.stores.publish_start(&to, &manifest, &access))?;
+            Ok(ImageEvent::Pushed(PushedImage {
+                manifest: manifest.digest.to_string(),
+                blobs: sent.blobs.len() as u64,
+                bytes: sent.bytes,
+                has_start,
+            }))
+        };
+        self.begin(user, push)
+    }
+}
+
+/// The server keeps the entries of layers in memory, so those of other users are fewer.
+fn limits(user: Option<u32>) -> Limits {
+    match user {
+        None => Limits::default(),
+        Some(_) => Limits { entries: 500_000, metadata_bytes: 128 << 20, ..Limits::default() },
+    }
+}
+
+fn summary(converted: &Converted) -> ConvertedImage {
+    let (bytes, raw_bytes) = sizes(&converted.image);
+    ConvertedImage {
+        manifest: converted.manifest.digest.to_string(),
+        layers: converted.image.layers.len(),
+        reused: converted.reused,
+        devices: converted.devices,
+        bytes,
+        raw_bytes,
+    }
+}
