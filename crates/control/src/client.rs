@@ -4,6 +4,7 @@ mod bursts;
 mod images;
 mod query_stream;
 
+use crate::times::PROBED_EVERY;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,9 +25,6 @@ pub use query_stream::{QueryFrame, QueryStream};
 /// How long a server may take for a request that needs no work. A busy server answers; a stopped
 /// one does not.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// How often a server that takes long is probed.
-const ASKED_EVERY: Duration = Duration::from_secs(5);
-
 /// A failure of a call that was begun.
 #[derive(Deserialize)]
 struct Begun {
@@ -199,7 +197,7 @@ impl Client {
     ) -> Result<T, ErrorReport> {
         let silent = async {
             loop {
-                tokio::time::sleep(ASKED_EVERY).await;
+                tokio::time::sleep(PROBED_EVERY).await;
                 let asked = self.http.no_content(Method::GET, "/v1/figures", NO_BODY);
                 match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
                     Err(_) => return Err(self.silent()),

@@ -15,3 +15,10 @@ pub(crate) const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(250), Durat
 /// How long calls and queries of a platform may run whose client has its answer, or has ended: only
 /// what they write last is of use, and the command of the user returns no earlier.
 pub(crate) const PRIVATE_GRACE: Duration = Duration::from_millis(500);
+
+/// How long the others have to end on their own: most notice a closed connection, and their own
+/// error says more than that they were ended.
+pub(crate) const RANKS_END_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often a server that takes long is probed.
+pub(crate) const PROBED_EVERY: Duration = Duration::from_secs(5);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use snowmelt_api::{NodeFigures, Packed, SpawnerHealth};
 use snowmelt_image::source::trust_authorities;
@@ -20,15 +20,13 @@ use crate::instances::Instances;
 use crate::networks::JobNetworks;
 use crate::pool::Pool;
 use crate::preparation::Preparation;
+use crate::times::MAINTENANCE_INTERVAL;
 use crate::unit::WarmStart;
 use crate::workers::Workers;
 use crate::{
     EnforcementChoice, InstanceLease, InstanceLimits, PackageAt, ProgramRequest, RemovalReason,
     Result, Unit,
 };
-
-/// How often idle instances, workers and zygotes are maintained.
-const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Folders and budgets of a node.
 #[derive(Clone, Debug)]

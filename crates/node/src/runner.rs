@@ -24,7 +24,7 @@ use tracing::Span;
 use crate::account::Rooms;
 use crate::bound::{Bound, UdfBinding};
 use crate::query_room::{Kept, Place, QueryRoom, TaskRoom};
-use crate::workers::worker::END_REPORTED_WITHIN;
+use crate::times::{END_KNOWN_WITHIN, END_REPORTED_WITHIN};
 use crate::{Error, InstanceLease, LOAD_LIMIT, Node, WorkerLease, WorkerSpec};
 
 /// Of a worker's memory limit, what its operators may reserve, in percent. The rest is for buffers
@@ -177,7 +177,7 @@ impl QueryRunner {
         let code = if failure.lost { Code::WORKER_LOST } else { failure.report.known_code() };
         // Code that failed gave its own reason; only a broken connection is worth the wait.
         let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL, Code::WORKER_LOST].contains(&code);
-        let patience = if broken { END_REPORTED_WITHIN } else { Duration::from_millis(20) };
+        let patience = if broken { END_REPORTED_WITHIN } else { END_KNOWN_WITHIN };
         if code == Code::WORKER_LOST
             && let Some((outcome, output)) = started.worker.ended(patience).await
         {

@@ -30,3 +30,45 @@ pub(crate) const CLOCK_SAMPLE: Duration = Duration::from_millis(10);
 
 /// How long code may take to load in a fresh instance, beside the time limit of its calls.
 pub const LOAD_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long after one was taken its replacement is started: most calls have ended by then, and the
+/// others have begun.
+pub(crate) const REPLACED_AFTER: Duration = Duration::from_millis(20);
+
+/// How long a runtime may take, once it has said that its function is loaded, until it waits for a
+/// call. One that takes longer is as ready, but slower at its first call.
+pub(crate) const SETTLES_WITHIN: Duration = Duration::from_millis(5);
+
+/// How long after a failure no instance of a function is prewarmed.
+/// What failed to start once most often fails again, and costs a process each time.
+pub(crate) const PREWARMED_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
+/// How long a call runs before this thread does other work for it. Its instance is often woken on
+/// the processor of the thread that woke it, and further work of that thread delays the call.
+pub(crate) const CALL_LEFT_ALONE: Duration = Duration::from_millis(2);
+
+/// How long an idle worker is kept.
+/// Two queries of one session are rarely further apart, and an idle worker has some 20 MiB.
+pub(crate) const WORKER_KEPT: Duration = Duration::from_secs(60);
+
+/// How long to wait for the report that a sandbox ended, once its connection failed.
+/// The spawner reports an end within milliseconds, on a busy machine within some hundred.
+pub(crate) const END_REPORTED_WITHIN: Duration = Duration::from_millis(500);
+
+/// How often idle instances, workers and zygotes are maintained.
+/// Times of idleness are minutes, so a second more or less does not matter.
+pub(crate) const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often to ask a spawner again that has no slot: it does not report when it has one.
+pub(crate) const SLOT_ASKED_EVERY: Duration = Duration::from_millis(20);
+
+/// How long a zygote is kept after its last fork.
+/// Beyond it a zygote costs more memory than its next start is worth (SOCK 4.2).
+pub(crate) const ZYGOTE_KEPT: Duration = Duration::from_secs(600);
+
+/// How long a set that could not be grown is not tried again.
+pub(crate) const GROWN_AGAIN_AFTER: Duration = Duration::from_secs(120);
+
+/// How long the end of an instance is waited for when its code gave a reason of its own, which is
+/// usually the better one.
+pub(crate) const END_KNOWN_WITHIN: Duration = Duration::from_millis(20);

@@ -3,8 +3,8 @@
 //!
 //! Invariant: at most one failure is reported, the first that was received.
 
+use crate::times::RANKS_END_WITHIN;
 use std::convert::Infallible;
-use std::time::Duration;
 
 use serde::Deserialize;
 use snowmelt_api::{CallMode, FunctionSpec};
@@ -13,10 +13,6 @@ use snowmelt_types::{Code, ErrorReport, HostName, JobId};
 use tokio::sync::watch;
 
 use super::Part;
-
-/// How long the others have to end on their own: most notice a closed connection, and their own
-/// error says more than that they were ended.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// The part of the answer of a pickled function that is read here.
 #[derive(Deserialize)]
@@ -79,7 +75,7 @@ impl First {
             let report = failure.report();
             // Again and again: a part may be called later than another one's rank fails.
             loop {
-                tokio::time::sleep(GRACE).await;
+                tokio::time::sleep(RANKS_END_WITHIN).await;
                 let ending = parts.iter().map(|part| part.host.agent.end(job, &report));
                 for ended in futures::future::join_all(ending).await {
                     if let Err(error) = ended {

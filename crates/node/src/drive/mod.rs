@@ -30,7 +30,7 @@ use desk::{Desk, Scope};
 use locations::Locations;
 
 use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
-use crate::workers::worker::END_REPORTED_WITHIN;
+use crate::times::END_REPORTED_WITHIN;
 use crate::{Result, WorkerLease, WorkerSpec};
 
 /// The least memory of a driver. It merges what all workers found.

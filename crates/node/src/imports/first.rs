@@ -12,13 +12,11 @@ use super::admission::{Admitted, Idle};
 use super::start::{Fresh, Source};
 use super::state::{Inner, State};
 use crate::account::{self, ZygoteRoom};
+use crate::times::SLOT_ASKED_EVERY;
 use crate::{Error, Result};
 
 /// How long a caller waits for the slot of a zygote: most calls end sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often to ask a spawner again that has no slot: it does not report when it has one.
-const ASKED_EVERY: Duration = Duration::from_millis(20);
 
 /// Until when a caller that asks for a zygote now waits for its slot.
 pub(super) fn deadline() -> Instant {
@@ -58,7 +56,7 @@ impl Inner {
                 Err(Error::Sandbox(snowmelt_sandbox::Error::ZygoteSlots { .. }))
                     if Instant::now() < deadline =>
                 {
-                    tokio::time::sleep(ASKED_EVERY).await;
+                    tokio::time::sleep(SLOT_ASKED_EVERY).await;
                 }
                 fresh => {
                     let Fresh { member, us } = fresh?;

@@ -1,15 +1,13 @@
 //! Releasing zygotes: those that failed, those that ended, and those that are not forked any more.
 
+use crate::times::ZYGOTE_KEPT;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::plan::Growth;
 use super::slot::Slot;
 use super::state::{Inner, State};
 use super::tree::NodeId;
-
-/// How long a zygote is kept after its last fork.
-const KEPT: Duration = Duration::from_secs(600);
 
 impl Inner {
     /// Releases zygotes that are not needed, and says which one is worth growing now.
@@ -31,7 +29,7 @@ impl Inner {
                 node.grown.bytes = bytes.bytes();
             }
         }
-        let old = |id: &NodeId| slots.get(id).is_none_or(|slot| slot.idle_for(now) > KEPT);
+        let old = |id: &NodeId| slots.get(id).is_none_or(|slot| slot.idle_for(now) > ZYGOTE_KEPT);
         let unused: Vec<NodeId> = tree.leaves().map(|leaf| leaf.id).filter(old).collect();
         gone.extend(unused.into_iter().flat_map(|id| tree.remove(id)));
         let is_idle = growing.is_empty();

@@ -4,8 +4,9 @@
 //! more import time than it costs, and when it fits into the budget, if need be instead of
 //! zygotes that save less for each byte.
 
+use crate::times::GROWN_AGAIN_AFTER;
 use std::collections::{BTreeSet, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use snowmelt_types::Digest;
 
@@ -30,9 +31,6 @@ const UNKNOWN_STANDARD: (u64, u64) = (1_500, 1 << 20);
 
 /// A zygote that saves less than this for each start is not worth a process.
 const LEAST_US: u64 = 2_000;
-
-/// How long a set that could not be grown is not tried again.
-const LEFT_ALONE: Duration = Duration::from_secs(120);
 
 /// Bytes that a zygote needs beside its imports.
 const OWN_BYTES: u64 = 4 << 20;
@@ -132,7 +130,9 @@ impl Experience {
     fn expected(&self, want: &Want, parent: &Node, now: Instant) -> Option<Grown> {
         let grown = match self.tried.get(&(want.scope.clone(), want.set.clone())) {
             Some(Tried::Became(grown)) => grown.clone(),
-            Some(Tried::FailedAt(then)) if now.duration_since(*then) < LEFT_ALONE => return None,
+            Some(Tried::FailedAt(then)) if now.duration_since(*then) < GROWN_AGAIN_AFTER => {
+                return None;
+            }
             _ => self.estimate(&want.set, parent),
         };
         (grown.us >= parent.grown.us + LEAST_US).then_some(grown)

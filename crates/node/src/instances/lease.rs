@@ -18,14 +18,11 @@ use crate::instances::instance::{Instance, next};
 use crate::instances::slots::SharedInstance;
 use crate::log::LogText;
 use crate::readable_stream::ReadableStream;
+use crate::times::CALL_LEFT_ALONE;
 use crate::{Error, InstanceLimits, Result};
 
 /// How long it may take until the end of a sandbox whose connection closed is known.
 const END_IS_KNOWN_WITHIN: Duration = Duration::from_secs(3);
-
-/// How long a call runs before this thread does other work for it. Its instance is often woken on
-/// the processor of the thread that woke it, and further work of that thread delays the call.
-const LEFT_ALONE: Duration = Duration::from_millis(2);
 
 /// A slot on an instance until it is returned. Dropping it gives up on the call: the instance takes
 /// no further calls and ends with the last of those that it has.
@@ -187,11 +184,11 @@ impl InstanceLease {
     ) -> Result<T> {
         let mut dialogue = pin!(dialogue);
         let mut throttled_before = None;
-        let mut answer = tokio::time::timeout(left.min(LEFT_ALONE), &mut dialogue).await;
+        let mut answer = tokio::time::timeout(left.min(CALL_LEFT_ALONE), &mut dialogue).await;
         if answer.is_err() {
             self.replace();
             throttled_before = self.throttled();
-            answer = tokio::time::timeout(left.saturating_sub(LEFT_ALONE), dialogue).await;
+            answer = tokio::time::timeout(left.saturating_sub(CALL_LEFT_ALONE), dialogue).await;
         }
         match answer {
             Ok(Err(Error::Wire(wire))) => {

@@ -5,24 +5,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use snowmelt_types::Digest;
 use snowmelt_wire::Load;
 
 use crate::instances::instance::Instance;
+use crate::times::PREWARMED_AGAIN_AFTER;
 use crate::{InstanceLimits, Unit};
-
-/// How long after one was taken its replacement is started: most calls have ended by then, and the
-/// others have begun.
-pub(super) const REPLACED_AFTER: Duration = Duration::from_millis(20);
-
-/// How long a runtime may take, once it has said that its function is loaded, until it waits for a
-/// call. One that takes longer is as ready, but slower at its first call.
-pub(super) const SETTLES_WITHIN: Duration = Duration::from_millis(5);
-
-/// How long after a failure no instance of a function is prewarmed.
-const LEFT_ALONE: Duration = Duration::from_secs(30);
 
 /// Instances that wait, by function.
 #[derive(Debug, Default)]
@@ -125,7 +115,7 @@ impl Prewarmed {
         };
         set.starting = set.starting.saturating_sub(expected);
         let failed = started.len() < expected;
-        set.not_before = failed.then(|| Instant::now() + LEFT_ALONE);
+        set.not_before = failed.then(|| Instant::now() + PREWARMED_AGAIN_AFTER);
         set.ready.extend(started);
     }
 

@@ -10,9 +10,10 @@ use snowmelt_wire::{Kind, Load};
 
 use super::Instances;
 use super::instance::Instance;
-use super::prewarmed::{Order, REPLACED_AFTER, SETTLES_WITHIN};
+use super::prewarmed::Order;
 use super::rooms::needs_zygote;
 use crate::account::zygote;
+use crate::times::{REPLACED_AFTER, SETTLES_WITHIN};
 use crate::{Error, LOAD_LIMIT, Result};
 
 impl Instances {

@@ -8,7 +8,8 @@ use snowmelt_ledger::Reservation;
 use snowmelt_types::{ByteSize, Digest, Outcome};
 
 use super::Workers;
-use super::worker::{KEPT, Worker, WorkerSpec};
+use super::worker::{Worker, WorkerSpec};
+use crate::times::WORKER_KEPT;
 use crate::{Error, Result};
 
 /// Exclusive use of a worker until it is returned. Dropping it destroys the sandbox.
@@ -71,7 +72,7 @@ impl WorkerLease {
             worker.room.is_some() && worker.is_alive() && !self.workers.account.ledger.is_wanted()
         };
         if let Some(worker) = self.worker.take().filter(may_be_idle) {
-            drop(self.workers.idle.put(self.key.clone(), worker, KEPT, ByteSize(0)));
+            drop(self.workers.idle.put(self.key.clone(), worker, WORKER_KEPT, ByteSize(0)));
             // Whoever began to wait meanwhile did not find it.
             self.workers.account.make_room();
         }

@@ -4,7 +4,6 @@
 //! connected sockets for each task, so an idle one serves any query.
 
 use std::path::Path;
-use std::time::Duration;
 
 use futures::FutureExt;
 use snowmelt_ledger::{Amount, Reservation};
@@ -16,12 +15,6 @@ use snowmelt_types::{ByteSize, CpuMillis, Digest, SandboxId};
 use crate::limits::QUERY_PROGRAM;
 use crate::log::{LogCollector, PLATFORM_LOG};
 use crate::{Error, Result};
-
-/// How long an idle worker is kept.
-pub(crate) const KEPT: Duration = Duration::from_secs(60);
-
-/// How long to wait for the report that a sandbox ended, once its connection failed.
-pub(crate) const END_REPORTED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Files that name resolution and TLS need; only a worker that reads from S3 gets them.
 const NETWORK_FILES: [&str; 6] = [
