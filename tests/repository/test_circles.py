@@ -67,7 +67,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "burst deploy functions pack": (
             "commands of `fn` share how they connect, and are dispatched there"
         ),
-        "cluster platform server server/serve": (
+        "cluster platform server server/serve spans": (
             "a server and an embedded platform start each other's parts"
         ),
     },

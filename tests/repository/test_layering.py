@@ -10,6 +10,7 @@ LAYERS = [
     "types",
     "ledger",
     "rpc",
+    "telemetry",
     "kernel",
     "image",
     "network",

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use snowmelt_api::{Invocation, InvocationState, InvokeRequest};
+use snowmelt_rpc::trace;
 use snowmelt_types::{Code, ErrorReport, InvocationId, Tenant};
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +97,7 @@ impl Functions {
         let invocation = accepted(&function.name);
         let record = InvocationRecord { invocation: invocation.clone(), event: request.event };
         // A task of its own, because the future of a request is dropped with its connection.
-        let accepting = tokio::spawn(self.clone().accept(function.clone(), record));
+        let accepting = trace::spawn(self.clone().accept(function.clone(), record));
         accepting.await.unwrap_or_else(|error| {
             Err(ErrorReport::new(Code::INTERNAL, format!("accepting a call panicked: {error}")))
         })?;
@@ -152,7 +153,7 @@ impl Functions {
     /// The event stays in the store until the call runs, so that waiting calls take no memory.
     fn run_accepted(&self, id: InvocationId, function: FunctionId) {
         let functions = self.clone();
-        tokio::spawn(async move {
+        trace::spawn(async move {
             let [mut pause, longest] = AGAIN_AFTER;
             loop {
                 let why = match functions.try_once(&id, &function).await {

@@ -4,6 +4,7 @@
 //! and not at its first call. Instances come at the first call and go when idle: to zero.
 
 mod catalog;
+mod deployment;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 use snowmelt_api::{
-    Answer, BatchRequest, CallFigures, FunctionSpec, FunctionSummary, Invocation, InvocationState,
-    InvokeRequest, LogEntry, PackRequest, Packed, Wheel,
+    Answer, BatchRequest, CallFigures, Invocation, InvocationState, InvokeRequest, LogEntry,
 };
-use snowmelt_node::{InstanceLease, LOAD_LIMIT, Node};
-use snowmelt_types::{
-    ByteSize, Code, ErrorReport, FunctionName, InvocationId, Report, Tenant, micros,
-};
+use snowmelt_node::{InstanceLease, Node};
+use snowmelt_rpc::trace::{self, SPANS};
+use snowmelt_types::{ByteSize, Code, ErrorReport, FunctionName, InvocationId, Report, micros};
 use snowmelt_wire::Call;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::accepted::Waiting;
 use crate::analysis_cache::AnalysisCache;
 use crate::calls::{Calls, Counted};
 use crate::in_turn::InTurn;
-use crate::live::{self, Live};
+use crate::live::Live;
 use crate::logs::Logs;
 use crate::records::{FunctionId, FunctionRecord, Records};
 use crate::times::CALLS_ASKED_EVERY;
@@ -61,79 +62,6 @@ impl Functions {
     #[cfg(test)]
     pub fn node_and_analysis(&self) -> (Node, AnalysisCache) {
         (self.inner.node.clone(), self.inner.analysis.clone())
-    }
-
-    /// Prepares, loads and stores a function; on return it survives a crash.
-    pub async fn deploy(
-        &self,
-        tenant: Tenant,
-        spec: FunctionSpec,
-    ) -> Result<FunctionSummary, ErrorReport> {
-        let id = FunctionId { tenant: tenant.clone(), name: spec.name.clone() };
-        let _turn = self.inner.in_turn.wait(&id).await;
-        let accept = move |inner: &Inner| live::accept(&inner.node, tenant, spec, now_ms());
-        let mut record = self.blocking(accept).await?;
-        live::pin(&self.inner.node, &mut record).await?;
-        let live = Arc::new(self.prepare(record).await?);
-        let began = Instant::now();
-        if let Err(error) = self.start_expected(&live).await {
-            let why = self.inner.node.why_image_failed(&live.unit, began).await;
-            return Err(why.unwrap_or(error));
-        }
-        if !live.record.spec.ephemeral {
-            self.records().put_function(&live.record).await?;
-        }
-        let replaced = self.live().insert(live.record.id(), Arc::clone(&live));
-        let other =
-            |old: &Arc<Live>| old.unit.digest != live.unit.digest || old.limits != live.limits;
-        if let Some(old) = replaced.filter(other) {
-            self.inner.node.forget(&old.unit, &old.limits);
-        }
-        self.prewarm(&live);
-        Ok(self.summary(&live.record))
-    }
-
-    /// Keeps a wheel of a user's own.
-    pub async fn keep_wheel(&self, file: String, wheel: Vec<u8>) -> Result<Wheel, ErrorReport> {
-        let kept = self.inner.node.keep_wheel(file, wheel).await;
-        Ok(Wheel { requirement: kept.map_err(|error| error.report())? })
-    }
-
-    /// Makes a code package.
-    pub async fn pack(
-        &self,
-        request: PackRequest,
-        user: Option<u32>,
-    ) -> Result<Packed, ErrorReport> {
-        live::pack(&self.inner.node, &self.inner.analysis, request, user).await
-    }
-
-    /// Starts and loads what calls are expected to need, at least one, in one request.
-    async fn start_expected(&self, live: &Live) -> Result<(), ErrorReport> {
-        let options = &live.record.spec.options;
-        let each = live.limits.concurrency.max(1);
-        let expected = live.record.spec.expected.clamp(1, options.instances.max(1));
-        // A lease is a slot, and an instance has as many as it takes calls.
-        let slots = (expected * each) as usize;
-        let mut leases = Vec::new();
-        for lease in self.inner.node.lease_instances(&live.unit, &live.limits, slots).await {
-            match lease {
-                // On a host without room for all that may be needed later, some are enough.
-                Err(snowmelt_node::Error::NoRoom(_)) if !leases.is_empty() => {}
-                lease => leases.push(lease.map_err(|error| error.report())?),
-            }
-        }
-        let loading = leases.iter_mut().map(|lease| lease.preload(&live.load, LOAD_LIMIT));
-        for loaded in futures::future::join_all(loading).await {
-            loaded.map_err(|error| error.report())?;
-        }
-        leases.into_iter().for_each(InstanceLease::give_back);
-        Ok(())
-    }
-
-    fn prewarm(&self, live: &Live) {
-        let count = live.record.spec.options.parked.min(live.record.spec.options.instances);
-        self.inner.node.prewarm(&live.unit, &live.limits, &live.load, count as usize);
     }
 
     /// Removes a function with its instances and logs.
@@ -240,13 +168,25 @@ impl Functions {
     ) -> Invocation {
         let begun = Instant::now();
         let counted = Counted::begin(&self.inner.calls);
-        match self.call(live, &mut invocation, event, slot).await {
+        let span = tracing::debug_span!(
+            target: SPANS,
+            "function.invoke",
+            faas.name = live.record.spec.name.as_str(),
+            faas.invocation_id = invocation.id.as_str(),
+            faas.coldstart = Empty,
+            "error.type" = Empty,
+            otel.status_code = Empty,
+        );
+        match self.call(live, &mut invocation, event, slot).instrument(span.clone()).await {
             Ok(result) => {
                 invocation.state = InvocationState::Succeeded;
                 invocation.result = Some(result);
                 counted.succeeded();
             }
-            Err(error) => invocation = failed(invocation, error),
+            Err(error) => {
+                trace::failed(&span, &error);
+                invocation = failed(invocation, error);
+            }
         }
         invocation.wall_us = Some(micros(begun.elapsed()));
         invocation
@@ -260,16 +200,22 @@ impl Functions {
         slot: Option<Result<InstanceLease, ErrorReport>>,
     ) -> Result<Answer, ErrorReport> {
         let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
+        let acquiring = match slot {
+            Some(_) => Span::none(),
+            None => tracing::debug_span!(target: SPANS, "function.acquire"),
+        };
+        let permit = live.permits.acquire().instrument(acquiring.clone());
         let _permit = match slot {
             Some(_) => None,
-            None => Some(live.permits.acquire().await.map_err(|error| {
+            None => Some(permit.await.map_err(|error| {
                 ErrorReport::new(Code::INTERNAL, format!("the permits are closed: {error}"))
             })?),
         };
         let mut lease = match slot {
             Some(lease) => lease?,
-            None => self.lease(live).await?,
+            None => self.lease(live).instrument(acquiring).await?,
         };
+        Span::current().record("faas.coldstart", lease.cold);
         invocation.cold = lease.cold;
         if lease.cold {
             invocation.cold_because = Some(cold::reason(&self.inner.node, live));

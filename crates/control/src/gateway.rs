@@ -105,7 +105,7 @@ async fn query(
     identity.check(request.tenant.as_ref())?;
     let tenant = identity.tenant;
     let (sender, receiver) = mpsc::channel(BUFFERED_FRAMES);
-    tokio::spawn(async move { platform.queries.run(&tenant, request, sender).await });
+    snowmelt_rpc::trace::spawn(async move { platform.queries.run(&tenant, request, sender).await });
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
     let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];
     Ok((headers, Body::from_stream(bytes)).into_response())

@@ -103,6 +103,8 @@ impl<S: Sync> FromRequestParts<S> for Identity {
 pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
     match identity(&request) {
         Ok(identity) => {
+            // The span of the request is the current one.
+            tracing::Span::current().record("snowmelt.tenant", identity.tenant.as_str());
             request.extensions_mut().insert(identity);
             next.run(request).await
         }

@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 use snowmelt_api::{
     Figures, LedgerFigures, START_BOUNDS_US, StartFigures, UseFigures, ZygoteFigures,
 };
+use snowmelt_rpc::trace::Export;
 
 /// The content type of `GET /metrics`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -35,7 +36,8 @@ impl Collector for Metrics {
         ledger(&mut families, &self.0.node.ledger)?;
         caches(&mut families, &self.0)?;
         zygotes(&mut families, &self.0)?;
-        starts(&mut families, &self.0.node.starts)
+        starts(&mut families, &self.0.node.starts)?;
+        spans(&mut families)
     }
 }
 
@@ -186,6 +188,17 @@ fn starts(families: &mut Families, starts: &[StartFigures]) -> fmt::Result {
         )?;
     }
     Ok(())
+}
+
+/// Only where spans are exported.
+fn spans(families: &mut Families) -> fmt::Result {
+    let Some(export) = Export::installed() else { return Ok(()) };
+    let [exported, dropped] = export.counts();
+    families.counters(
+        ("spans", "Recorded spans, sent to the collector or dropped"),
+        "result",
+        &[("exported", exported), ("dropped", dropped)],
+    )
 }
 
 fn labels_of(zygote: &ZygoteFigures) -> [(&'static str, String); 2] {

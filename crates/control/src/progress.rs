@@ -1,13 +1,15 @@
 //! Events of a query on their way to its client.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use snowmelt_api::{Event, Phase, Progress};
 use snowmelt_node::{DriverReporter, QueryRunner};
+use snowmelt_rpc::trace::SPANS;
 use snowmelt_wire::{Frame, Kind, RunProgress};
 use tokio::sync::mpsc;
+use tracing::Span;
 
 /// The most events that wait for a client.
 const MOST_WAITING: usize = 1024;
@@ -58,16 +60,24 @@ pub(crate) struct EventReporter {
     events: Events,
     runner: Arc<QueryRunner>,
     running: AtomicBool,
+    // The span of the phase of the driver; it ends when the next one begins.
+    phase: Mutex<Span>,
 }
 
 impl EventReporter {
     pub fn new(events: Events, runner: Arc<QueryRunner>) -> Self {
-        Self { events, runner, running: AtomicBool::new(false) }
+        let phase = Mutex::new(tracing::debug_span!(target: SPANS, "query.plan"));
+        Self { events, runner, running: AtomicBool::new(false), phase }
+    }
+
+    fn begin(&self, phase: Span) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
     }
 }
 
 impl DriverReporter for EventReporter {
     fn planned(&self) {
+        self.begin(tracing::debug_span!(target: SPANS, "query.tasks"));
         self.events.send(Event::Phase { phase: Phase::Start });
     }
 
@@ -90,6 +100,7 @@ impl DriverReporter for EventReporter {
     }
 
     fn merging(&self) {
+        self.begin(tracing::debug_span!(target: SPANS, "query.merge"));
         self.events.send(Event::Phase { phase: Phase::Merge });
     }
 

@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use snowmelt_api::{Event, Phase, QueryRequest};
 use snowmelt_node::{Driver, Frames, Node, QueryRunner, WorkerLimits};
+use snowmelt_rpc::trace::{self, SPANS};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, Tenant, micros};
 use snowmelt_wire::{Drive, Frame, Kind, MAX_ANSWER_BYTES, read_frame_within};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+use tracing::field::Empty;
 
 use crate::analysis_cache::AnalysisCache;
 use crate::progress::{EventReporter, Events, encoded};
@@ -76,13 +80,24 @@ impl Queries {
                 tokio::time::sleep(Duration::from_millis(limit)).await
             }
         };
+        let span = tracing::debug_span!(
+            target: SPANS,
+            "query",
+            snowmelt.query.id = id.as_str(),
+            snowmelt.tenant = tenant.as_str(),
+            "error.type" = Empty,
+            otel.status_code = Empty,
+        );
+        // Boxed, because the compiler follows the types of futures only to some depth.
+        let answer = self.answer(tenant, &request, id.clone(), frames.clone()).boxed();
         let failure = tokio::select! {
-            answered = self.answer(tenant, &request, id.clone(), frames.clone()) => answered.err(),
+            answered = answer.instrument(span.clone()) => answered.err(),
             () = frames.closed() => None,
             () = self.shutdown.cancelled() => Some(server_ends()),
             () = time_is_up => Some(timed_out(limit)),
         };
         if let Some(mut report) = failure {
+            trace::failed(&span, &report);
             report.query_id.get_or_insert_with(|| id.as_str().to_owned());
             // A client that disconnected needs no reason.
             let _ = send(&frames, Frame::json(Kind::Failure, &report)).await;
@@ -110,8 +125,9 @@ impl Queries {
         let runner = QueryRunner::new(node, name, tenant, accepted, limits, udfs.bindings);
         let runner = Arc::new(runner);
         let folder = PathBuf::from(&request.working_folder);
+        let starting = tracing::debug_span!(target: SPANS, "query.start_driver");
         let beginning = Driver::begin(&runner, drive, accepted, memory, folder);
-        let begun = self.announced(beginning, &events).await;
+        let begun = self.announced(beginning, &events).instrument(starting).await;
         let (mut driver, answer) = begun.map_err(|error| error.report())?;
         let reporter = EventReporter::new(events.clone(), Arc::clone(&runner));
         let relayed = {
@@ -168,7 +184,8 @@ impl Queries {
         if !request.udfs.is_empty() {
             events.send(Event::Phase { phase: Phase::Packages });
         }
-        self.udfs.prepare(tenant, &request.udfs, events).await
+        let span = tracing::debug_span!(target: SPANS, "query.packages");
+        self.udfs.prepare(tenant, &request.udfs, events).instrument(span).await
     }
 }
 

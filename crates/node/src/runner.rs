@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use snowmelt_ledger::Reservation;
+use snowmelt_rpc::trace::SPANS;
 use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report, Tenant, micros};
 use snowmelt_wire::{
     Failed, FileGrant, Grants, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
 };
+use tracing::Span;
 
 use crate::account::Rooms;
 use crate::bound::{Bound, UdfBinding};
@@ -241,6 +243,8 @@ pub(crate) struct Started {
     began: Instant,
     // Returned last: what ran in it is destroyed then.
     _kept: Option<Kept>,
+    // Ends when the task does.
+    _span: Span,
 }
 
 impl QueryRunner {
@@ -272,6 +276,7 @@ impl QueryRunner {
         files: Vec<(FileGrant, OwnedFd)>,
     ) -> Result<(Started, UnixStream), Failed> {
         let spec = self.spec(&ask);
+        let span = tracing::debug_span!(target: SPANS, "query.task", snowmelt.task = ask.task);
         let (worker, udfs) = tokio::join!(
             self.worker(&spec, worker),
             try_join_all(ask.udfs.iter().zip(udfs).map(|(name, place)| self.udf(name, place)))
@@ -282,7 +287,8 @@ impl QueryRunner {
         let grants = Grants { files, udfs: granted(&ask.udfs, connections) };
         let header = self.header(&ask);
         let began = Instant::now();
-        let started = Started { task: ask.task, worker, udfs: beside, began, _kept: kept };
+        let (task, udfs) = (ask.task, beside);
+        let started = Started { task, worker, udfs, began, _kept: kept, _span: span };
         let socket = started.worker.connect().map_err(|error| unreachable(&error))?;
         match hand_over(socket, grants, plan, &header).await {
             Ok(socket) => Ok((started, socket)),

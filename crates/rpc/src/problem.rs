@@ -14,6 +14,10 @@ pub struct Problem {
     pub report: ErrorReport,
 }
 
+/// The code of an error, in the extensions of its response: for the span of the request.
+#[derive(Clone, Debug)]
+pub(crate) struct ErrorCode(pub String);
+
 impl From<ErrorReport> for Problem {
     fn from(report: ErrorReport) -> Self {
         Self { status: status_of(&report), report }
@@ -22,7 +26,9 @@ impl From<ErrorReport> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        document(self.status, &self.report)
+        let mut response = document(self.status, &self.report);
+        response.extensions_mut().insert(ErrorCode(self.report.code));
+        response
     }
 }
 

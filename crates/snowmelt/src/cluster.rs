@@ -15,7 +15,7 @@ use crate::failure::{Failure, Outcome};
 use crate::platform::{self, Platform};
 use crate::printer::Printer;
 use crate::signals::Signals;
-use crate::{list, text};
+use crate::{list, spans, text};
 
 /// Runs this machine as a host of a cluster until it is stopped.
 ///
@@ -32,6 +32,7 @@ pub fn node(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
     let joined = format!("{} joined the cluster of {}", membership.name, membership.control);
     let member = Member::prepare(platform::node_settings(config)?, membership)?;
     let runtime = platform::server_runtime()?;
+    let spans = spans::start();
     let served = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
         let shutdown = CancellationToken::new();
@@ -49,6 +50,7 @@ pub fn node(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
         served
     });
     runtime.shutdown_background();
+    spans::end(spans);
     served.map(|()| 0).map_err(Failure::from)
 }
 

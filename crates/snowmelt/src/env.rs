@@ -69,6 +69,24 @@ pub const PROGRESS: &str = "SNOWMELT_PROGRESS";
 pub const ERRORS: &str = "SNOWMELT_ERRORS";
 /// Filter of the log, as `info` or `snowmelt_control=debug`.
 pub const LOG: &str = "SNOWMELT_LOG";
+/// URL to which spans are posted. Default: [`OTLP_ENDPOINT`], otherwise none is exported.
+pub const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+/// URL of a collector, without the path of a signal.
+pub const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// Headers of the requests with spans, as `name=value,other=value`. Default: [`OTLP_HEADERS`].
+pub const TRACES_HEADERS: &str = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
+/// Headers of all requests to a collector.
+pub const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+/// Name of the service in exported spans. Default: `snowmelt`.
+pub const OTEL_SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
+/// Attributes of the process in exported spans, as `name=value,other=value`.
+pub const OTEL_RESOURCE: &str = "OTEL_RESOURCE_ATTRIBUTES";
+/// Which requests are recorded. Default: `parentbased_always_on`.
+pub const OTEL_SAMPLER: &str = "OTEL_TRACES_SAMPLER";
+/// The ratio of the sampler, from 0 to 1.
+pub const OTEL_SAMPLER_ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
+/// Nothing is exported if it is `true`.
+pub const OTEL_DISABLED: &str = "OTEL_SDK_DISABLED";
 /// Disables colour if set to any value (<https://no-color.org>).
 pub const NO_COLOR: &str = "NO_COLOR";
 

@@ -5,13 +5,14 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use snowmelt_telemetry::Settings;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, ErrorForm, ProgressMode};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::printer::Printer;
-use crate::{env, server};
+use crate::{env, server, spans};
 
 /// Runs an internal command; `None` if the command line has none.
 pub fn run(typed: &[OsString]) -> Option<ExitCode> {
@@ -28,12 +29,17 @@ pub fn run(typed: &[OsString]) -> Option<ExitCode> {
     }
 }
 
-/// Sends the log to stderr. `SNOWMELT_LOG` overrides the default filter.
-pub fn log(default: &str) {
+/// Sends the log to stderr, and records spans if they are exported. `SNOWMELT_LOG` overrides the
+/// default filter of the log.
+pub fn log(default: &str, spans: Option<Settings>) {
     let filter = env::text(env::LOG).unwrap_or_else(|| default.to_owned());
+    let filter = EnvFilter::builder().parse_lossy(filter);
+    if let Some(settings) = spans {
+        return spans::record(settings, filter);
+    }
     // Installing a second subscriber fails; the first one stays.
     let _ = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::builder().parse_lossy(filter))
+        .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .try_init();
@@ -41,13 +47,13 @@ pub fn log(default: &str) {
 
 /// Runs the image daemon of one node, which mounts images and serves their blocks.
 fn images() -> ExitCode {
-    log("warn");
+    log("warn", None);
     snowmelt_node::image_daemon_main()
 }
 
 fn serve() -> Outcome {
-    log("info");
     let config = Config::load(&Cli::server())?;
+    log("info", spans::settings(&config)?);
     server::background(&config, printer())
 }
 

@@ -31,6 +31,7 @@ mod progress;
 mod run;
 mod server;
 mod signals;
+mod spans;
 mod sql;
 mod template;
 mod text;
@@ -65,10 +66,13 @@ fn main() -> ExitCode {
 }
 
 fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
-    internal::log(match cli.command {
-        Command::Up(_) | Command::Serve(_) | Command::Node(_) => "info",
-        _ => "off",
-    });
+    match &cli.command {
+        // `up` without a terminal starts another process, which logs and exports.
+        Command::Up(args) if args.foreground => internal::log("info", spans::settings(config)?),
+        Command::Node(_) => internal::log("info", spans::settings(config)?),
+        Command::Up(_) | Command::Serve(_) => internal::log("info", None),
+        _ => internal::log("off", None),
+    }
     match &cli.command {
         Command::Sql(args) => sql::run(args, config, printer),
         Command::Run(args) => run::run(args, config, printer),

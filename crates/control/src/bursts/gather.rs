@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use snowmelt_api::{FunctionSpec, Invocation, InvocationState, LogEntry};
 use snowmelt_node::agent::api::{PartCalls, PartEnds, RankEnd};
+use snowmelt_rpc::trace::SPANS;
 use snowmelt_types::{Code, ErrorReport, InvocationId, JobId};
 use tokio::sync::Barrier;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::Part;
 use super::failing::First;
@@ -81,7 +83,15 @@ impl Gathering<'_> {
             None => self.parts.iter().map(|_| None).collect(),
         };
         let running = self.parts.iter().zip(calls);
-        let running = running.map(|(part, calls)| self.run(part, calls, (&first, &all_ended)));
+        let running = running.map(|(part, calls)| {
+            let span = tracing::debug_span!(
+                target: SPANS,
+                "burst.gather",
+                snowmelt.host = part.host.name.as_str(),
+                snowmelt.ranks = part.count,
+            );
+            self.run(part, calls, (&first, &all_ended)).instrument(span)
+        });
         let ended = tokio::select! {
             ended = futures::future::try_join_all(running) => ended?,
             never = first.end_others(self.job, self.parts), if self.has_network => match never {},

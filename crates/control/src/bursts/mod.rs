@@ -27,9 +27,11 @@ use std::time::Duration;
 
 use snowmelt_api::{BurstCalls, BurstRequest};
 use snowmelt_node::Node;
-use snowmelt_rpc::RequestId;
+use snowmelt_rpc::trace::{Context, SPANS};
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::analysis_cache::AnalysisCache;
 use crate::hosts::{Host, Hosts};
@@ -141,9 +143,9 @@ impl Bursts {
         if is_new {
             let (bursts, running) = (self.clone(), Arc::clone(&job));
             // Its requests to hosts carry the identifier of the client's request.
-            let request = RequestId::current_or_new();
-            tokio::spawn(request.scope(async move {
-                bursts.run(&running, record, calls).await;
+            tokio::spawn(Context::current_or_new().scope(async move {
+                let span = span_of(&running, &record);
+                bursts.run(&running, record, calls).instrument(span).await;
             }));
         }
         Ok(job)
@@ -202,6 +204,19 @@ impl Part {
         let message = format!("{}: {}", self.host.name, error.message);
         ErrorReport { message, ..error }
     }
+}
+
+/// The span of a burst. It may end after that of the request by which it was started.
+fn span_of(job: &Job, record: &FunctionRecord) -> Span {
+    tracing::debug_span!(
+        target: SPANS,
+        "burst",
+        snowmelt.job.id = job.id.as_str(),
+        snowmelt.tenant = record.tenant.as_str(),
+        faas.name = record.spec.name.as_str(),
+        "error.type" = Empty,
+        otel.status_code = Empty,
+    )
 }
 
 fn not_begun(message: String) -> ErrorReport {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use snowmelt_node::agent::api::{JobPart, PartOpen, PartReady};
+use snowmelt_rpc::trace::SPANS;
 use snowmelt_types::{ErrorReport, JobId};
+use tracing::Instrument;
 
 use super::{Part, reach};
 
@@ -33,7 +35,8 @@ impl Opened<'_> {
             .iter()
             .zip(orders)
             .map(|(part, order)| part.within(deadline, within, part.host.agent.open(order)));
-        let open = futures::future::try_join_all(opening).await?;
+        let span = tracing::debug_span!(target: SPANS, "burst.open");
+        let open = futures::future::try_join_all(opening).instrument(span).await?;
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
         // A host knows which others did not answer, and reports them before the time is up.
         let reached = (left - (left / 10).min(ANSWERS_WITHIN)).min(REACHED_WITHIN);
@@ -41,7 +44,8 @@ impl Opened<'_> {
             .parts
             .iter()
             .map(|part| part.within(deadline, within, part.host.agent.ready(self.job, reached)));
-        let ready = futures::future::try_join_all(loading).await?;
+        let span = tracing::debug_span!(target: SPANS, "burst.ready");
+        let ready = futures::future::try_join_all(loading).instrument(span).await?;
         let unreached: Vec<_> = ready.iter().map(|ready| ready.unreached.clone()).collect();
         reach::check(self.parts, &unreached)?;
         Ok((open, ready))

@@ -10,8 +10,10 @@ use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, CallMode, FunctionSpec};
 use snowmelt_network::JobSpec;
 use snowmelt_node::InstanceLimits;
 use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady};
+use snowmelt_rpc::trace::{self, SPANS};
 use snowmelt_types::{Code, ErrorReport, JobId, micros};
 use snowmelt_wire::{Mode, SourceCode};
+use tracing::{Instrument, Span};
 
 use super::gather::{Gathering, PART_LEASE, Patience};
 use super::job::{Job, Stored};
@@ -48,6 +50,7 @@ impl Bursts {
         match started.await {
             Ok(ready) => self.run_ready(job, ready, begun).await,
             Err(error) => {
+                trace::failed(&Span::current(), &error);
                 self.close(job).await;
                 job.finish(Err(error));
             }
@@ -77,7 +80,8 @@ impl Bursts {
             None if self.survives(job) => return,
             None => Err(ended_with_server()),
         };
-        if ended.is_err() {
+        if let Err(error) = &ended {
+            trace::failed(&Span::current(), error);
             self.close(job).await;
         }
         let answer = ended.and_then(|ended| {
@@ -131,11 +135,15 @@ impl Bursts {
         request: BurstCalls,
         begun: Instant,
     ) -> Result<Ready, ErrorReport> {
-        let placed = self.place(&record.spec, &request)?;
+        let placing = tracing::debug_span!(target: SPANS, "burst.place");
+        let placed = placing.in_scope(|| self.place(&record.spec, &request))?;
+        drop(placing);
         let parts = job.parts.get_or_init(|| placed);
         // Held until the job has ended.
         let overlay = request.network.as_ref().map(|_| self.overlays.take()).transpose()?;
-        let orders = self.orders(record, &request, &job.id, parts, overlay.as_ref()).await?;
+        let preparing = tracing::debug_span!(target: SPANS, "burst.prepare");
+        let orders = self.orders(record, &request, &job.id, parts, overlay.as_ref());
+        let orders = orders.instrument(preparing).await?;
         let networks: Vec<JobSpec> =
             orders.iter().filter_map(|order| order.network.clone()).collect();
         // Its hosts can be inspected while it starts.

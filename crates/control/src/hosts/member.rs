@@ -9,6 +9,7 @@ use snowmelt_api::HostJoin;
 use snowmelt_node::Node;
 use snowmelt_node::agent::{self, Agent};
 use snowmelt_rpc::Token;
+use snowmelt_rpc::trace::Context;
 use snowmelt_types::{ErrorReport, HostName, Report};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -105,7 +106,8 @@ async fn beat(
             address: Some(membership.address),
             facts: agent.facts(),
         };
-        let said = control.join(&join).await;
+        // It is repeated every second, and is no request of a user.
+        let said = Context::unsampled().scope(control.join(&join)).await;
         match said {
             Ok(()) => {
                 if let Some(joined) = joined.take() {

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use snowmelt_api::HostFacts;
 use snowmelt_ledger::Use;
+use snowmelt_rpc::trace;
 use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
 
 use crate::Node;
@@ -139,7 +140,7 @@ impl Agent {
         let called = Arc::new(Called::new(Duration::from_millis(calls.lease_ms)));
         inner.parts().insert(job.clone(), Stage::Called(Arc::clone(&called)));
         inner.ranks.fetch_add(ranks, Ordering::Relaxed);
-        tokio::spawn(async move {
+        trace::spawn(async move {
             // What ends the wait first drops the rest of the part.
             let given_up = tokio::select! {
                 () = called.is_given_up() => true,

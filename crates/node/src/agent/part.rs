@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::value::RawValue;
+use snowmelt_rpc::trace::SPANS;
 use snowmelt_types::{ErrorReport, InvocationId, Report, micros};
 use snowmelt_wire::{Call, Load, OnError};
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use super::called::Called;
@@ -139,7 +141,10 @@ impl Part {
         let load = &load;
         let all = ranks.into_iter().zip(calls.events);
         let mut running: FuturesUnordered<_> = all
-            .map(|((rank, lease), event)| call(rank, lease, load, (event, limit), called.ended()))
+            .map(|((rank, lease), event)| {
+                let span = tracing::debug_span!(target: SPANS, "burst.rank", snowmelt.rank = rank);
+                call(rank, lease, load, (event, limit), called.ended()).instrument(span)
+            })
             .collect();
         while let Some(end) = running.next().await {
             called.push(end);

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use snowmelt_api::{Answer, Start};
+use snowmelt_rpc::trace::SPANS;
 use snowmelt_types::{ByteSize, Digest, End, Outcome, Tenant};
 use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
+use tracing::Instrument;
 
 use super::Instances;
 use crate::instances::answer;
@@ -116,7 +118,9 @@ impl InstanceLease {
             instance.send(&mut stream, &request).await?;
             self.instances.answers.read(&mut stream, &self.tenant, &load.function).await
         };
-        let (frame, room) = self.within_of(left, limit, &load.function, dialogue).await?;
+        let span = tracing::debug_span!(target: SPANS, "function.run");
+        let answered = self.within_of(left, limit, &load.function, dialogue).instrument(span);
+        let (frame, room) = answered.await?;
         // A function that raised is as good as new for the next call.
         self.instance()?.keep_loaded(load, stream);
         let frame = self.refuse_failure(frame)?.expect(Kind::Return, "the answer")?;
@@ -153,7 +157,9 @@ impl InstanceLease {
 
     async fn load(&self, load: &Load, limit: Duration) -> Result<ReadableStream> {
         let loading = self.instance()?.load(load);
-        let (stream, frame) = self.within(limit, &load.function, loading).await?;
+        let span = tracing::debug_span!(target: SPANS, "function.load");
+        let loaded = self.within(limit, &load.function, loading).instrument(span);
+        let (stream, frame) = loaded.await?;
         let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;
         let _: Ready = ready.parse()?;
         if let Some(image) = self.instance()?.started_in() {

@@ -20,6 +20,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snowmelt_types::{Code, ErrorReport};
+use tracing::Instrument;
 
 use connect::Connector;
 pub use connect::{Endpoint, InProcess};
@@ -27,7 +28,7 @@ pub use lines::Lines;
 
 use crate::Token;
 use crate::body::{MAX_REQUEST_BYTES, too_long};
-use crate::trace::{RequestId, TRACEPARENT};
+use crate::trace::Outgoing;
 
 /// How long an idle connection is kept. Less than any server here keeps it, so that a request is
 /// not sent on a connection that the server is closing.
@@ -172,11 +173,12 @@ impl Client {
         kind: &'static str,
         body: Upload,
     ) -> Result<Response<Incoming>, ErrorReport> {
-        let mut request = Request::builder()
+        let outgoing = Outgoing::new(&method, path, &self.endpoint);
+        let request = Request::builder()
             .method(method)
             .uri(format!("http://snowmelt{path}"))
-            .header(header::CONTENT_TYPE, kind)
-            .header(TRACEPARENT, RequestId::current_or_new().traceparent());
+            .header(header::CONTENT_TYPE, kind);
+        let mut request = outgoing.identify(request);
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token.header());
         }
@@ -184,7 +186,9 @@ impl Client {
             request = request.header(*name, &**value);
         }
         let request = request.body(body).map_err(internal)?;
-        self.http.request(request).await.map_err(|error| self.unreachable(&error))
+        let answered = self.http.request(request).instrument(outgoing.span.clone()).await;
+        outgoing.describe(&answered);
+        answered.map_err(|error| self.unreachable(&error))
     }
 
     /// Reads the whole body of a response.

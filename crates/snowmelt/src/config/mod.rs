@@ -4,6 +4,7 @@
 //! default; the default of every key is defined only in [`KEYS`].
 
 mod file;
+mod keys;
 mod show;
 
 use std::net::SocketAddr;
@@ -23,58 +24,9 @@ use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode};
 use crate::env;
 use file::{Entry, File};
 
+use keys::*;
+pub use keys::{KEYS, Key};
 pub use show::show;
-
-/// A key of the configuration file, and the variable that overrides it.
-#[derive(Debug)]
-pub struct Key {
-    /// Section and name, as `query.memory`.
-    pub name: &'static str,
-    /// Its environment variable.
-    pub variable: &'static str,
-    /// The default; empty if it is computed or if there is none.
-    default: &'static str,
-}
-
-macro_rules! keys {
-    ($($constant:ident = $name:literal, $variable:expr, $default:literal;)*) => {
-        $(const $constant: Key = Key { name: $name, variable: $variable, default: $default };)*
-        /// All keys.
-        pub const KEYS: &[Key] = &[$($constant),*];
-    };
-}
-
-keys! {
-    STATE = "server.state", env::STATE, "";
-    SOCKET = "server.socket", env::SOCKET, "";
-    GROUP = "server.group", env::GROUP, "";
-    RUN = "server.run", env::RUN, "";
-    TENANT = "client.tenant", env::TENANT, "";
-    PYTHON = "server.python", env::PYTHON, "";
-    LISTEN = "cluster.listen", env::LISTEN, "";
-    TOKEN_FILE = "cluster.token_file", env::TOKEN_FILE, "";
-    HOST = "cluster.name", env::HOST, "";
-    HOST_MEMORY = "cluster.memory", env::HOST_MEMORY, "";
-    SANDBOXES_MEMORY = "sandboxes.memory", env::SANDBOXES_MEMORY, "";
-    SANDBOXES_PROCESSES = "sandboxes.processes", env::SANDBOXES_PROCESSES, "";
-    SANDBOXES_OVERCOMMIT = "sandboxes.overcommit", env::SANDBOXES_OVERCOMMIT, "8";
-    HOLD = "network.hold", env::HOLD, "auto";
-    HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
-    IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
-    IMAGE_MOUNT = "images.mount", env::IMAGE_MOUNT, "auto";
-    RAW_IMAGES = "images.raw", env::RAW_IMAGES, "10GiB";
-    IMAGE_CACHE = "images.cache", env::IMAGE_CACHE, "10GiB";
-    CA_FILE = "images.ca_file", env::CA_FILE, "";
-    PUBLISH_STARTS = "images.publish_starts", env::PUBLISH_STARTS, "false";
-    TRUSTED_KEYS = "images.trusted_keys", env::TRUSTED_KEYS, "";
-    WORKERS = "query.workers", env::WORKERS, "0";
-    MEMORY = "query.memory", env::MEMORY, "1GiB";
-    TIMEOUT = "query.timeout", env::TIMEOUT, "0";
-    FORMAT = "output.format", env::OUTPUT, "table";
-    ROWS = "output.rows", env::ROWS, "40";
-    PROGRESS = "output.progress", env::PROGRESS, "auto";
-    ERRORS = "output.errors", env::ERRORS, "text";
-}
 
 /// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +97,8 @@ pub struct Config {
     pub publish_starts: Value<bool>,
     /// Keys of other platforms whose start profiles are used.
     pub trusted_keys: Value<Vec<PublicKey>>,
+    /// URL to which a server posts spans; none are exported if absent. Commands do not check it.
+    pub traces: Option<Value<String>>,
     /// Workers of a query; 0 means one for each core.
     pub workers: Value<u32>,
     /// Memory limit of each worker.
@@ -210,6 +164,7 @@ impl Config {
             ca_file: sources.file(&CA_FILE, ca_file)?,
             publish_starts: sources.get(&PUBLISH_STARTS, None, boolean)?,
             trusted_keys: sources.get(&TRUSTED_KEYS, None, keys)?,
+            traces: sources.traces(),
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
             memory: sources.get(&MEMORY, sql.and_then(|sql| sql.memory), amount)?,
             timeout: sources.get(&TIMEOUT, sql.and_then(|sql| sql.timeout), duration)?,
@@ -309,6 +264,19 @@ impl Sources {
         }
     }
 
+    /// The variable of the collector of all signals is before the file, but after the own variable.
+    fn traces(&self) -> Option<Value<String>> {
+        let own = self.text(&TRACES).map(|(value, origin)| Value { value, origin });
+        if own.as_ref().is_some_and(|own| matches!(own.origin, Origin::Variable(_))) {
+            return own;
+        }
+        let common = env::text(env::OTLP_ENDPOINT).map(|collector| Value {
+            value: format!("{}/v1/traces", collector.trim_end_matches('/')),
+            origin: Origin::Variable(env::OTLP_ENDPOINT),
+        });
+        common.or(own)
+    }
+
     fn text(&self, key: &'static Key) -> Option<(String, Origin)> {
         if let Some(text) = env::text(key.variable) {
             return Some((text, Origin::Variable(key.variable)));
@@ -333,6 +301,11 @@ fn refused(key: &Key, problem: &str, origin: &Origin) -> ErrorReport {
         }),
         _ => report,
     }
+}
+
+/// The error for a value that is checked only where it is used.
+pub fn wrong(name: &str, problem: &str) -> ErrorReport {
+    ErrorReport::new(Code::OPTION, format!("{name}: {problem}"))
 }
 
 fn absolute(path: PathBuf) -> Result<PathBuf, ErrorReport> {

@@ -27,7 +27,7 @@ pub fn show(config: &Config, origin: bool) -> String {
 }
 
 /// The settings of each section, and their origins.
-fn sections(config: &Config) -> [(&'static str, Lines); 9] {
+fn sections(config: &Config) -> [(&'static str, Lines); 10] {
     let tenant = config.tenant.as_ref();
     let client = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
     [
@@ -44,6 +44,10 @@ fn sections(config: &Config) -> [(&'static str, Lines); 9] {
             ],
         ),
         ("images", images(config)),
+        (
+            "traces",
+            config.traces.iter().map(|url| line("endpoint", url, |url| quoted(url))).collect(),
+        ),
         (
             "query",
             vec![

@@ -20,6 +20,7 @@ use crate::failure::{Failure, Outcome};
 use crate::platform;
 use crate::printer::Printer;
 use crate::signals::Signals;
+use crate::spans;
 
 /// `snowmelt up --foreground`.
 ///
@@ -90,6 +91,7 @@ fn serve(
     ready: impl FnOnce(&Status) -> std::io::Result<()>,
 ) -> Outcome {
     let runtime = platform::server_runtime()?;
+    let spans = spans::start();
     let socket = launch.socket().to_owned();
     let served = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
@@ -100,6 +102,7 @@ fn serve(
         served
     });
     runtime.shutdown_background();
+    spans::end(spans);
     served.map(|()| 0).map_err(Failure::from)
 }
 

@@ -77,3 +77,40 @@ fn an_empty_variable_is_ignored() {
     let ran = TestEnv::new().run_with(&[("SNOWMELT_WORKERS", "")], &["config", "show"]);
     assert_eq!(ran.exit, Some(0), "{}", ran.err);
 }
+
+#[test]
+fn spans_are_sent_to_the_collector_of_all_signals_unless_they_have_their_own() {
+    let env = TestEnv::new();
+    let file = env.write("config.toml", "[traces]\nendpoint = \"http://a:4318/v1/traces\"\n");
+    let config = ("SNOWMELT_CONFIG", file.to_str().unwrap());
+    let collector = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b:4318/");
+    let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:4318/spans");
+    let shown = |variables: &[(&str, &str)]| {
+        let out = env.run_with(variables, &["config", "show"]).out;
+        let (_, after) = out.split_once("[traces]\nendpoint = \"")?;
+        Some(after.split('"').next().unwrap_or_default().to_owned())
+    };
+    assert_eq!(shown(&[]), None);
+    assert_eq!(shown(&[config]).unwrap(), "http://a:4318/v1/traces");
+    assert_eq!(shown(&[config, collector]).unwrap(), "http://b:4318/v1/traces");
+    assert_eq!(shown(&[config, collector, own]).unwrap(), "http://c:4318/spans");
+}
+
+#[test]
+fn only_servers_refuse_a_collector_to_which_they_cannot_send() {
+    let env = TestEnv::new();
+    let with = |variables: &[(&str, &str)]| {
+        // Other programs read the same variables, so a command works with any value.
+        assert_eq!(env.run_with(variables, &["config", "show"]).exit, Some(0));
+        let ran = env.run_with(variables, &["up", "--foreground"]);
+        assert_eq!(ran.exit, Some(2), "{ran:?}");
+        ran.err
+    };
+    let tls = with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.example")]);
+    assert!(tls.contains("OTEL_EXPORTER_OTLP_ENDPOINT: spans are sent over plain http"), "{tls}");
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
+    let headers = with(&[endpoint, ("OTEL_EXPORTER_OTLP_HEADERS", "a b=secret")]);
+    assert!(headers.contains("`a b` is not a header") && !headers.contains("secret"), "{headers}");
+    let sampler = with(&[endpoint, ("OTEL_TRACES_SAMPLER", "xray")]);
+    assert!(sampler.contains("`xray` is not a known sampler"), "{sampler}");
+}

@@ -102,7 +102,7 @@ impl TestEnv {
 /// True for variables that change a command's output, except the paths of tools.
 fn is_setting(name: &str) -> bool {
     let tool = ["SNOWMELT_UV", "SNOWMELT_PYTHON"].contains(&name);
-    let ours = ["SNOWMELT_", "XDG_", "AWS_"].iter().any(|prefix| name.starts_with(prefix));
+    let ours = ["SNOWMELT_", "XDG_", "AWS_", "OTEL_"].iter().any(|prefix| name.starts_with(prefix));
     (ours && !tool) || name == "NO_COLOR"
 }
 

@@ -1,0 +1,88 @@
+//! Deployment: a function is prepared, started and loaded before it is stored.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use snowmelt_api::{FunctionSpec, FunctionSummary, PackRequest, Packed, Wheel};
+use snowmelt_node::{InstanceLease, LOAD_LIMIT};
+use snowmelt_types::{ErrorReport, Report, Tenant};
+
+use super::{Functions, Inner};
+use crate::live::{self, Live};
+use crate::now_ms;
+use crate::records::FunctionId;
+
+impl Functions {
+    /// Prepares, loads and stores a function; on return it survives a crash.
+    pub async fn deploy(
+        &self,
+        tenant: Tenant,
+        spec: FunctionSpec,
+    ) -> Result<FunctionSummary, ErrorReport> {
+        let id = FunctionId { tenant: tenant.clone(), name: spec.name.clone() };
+        let _turn = self.inner.in_turn.wait(&id).await;
+        let accept = move |inner: &Inner| live::accept(&inner.node, tenant, spec, now_ms());
+        let mut record = self.blocking(accept).await?;
+        live::pin(&self.inner.node, &mut record).await?;
+        let live = Arc::new(self.prepare(record).await?);
+        let began = Instant::now();
+        if let Err(error) = self.start_expected(&live).await {
+            let why = self.inner.node.why_image_failed(&live.unit, began).await;
+            return Err(why.unwrap_or(error));
+        }
+        if !live.record.spec.ephemeral {
+            self.records().put_function(&live.record).await?;
+        }
+        let replaced = self.live().insert(live.record.id(), Arc::clone(&live));
+        let other =
+            |old: &Arc<Live>| old.unit.digest != live.unit.digest || old.limits != live.limits;
+        if let Some(old) = replaced.filter(other) {
+            self.inner.node.forget(&old.unit, &old.limits);
+        }
+        self.prewarm(&live);
+        Ok(self.summary(&live.record))
+    }
+
+    /// Keeps a wheel of a user's own.
+    pub async fn keep_wheel(&self, file: String, wheel: Vec<u8>) -> Result<Wheel, ErrorReport> {
+        let kept = self.inner.node.keep_wheel(file, wheel).await;
+        Ok(Wheel { requirement: kept.map_err(|error| error.report())? })
+    }
+
+    /// Makes a code package.
+    pub async fn pack(
+        &self,
+        request: PackRequest,
+        user: Option<u32>,
+    ) -> Result<Packed, ErrorReport> {
+        live::pack(&self.inner.node, &self.inner.analysis, request, user).await
+    }
+
+    /// Starts and loads what calls are expected to need, at least one, in one request.
+    async fn start_expected(&self, live: &Live) -> Result<(), ErrorReport> {
+        let options = &live.record.spec.options;
+        let each = live.limits.concurrency.max(1);
+        let expected = live.record.spec.expected.clamp(1, options.instances.max(1));
+        // A lease is a slot, and an instance has as many as it takes calls.
+        let slots = (expected * each) as usize;
+        let mut leases = Vec::new();
+        for lease in self.inner.node.lease_instances(&live.unit, &live.limits, slots).await {
+            match lease {
+                // On a host without room for all that may be needed later, some are enough.
+                Err(snowmelt_node::Error::NoRoom(_)) if !leases.is_empty() => {}
+                lease => leases.push(lease.map_err(|error| error.report())?),
+            }
+        }
+        let loading = leases.iter_mut().map(|lease| lease.preload(&live.load, LOAD_LIMIT));
+        for loaded in futures::future::join_all(loading).await {
+            loaded.map_err(|error| error.report())?;
+        }
+        leases.into_iter().for_each(InstanceLease::give_back);
+        Ok(())
+    }
+
+    pub(super) fn prewarm(&self, live: &Live) {
+        let count = live.record.spec.options.parked.min(live.record.spec.options.instances);
+        self.inner.node.prewarm(&live.unit, &live.limits, &live.load, count as usize);
+    }
+}

@@ -1,0 +1,55 @@
+//! The keys of the configuration file, their variables and their defaults.
+
+use crate::env;
+
+/// A key of the configuration file, and the variable that overrides it.
+#[derive(Debug)]
+pub struct Key {
+    /// Section and name, as `query.memory`.
+    pub name: &'static str,
+    /// Its environment variable.
+    pub variable: &'static str,
+    /// The default; empty if it is computed or if there is none.
+    pub(super) default: &'static str,
+}
+
+macro_rules! keys {
+    ($($constant:ident = $name:literal, $variable:expr, $default:literal;)*) => {
+        $(pub(super) const $constant: Key = Key { name: $name, variable: $variable, default: $default };)*
+        /// All keys.
+        pub const KEYS: &[Key] = &[$($constant),*];
+    };
+}
+
+keys! {
+    STATE = "server.state", env::STATE, "";
+    SOCKET = "server.socket", env::SOCKET, "";
+    GROUP = "server.group", env::GROUP, "";
+    RUN = "server.run", env::RUN, "";
+    TENANT = "client.tenant", env::TENANT, "";
+    PYTHON = "server.python", env::PYTHON, "";
+    LISTEN = "cluster.listen", env::LISTEN, "";
+    TOKEN_FILE = "cluster.token_file", env::TOKEN_FILE, "";
+    HOST = "cluster.name", env::HOST, "";
+    HOST_MEMORY = "cluster.memory", env::HOST_MEMORY, "";
+    SANDBOXES_MEMORY = "sandboxes.memory", env::SANDBOXES_MEMORY, "";
+    SANDBOXES_PROCESSES = "sandboxes.processes", env::SANDBOXES_PROCESSES, "";
+    SANDBOXES_OVERCOMMIT = "sandboxes.overcommit", env::SANDBOXES_OVERCOMMIT, "8";
+    HOLD = "network.hold", env::HOLD, "auto";
+    HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
+    IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
+    IMAGE_MOUNT = "images.mount", env::IMAGE_MOUNT, "auto";
+    RAW_IMAGES = "images.raw", env::RAW_IMAGES, "10GiB";
+    IMAGE_CACHE = "images.cache", env::IMAGE_CACHE, "10GiB";
+    CA_FILE = "images.ca_file", env::CA_FILE, "";
+    PUBLISH_STARTS = "images.publish_starts", env::PUBLISH_STARTS, "false";
+    TRUSTED_KEYS = "images.trusted_keys", env::TRUSTED_KEYS, "";
+    TRACES = "traces.endpoint", env::TRACES_ENDPOINT, "";
+    WORKERS = "query.workers", env::WORKERS, "0";
+    MEMORY = "query.memory", env::MEMORY, "1GiB";
+    TIMEOUT = "query.timeout", env::TIMEOUT, "0";
+    FORMAT = "output.format", env::OUTPUT, "table";
+    ROWS = "output.rows", env::ROWS, "40";
+    PROGRESS = "output.progress", env::PROGRESS, "auto";
+    ERRORS = "output.errors", env::ERRORS, "text";
+}
