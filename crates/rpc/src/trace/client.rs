@@ -25,8 +25,7 @@ impl Outgoing {
         let own = new_span_id();
         let path = path.split('?').next().unwrap_or_default();
         let (address, port, url) = match endpoint {
-            Endpoint::Unix(socket) => (socket.display().to_string(), None, None),
-            Endpoint::InProcess(_) => (endpoint.to_string(), None, None),
+            Endpoint::Unix(_) | Endpoint::InProcess(_) => (endpoint.to_string(), None, None),
             Endpoint::Tcp(at) => {
                 (at.ip().to_string(), Some(at.port()), Some(format!("http://{at}{path}")))
             }
