@@ -151,15 +151,11 @@ pub(crate) fn access(given: RegistryAccess) -> Result<Access, ErrorReport> {
 
 /// Whether a user may give an image this name; `None` for an operator.
 ///
-/// A local name takes precedence over the registry that it names. So a name with a registry may only
-/// be given to the image that has it there, or functions of others would run in another image.
-fn check_name(
-    name: &Reference,
-    from: Option<&Reference>,
-    user: Option<u32>,
-) -> Result<(), ErrorReport> {
+/// A local name takes precedence over the registry that it names. So with the name of a registry,
+/// functions of others would run in this image, also once the registry has another one.
+fn check_name(name: &Reference, user: Option<u32>) -> Result<(), ErrorReport> {
     let is_plain = name.registry == "docker.io" && name.repository.starts_with("library/");
-    if user.is_none() || is_plain || from == Some(name) {
+    if user.is_none() || is_plain {
         return Ok(());
     }
     let message = format!("only root may give a local image the name `{name}` of a registry");

@@ -42,11 +42,7 @@ impl Images {
         let name = reference(&request.name)?;
         let block_size = request.block_size.map(BlockSize::try_from).transpose();
         let block_size = block_size.map_err(reported)?.unwrap_or_default();
-        let from = match &request.source {
-            ImageSource::Registry(from) => Some(reference(from)?),
-            ImageSource::Client(_) => None,
-        };
-        check_name(&name, from.as_ref(), user)?;
+        check_name(&name, user)?;
         let layout = self.layout()?;
         let origin: Box<dyn Origin + Send + Sync> = match request.source {
             ImageSource::Client(image) => {
@@ -68,7 +64,7 @@ impl Images {
         let images = self.clone();
         let pull = move |job: &Arc<Job>| {
             let (from, name) = (reference(&request.from)?, reference(&request.name)?);
-            check_name(&name, Some(&from), user)?;
+            check_name(&name, user)?;
             let (layout, access) = (images.layout()?, access(request.access)?);
             let progress = |blob, blobs, bytes| job.transferred("fetching", blob, blobs, bytes);
             let pulled = job.wait(exchange::pull(&from, &layout, &access, &progress))?;
