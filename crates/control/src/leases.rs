@@ -87,7 +87,7 @@ impl Leases {
     async fn connection(&self, mut stream: UnixStream) {
         let served = async {
             let asked = tokio::time::timeout(ASKS_WITHIN, asked(&mut stream)).await;
-            let Some(request) = asked.unwrap_or_else(|_| Ok(None))? else { return Ok(()) };
+            let Some(request) = asked.unwrap_or(Ok(None))? else { return Ok(()) };
             self.lease(&mut stream, request).await
         };
         if let Err(error) = served.await {

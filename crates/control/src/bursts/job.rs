@@ -76,7 +76,7 @@ enum Phase {
     /// Its functions are called.
     Running,
     /// How it ended, and when.
-    Ended(Outcome, Instant),
+    Ended(Box<Outcome>, Instant),
 }
 
 #[derive(Debug)]
@@ -174,7 +174,7 @@ impl Job {
         self.phase.send_if_modified(|phase| {
             let runs = !matches!(phase, Phase::Ended(..));
             if runs {
-                *phase = Phase::Ended(outcome, Instant::now());
+                *phase = Phase::Ended(Box::new(outcome), Instant::now());
             }
             runs
         });
@@ -184,7 +184,7 @@ impl Job {
     pub async fn outcome(&self) -> Outcome {
         let mut phase = self.phase.subscribe();
         match phase.wait_for(|phase| matches!(phase, Phase::Ended(..))).await.as_deref() {
-            Ok(Phase::Ended(outcome, _)) => outcome.clone(),
+            Ok(Phase::Ended(outcome, _)) => (**outcome).clone(),
             _ => Err(ErrorReport::new(Code::INTERNAL, "the burst was forgotten")),
         }
     }
@@ -193,7 +193,7 @@ impl Job {
     pub(super) fn over_for(&self) -> Option<(Duration, u64)> {
         match &*self.phase.borrow() {
             Phase::Ended(outcome, at) => {
-                Some((at.elapsed(), outcome.as_ref().map_or(0, Stored::bytes)))
+                Some((at.elapsed(), (**outcome).as_ref().map_or(0, Stored::bytes)))
             }
             _ => None,
         }
@@ -208,8 +208,10 @@ impl Job {
         let (state, error) = match &*self.phase.borrow() {
             Phase::Starting => (BurstState::Starting, None),
             Phase::Running => (BurstState::Running, None),
-            Phase::Ended(Ok(_), _) => (BurstState::Ended, None),
-            Phase::Ended(Err(error), _) => (BurstState::Failed, Some(error.clone())),
+            Phase::Ended(outcome, _) => match &**outcome {
+                Ok(_) => (BurstState::Ended, None),
+                Err(error) => (BurstState::Failed, Some(error.clone())),
+            },
         };
         BurstStatus {
             job: self.id.clone(),
