@@ -55,6 +55,10 @@ class Lab:
         """The output of a command of the command line, as a client of the lab."""
         return self.command("run", "--", SNOWMELT, *words).succeeded().out
 
+    def bursts(self) -> list[dict[str, Any]]:
+        """The bursts that control knows."""
+        return list(json.loads(self.client("burst", "ls", "-o", "json")))
+
     def fail(self, host: str, how: str = "kill") -> None:
         self.command("fail", host, "--how", how).succeeded()
 

@@ -4,6 +4,7 @@ import json
 import socket
 import struct
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,13 @@ def call(instance: socket.socket, event: object) -> object:
     kind, payload, _ = receive(instance)
     assert kind == RETURN, payload
     return json.loads(payload)
+
+
+@pytest.fixture
+def up(alone: Snowmelt) -> Iterator[Snowmelt]:
+    alone.run("up").succeeded()
+    yield alone
+    alone.run("down", "--grace", "0s").succeeded()
 
 
 @pytest.fixture
