@@ -11,17 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_api::{LeaseOf, LeaseRequest, Leased};
-use snowmelt_node::{InstanceLease, LOAD_LIMIT, Node};
+use snowmelt_node::{InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Unit};
 use snowmelt_rpc::Peer;
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
-use snowmelt_wire::{Frame, Kind, read_frame_within, write_frame, write_frame_with};
+use snowmelt_wire::{Frame, Kind, Load, read_frame_within, write_frame, write_frame_with};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::functions::Functions;
 use crate::identity::Identity;
-use crate::live::Live;
 use crate::progress::Events;
 use crate::records::FunctionId;
 use crate::udfs::UdfCatalog;
@@ -112,7 +111,8 @@ impl Leases {
                 // It counts as one of the calls that the function may have.
                 let permit = live.permits.acquire().await;
                 let _permit = permit.map_err(broken)?;
-                let out = self.function(&live).await?;
+                let timeout_ms = live.record.spec.options.timeout_ms;
+                let out = self.open((&live.unit, &live.limits, &live.load), timeout_ms).await?;
                 follow(stream, out).await
             }
             LeaseOf::Udf { source, name } => {
@@ -122,12 +122,15 @@ impl Leases {
         }
     }
 
-    async fn function(&self, live: &Live) -> Result<Out, ErrorReport> {
-        let lease = self.node.lease_instance(&live.unit, &live.limits).await;
+    async fn open(
+        &self,
+        (unit, limits, load): (&Unit, &Arc<InstanceLimits>, &Load),
+        timeout_ms: u64,
+    ) -> Result<Out, ErrorReport> {
+        let lease = self.node.lease_instance(unit, limits).await;
         let lease = lease.map_err(|error| error.report())?;
-        let connection = lease.open(&live.load, LOAD_LIMIT).await;
+        let connection = lease.open(load, LOAD_LIMIT).await;
         let connection = connection.map_err(|error| error.report())?;
-        let timeout_ms = live.record.spec.options.timeout_ms;
         let leased = Leased { start: lease.start, cold: lease.cold, timeout_ms };
         Ok(Out { lease, connection, leased })
     }
@@ -146,13 +149,8 @@ impl Leases {
             ErrorReport::new(Code::FUNCTION_MISSING, message)
                 .hint(format!("it defines: {}", defined.join(", ")))
         })?;
-        let lease = self.node.lease_instance(&binding.unit, &binding.limits).await;
-        let lease = lease.map_err(|error| error.report())?;
-        let connection = lease.open(&binding.load, LOAD_LIMIT).await;
-        let connection = connection.map_err(|error| error.report())?;
         let timeout_ms = u64::try_from(binding.timeout.as_millis()).unwrap_or(u64::MAX);
-        let leased = Leased { start: lease.start, cold: lease.cold, timeout_ms };
-        Ok(Out { lease, connection, leased })
+        self.open((&binding.unit, &binding.limits, &binding.load), timeout_ms).await
     }
 }
 

@@ -13,6 +13,7 @@ use snowmelt_api::{BurstState, BurstStatus};
 use snowmelt_types::{Code, ErrorReport, FunctionName, JobId, Tenant};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::Part;
 use crate::{now_ms, place};
@@ -65,8 +66,7 @@ pub(crate) struct Job {
     pub ended: AtomicU32,
     phase: watch::Sender<Phase>,
     claims: Mutex<Claims>,
-    // The error of a burst that a client cancelled.
-    cancelled: watch::Sender<bool>,
+    cancelled: CancellationToken,
 }
 
 #[derive(Clone, Debug)]
@@ -115,7 +115,7 @@ impl Job {
             ended: AtomicU32::new(0),
             phase: watch::channel(Phase::Starting).0,
             claims: Mutex::new(Claims { waiting: 0, last: Instant::now() }),
-            cancelled: watch::channel(false).0,
+            cancelled: CancellationToken::new(),
         }
     }
 
@@ -127,7 +127,7 @@ impl Job {
 
     /// Ends the burst, if it has not ended.
     pub fn cancel(&self) {
-        self.cancelled.send_replace(true);
+        self.cancelled.cancel();
     }
 
     /// Waits until the burst is to be ended, and says why.
@@ -139,8 +139,7 @@ impl Job {
     }
 
     async fn is_cancelled(&self) -> ErrorReport {
-        // The sender lives as long as the burst.
-        let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
+        self.cancelled.cancelled().await;
         let message = format!("{} was cancelled", self.id);
         ErrorReport::new(Code::JOB_CANCELLED, message).hint("run the burst again")
     }

@@ -108,14 +108,22 @@ impl Bursts {
         tenant: Tenant,
         request: BurstRequest,
     ) -> Result<Arc<Job>, ErrorReport> {
-        let BurstRequest { function, events, start_within_ms, network, most_hosts, .. } = request;
+        let BurstRequest {
+            function,
+            events,
+            start_within_ms,
+            network,
+            most_hosts,
+            job,
+            asynchronous,
+            claim_within_ms,
+        } = request;
         let node = self.node.clone();
         let accept = move || live::accept(&node, tenant, function, now_ms());
         let accepted = tokio::task::spawn_blocking(accept).await;
         let mut record =
             accepted.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))??;
         live::pin(&self.node, &mut record).await?;
-        let BurstRequest { job, asynchronous, claim_within_ms, .. } = request;
         let calls = BurstCalls {
             events,
             start_within_ms,

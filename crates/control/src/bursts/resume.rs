@@ -52,17 +52,10 @@ impl Bursts {
         tokio::spawn(async move {
             if let Some(error) = gone {
                 bursts.close(&running).await;
-                return bursts.fail(&running, &record, error).await;
+                return bursts.finish(&running, &record, Err(error)).await;
             }
             let ready = Ready { record, calls: None, _overlay: overlay };
             bursts.run_ready(&running, ready, begun).await;
-        });
-    }
-
-    async fn fail(&self, job: &Job, record: &JobRecord, error: ErrorReport) {
-        job.finish(match &self.kept {
-            Some(kept) => kept.end(record, Err(error)).await,
-            None => Err(error),
         });
     }
 }

@@ -23,6 +23,7 @@ use super::placement::{Room, place};
 use super::program::{program, upload};
 use super::{Bursts, Part};
 use crate::declared::{Declared, declared};
+use crate::hosts::Host;
 use crate::records::{FunctionRecord, JobRecord, PartRecord};
 
 /// What a burst is when all its parts are ready.
@@ -97,8 +98,18 @@ impl Bursts {
             text.map(Bytes::from)
                 .map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))
         });
+        self.finish(job, &record, answer).await;
+    }
+
+    /// Keeps the outcome of a burst, and tells who waits for it.
+    pub(super) async fn finish(
+        &self,
+        job: &Job,
+        record: &JobRecord,
+        answer: Result<Bytes, ErrorReport>,
+    ) {
         job.finish(match &self.kept {
-            Some(kept) => kept.end(&record, answer).await,
+            Some(kept) => kept.end(record, answer).await,
             None => answer.map(Stored::Memory),
         });
     }
@@ -175,20 +186,24 @@ impl Bursts {
         function: &FunctionSpec,
         request: &BurstCalls,
     ) -> Result<Vec<Part>, ErrorReport> {
-        let mut hosts = self.hosts.all();
         let each = function.options.memory.bytes();
-        if hosts.iter().any(|host| host.memory() >= each) {
+        // Once for each host: that of control's own is read from the kernel.
+        let with_room = |host: Arc<Host>| {
+            let room = Room { memory: host.memory(), cores: host.cores() };
+            (host, room)
+        };
+        let mut hosts: Vec<_> = self.hosts.all().into_iter().map(with_room).collect();
+        if hosts.iter().any(|(_, room)| room.memory >= each) {
             // Control's own host may take no functions at all (`--memory 0`).
-            hosts.retain(|host| host.memory() >= each);
+            hosts.retain(|(_, room)| room.memory >= each);
         }
         hosts.truncate(request.most_hosts.unwrap_or(u32::MAX).max(1) as usize);
-        let rooms: Vec<Room> =
-            hosts.iter().map(|host| Room { memory: host.memory(), cores: host.cores() }).collect();
+        let rooms: Vec<Room> = hosts.iter().map(|(_, room)| *room).collect();
         let ranks = u32::try_from(request.events.len()).unwrap_or(u32::MAX);
         let shares = place(ranks, function.options.memory, &rooms)?;
         let mut first = 0;
         let mut parts = Vec::new();
-        for (host, count) in hosts.into_iter().zip(shares).filter(|(_, count)| *count > 0) {
+        for ((host, _), count) in hosts.into_iter().zip(shares).filter(|(_, count)| *count > 0) {
             parts.push(Part { host, first, count });
             first += count;
         }
