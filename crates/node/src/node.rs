@@ -1,5 +1,6 @@
 //! The node: its stores, its pools, and the leases that it gives.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -89,6 +90,8 @@ pub(crate) struct Inner {
     pub(crate) instances: Arc<Instances>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) networks: Arc<JobNetworks>,
+    /// Where the disk is that keeps the outputs of tasks.
+    outputs: PathBuf,
 }
 
 impl Node {
@@ -112,6 +115,7 @@ impl Node {
             options.images,
         ));
         let own = (spawner.clone(), account.clone(), imports.clone());
+        let outputs = options.state_dir.join("exchange");
         let inner = Arc::new(Inner {
             preparation: Preparation::new(options.state_dir, options.python, Arc::clone(&images))?,
             instances: Arc::new(Instances::new(
@@ -138,6 +142,7 @@ impl Node {
             account,
             images,
             imports,
+            outputs,
         });
         let weak = Arc::downgrade(&inner);
         tokio::spawn(async move {
@@ -148,6 +153,18 @@ impl Node {
             }
         });
         Ok(Self { inner })
+    }
+
+    /// A file without a name for the output of a task: nothing remains of it after a crash.
+    pub(crate) fn output_file(&self) -> std::io::Result<File> {
+        let folder = &self.inner.outputs;
+        match tempfile::tempfile_in(folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(folder)?;
+                tempfile::tempfile_in(folder)
+            }
+            opened => opened,
+        }
     }
 
     /// Resolves and unpacks packages, stores the code: all that an instance needs.

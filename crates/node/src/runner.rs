@@ -5,6 +5,7 @@
 //! and a dropped lease destroys its sandbox: only what ended well is taken again.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -226,6 +227,18 @@ impl QueryRunner {
     }
 }
 
+impl Started {
+    /// The number of the task.
+    pub(crate) fn number(&self) -> u32 {
+        self.task
+    }
+
+    /// The file of its output, which counts once it has ended well.
+    pub(crate) fn take_output(&mut self) -> Option<File> {
+        self.output.take()
+    }
+}
+
 impl Beside {
     /// Processor time since it was leased.
     fn cpu_us(&self) -> u64 {
@@ -240,6 +253,8 @@ pub(crate) struct Started {
     task: u32,
     worker: WorkerLease,
     udfs: Vec<Beside>,
+    // The file that it writes for other tasks.
+    output: Option<File>,
     began: Instant,
     // Returned last: what ran in it is destroyed then.
     _kept: Option<Kept>,
@@ -274,6 +289,7 @@ impl QueryRunner {
         TaskRoom { worker, udfs, kept }: TaskRoom,
         plan: Bytes,
         files: Vec<(FileGrant, OwnedFd)>,
+        inputs: Vec<(u32, OwnedFd)>,
     ) -> Result<(Started, UnixStream), Failed> {
         let spec = self.spec(&ask);
         let span = tracing::debug_span!(target: SPANS, "query.task", snowmelt.task = ask.task);
@@ -284,11 +300,16 @@ impl QueryRunner {
         let worker = worker?;
         let udfs = udfs.map_err(|error| not_started(&error))?;
         let (beside, connections): (Vec<_>, Vec<_>) = udfs.into_iter().unzip();
-        let grants = Grants { files, udfs: granted(&ask.udfs, connections) };
+        let output = ask.output.then(|| self.node.output_file()).transpose();
+        let output = output.map_err(|error| no_output(&error))?;
+        let writable = output.as_ref().map(File::try_clone).transpose();
+        let writable = writable.map_err(|error| no_output(&error))?.map(OwnedFd::from);
+        let udf_grants = granted(&ask.udfs, connections);
+        let grants = Grants { files, udfs: udf_grants, inputs, output: writable };
         let header = self.header(&ask);
         let began = Instant::now();
         let (task, udfs) = (ask.task, beside);
-        let started = Started { task, worker, udfs, began, _kept: kept, _span: span };
+        let started = Started { task, worker, udfs, output, began, _kept: kept, _span: span };
         let socket = started.worker.connect().map_err(|error| unreachable(&error))?;
         match hand_over(socket, grants, plan, &header).await {
             Ok(socket) => Ok((started, socket)),
@@ -364,6 +385,13 @@ fn granted(names: &[String], connections: Vec<UdfConnection>) -> Vec<(UdfGrant, 
         (UdfGrant { name: name.clone(), timeout_ms }, OwnedFd::from(connection.socket))
     };
     names.iter().zip(connections).map(grant).collect()
+}
+
+/// The disk for outputs is full, or the folder is gone.
+fn no_output(error: &std::io::Error) -> Failed {
+    let message = format!("no file for the output of a task could be created: {error}");
+    let hint = "free some space on the disk that holds the state folder";
+    Failed::of(ErrorReport::new(Code::DISK_FULL, message).hint(hint))
 }
 
 /// It has ended between its start and now.

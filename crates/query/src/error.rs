@@ -92,6 +92,9 @@ pub enum Error {
         /// The memory pool's message.
         why: String,
     },
+    /// The output of a task cannot be written or read.
+    #[error("an exchange between workers failed: {0}")]
+    Exchange(std::io::Error),
     /// Spooled results cannot be written or read.
     #[error("the spool of the results failed: {0}")]
     Spool(std::io::Error),
@@ -137,7 +140,7 @@ impl Report for Error {
             Self::Memory { why, .. } => new(Code::QUERY_MEMORY)
                 .excerpt([why.clone()])
                 .hint("raise the limit with --memory, or return fewer groups or rows"),
-            Self::Spool(_) => new(Code::DISK_FULL),
+            Self::Spool(_) | Self::Exchange(_) => new(Code::DISK_FULL),
             Self::Wire(error) => error.report(),
             Self::Execution(error) => fault::report(error, &fault::FaultContext::driver()),
         }

@@ -3,15 +3,17 @@
 //!
 //! A query has four steps, each a module:
 //!
-//! 1. [`plan()`] parses and optimises the SQL and cuts the physical plan: below the cut is one
-//!    program for all workers, above it the driver's part (Lambada 3.2).
-//! 2. The caller's [`TaskRunner`] leases a worker for each [`PlannedTask`], grants it files and
-//!    UDFs over its connection ([`snowmelt_wire::hand_over()`]), and receives its results
+//! 1. [`plan()`] parses and optimises the SQL and cuts the physical plan into stages, each one
+//!    program for several workers, and the driver's part (Lambada 3.2).
+//! 2. The caller's [`TaskRunner`] leases a worker for each [`PlannedTask`], grants it files, outputs
+//!    of other tasks and UDFs over its connection ([`snowmelt_wire::hand_over()`]), and follows it
 //!    ([`follow()`]).
-//! 3. In the worker's sandbox, [`worker::serve`] runs the task's partitions of the program and
-//!    posts batches and metrics (Lambada 3.3).
-//! 4. [`PlannedQuery::run`] runs all tasks concurrently, retries lost ones, and merges the results:
-//!    an [`Answer`] is a stream of batches, followed by a `Profile` of `snowmelt_api`.
+//! 3. In the worker's sandbox, [`worker::serve`] runs the task's partitions of the program. It
+//!    writes their batches to a file for the tasks of another stage, or posts them to the driver
+//!    (Lambada 3.3 and 4.4).
+//! 4. [`PlannedQuery::run`] runs each stage once those that it reads are complete, retries lost
+//!    tasks, and merges the results: an [`Answer`] is a stream of batches, followed by a `Profile`
+//!    of `snowmelt_api`.
 //!
 //! Boundary: this crate starts no process and creates no sandbox. Code in a worker opens no path:
 //! it reads granted descriptors and S3. The invariant of the cut: an attempt's rows count only once
@@ -22,6 +24,7 @@ mod codec;
 mod dispatch;
 mod driver;
 mod error;
+mod exchange;
 mod faster;
 mod fault;
 mod plan;

@@ -6,14 +6,14 @@
 //! reply have the id 0.
 //!
 //! Invariant: whatever files, functions and tasks the driver names in its requests, it gets only
-//! files of the query's locations, the query's functions and its tasks.
+//! files of the query's locations, the query's functions, its tasks and their outputs.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{Code, ErrorReport, Report};
 
-use crate::{Error, FileGrant, S3Access, Signature, Task};
+use crate::{Error, FileGrant, S3Access, Signature, Task, TaskRead};
 
 /// The maximum size of a request and of a plan of a driver. A task lists its files: 100,000 of
 /// them fit.
@@ -99,6 +99,11 @@ pub enum Ask {
         /// Why it has no result; `None` if it has one.
         failure: Option<Failed>,
     },
+    /// The outputs of these tasks are not read any more. No reply.
+    Release {
+        /// The tasks.
+        tasks: Vec<u32>,
+    },
     /// Requests an instance of a function for the driver itself. Reply: [`Answered::Connected`]
     /// with its connection.
     Connect {
@@ -137,6 +142,13 @@ pub struct TaskAsk {
     pub s3: BTreeMap<String, S3Access>,
     /// Rows in a batch.
     pub batch_rows: u32,
+    /// What it reads of the outputs of tasks that have ended well.
+    #[serde(default)]
+    pub reads: Vec<TaskRead>,
+    /// True if it writes its batches to a file, which the platform keeps for the tasks that read
+    /// it.
+    #[serde(default)]
+    pub output: bool,
 }
 
 impl TaskAsk {
@@ -152,6 +164,8 @@ impl TaskAsk {
             threads,
             batch_rows: self.batch_rows,
             s3: self.s3.clone(),
+            reads: self.reads.clone(),
+            output: self.output,
         }
     }
 }

@@ -76,6 +76,10 @@ kinds! {
     Request = 18,
     /// JSON [`crate::Reply`] to a driver, with the descriptors that it names.
     Reply = 19,
+    /// JSON list of task numbers, with one descriptor each: the outputs that a task reads.
+    Inputs = 20,
+    /// The file that a task writes its output to, as a descriptor.
+    Output = 21,
 }
 
 /// A complete frame.

@@ -16,6 +16,10 @@ pub struct Grants {
     pub files: Vec<(FileGrant, OwnedFd)>,
     /// Connections to instances of the task's UDFs, loaded and ready.
     pub udfs: Vec<(UdfGrant, OwnedFd)>,
+    /// The outputs that the task reads, by task, opened for reading.
+    pub inputs: Vec<(u32, OwnedFd)>,
+    /// The file for its own output.
+    pub output: Option<OwnedFd>,
 }
 
 /// A connection to an instance of a UDF which has answered `Load` with `Ready`.
@@ -47,6 +51,10 @@ fn send(socket: UnixStream, grants: Grants, plan: Bytes, header: &Frame) -> Resu
     let mut stream = FrameStream::new(socket);
     send_grants(&mut stream, Kind::Files, &grants.files)?;
     send_grants(&mut stream, Kind::Udfs, &grants.udfs)?;
+    send_grants(&mut stream, Kind::Inputs, &grants.inputs)?;
+    if let Some(output) = &grants.output {
+        stream.send_with(Kind::Output, &[], &[output.as_fd()])?;
+    }
     stream.send(&Frame::new(Kind::Plan, plan))?;
     stream.send(header)?;
     Ok(stream.into_inner())

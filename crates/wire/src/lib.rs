@@ -33,7 +33,8 @@ pub use function::{
 pub use grants::{Grants, UdfConnection, hand_over};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
 pub use task::{
-    FileGrant, OperatorMetric, S3Access, Task, TaskDone, TaskProgress, UdfGrant, UdfUse,
+    FileGrant, OperatorMetric, OutputPartition, S3Access, Task, TaskDone, TaskProgress, TaskRead,
+    UdfGrant, UdfUse,
 };
 
 /// The result type of this crate.

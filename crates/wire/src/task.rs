@@ -1,8 +1,9 @@
 //! Messages between the node and a query worker.
 //!
-//! The node sends `Files` and `Udfs` frames with descriptors, then `Plan`, then `Task`. The worker
-//! answers with `Progress` frames at any time, `Schema` and `Batch` frames for its results, and
-//! finally `Done` or `Failure`. Then it is idle and can be given a task on a new connection.
+//! The node sends `Files`, `Udfs`, `Inputs` and `Output` frames with descriptors, then `Plan`, then
+//! `Task`. The worker answers with `Progress` frames at any time, `Schema` and `Batch` frames for
+//! its results, and finally `Done` or `Failure`. Then it is idle and can be given a task on a new
+//! connection. A task with an output writes its batches there and sends none.
 
 use std::collections::BTreeMap;
 
@@ -28,6 +29,42 @@ pub struct Task {
     pub batch_rows: u32,
     /// Access to S3 by bucket, if the plan reads from it.
     pub s3: BTreeMap<String, S3Access>,
+    /// What the plan reads of the outputs of other tasks.
+    #[serde(default)]
+    pub reads: Vec<TaskRead>,
+    /// True if the batches go to the granted output file.
+    #[serde(default)]
+    pub output: bool,
+}
+
+/// What a task reads of the output of one other task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRead {
+    /// The stage of the other task, by which the plan names it.
+    pub stage: u32,
+    /// The other task.
+    pub task: u32,
+    /// The partitions that are read.
+    pub partitions: Vec<OutputPartition>,
+}
+
+/// Where a partition is in the output file of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputPartition {
+    /// Its number.
+    pub partition: u32,
+    /// Its rows.
+    pub rows: u64,
+    /// Its byte ranges in the order of its batches: offset and length. Each range holds whole
+    /// `Batch` frames.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+impl OutputPartition {
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|(_, length)| length).sum()
+    }
 }
 
 /// A file that a worker may read, granted as a descriptor: the sandbox has no path to it.
@@ -127,4 +164,7 @@ pub struct TaskDone {
     /// The use of each UDF.
     #[serde(default)]
     pub udfs: Vec<UdfUse>,
+    /// The partitions in its output file, without empty ones.
+    #[serde(default)]
+    pub output: Vec<OutputPartition>,
 }

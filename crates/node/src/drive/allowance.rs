@@ -181,6 +181,8 @@ mod tests {
             udfs: Vec::new(),
             s3: BTreeMap::new(),
             batch_rows: 1,
+            reads: Vec::new(),
+            output: false,
         }
     }
 

@@ -1,11 +1,11 @@
 //! Answers the requests of one driver.
 //!
-//! Invariant: a driver gets the files of locations that the query names, the query's functions and
-//! workers, and nothing else, whatever it requests.
+//! Invariant: a driver gets the files of locations that the query names, the query's functions,
+//! workers and their outputs, and nothing else, whatever it requests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -54,12 +54,15 @@ pub(super) struct Desk<'q> {
     runner: &'q QueryRunner,
     scope: &'q Scope,
     started: Mutex<HashMap<u64, Started>>,
+    // The outputs of tasks that have ended well, by task.
+    outputs: Mutex<HashMap<u32, File>>,
     next: AtomicU64,
 }
 
 impl<'q> Desk<'q> {
     pub(super) fn new(runner: &'q QueryRunner, scope: &'q Scope) -> Self {
-        Self { runner, scope, started: Mutex::default(), next: AtomicU64::new(1) }
+        let (started, outputs) = (Mutex::default(), Mutex::default());
+        Self { runner, scope, started, outputs, next: AtomicU64::new(1) }
     }
 
     /// Answers requests until the driver ends the connection or breaks the protocol.
@@ -131,6 +134,11 @@ impl<'q> Desk<'q> {
                 self.runner.expect(&udfs);
                 None
             }
+            Ask::Release { tasks } => {
+                let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+                tasks.iter().for_each(|task| _ = outputs.remove(task));
+                None
+            }
             event => {
                 if matches!(event, Ask::Planned) {
                     *self.scope.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -196,16 +204,41 @@ impl<'q> Desk<'q> {
             Ok::<_, Failed>((grant.clone(), OwnedFd::from(file)))
         };
         let files = ask.files.iter().map(grant).collect::<std::result::Result<Vec<_>, _>>()?;
-        let (task, socket) = self.runner.start(ask, room, plan, files).await?;
+        let inputs = self.inputs(&ask)?;
+        let (task, socket) = self.runner.start(ask, room, plan, files, inputs).await?;
         let started = self.next.fetch_add(1, Ordering::Relaxed);
         self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(started, task);
         Ok((Answered::Started { started }, vec![socket.into()]))
     }
 
+    /// The outputs that a task reads, opened for reading only: what has counted does not change.
+    fn inputs(&self, ask: &TaskAsk) -> std::result::Result<Vec<(u32, OwnedFd)>, Failed> {
+        let outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let input = |task: u32| {
+            let output = outputs.get(&task);
+            let output = output.ok_or_else(|| refused("it read an output that does not exist"))?;
+            let path = format!("/proc/self/fd/{}", output.as_raw_fd());
+            let file = File::open(path).map_err(|error| {
+                let message = format!("the output of task {task} cannot be opened: {error}");
+                Failed::of(ErrorReport::new(Code::STORAGE, message))
+            })?;
+            Ok((task, OwnedFd::from(file)))
+        };
+        let tasks: BTreeSet<u32> = ask.reads.iter().map(|read| read.task).collect();
+        tasks.into_iter().map(input).collect()
+    }
+
     async fn ended(&self, started: u64, failure: Option<Failed>) -> Answer {
         let task = self.started.lock().unwrap_or_else(PoisonError::into_inner).remove(&started);
-        let task = task.ok_or_else(|| refused("it ended a task that does not run"))?;
+        let mut task = task.ok_or_else(|| refused("it ended a task that does not run"))?;
+        let output = task.take_output();
+        let number = task.number();
         let (worker, udfs) = self.runner.ended(task, failure).await?;
+        if let Some(output) = output {
+            let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+            // The first complete attempt counts.
+            outputs.entry(number).or_insert(output);
+        }
         Ok((Answered::Ended { worker, udfs }, Vec::new()))
     }
 

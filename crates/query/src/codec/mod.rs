@@ -6,6 +6,7 @@
 //! Invariant: the bytes of an encoded plan decode to the same plan ([`compare`]).
 
 mod compare;
+mod exchange;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use datafusion_proto::physical_plan::{
 use object_store::memory::InMemory;
 use snowmelt_wire::Signature;
 
+use crate::exchange::ExchangeReadExec;
 use crate::fault;
 use crate::plan::{file_scan, function_registry};
 use crate::udf::{RemoteUdf, UdfPool};
@@ -79,20 +81,23 @@ struct Codec {
 impl PhysicalExtensionCodec for Codec {
     fn try_decode(
         &self,
-        _buf: &[u8],
+        buf: &[u8],
         _inputs: &[Arc<dyn ExecutionPlan>],
-        _ctx: &TaskContext,
-        _converter: &dyn PhysicalProtoConverterExtension,
+        ctx: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        Err(DataFusionError::Internal("a plan contains an unknown operator".to_owned()))
+        exchange::decode(buf, ctx, self, converter)
     }
 
     fn try_encode(
         &self,
         node: Arc<dyn ExecutionPlan>,
-        _buf: &mut Vec<u8>,
-        _converter: &dyn PhysicalProtoConverterExtension,
+        buf: &mut Vec<u8>,
+        converter: &dyn PhysicalProtoConverterExtension,
     ) -> DfResult<()> {
+        if let Some(read) = node.downcast_ref::<ExchangeReadExec>() {
+            return exchange::encode(read, buf, self, converter);
+        }
         Err(DataFusionError::NotImplemented(format!("{} cannot be sent to a worker", node.name())))
     }
 

@@ -1,7 +1,7 @@
 //! Runs a planned query: its tasks and, over their results, the driver's part of the plan, which
 //! streams the answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -17,9 +17,9 @@ use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_types::{ByteSize, Report};
 
 use super::output::{output_batch, output_schema};
-use super::tasks::{Finished, run_all};
+use super::stages::{Done, run_all};
 use super::{Reporter, TaskRunner, findings, lanes};
-use crate::plan::{BATCH_ROWS, PlannedQuery, execution_config, function_registry};
+use crate::plan::{BATCH_ROWS, PlannedQuery, count, execution_config, function_registry};
 use crate::udf::{self, UdfPool};
 use crate::worker::{PeakPool, operators};
 use crate::{Error, Result};
@@ -33,11 +33,18 @@ pub struct RunOptions {
     pub retries: u32,
     /// Number of workers for which the query was planned.
     pub workers: u32,
+    /// Bytes of other stages' outputs that are worth a task: a stage that reads fewer has fewer
+    /// tasks than workers.
+    pub task_bytes: u64,
 }
+
+/// What a task that only reads other stages should have to read. To start it costs about as much as
+/// to read a tenth of this.
+const TASK_BYTES: u64 = 4 << 20;
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { memory_bytes: 1 << 30, retries: 2, workers: 1 }
+        Self { memory_bytes: 1 << 30, retries: 2, workers: 1, task_bytes: TASK_BYTES }
     }
 }
 
@@ -47,7 +54,8 @@ pub struct Answer {
     stream: SendableRecordBatchStream,
     plan: Option<Arc<dyn ExecutionPlan>>,
     // The tasks; `None` once all are done.
-    tasks: Option<BoxFuture<'static, Result<Vec<Finished>>>>,
+    tasks: Option<BoxFuture<'static, Result<()>>>,
+    done: Done,
     query: Arc<PlannedQuery>,
     reporter: Arc<dyn Reporter>,
     memory: Arc<PeakPool>,
@@ -75,25 +83,28 @@ impl PlannedQuery {
             let stream = MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?;
             return Ok(query.answer(schema, Box::pin(stream), reporter, memory));
         }
+        let done = Done::default();
         let tasks = run_all(
             Arc::clone(&query),
             Arc::clone(&runner),
             Arc::clone(&reporter),
-            options.retries,
+            options,
+            Arc::clone(&done),
         );
         // A separate task: workers are followed even while the answer is not read.
         let tasks = SpawnedTask::spawn(tasks);
         let mut tasks = async move { tasks.join().await.unwrap_or_else(panicked) }.boxed();
         let connect = connect(&query.cut.driver, runner.as_ref(), &query.pool);
-        let finished = connect_during_tasks(&mut tasks, connect).await?;
+        let ended = connect_during_tasks(&mut tasks, connect).await?;
         let schema = output_schema(&query.cut.driver.schema(), &query.tables);
         let stream = query.merge(&memory)?;
         let mut answer = query.answer(schema, stream, reporter, memory);
         answer.plan = Some(Arc::clone(&answer.query.cut.driver));
         answer.workers = options.workers;
-        match finished {
-            Some(finished) => answer.tasks_done(&finished),
-            None => answer.tasks = Some(tasks),
+        answer.done = done;
+        match ended {
+            true => answer.tasks_done(),
+            false => answer.tasks = Some(tasks),
         }
         Ok(answer)
     }
@@ -119,6 +130,7 @@ impl PlannedQuery {
             stream,
             plan: None,
             tasks: None,
+            done: Done::default(),
             query: self,
             reporter,
             memory,
@@ -129,22 +141,22 @@ impl PlannedQuery {
     }
 }
 
-fn panicked(error: tokio::task::JoinError) -> Result<Vec<Finished>> {
+fn panicked(error: tokio::task::JoinError) -> Result<()> {
     Err(DataFusionError::ExecutionJoin(Box::new(error)).into())
 }
 
-/// Waits for `connected` while the tasks run; returns their results if they finish first.
+/// Waits for `connected` while the tasks run; returns true if they finish first.
 async fn connect_during_tasks(
-    tasks: &mut BoxFuture<'static, Result<Vec<Finished>>>,
+    tasks: &mut BoxFuture<'static, Result<()>>,
     connected: impl Future<Output = Result<()>>,
-) -> Result<Option<Vec<Finished>>> {
+) -> Result<bool> {
     let mut connected = std::pin::pin!(connected);
     tokio::select! {
-        connected = &mut connected => connected.map(|()| None),
-        finished = tasks => {
-            let finished = finished?;
+        connected = &mut connected => connected.map(|()| false),
+        ended = tasks => {
+            ended?;
             connected.await?;
-            Ok(Some(finished))
+            Ok(true)
         }
     }
 }
@@ -184,8 +196,8 @@ impl Answer {
         Some(batch)
     }
 
-    /// The next batch of the driver's plan. Drives the tasks meanwhile, and waits for their end
-    /// after the last batch.
+    /// The next batch of the driver's plan. Drives the tasks meanwhile. After the last batch, tasks
+    /// whose results the plan did not need are cancelled, as below a LIMIT.
     async fn merged(&mut self) -> Result<Option<RecordBatch>> {
         let mut ended = false;
         loop {
@@ -194,23 +206,39 @@ impl Answer {
                 return next.transpose().map_err(|error| self.explain(error));
             };
             tokio::select! {
-                finished = tasks => {
+                done = tasks => {
+                    done?;
                     self.tasks = None;
-                    self.tasks_done(&finished?);
+                    self.tasks_done();
                 }
                 next = self.stream.next(), if !ended => match next.transpose() {
-                    Ok(None) => ended = true,
+                    Ok(None) => {
+                        ended = true;
+                        if !self.has_all_results() {
+                            self.tasks = None;
+                            self.tasks_done();
+                        }
+                    }
                     next => return next.map_err(|error| self.explain(error)),
                 },
             }
         }
     }
 
-    fn tasks_done(&mut self, finished: &[Finished]) {
+    /// True if every result that the driver's plan could read is there.
+    fn has_all_results(&self) -> bool {
+        let mut stages = self.query.cut.stages.iter();
+        stages.all(|stage| {
+            stage.queue().is_none_or(|queue| queue.is_complete(count(stage.body())))
+        })
+    }
+
+    fn tasks_done(&mut self) {
         self.merging = self.query.accepted.elapsed();
-        let query = Arc::clone(&self.query);
-        let program_of = |task: u32| query.tasks[task as usize].fragment;
-        lanes::fill(&mut self.profile, finished, self.merging, program_of);
+        let mut finished =
+            std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        finished.sort_by_key(|finished| finished.task);
+        lanes::fill(&mut self.profile, &finished, self.merging);
         self.reporter.merging();
     }
 

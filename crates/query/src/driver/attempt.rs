@@ -20,7 +20,8 @@ pub struct Attempt {
     number: u32,
     spool: Arc<Spool>,
     on_progress: OnProgress,
-    queue: Arc<ResultQueue>,
+    // None if the task writes to a file.
+    queue: Option<Arc<ResultQueue>>,
     current: Option<u32>,
     pub(super) parts: BTreeMap<u32, Vec<Segment>>,
     pub(super) bytes: u64,
@@ -31,7 +32,7 @@ impl Attempt {
         number: u32,
         spool: Arc<Spool>,
         on_progress: OnProgress,
-        queue: Arc<ResultQueue>,
+        queue: Option<Arc<ResultQueue>>,
     ) -> Self {
         let parts = BTreeMap::new();
         Self { number, spool, on_progress, queue, current: None, parts, bytes: 0 }
@@ -56,11 +57,15 @@ impl Attempt {
             let (found, expected) = (frame.kind, "Schema");
             return Err(Error::Wire(snowmelt_wire::Error::Unexpected { found, expected }));
         };
+        let Some(queue) = &self.queue else {
+            let (found, expected) = (frame.kind, "Progress, Done or Failure");
+            return Err(Error::Wire(snowmelt_wire::Error::Unexpected { found, expected }));
+        };
         self.bytes += frame.payload.len() as u64;
         let segment = self.spool.keep(frame)?;
         let kept = self.parts.entry(partition).or_default();
-        match self.queue.is_streaming() {
-            true => self.queue.append(partition, segment),
+        match queue.is_streaming() {
+            true => queue.append(partition, segment),
             false => kept.push(segment),
         }
         Ok(())

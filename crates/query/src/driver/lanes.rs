@@ -13,9 +13,8 @@ pub(super) fn fill(
     profile: &mut Profile,
     finished: &[Finished],
     ended: Duration,
-    program_of: impl Fn(u32) -> usize,
 ) {
-    profile.operators = summed_operators(finished, program_of);
+    profile.operators = summed_operators(finished);
     profile.lanes = finished.iter().map(worker_lane).collect();
     profile.lanes.extend(finished.iter().flat_map(|task| task.result.udfs.iter().cloned()));
     let workers = &profile.lanes[..finished.len()];
@@ -53,6 +52,7 @@ fn totals(before: &Totals, lanes: &[Lane], finished: &[Finished]) -> Totals {
     let held = lanes.iter().filter_map(|lane| lane.peak_memory);
     let progress = finished.iter().map(|task| &task.result.done.progress);
     Totals {
+        tasks: finished.len() as u32,
         cold,
         warm: lanes.len() as u32 - cold,
         function_seconds: held_us as f64 / 1e6,
@@ -75,13 +75,10 @@ fn add_progress(sum: TaskProgress, task: &TaskProgress) -> TaskProgress {
 }
 
 /// Sums the operators of the tasks of each program, and lists the programs one after another.
-fn summed_operators(
-    finished: &[Finished],
-    program_of: impl Fn(u32) -> usize,
-) -> Vec<OperatorMetric> {
+fn summed_operators(finished: &[Finished]) -> Vec<OperatorMetric> {
     let mut programs: Vec<Vec<OperatorMetric>> = Vec::new();
     for task in finished {
-        let program = program_of(task.task);
+        let program = task.stage;
         programs.resize_with(programs.len().max(program + 1), Vec::new);
         add(&mut programs[program], &task.result.done.operators);
     }
@@ -108,7 +105,7 @@ mod tests {
     use super::*;
     use crate::driver::TaskResult;
 
-    fn finished(task: u32, rows: u64) -> Finished {
+    fn finished(stage: usize, task: u32, rows: u64) -> Finished {
         let mut result = TaskResult::default();
         result.done.operators = vec![OperatorMetric {
             id: 0,
@@ -119,16 +116,16 @@ mod tests {
         }];
         result.worker.ready_us = 20;
         result.worker.began_us = 50 + u64::from(task);
-        Finished { task, retries: 0, bytes: 7, result }
+        Finished { stage, task, retries: 0, bytes: 7, result }
     }
 
     #[test]
     fn operators_are_summed_by_program() {
         let planned = PhaseSpan { phase: "plan".to_owned(), from_us: 0, to_us: 10 };
         let mut profile = Profile { phases: vec![planned], ..Profile::default() };
-        let tasks = [finished(0, 1), finished(1, 2), finished(2, 4)];
+        let tasks = [finished(0, 0, 1), finished(0, 1, 2), finished(1, 2, 4)];
         let micros = Duration::from_micros;
-        fill(&mut profile, &tasks, micros(100), |task| usize::from(task == 2));
+        fill(&mut profile, &tasks, micros(100));
         let rows: Vec<(u32, u64)> = profile.operators.iter().map(|o| (o.id, o.rows)).collect();
         assert_eq!(rows, [(0, 3), (1, 4)]);
         assert_eq!(profile.totals.bytes_exchanged, 21);

@@ -5,9 +5,11 @@ mod attempt;
 mod findings;
 mod lanes;
 mod output;
+mod progress;
 mod queue;
 mod result_exec;
 mod runner;
+mod stages;
 mod tasks;
 
 pub use answer::{Answer, RunOptions};

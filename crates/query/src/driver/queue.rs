@@ -100,15 +100,16 @@ impl Segment {
     }
 }
 
-/// The results of one fragment's tasks, by partition of the fragment.
+/// The results of one stage's tasks, by partition of the stage.
 ///
 /// A partition is readable once its task is complete. If the queue is streaming
 /// ([`ResultQueue::is_streaming`]), it can be read while the task runs: if the task's worker is
 /// lost, the next attempt gives the same rows in the same order, and the reader skips those that it
-/// has.
+/// has. A queue that keeps its results can be read several times.
 #[derive(Debug, Default)]
 pub(crate) struct ResultQueue {
     streaming: AtomicBool,
+    keeps: bool,
     parts: Mutex<BTreeMap<u32, Part>>,
     changed: Notify,
 }
@@ -116,16 +117,27 @@ pub(crate) struct ResultQueue {
 /// The unread results of one partition.
 #[derive(Debug, Default)]
 struct Part {
-    segments: VecDeque<Segment>,
+    segments: VecDeque<Arc<Segment>>,
     // The number of attempts that were lost while their results were readable.
     restarts: u32,
     complete: bool,
 }
 
 impl ResultQueue {
+    /// A queue that keeps its results until it is dropped, if the driver reads them several times.
+    pub(crate) fn new(keeps: bool) -> Self {
+        Self { keeps, ..Self::default() }
+    }
+
+    /// True once all of the first `partitions` partitions are complete.
+    pub(super) fn is_complete(&self, partitions: usize) -> bool {
+        let parts = self.lock();
+        (0..partitions as u32).all(|it| parts.get(&it).is_some_and(|part| part.complete))
+    }
+
     /// Makes results readable before their task is complete.
     pub(crate) fn enable_streaming(&self) {
-        self.streaming.store(true, Ordering::Relaxed);
+        self.streaming.store(!self.keeps, Ordering::Relaxed);
     }
 
     /// True if results are readable before their task is complete.
@@ -135,7 +147,7 @@ impl ResultQueue {
 
     /// Adds a result of a running task.
     pub(super) fn append(&self, partition: u32, segment: Segment) {
-        self.lock().entry(partition).or_default().segments.push_back(segment);
+        self.lock().entry(partition).or_default().segments.push_back(Arc::new(segment));
         self.changed.notify_waiters();
     }
 
@@ -161,21 +173,22 @@ impl ResultQueue {
             }
         }
         for (partition, segments) in attempt.parts {
-            parts.entry(partition).or_default().segments.extend(segments);
+            parts.entry(partition).or_default().segments.extend(segments.into_iter().map(Arc::new));
         }
         drop(parts);
         self.changed.notify_waiters();
         Ok(())
     }
 
-    /// The next result of a partition, with the number of its restarts; `None` after the last one.
-    pub(super) async fn next(&self, partition: u32) -> Option<(u32, Segment)> {
+    /// The next result of a partition for a reader that has read `read` of them, with the number of
+    /// its restarts; `None` after the last one.
+    pub(super) async fn next(&self, partition: u32, read: usize) -> Option<(u32, Arc<Segment>)> {
         loop {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
             // Registered before the check, so that a result appended in between wakes it too.
             changed.as_mut().enable();
-            if let Some(found) = self.take(partition) {
+            if let Some(found) = self.take(partition, read) {
                 return found;
             }
             changed.await;
@@ -183,10 +196,14 @@ impl ResultQueue {
     }
 
     /// `None` if there is no result yet, `Some(None)` if there will be no more.
-    fn take(&self, partition: u32) -> Option<Option<(u32, Segment)>> {
+    fn take(&self, partition: u32, read: usize) -> Option<Option<(u32, Arc<Segment>)>> {
         let mut parts = self.lock();
         let part = parts.entry(partition).or_default();
-        match part.segments.pop_front() {
+        let next = match self.keeps {
+            true => part.segments.get(read).cloned(),
+            false => part.segments.pop_front(),
+        };
+        match next {
             Some(segment) => Some(Some((part.restarts, segment))),
             None if part.complete => Some(None),
             None => None,
@@ -229,7 +246,7 @@ mod tests {
     }
 
     fn attempt(parts: &[u32]) -> Attempt {
-        let mut attempt = Attempt::new(0, spool(100), Arc::new(|_| ()), Arc::default());
+        let mut attempt = Attempt::new(0, spool(100), Arc::new(|_| ()), None);
         attempt.parts = parts.iter().map(|part| (*part, Vec::new())).collect();
         attempt
     }
@@ -243,12 +260,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn kept_results_are_read_again() {
+        let (queue, spool) = (ResultQueue::new(true), spool(1000));
+        let mut attempt = attempt(&[3]);
+        attempt.parts.insert(3, vec![spool.keep(frame(1, 1)).unwrap()]);
+        queue.commit(attempt, &[3]).unwrap();
+        assert!(queue.is_complete(0) && !queue.is_complete(4));
+        for _ in 0..2 {
+            assert_eq!(queue.next(3, 0).await.unwrap().1.load().unwrap().payload[0], 1);
+            assert!(queue.next(3, 1).await.is_none());
+        }
+    }
+
+    #[tokio::test]
     async fn a_reader_waits_for_results_and_sees_restarts() {
         let (queue, spool) = (Arc::new(ResultQueue::default()), spool(1000));
         let reading = Arc::clone(&queue);
         let reader = tokio::spawn(async move {
             let mut seen = Vec::new();
-            while let Some((restarts, segment)) = reading.next(7).await {
+            while let Some((restarts, segment)) = reading.next(7, seen.len()).await {
                 seen.push((restarts, segment.load().unwrap().payload[0]));
             }
             seen

@@ -1,4 +1,4 @@
-//! The leaf of the driver's plan: reads the workers' results of one fragment.
+//! The leaf of the driver's plan: reads the results of one stage.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,11 +22,11 @@ use snowmelt_wire::{BatchDecoder, Kind};
 
 use super::queue::{ResultQueue, Segment};
 
-/// Reads the results of a fragment: as many partitions, in the same order, with the same
-/// properties as the fragment's own root.
+/// Reads the results of a stage: as many partitions, in the same order, with the same properties
+/// as the stage's own root.
 #[derive(Debug)]
 pub(crate) struct ResultExec {
-    fragment: usize,
+    stage: usize,
     properties: Arc<PlanProperties>,
     schema: SchemaRef,
     queue: Arc<ResultQueue>,
@@ -36,20 +36,20 @@ pub(crate) struct ResultExec {
 impl ResultExec {
     /// Replaces `root` in the plan; reads from `queue`.
     pub(crate) fn new(
-        fragment: usize,
+        stage: usize,
         root: &Arc<dyn ExecutionPlan>,
         queue: Arc<ResultQueue>,
     ) -> Self {
         let metrics = ExecutionPlanMetricsSet::new();
         let properties = Arc::clone(root.properties());
-        Self { fragment, properties, schema: root.schema(), queue, metrics }
+        Self { stage, properties, schema: root.schema(), queue, metrics }
     }
 }
 
 impl DisplayAs for ResultExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let partitions = self.properties.output_partitioning().partition_count();
-        write!(f, "ResultExec: fragment={}, partitions={partitions}", self.fragment)
+        write!(f, "ResultExec: stage={}, partitions={partitions}", self.stage)
     }
 }
 
@@ -93,6 +93,7 @@ impl ExecutionPlan for ResultExec {
             schema: Arc::clone(&self.schema),
             queue: Arc::clone(&self.queue),
             partition: partition as u32,
+            read: 0,
             restarts: 0,
             returned: 0,
             skip: 0,
@@ -116,6 +117,8 @@ struct Reader {
     schema: SchemaRef,
     queue: Arc<ResultQueue>,
     partition: u32,
+    // Segments that were read.
+    read: usize,
     restarts: u32,
     // Rows that were returned, and rows of a retry that must be skipped.
     returned: usize,
@@ -133,9 +136,9 @@ impl Reader {
                 self.metrics.record_output(batch.num_rows());
                 return Ok(Some(batch));
             }
-            let Some((restarts, segment)) = self.queue.next(self.partition).await else {
-                return Ok(None);
-            };
+            let next = self.queue.next(self.partition, self.read).await;
+            let Some((restarts, segment)) = next else { return Ok(None) };
+            self.read += 1;
             if restarts != self.restarts {
                 self.restarts = restarts;
                 self.skip = self.returned;

@@ -8,18 +8,18 @@ use bytes::Bytes;
 use snowmelt_api::Lane;
 use snowmelt_types::ErrorReport;
 pub use snowmelt_wire::RunProgress;
-use snowmelt_wire::{Failed, FileGrant, S3Access, TaskAsk, TaskDone, UdfConnection};
+use snowmelt_wire::{Failed, FileGrant, S3Access, TaskAsk, TaskDone, TaskRead, UdfConnection};
 
 use super::Attempt;
 
 /// One task of a query, ready to be sent to a worker.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PlannedTask {
     /// Index of the task, from 0.
     pub task: u32,
     /// The partitions of the plan that it runs.
     pub partitions: Vec<u32>,
-    /// The worker's program: the same bytes for all tasks of a fragment.
+    /// The worker's program: the same bytes for all tasks of a stage.
     pub plan: Bytes,
     /// The local files that its partitions read. `path` is the absolute path to open.
     pub files: Vec<FileGrant>,
@@ -29,6 +29,10 @@ pub struct PlannedTask {
     pub s3: BTreeMap<String, S3Access>,
     /// Bytes that its partitions read from files: an upper bound.
     pub bytes: u64,
+    /// What it reads of the outputs of tasks that have ended.
+    pub reads: Vec<TaskRead>,
+    /// True if it writes its batches to a file for other tasks, and sends none.
+    pub output: bool,
 }
 
 impl PlannedTask {
@@ -43,6 +47,8 @@ impl PlannedTask {
             udfs: self.udfs.clone(),
             s3: self.s3.clone(),
             batch_rows: crate::plan::BATCH_ROWS as u32,
+            reads: self.reads.clone(),
+            output: self.output,
         }
     }
 }
@@ -108,15 +114,19 @@ impl From<Failed> for TaskError {
 /// which cancels them: leased resources must then be returned.
 #[async_trait]
 pub trait TaskRunner: Send + Sync {
-    /// Announces, before the first [`TaskRunner::run`], the tasks that will run concurrently, so
-    /// that the runner can acquire the resources of all of them in one request.
+    /// Announces, before the first [`TaskRunner::run`] of a stage, its tasks, which will run
+    /// concurrently, so that the runner can acquire the resources of all of them in one request.
     fn expect(&self, _tasks: &mut dyn Iterator<Item = &PlannedTask>) {}
 
-    /// Runs one attempt of one task: leases a worker, grants files and UDFs
+    /// Runs one attempt of one task: leases a worker, grants files, inputs and UDFs
     /// ([`snowmelt_wire::hand_over()`]), and follows it ([`crate::follow()`]). It is called for all
-    /// tasks of a query concurrently; the runner may delay some of them.
+    /// tasks of a stage concurrently; the runner may delay some of them. The output of a task whose
+    /// attempt succeeds is kept for the tasks that read it.
     async fn run(&self, task: &PlannedTask, attempt: &mut Attempt)
     -> Result<TaskResult, TaskError>;
+
+    /// The outputs of these tasks are not read any more.
+    fn release(&self, _tasks: &[u32]) {}
 
     /// Connects the driver itself to an instance of a UDF: `select f(sum(x))` calls `f` above the
     /// cut. The connection is kept until the query ends.

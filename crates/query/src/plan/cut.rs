@@ -1,153 +1,260 @@
-//! Cuts a plan into the part of the workers and the part of the driver (Lambada 3.2).
+//! Cuts a plan into stages for workers and the part of the driver (Lambada 3.2 and 4.4).
 //!
-//! A fragment is the largest subtree over a scan in which partition `i` of the result depends only
-//! on partition `i` of each child: it contains no merge of partitions. It is replaced by a
-//! [`ResultExec`], a leaf with the same number of partitions. The driver's part is therefore the
-//! same plan over the same rows; only the place where the rows are computed differs.
+//! A stage is the largest part of a plan in which partition `i` depends only on partition `i` of
+//! each input, so that each task can run some of the partitions. It is cut where that is not so:
 //!
-//! A plan with a single partition has no merge: all of it goes to one worker.
+//! - at a repartitioning: the stage below writes its rows split by their keys;
+//! - below a merge of partitions: the stage below writes its partitions as they are;
+//! - below the build side of a join: the stage below writes, and every task above reads all of it.
 //!
-//! An operator that the codec would change is not part of a fragment: the driver runs it over a
-//! smaller fragment. A scan has no smaller fragment, so it is refused.
+//! The stage above reads with an [`ExchangeReadExec`]. What is above the last merge runs in the
+//! driver, over a [`ResultExec`] for each stage whose results it reads.
+//!
+//! An operator that the codec would change runs in the driver, and so does everything above it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::config::SessionConfig;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    ReplaceChildrenOptions,
 };
 
+use super::leaves::{count, file_scan, is_partition_wise};
+use super::sendable::Sendable;
+use super::small;
 use crate::driver::{ResultExec, ResultQueue};
+use crate::exchange::ExchangeReadExec;
 use crate::{Error, Result, codec};
 
-/// A plan in two halves.
+/// A plan in stages.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
-    /// The workers' programs. Most queries have one; a UNION ALL of aggregates has one for each.
-    pub(crate) fragments: Vec<Fragment>,
-    /// The driver's plan, with a [`ResultExec`] for each fragment.
+    /// The workers' programs. A stage reads only stages before it.
+    pub(crate) stages: Vec<Stage>,
+    /// The driver's plan, with a [`ResultExec`] for each stage whose results it reads.
     pub(crate) driver: Arc<dyn ExecutionPlan>,
 }
 
-/// A program and the queue of its results.
+/// One program and where its batches go.
 #[derive(Clone, Debug)]
-pub(crate) struct Fragment {
+pub(crate) struct Stage {
+    /// If its output is split by keys, the root is the repartitioning.
     pub(crate) plan: Arc<dyn ExecutionPlan>,
     /// The encoded plan, which is sent to the workers.
     pub(crate) bytes: Bytes,
-    pub(crate) queue: Arc<ResultQueue>,
+    /// The stages that it reads.
+    pub(crate) reads: Vec<u32>,
+    pub(crate) output: Output,
 }
 
-/// Operators that compute partition `i` from partition `i` alone, wherever the optimiser puts them.
-/// All other operators stay with the driver.
-const PARTITION_WISE: [&str; 13] = [
-    "AggregateExec",
-    "BoundedWindowAggExec",
-    "CoalesceBatchesExec",
-    "CooperativeExec",
-    "DataSourceExec",
-    "FilterExec",
-    "GlobalLimitExec",
-    "LocalLimitExec",
-    "ProjectionExec",
-    "SortExec",
-    "UnionExec",
-    "UnnestExec",
-    "WindowAggExec",
-];
-
-/// Operators that merge partitions, unless there is only one partition.
-const MERGES: [&str; 2] = ["CoalescePartitionsExec", "SortPreservingMergeExec"];
-
-/// Cuts a plan that [`refuse`](super::refuse) accepted.
-pub(super) fn cut(plan: Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Result<Cut> {
-    let mut fragments = Vec::new();
-    let driver = replace(plan, config, &mut fragments)?;
-    Ok(Cut { fragments, driver })
+/// Where the batches of a stage go.
+#[derive(Clone, Debug)]
+pub(crate) enum Output {
+    /// To the driver.
+    Results(Arc<ResultQueue>),
+    /// To the tasks of another stage.
+    Exchange,
 }
 
-fn replace(
-    node: Arc<dyn ExecutionPlan>,
-    config: &SessionConfig,
-    fragments: &mut Vec<Fragment>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if partition_wise(&node) && reads_files(&node) {
-        match codec::encode(&node, config) {
-            Ok(bytes) => return Ok(fragment(node, bytes, fragments)),
-            Err(why) if file_scan(&node).is_some() => return Err(Error::ScanChanged { why }),
-            Err(why) => tracing::debug!(%why, "an operator stays with the driver"),
+impl Stage {
+    /// The part of the plan whose partitions the tasks run.
+    pub(crate) fn body(&self) -> &Arc<dyn ExecutionPlan> {
+        match self.plan.downcast_ref::<RepartitionExec>() {
+            Some(exchange) if matches!(self.output, Output::Exchange) => exchange.input(),
+            _ => &self.plan,
         }
     }
-    if node.children().is_empty() {
-        return Ok(node);
+
+    /// The queue of a stage whose results the driver reads.
+    pub(crate) fn queue(&self) -> Option<&Arc<ResultQueue>> {
+        match &self.output {
+            Output::Results(queue) => Some(queue),
+            Output::Exchange => None,
+        }
     }
-    let children: Vec<_> = node.children().into_iter().cloned().collect();
-    let replaced = children.into_iter().map(|child| replace(child, config, fragments));
-    let replaced = replaced.collect::<Result<Vec<_>>>()?;
-    let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-    Ok(node.replace_children(replaced, anew)?)
 }
 
-fn fragment(
+/// Cuts an optimised plan. Each plan of a stage still gets the filters that joins and sorts pass
+/// to scans while they run: such a filter cannot cross to another stage.
+pub(super) fn cut(
     plan: Arc<dyn ExecutionPlan>,
-    bytes: Bytes,
-    fragments: &mut Vec<Fragment>,
-) -> Arc<dyn ExecutionPlan> {
-    let queue = Arc::new(ResultQueue::default());
-    let leaf = ResultExec::new(fragments.len(), &plan, Arc::clone(&queue));
-    fragments.push(Fragment { plan, bytes, queue });
-    Arc::new(leaf)
+    config: &SessionConfig,
+    finish: &dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
+) -> Result<Cut> {
+    let sendable = Sendable::of(&plan, config)?;
+    let mut cutter = Cutter { config, finish, sendable, stages: Vec::new(), cut: HashMap::new() };
+    let driver = cutter.driver_part(&plan, false)?;
+    let driver = finish(driver)?;
+    Ok(Cut { stages: cutter.stages, driver })
 }
 
-fn partition_wise(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let children = node.children();
-    let single =
-        |child: &&Arc<dyn ExecutionPlan>| child.output_partitioning().partition_count() == 1;
-    let known = match node.name() {
-        "DataSourceExec" => file_scan(node).is_some(),
-        name if MERGES.contains(&name) => children.iter().all(single),
-        // The name of a sort includes its mode: `SortExec(TopK)`.
-        name => PARTITION_WISE.iter().any(|known| name.split('(').next() == Some(*known)),
-    };
-    known && children.into_iter().all(partition_wise)
+struct Cutter<'c> {
+    config: &'c SessionConfig,
+    finish: &'c dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
+    sendable: Sendable,
+    stages: Vec<Stage>,
+    // Stages by the address of the node that they were cut at: a plan may use a node twice.
+    cut: HashMap<usize, Arc<dyn ExecutionPlan>>,
 }
 
-fn reads_files(node: &Arc<dyn ExecutionPlan>) -> bool {
-    file_scan(node).is_some() || node.children().into_iter().any(reads_files)
-}
-
-/// The configuration of a file scan; `None` for other nodes.
-pub(crate) fn file_scan(node: &Arc<dyn ExecutionPlan>) -> Option<&FileScanConfig> {
-    let source = node.downcast_ref::<DataSourceExec>()?;
-    source.data_source().downcast_ref::<FileScanConfig>()
-}
-
-/// Calls `visit` with every scan of a fragment's partition and the corresponding partition of the
-/// scan.
-pub(crate) fn scans_of_partition(
-    node: &Arc<dyn ExecutionPlan>,
-    partition: usize,
-    visit: &mut dyn FnMut(&FileScanConfig, usize),
-) {
-    if let Some(scan) = file_scan(node) {
-        return visit(scan, partition);
-    }
-    if node.is::<UnionExec>() {
-        let mut rest = partition;
-        for child in node.children() {
-            let partitions = child.output_partitioning().partition_count();
-            if rest < partitions {
-                return scans_of_partition(child, rest, visit);
-            }
-            rest -= partitions;
+impl Cutter<'_> {
+    /// The part of the driver. `again` is true if the driver runs it several times.
+    fn driver_part(
+        &mut self,
+        node: &Arc<dyn ExecutionPlan>,
+        again: bool,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let sent = self.sendable.is(node);
+        if sent && !self.merges_only(node) {
+            return self.result_stage(node, again);
         }
-        return;
+        let again = again || node.is::<RecursiveQueryExec>();
+        let children = node.children().into_iter();
+        let children = children.map(|child| self.driver_part(child, again));
+        with_children(node, children.collect::<Result<_>>()?)
     }
-    for child in node.children() {
-        scans_of_partition(child, partition, visit);
+
+    /// True if a node has one partition and reads nothing but merged partitions: no work that is
+    /// worth a worker.
+    fn merges_only(&self, node: &Arc<dyn ExecutionPlan>) -> bool {
+        let children = node.children();
+        count(node) == 1
+            && file_scan(node).is_none()
+            && !node.is::<RepartitionExec>()
+            && children.into_iter().all(|child| count(child) > 1 || self.merges_only(child))
     }
+
+    fn result_stage(
+        &mut self,
+        node: &Arc<dyn ExecutionPlan>,
+        again: bool,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = self.worker_part(node)?;
+        let queue = Arc::new(ResultQueue::new(again));
+        let stage = self.stages.len();
+        let plan = self.add(plan, Output::Results(Arc::clone(&queue)))?;
+        Ok(Arc::new(ResultExec::new(stage, &plan, queue)))
+    }
+
+    /// The part of a worker: each input that is not of the same stage is replaced by a leaf.
+    fn worker_part(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(exchange) = node.downcast_ref::<RepartitionExec>() {
+            return self.repartition(node, exchange);
+        }
+        let children: Vec<_> = node.children().into_iter().cloned().collect();
+        let mut replaced = Vec::with_capacity(children.len());
+        for child in &children {
+            let part = if node.is::<UnionExec>() || is_partition_wise(node, child) {
+                self.worker_part(child)?
+            } else if count(child) == 1 {
+                self.build_side(child)?
+            } else {
+                self.as_it_is(child)?
+            };
+            replaced.push(part);
+        }
+        with_children(node, replaced)
+    }
+
+    /// The stage below a repartitioning, and the leaf that reads its output.
+    fn repartition(
+        &mut self,
+        node: &Arc<dyn ExecutionPlan>,
+        exchange: &RepartitionExec,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(leaf) = self.cut.get(&address(node)) {
+            return Ok(Arc::clone(leaf));
+        }
+        let input = self.worker_part(exchange.input())?;
+        let partitioning = exchange.partitioning().clone();
+        let written = RepartitionExec::try_new(input, partitioning.clone())?;
+        let stage = self.stages.len() as u32;
+        self.add(Arc::new(written), Output::Exchange)?;
+        let read = ExchangeReadExec::new(stage, node.schema(), partitioning, Vec::new());
+        let mut leaf: Arc<dyn ExecutionPlan> = Arc::new(read);
+        // A partition comes from several tasks: its order is lost.
+        if let Some(ordering) = node.output_ordering() {
+            let sort = SortExec::new(ordering.clone(), leaf).with_preserve_partitioning(true);
+            leaf = Arc::new(sort);
+        }
+        self.cut.insert(address(node), Arc::clone(&leaf));
+        Ok(leaf)
+    }
+
+    /// An input of one partition that every task reads whole.
+    fn build_side(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        // A task reads a small table itself sooner than the output of another task.
+        if small::is_small(node) {
+            return Ok(Arc::clone(node));
+        }
+        let is_merge = node.is::<CoalescePartitionsExec>() || node.is::<SortPreservingMergeExec>();
+        match is_merge && count(node.children()[0]) > 1 {
+            true => self.worker_part(node),
+            false => self.as_it_is(node),
+        }
+    }
+
+    /// A stage that writes its partitions as they are, and the leaf that reads them.
+    fn as_it_is(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(leaf) = self.cut.get(&address(node)) {
+            return Ok(Arc::clone(leaf));
+        }
+        let plan = self.worker_part(node)?;
+        let stage = self.stages.len() as u32;
+        let plan = self.add(plan, Output::Exchange)?;
+        let orderings = plan.equivalence_properties().oeq_class().iter().cloned().collect();
+        let partitioning = Partitioning::UnknownPartitioning(count(&plan));
+        let read = ExchangeReadExec::new(stage, plan.schema(), partitioning, orderings);
+        let leaf: Arc<dyn ExecutionPlan> = Arc::new(read);
+        self.cut.insert(address(node), Arc::clone(&leaf));
+        Ok(leaf)
+    }
+
+    fn add(
+        &mut self,
+        plan: Arc<dyn ExecutionPlan>,
+        output: Output,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = (self.finish)(plan)?;
+        let bytes = codec::encode(&plan, self.config).map_err(|why| Error::ScanChanged { why })?;
+        let mut reads = Vec::new();
+        stages_read(&plan, &mut reads);
+        self.stages.push(Stage { plan: Arc::clone(&plan), bytes, reads, output });
+        Ok(plan)
+    }
+}
+
+fn stages_read(node: &Arc<dyn ExecutionPlan>, found: &mut Vec<u32>) {
+    if let Some(read) = node.downcast_ref::<ExchangeReadExec>()
+        && !found.contains(&read.stage())
+    {
+        found.push(read.stage());
+    }
+    node.children().into_iter().for_each(|child| stages_read(child, found));
+}
+
+fn address(node: &Arc<dyn ExecutionPlan>) -> usize {
+    Arc::as_ptr(node).cast::<()>() as usize
+}
+
+/// The same operator over other inputs.
+pub(crate) fn with_children(
+    node: &Arc<dyn ExecutionPlan>,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let same = node.children().into_iter().zip(&children).all(|(a, b)| Arc::ptr_eq(a, b));
+    if same {
+        return Ok(Arc::clone(node));
+    }
+    let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    Ok(Arc::clone(node).replace_children(children, anew)?)
 }

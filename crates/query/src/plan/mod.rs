@@ -1,25 +1,27 @@
 //! Plans a query: parses the SQL, finds the tables' files, optimises the plan and cuts it into
-//! tasks.
+//! stages.
 
 mod bucket;
 mod cut;
-mod encode;
 mod explain;
 mod files;
 mod footer;
 mod hive;
+mod joins;
+mod leaves;
 mod local;
 mod location;
-mod merge;
 mod names;
 mod planned;
-mod refuse;
+mod sendable;
 mod session;
+mod small;
 mod split;
 mod sql_error;
 mod statement;
 mod streaming;
 mod table;
+mod tasks;
 mod text;
 mod unify;
 
@@ -29,14 +31,15 @@ use std::time::{Duration, Instant};
 
 use snowmelt_wire::Signature;
 
-pub(crate) use cut::{file_scan, scans_of_partition};
-pub(crate) use encode::FragmentTask;
+pub(crate) use cut::{Stage, with_children};
 pub(crate) use footer::{catch_panic, read as read_footer};
+pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit_scans};
 pub use local::{HostFiles, LocalFiles};
 pub use planned::PlannedQuery;
 pub(crate) use session::{execution_config, function_registry};
 pub(crate) use split::first_byte;
 pub(crate) use table::TableInfo;
+pub(crate) use tasks::{Division, Outputs, TaskOutput, output_partitions, tasks};
 pub(crate) use text::operator_line;
 
 use crate::Result;
@@ -82,10 +85,10 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let s3 = S3Settings::new(&spec.aws);
     let tables = table::register(&session, &statement, spec, &s3).await?;
     let physical = session::physical_plan(&session, &statement, spec).await?;
-    refuse::check(&physical)?;
-    let mut cut = cut::cut(physical, &session.copied_config())?;
+    let config = session.copied_config();
+    let finish = |plan| session::finish(plan, &config);
+    let mut cut = cut::cut(physical, &config, &finish)?;
     streaming::mark(&cut);
     cut.driver = with_faster_operators(cut.driver)?;
-    let encoded = encode::tasks(&cut, spec.workers, &s3)?;
-    Ok(PlannedQuery::new(spec, statement.result_kind, cut, encoded, tables, pool))
+    PlannedQuery::new(spec, statement.result_kind, cut, tables, pool, s3)
 }

@@ -10,24 +10,26 @@ use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_wire::{FileGrant, S3Access};
 
 use super::cut::Cut;
-use super::encode::FragmentTask;
 use super::statement::ResultKind;
 use super::table::TableInfo;
+use super::tasks::{self, Division, Outputs};
 use super::{QuerySpec, explain, text};
 use crate::Result;
 use crate::driver::PlannedTask;
 use crate::driver::output_schema;
+use crate::scan::S3Settings;
 use crate::udf::UdfPool;
 
-/// A query, cut into tasks and the driver's part. Run it with [`PlannedQuery::run`].
+/// A query, cut into stages and the driver's part. Run it with [`PlannedQuery::run`].
 #[derive(Debug)]
 pub struct PlannedQuery {
     pub(crate) cut: Cut,
-    pub(crate) tasks: Vec<FragmentTask>,
     pub(crate) tables: Vec<TableInfo>,
     pub(crate) pool: Arc<UdfPool>,
     pub(crate) accepted: Instant,
     pub(crate) profile: Profile,
+    pub(crate) s3: S3Settings,
+    workers: u32,
     result_kind: ResultKind,
 }
 
@@ -36,17 +38,20 @@ impl PlannedQuery {
         spec: &QuerySpec,
         result_kind: ResultKind,
         cut: Cut,
-        tasks: Vec<FragmentTask>,
         tables: Vec<TableInfo>,
         pool: Arc<UdfPool>,
-    ) -> Self {
+        s3: S3Settings,
+    ) -> Result<Self> {
         let mut profile = started_profile(spec);
         profile.worker_plan = text::workers(&cut);
         profile.driver_plan = text::driver(&cut);
-        profile.totals.tasks = tasks.len() as u32;
-        profile.totals.bytes_total = tasks.iter().map(|task| task.planned.bytes).sum();
         let accepted = spec.accepted;
-        Self { cut, tasks, tables, pool, accepted, profile, result_kind }
+        let workers = spec.workers;
+        let mut query = Self { cut, tables, pool, accepted, profile, s3, workers, result_kind };
+        let tasks = query.tasks()?;
+        query.profile.totals.tasks = tasks.len() as u32;
+        query.profile.totals.bytes_total = tasks.iter().map(|task| task.bytes).sum();
+        Ok(query)
     }
 
     /// The schema of the answer.
@@ -57,9 +62,16 @@ impl PlannedQuery {
         }
     }
 
-    /// The tasks, for a caller that prepares sandboxes before it runs the query.
-    pub fn tasks(&self) -> impl Iterator<Item = &PlannedTask> {
-        self.tasks.iter().map(|task| &task.planned)
+    /// The most tasks that the query can have. A stage that reads others may get fewer, once the
+    /// sizes of their outputs are known.
+    pub fn tasks(&self) -> Result<Vec<PlannedTask>> {
+        let division = Division { workers: self.workers, task_bytes: u64::MAX };
+        let mut found = Vec::new();
+        for stage in &self.cut.stages {
+            let first = found.len() as u32;
+            found.extend(tasks::tasks(stage, &Outputs::new(), division, first, &self.s3)?);
+        }
+        Ok(found)
     }
 
     /// The workers' part of the plan as text.
@@ -80,21 +92,23 @@ impl PlannedQuery {
     /// Names of all UDFs that the query calls, in workers or in the driver.
     pub fn udfs(&self) -> Result<Vec<String>> {
         let mut names = crate::udf::names_in(&self.cut.driver)?;
-        names.extend(self.tasks().flat_map(|task| task.udfs.iter().cloned()));
+        for stage in &self.cut.stages {
+            names.extend(crate::udf::names_in(&stage.plan)?);
+        }
         Ok(names.into_iter().collect())
     }
 
     /// All local files that the query reads.
-    pub fn files(&self) -> Vec<FileGrant> {
-        let grants = self.tasks().flat_map(|task| &task.files);
-        let by_path: BTreeMap<&str, &FileGrant> =
-            grants.map(|grant| (grant.path.as_str(), grant)).collect();
-        by_path.into_values().cloned().collect()
+    pub fn files(&self) -> Result<Vec<FileGrant>> {
+        let grants = self.tasks()?.into_iter().flat_map(|task| task.files);
+        let by_path: BTreeMap<String, FileGrant> =
+            grants.map(|grant| (grant.path.clone(), grant)).collect();
+        Ok(by_path.into_values().collect())
     }
 
     /// Access to the buckets that the query reads.
-    pub fn s3(&self) -> BTreeMap<String, S3Access> {
-        self.tasks().flat_map(|task| task.s3.clone()).collect()
+    pub fn s3(&self) -> Result<BTreeMap<String, S3Access>> {
+        Ok(self.tasks()?.into_iter().flat_map(|task| task.s3).collect())
     }
 
     /// The result of an EXPLAIN or DESCRIBE, which runs no task.

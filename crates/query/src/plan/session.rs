@@ -1,7 +1,6 @@
 //! DataFusion's session for planning, and the settings that plan and execution share.
 //!
-//! Invariant: with these settings a plan has no exchange below its merges, so that it can be cut
-//! there; and an execution never moves a file from one partition to another, because the other
+//! Invariant: an execution never moves a file from one partition to another, because the other
 //! partition may belong to another worker.
 
 use std::sync::{Arc, LazyLock};
@@ -10,11 +9,17 @@ use datafusion::catalog::TableFunction;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::{SessionConfig, SessionContext};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_optimizer::join_selection::JoinSelection;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
 use super::statement::Statement;
-use super::{BATCH_ROWS, QuerySpec, merge, names, sql_error};
+use super::joins::{self, IndependentJoins};
+use super::{BATCH_ROWS, QuerySpec, names, sql_error};
 use crate::checked::{self, CheckIntegers};
 use crate::udf::{RemoteUdf, UdfPool};
 use crate::{Error, Result};
@@ -39,6 +44,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_config(planning_config(spec.workers))
         .with_default_features()
         .with_analyzer_rule(Arc::new(CheckIntegers::default()))
+        .with_physical_optimizer_rules(optimizer_rules())
         .build();
     checked::register(&mut state)?;
     let session = SessionContext::new_with_state(state);
@@ -50,11 +56,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
 
 fn planning_config(workers: u32) -> SessionConfig {
     let mut config = execution_config(workers as usize, BATCH_ROWS)
-        .with_repartition_aggregations(false)
-        .with_repartition_joins(false)
-        .with_repartition_windows(false)
-        // Workers sort their own rows and the driver merges: no exchange is needed for that.
-        .with_repartition_sorts(true)
+        // Each task runs one partition alone: to divide it further gains nothing.
         .with_round_robin_repartition(false)
         // The table splits its files by row groups itself.
         .with_repartition_file_scans(false)
@@ -62,8 +64,32 @@ fn planning_config(workers: u32) -> SessionConfig {
     let options = config.options_mut();
     options.sql_parser.collect_spans = true;
     options.optimizer.repartition_file_min_size = 0;
+    // As joins: tasks have no state in common in which a subquery's value could be.
+    options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;
     options.execution.planning_concurrency = 1;
     config
+}
+
+/// DataFusion's rules without those that connect operators of the final plan, which run for each
+/// stage ([`finish`]), and with joins that tasks can run independently.
+fn optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let (selection, after) = (JoinSelection::new(), FilterPushdown::new_post_optimization());
+    let check = SanityCheckPlan::new();
+    let mut rules = PhysicalOptimizer::new().rules;
+    rules.retain(|rule| rule.name() != after.name() && rule.name() != check.name());
+    let place = rules.iter().position(|rule| rule.name() == selection.name());
+    rules.insert(place.map_or(0, |place| place + 1), Arc::new(IndependentJoins));
+    rules
+}
+
+/// Passes the filters of joins and sorts to the scans of the same stage, and checks that each input
+/// has the order and distribution that its operator needs.
+pub(super) fn finish(
+    plan: Arc<dyn ExecutionPlan>,
+    config: &SessionConfig,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = FilterPushdown::new_post_optimization().optimize(plan, config.options())?;
+    Ok(SanityCheckPlan::new().optimize(plan, config.options())?)
 }
 
 /// The optimised physical plan of a statement. An error in the SQL gives a report with a caret.
@@ -85,10 +111,9 @@ pub(super) async fn physical_plan(
             Err(error) => return Err(wrong(error)),
         }
     };
-    super::refuse::check_logical(&logical)?;
     let logical = names::with_written_names(logical, &query).map_err(wrong)?;
     let physical = state.create_physical_plan(&logical).await.map_err(wrong)?;
-    merge::replace_exchanges(physical).map_err(wrong)
+    joins::merge_shared(physical).map_err(wrong)
 }
 
 /// The built-in functions by name, for the decoding of plans. Created once per process.

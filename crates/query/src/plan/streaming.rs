@@ -8,42 +8,52 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::union::UnionExec;
 
 use super::cut::Cut;
-
-/// Operators of the driver that need no other row to output a row.
-const PASS_THROUGH: [&str; 6] = [
-    "CoalescePartitionsExec",
-    "CooperativeExec",
-    "GlobalLimitExec",
-    "ProjectionExec",
-    "ResultExec",
-    "UnionExec",
-];
-
-/// Operators of workers that preserve the order of their input.
-const ORDER_PRESERVING: [&str; 7] = [
-    "CoalesceBatchesExec",
-    "CooperativeExec",
-    "DataSourceExec",
-    "FilterExec",
-    "GlobalLimitExec",
-    "LocalLimitExec",
-    "ProjectionExec",
-];
+use crate::driver::ResultExec;
+use crate::exchange::ExchangeReadExec;
 
 /// Enables streaming for the results of a query where that is safe.
 pub(super) fn mark(cut: &Cut) {
-    if !all(&cut.driver, &|node| PASS_THROUGH.contains(&node.name())) {
+    if !all(&cut.driver, &passes_on) {
         return;
     }
-    for fragment in &cut.fragments {
-        if is_repeatable(&fragment.plan, &is_nondeterministic).is_some() {
-            fragment.queue.enable_streaming();
+    for stage in &cut.stages {
+        if let Some(queue) = stage.queue()
+            && is_repeatable(stage.body(), &is_nondeterministic).is_some()
+        {
+            queue.enable_streaming();
         }
     }
+}
+
+/// True for an operator of the driver that needs no other row to output a row.
+fn passes_on(node: &Arc<dyn ExecutionPlan>) -> bool {
+    node.is::<CoalescePartitionsExec>()
+        || node.is::<CooperativeExec>()
+        || node.is::<GlobalLimitExec>()
+        || node.is::<ProjectionExec>()
+        || node.is::<ResultExec>()
+        || node.is::<UnionExec>()
+}
+
+/// True for an operator of workers that preserves the order of its input.
+fn preserves_order(node: &Arc<dyn ExecutionPlan>) -> bool {
+    node.is::<CooperativeExec>()
+        || node.is::<DataSourceExec>()
+        || node.is::<ExchangeReadExec>()
+        || node.is::<FilterExec>()
+        || node.is::<GlobalLimitExec>()
+        || node.is::<LocalLimitExec>()
+        || node.is::<ProjectionExec>()
 }
 
 /// `None` if the rows of a plan, or their order, may differ when it runs again. Otherwise whether
@@ -53,7 +63,7 @@ fn is_repeatable(
     node: &Arc<dyn ExecutionPlan>,
     is_random: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool,
 ) -> Option<bool> {
-    if !ORDER_PRESERVING.contains(&node.name()) {
+    if !preserves_order(node) {
         return None;
     }
     let mut random = is_random(node);

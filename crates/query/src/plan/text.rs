@@ -4,19 +4,29 @@ use std::sync::Arc;
 
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
-use super::cut::{Cut, Fragment, file_scan};
+use super::cut::{Cut, Output, Stage};
+use super::leaves::{count, file_scan};
 
 /// Maximum length of an operator's line.
 const MAX_LINE: usize = 160;
 
-/// The workers' programs, one after another.
+/// The workers' programs, stage by stage.
 pub(super) fn workers(cut: &Cut) -> String {
-    let several = cut.fragments.len() > 1;
-    let program = |(index, fragment): (usize, &Fragment)| {
-        let head = if several { format!("fragment {index}\n") } else { String::new() };
-        format!("{head}{}", tree(&fragment.plan))
+    let program = |(index, stage): (usize, &Stage)| {
+        let partitions = count(stage.body());
+        let output = match &stage.output {
+            Output::Results(_) => "results for the driver".to_owned(),
+            Output::Exchange => {
+                let readers = cut.stages.iter().enumerate();
+                let readers = readers.filter(|(_, it)| it.reads.contains(&(index as u32)));
+                let readers: Vec<String> = readers.map(|(reader, _)| reader.to_string()).collect();
+                format!("exchange by files for stage {}", readers.join(" and "))
+            }
+        };
+        let head = format!("stage {index}: {partitions} partitions, {output}\n");
+        format!("{head}{}", tree(&stage.plan))
     };
-    cut.fragments.iter().enumerate().map(program).collect()
+    cut.stages.iter().enumerate().map(program).collect()
 }
 
 /// The driver's part.

@@ -25,6 +25,13 @@ const KNOWN: [&str; 8] = [
 #[derive(Clone, Default)]
 pub(crate) struct S3Settings(BTreeMap<String, String>);
 
+impl std::fmt::Debug for S3Settings {
+    // Values are secrets: only the names are printed.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
 impl S3Settings {
     /// The supported ones of a user's `AWS_*` variables. `AWS_ENDPOINT_URL_S3` overrides
     /// `AWS_ENDPOINT_URL`, as in AWS's tools.

@@ -20,7 +20,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::plan::{catch_panic, first_byte, read_footer, scans_of_partition};
+use crate::plan::{catch_panic, first_byte, read_footer, visit_scans};
 use crate::scan::file_path;
 
 /// A page that cannot be read.
@@ -37,10 +37,9 @@ pub(super) async fn find(
     context: &TaskContext,
 ) -> Option<Damage> {
     let mut parts = Vec::new();
-    for partition in partitions {
-        let found = &mut |scan: &FileScanConfig, group| parts.extend(parts_of(scan, group));
-        scans_of_partition(plan, *partition as usize, found);
-    }
+    visit_scans(plan, partitions, &mut |scan, groups| {
+        parts.extend(groups.iter().flat_map(|group| parts_of(scan, *group as usize)));
+    });
     for part in parts {
         if let Some(damage) = part.damage(context).await {
             return Some(damage);

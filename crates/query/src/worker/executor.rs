@@ -1,18 +1,21 @@
 //! Runs a task's partitions. DataFusion is behind a trait, because another engine may need less CPU
 //! time for the same program, and users pay for CPU time.
 
+use std::fs::File;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use futures::{StreamExt, TryStreamExt};
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
-use snowmelt_wire::{OperatorMetric, Task, TaskProgress, UdfConnection, UdfGrant, UdfUse};
+use snowmelt_wire::{
+    OperatorMetric, OutputPartition, Task, TaskProgress, UdfConnection, UdfGrant, UdfUse,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use url::Url;
@@ -20,9 +23,11 @@ use url::Url;
 use super::damage::{self, Damage};
 use super::inbox::Inbox;
 use super::metrics::{operators, rows_read};
+use super::narrow::{narrow, numbers};
 use super::outbox::Outbox;
 use super::{PeakPool, STACK_BYTES, panics};
 use crate::faster::with_faster_operators;
+use crate::exchange::{ExchangeWriter, Inputs, output_partitioning};
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
 use crate::scan::{Counters, CountingStore, GrantedFiles, Versions, open_bucket};
@@ -48,11 +53,19 @@ pub(super) trait Executor: Send + Sync {
 
     /// The peak of the bytes that operators reserved.
     fn peak_reserved(&self) -> u64;
+
+    /// The rows and the index of the output file, once it is complete.
+    fn output(&self) -> (u64, Vec<OutputPartition>);
 }
 
 /// Runs the program with DataFusion.
 pub(super) struct DataFusionExecutor {
+    // As decoded, for the files of a damaged page.
+    whole: Arc<dyn ExecutionPlan>,
+    // With the task's partitions only.
     plan: Arc<dyn ExecutionPlan>,
+    sink: Option<Arc<Sink>>,
+    written: Mutex<Vec<OutputPartition>>,
     context: Arc<TaskContext>,
     task: Task,
     files: Vec<String>,
@@ -71,7 +84,7 @@ impl DataFusionExecutor {
     /// Opens the stores, decodes the plan, connects the UDFs.
     pub(super) fn prepare(inbox: Inbox) -> Result<Self, Box<ErrorReport>> {
         panics::install_hook();
-        let Inbox { files, udfs, plan, task } = inbox;
+        let Inbox { files, udfs, inputs, output, plan, task } = inbox;
         let counters = Arc::new(Counters::default());
         let memory = PeakPool::new(task.memory_bytes);
         let runtime = memory.runtime().map_err(|error| Error::from(error).report())?;
@@ -80,18 +93,25 @@ impl DataFusionExecutor {
         let granted = Arc::new(granted);
         let versions = register_stores(&runtime, &granted, &task, &counters)
             .map_err(|error| error.report())?;
-        let config = execution_config(task.partitions.len(), task.batch_rows as usize);
+        let inputs = Inputs::new(&task.reads, inputs).map_err(|error| error.report())?;
+        let config = execution_config(1, task.batch_rows as usize)
+            .with_extension(Arc::new(inputs));
         let context = TaskContext::from(function_registry())
             .with_session_config(config)
             .with_runtime(runtime);
         let pool = UdfPool::empty();
-        let plan = codec::decode(&plan, &context, Arc::clone(&pool))
-            .and_then(with_faster_operators)
-            .map_err(|error| fault::report(&error, &FaultContext::driver()))?;
-        let sockets = connect(udfs, &plan, &pool)?;
-        check_partitions(&task, &plan)?;
+        let wrong = |error: &DataFusionError| fault::report(error, &FaultContext::driver());
+        let decoded = codec::decode(&plan, &context, Arc::clone(&pool)).map_err(|e| wrong(&e))?;
+        let sockets = connect(udfs, &decoded, &pool)?;
+        let (sink, whole) = Sink::of(output, decoded, &task)?;
+        check_partitions(&task, &whole)?;
+        let plan = narrow(&whole, &task.partitions).map_err(|error| error.report())?;
+        let plan = with_faster_operators(plan).map_err(|error| wrong(&error))?;
         Ok(Self {
+            whole,
             plan,
+            sink: sink.map(Arc::new),
+            written: Mutex::default(),
             context: Arc::new(context),
             task,
             files: names,
@@ -122,13 +142,14 @@ impl DataFusionExecutor {
     }
 
     async fn run_all(&self, outbox: &Arc<Outbox>) -> Result<(), Box<ErrorReport>> {
-        let runs = self.task.partitions.iter().map(|partition| {
-            let run = run_partition(
-                Arc::clone(&self.plan),
-                Arc::clone(&self.context),
-                *partition,
-                Arc::clone(outbox),
-            );
+        let numbers = numbers(&self.plan, &self.task.partitions);
+        let runs = numbers.into_iter().enumerate().map(|(index, partition)| {
+            let to = match &self.sink {
+                Some(sink) => Destination::Output(Arc::clone(sink)),
+                None => Destination::Driver(Arc::clone(outbox)),
+            };
+            let (plan, context) = (Arc::clone(&self.plan), Arc::clone(&self.context));
+            let run = run_partition(plan, context, index, partition, to);
             async move { SpawnedTask::spawn(run).await }
         });
         let mut runs =
@@ -144,6 +165,9 @@ impl DataFusionExecutor {
                 }
             }
         }
+        let Some(sink) = &self.sink else { return Ok(()) };
+        let written = sink.writer.finish().map_err(|error| error.report())?;
+        *self.written.lock().unwrap_or_else(PoisonError::into_inner) = written;
         Ok(())
     }
 
@@ -169,7 +193,7 @@ impl DataFusionExecutor {
 
     /// The damaged page in the files of some partitions, which the reader's error does not name.
     async fn damaged(&self, partitions: &[u32]) -> Option<ErrorReport> {
-        let found = damage::find(&self.plan, partitions, &self.context).await;
+        let found = damage::find(&self.whole, partitions, &self.context).await;
         found.map(|Damage { file, why }| fault::corrupt_at(&file, &why))
     }
 
@@ -180,7 +204,7 @@ impl DataFusionExecutor {
         let memory = Some((ByteSize(self.memory.limit()), ByteSize(self.memory.peak())));
         let mut report = fault::report(error, &FaultContext { files: self.files.clone(), memory });
         if report.known_code() == Code::FILE_CORRUPT
-            && let Some(damaged) = self.damaged(&[partition]).await
+            && let Some(damaged) = self.damaged(&self.task.partitions).await
         {
             return damaged;
         }
@@ -236,6 +260,57 @@ impl Executor for DataFusionExecutor {
     fn peak_reserved(&self) -> u64 {
         self.memory.peak()
     }
+
+    fn output(&self) -> (u64, Vec<OutputPartition>) {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (self.sink.as_ref().map_or(0, |sink| sink.writer.rows()), written)
+    }
+}
+
+/// The output of a task, and how its rows are split.
+struct Sink {
+    writer: ExchangeWriter,
+    split: Option<Partitioning>,
+}
+
+impl Sink {
+    /// The sink of a task with an output, and the part of its plan that gives the rows.
+    fn of(
+        output: Option<File>,
+        plan: Arc<dyn ExecutionPlan>,
+        task: &Task,
+    ) -> Result<(Option<Self>, Arc<dyn ExecutionPlan>), Box<ErrorReport>> {
+        let file = match (task.output, output) {
+            (false, None) => return Ok((None, plan)),
+            (true, Some(file)) => file,
+            _ => {
+                let message = "a task and its grants disagree about its output";
+                return Err(ErrorReport::new(Code::PROTOCOL, message).into());
+            }
+        };
+        let (split, plan) = match output_partitioning(&plan) {
+            Some((partitioning, input)) => (Some(partitioning), input),
+            None => (None, plan),
+        };
+        let parts = split.as_ref().map_or(1, Partitioning::partition_count);
+        let rows = (COLLECTED_ROWS / parts).clamp(1024, task.batch_rows.max(1024) as usize);
+        let budget = task.memory_bytes / OUTPUT_SHARE;
+        let writer = ExchangeWriter::new(file, rows, budget.min(OUTPUT_BYTES));
+        Ok((Some(Self { writer, split }), plan))
+    }
+}
+
+/// Rows that all partitions of an output collect, to write batches of good size.
+const COLLECTED_ROWS: usize = 256 << 10;
+
+/// The share of a task's memory, and the most, that its output keeps before it is written.
+const OUTPUT_SHARE: u64 = 8;
+const OUTPUT_BYTES: u64 = 64 << 20;
+
+/// Where the batches of a task go.
+enum Destination {
+    Driver(Arc<Outbox>),
+    Output(Arc<Sink>),
 }
 
 /// The error of a partition.
@@ -244,18 +319,38 @@ struct PartitionError {
     error: DataFusionError,
 }
 
+/// Runs partition `index` of a narrowed plan, which is posted as `partition`.
 async fn run_partition(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
+    index: usize,
     partition: u32,
-    outbox: Arc<Outbox>,
+    to: Destination,
 ) -> Result<(), PartitionError> {
     let stopped = |error| PartitionError { partition, error };
-    let mut stream = plan.execute(partition as usize, context).map_err(stopped)?;
+    let mut stream = plan.execute(index, context).map_err(stopped)?;
+    let mut splitter = match &to {
+        Destination::Output(sink) => sink.split.as_ref().map(|split| {
+            ExchangeWriter::splitter(split, partition as usize).map_err(stopped)
+        }),
+        Destination::Driver(_) => None,
+    }
+    .transpose()?;
     while let Some(batch) = stream.try_next().await.map_err(stopped)? {
-        if batch.num_rows() > 0 {
-            let posted = outbox.batch(partition, &batch);
-            posted.map_err(|error| stopped(DataFusionError::External(error.into())))?;
+        if batch.num_rows() == 0 {
+            continue;
+        }
+        match (&to, &mut splitter) {
+            (Destination::Driver(outbox), _) => {
+                let posted = outbox.batch(partition, &batch);
+                posted.map_err(|error| stopped(DataFusionError::External(error.into())))?;
+            }
+            (Destination::Output(sink), Some(splitter)) => {
+                splitter.split(batch, &sink.writer).map_err(stopped)?;
+            }
+            (Destination::Output(sink), None) => {
+                sink.writer.add(partition, batch).map_err(stopped)?;
+            }
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Receives the inputs of a task: files, UDFs, the plan, the header.
+//! Receives the inputs of a task: files, UDFs, outputs of other tasks, the plan, the header.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -12,6 +12,9 @@ use snowmelt_wire::{Error, FileGrant, Frame, FrameStream, Kind, Result, Task, Ud
 pub(super) struct Inbox {
     pub(super) files: Vec<(FileGrant, File)>,
     pub(super) udfs: Vec<(UdfGrant, UnixStream)>,
+    /// The outputs of other tasks, by task.
+    pub(super) inputs: Vec<(u32, File)>,
+    pub(super) output: Option<File>,
     pub(super) plan: Bytes,
     pub(super) task: Task,
 }
@@ -20,6 +23,7 @@ pub(super) struct Inbox {
 /// received.
 pub(super) fn receive(first: (Frame, Vec<OwnedFd>), stream: &mut FrameStream) -> Result<Inbox> {
     let (mut files, mut udfs, mut plan) = (Vec::new(), Vec::new(), None);
+    let (mut inputs, mut output) = (Vec::new(), None);
     let mut next = Some(first);
     loop {
         let (frame, descriptors) = match next.take() {
@@ -29,15 +33,18 @@ pub(super) fn receive(first: (Frame, Vec<OwnedFd>), stream: &mut FrameStream) ->
         match frame.kind {
             Kind::Files => files.extend(pair(&frame, descriptors)?),
             Kind::Udfs => udfs.extend(pair(&frame, descriptors)?),
+            Kind::Inputs => inputs.extend(pair(&frame, descriptors)?),
+            Kind::Output => output = descriptors.into_iter().next().map(File::from),
             Kind::Plan => plan = Some(frame.payload),
             Kind::Task => {
                 let task = frame.parse()?;
                 let expected = "Plan";
                 let plan = plan.ok_or(Error::Unexpected { found: Kind::Task, expected })?;
-                return Ok(Inbox { files, udfs, plan, task });
+                return Ok(Inbox { files, udfs, inputs, output, plan, task });
             }
             found => {
-                return Err(Error::Unexpected { found, expected: "Files, Udfs, Plan or Task" });
+                let expected = "Files, Udfs, Inputs, Output, Plan or Task";
+                return Err(Error::Unexpected { found, expected });
             }
         }
     }

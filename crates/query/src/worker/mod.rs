@@ -14,6 +14,7 @@ mod executor;
 mod inbox;
 mod memory;
 mod metrics;
+mod narrow;
 mod outbox;
 mod panics;
 mod task;

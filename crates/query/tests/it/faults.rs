@@ -45,7 +45,7 @@ async fn the_task_of_a_lost_worker_is_retried_with_the_same_answer() {
 async fn rows_are_streamed_before_their_task_is_complete() {
     let query = spec("select l_orderkey from lineitem where l_quantity < 30", 2);
     let planned = plan(&query).await.unwrap();
-    let tasks = planned.tasks().count() as u32;
+    let tasks = planned.tasks().unwrap().len() as u32;
     let release = Arc::new(tokio::sync::Semaphore::new(0));
     let runner = InProcess { release: Some(Arc::clone(&release)), ..InProcess::default() };
     let reporter = Arc::new(RecordingReporter::default());
@@ -107,7 +107,7 @@ async fn a_dropped_query_ends_its_workers() {
     // The UDF never returns, so the query can only end by being dropped.
     let query = spec("select count(sleeps(id)) from odd", 2);
     let planned = plan(&query).await.unwrap();
-    let tasks = planned.tasks().count() as u32;
+    let tasks = planned.tasks().unwrap().len() as u32;
     let runner = Arc::new(InProcess::default());
     let running = run(planned, &query, Arc::clone(&runner), Arc::new(RecordingReporter::default()));
     let mut answer = running.await.unwrap();

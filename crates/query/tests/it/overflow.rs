@@ -137,7 +137,7 @@ async fn partial_sums_of_workers_may_overflow() {
         ),
     ] {
         let query = located(sql, folder.path());
-        assert_eq!(plan(&query).await.unwrap().tasks().count(), 2, "{sql}");
+        assert_eq!(plan(&query).await.unwrap().tasks().unwrap().len(), 2, "{sql}");
         let text = table(sql, &folder).await;
         let last =
             |line: &str| line.trim_end_matches([' ', '|']).rsplit(' ').next().map(str::to_owned);

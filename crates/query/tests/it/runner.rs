@@ -1,8 +1,9 @@
 //! A task runner in this process: each task gets a real worker loop on a separate thread, over a
 //! socket pair, with real descriptors, but without a sandbox.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,6 +42,8 @@ pub struct InProcess {
     pub udf_rows: Arc<Mutex<BTreeMap<String, u64>>>,
     /// Number of workers whose threads have ended.
     pub ended: Arc<AtomicU32>,
+    /// The outputs of tasks, by task.
+    pub outputs: Mutex<BTreeMap<u32, File>>,
 }
 
 impl InProcess {
@@ -58,14 +61,25 @@ impl InProcess {
         udfs::instance(name, Arc::clone(&self.udf_rows))
     }
 
-    fn grants(&self, task: &PlannedTask) -> Grants {
+    fn grants(&self, task: &PlannedTask, output: Option<&File>) -> Grants {
         let open = |path: &str| File::open(path).unwrap().into();
         let files = task.files.iter().map(|grant| (grant.clone(), open(&grant.path))).collect();
         let udf = |name: &String| {
             let grant = UdfGrant { name: name.clone(), timeout_ms: udf_limit(name) };
             (grant, self.instance(name).into())
         };
-        Grants { files, udfs: task.udfs.iter().map(udf).collect() }
+        let outputs = self.outputs.lock().unwrap();
+        let input = |task: &u32| {
+            let path = format!("/proc/self/fd/{}", outputs[task].as_raw_fd());
+            (*task, File::open(path).unwrap().into())
+        };
+        let read: BTreeSet<u32> = task.reads.iter().map(|read| read.task).collect();
+        Grants {
+            files,
+            udfs: task.udfs.iter().map(udf).collect(),
+            inputs: read.iter().map(input).collect(),
+            output: output.map(|file| file.try_clone().unwrap().into()),
+        }
     }
 }
 
@@ -85,7 +99,9 @@ impl TaskRunner for InProcess {
         let memory = if self.memory_bytes == 0 { 1 << 30 } else { self.memory_bytes };
         let header =
             task.request(0, attempt.number()).header("q-test", memory, self.threads.max(1));
-        let handed = hand_over(self.worker(), self.grants(task), task.plan.clone(), &header).await;
+        let output = task.output.then(|| tempfile::tempfile().unwrap());
+        let grants = self.grants(task, output.as_ref());
+        let handed = hand_over(self.worker(), grants, task.plan.clone(), &header).await;
         let socket = handed.map_err(|error| Failed::of_worker(task.task, error))?;
         let done = follow(socket, task.task, attempt).await?;
         if let Some(release) = &self.release {
@@ -95,7 +111,15 @@ impl TaskRunner for InProcess {
         if lose {
             return Err(lost());
         }
+        if let Some(output) = output {
+            self.outputs.lock().unwrap().insert(task.task, output);
+        }
         Ok(TaskResult { done, ..TaskResult::default() })
+    }
+
+    fn release(&self, tasks: &[u32]) {
+        let mut outputs = self.outputs.lock().unwrap();
+        tasks.iter().for_each(|task| _ = outputs.remove(task));
     }
 
     async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {

@@ -122,6 +122,7 @@ async fn query(
         memory_bytes: drive.memory_bytes,
         retries: drive.retries,
         workers: drive.workers,
+        ..RunOptions::default()
     };
     let spec = spec(drive, &runner);
     let planned = plan(&spec).await?;

@@ -125,6 +125,10 @@ impl TaskRunner for PlatformRunner {
         }
     }
 
+    fn release(&self, tasks: &[u32]) {
+        self.platform.notify(Ask::Release { tasks: tasks.to_vec() });
+    }
+
     async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
         let asked = self.platform.request(Ask::Connect { udf: udf.to_owned() }).await;
         let (answered, descriptors) = asked.map_err(|failed| *failed.report)?;

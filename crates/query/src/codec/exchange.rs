@@ -1,0 +1,84 @@
+//! The leaf that reads another stage, in the codec.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_proto::physical_plan::from_proto::{
+    parse_physical_sort_exprs, parse_protobuf_partitioning,
+};
+use datafusion_proto::physical_plan::to_proto::{
+    serialize_partitioning, serialize_physical_sort_exprs,
+};
+use datafusion_proto::physical_plan::{
+    PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
+};
+use datafusion_proto::protobuf;
+use prost::Message;
+
+use crate::exchange::ExchangeReadExec;
+
+/// The fields of an [`ExchangeReadExec`].
+#[derive(Clone, PartialEq, Message)]
+struct ExchangeReadNode {
+    #[prost(uint32, tag = "1")]
+    stage: u32,
+    #[prost(message, optional, tag = "2")]
+    schema: Option<protobuf::Schema>,
+    #[prost(message, optional, tag = "3")]
+    partitioning: Option<protobuf::Partitioning>,
+    #[prost(message, repeated, tag = "4")]
+    orderings: Vec<protobuf::PhysicalSortExprNodeCollection>,
+}
+
+pub(super) fn encode(
+    read: &ExchangeReadExec,
+    buf: &mut Vec<u8>,
+    codec: &dyn PhysicalExtensionCodec,
+    converter: &dyn PhysicalProtoConverterExtension,
+) -> Result<()> {
+    let ordering = |ordering: &LexOrdering| {
+        let nodes = serialize_physical_sort_exprs(ordering.iter().cloned(), codec, converter)?;
+        Ok(protobuf::PhysicalSortExprNodeCollection { physical_sort_expr_nodes: nodes })
+    };
+    let node = ExchangeReadNode {
+        stage: read.stage(),
+        schema: Some(read.schema().as_ref().try_into().map_err(external)?),
+        partitioning: Some(serialize_partitioning(
+            &read.properties().partitioning,
+            codec,
+            converter,
+        )?),
+        orderings: read.orderings().iter().map(ordering).collect::<Result<_>>()?,
+    };
+    node.encode(buf).map_err(external)
+}
+
+pub(super) fn decode(
+    buf: &[u8],
+    context: &TaskContext,
+    codec: &dyn PhysicalExtensionCodec,
+    converter: &dyn PhysicalProtoConverterExtension,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let incomplete = || DataFusionError::Internal("a plan's exchange is incomplete".to_owned());
+    let node = ExchangeReadNode::decode(buf).map_err(external)?;
+    let schema: Schema = (&node.schema.ok_or_else(incomplete)?).try_into().map_err(external)?;
+    let context = PhysicalPlanDecodeContext::new(context, codec);
+    let partitioning =
+        parse_protobuf_partitioning(node.partitioning.as_ref(), &context, &schema, converter)?;
+    let mut orderings = Vec::with_capacity(node.orderings.len());
+    for ordering in &node.orderings {
+        let exprs = &ordering.physical_sort_expr_nodes;
+        let exprs = parse_physical_sort_exprs(exprs, &context, &schema, converter)?;
+        orderings.extend(LexOrdering::new(exprs));
+    }
+    let partitioning = partitioning.ok_or_else(incomplete)?;
+    Ok(Arc::new(ExchangeReadExec::new(node.stage, Arc::new(schema), partitioning, orderings)))
+}
+
+fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

@@ -1,0 +1,159 @@
+//! The leaf of a stage's plan that reads what another stage wrote.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+    ReplaceChildrenOptions, SendableRecordBatchStream,
+};
+use futures::stream;
+
+use super::Inputs;
+
+/// Reads the output of a stage. Partition `i` reads the partitions `partitions[i]` of the outputs
+/// of all tasks of that stage.
+#[derive(Clone, Debug)]
+pub(crate) struct ExchangeReadExec {
+    stage: u32,
+    schema: SchemaRef,
+    partitions: Vec<Vec<u32>>,
+    orderings: Vec<LexOrdering>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl ExchangeReadExec {
+    /// Reads partition by partition.
+    ///
+    /// `orderings` are those that each partition has, which only an output with one writer for each
+    /// partition can keep.
+    pub(crate) fn new(
+        stage: u32,
+        schema: SchemaRef,
+        partitioning: Partitioning,
+        orderings: Vec<LexOrdering>,
+    ) -> Self {
+        let partitions = (0..partitioning.partition_count() as u32).map(|it| vec![it]).collect();
+        Self::with(stage, schema, partitioning, orderings, partitions)
+    }
+
+    fn with(
+        stage: u32,
+        schema: SchemaRef,
+        partitioning: Partitioning,
+        orderings: Vec<LexOrdering>,
+        partitions: Vec<Vec<u32>>,
+    ) -> Self {
+        let equivalences =
+            EquivalenceProperties::new_with_orderings(Arc::clone(&schema), orderings.clone());
+        let properties = PlanProperties::new(
+            equivalences,
+            partitioning,
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
+        Self { stage, schema, partitions, orderings, properties, metrics }
+    }
+
+    /// The stage whose output it reads.
+    pub(crate) fn stage(&self) -> u32 {
+        self.stage
+    }
+
+    /// The orderings of each partition.
+    pub(crate) fn orderings(&self) -> &[LexOrdering] {
+        &self.orderings
+    }
+
+    /// The same with one partition, which reads these partitions one after another.
+    pub(crate) fn merged(&self, partitions: &[u32]) -> Self {
+        let partitioning = match &self.properties.partitioning {
+            Partitioning::Hash(keys, _) => Partitioning::Hash(keys.clone(), 1),
+            _ => Partitioning::UnknownPartitioning(1),
+        };
+        let orderings = match partitions.len() {
+            0 | 1 => self.orderings.clone(),
+            _ => Vec::new(),
+        };
+        let (schema, partitions) = (Arc::clone(&self.schema), vec![partitions.to_vec()]);
+        Self::with(self.stage, schema, partitioning, orderings, partitions)
+    }
+}
+
+impl DisplayAs for ExchangeReadExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExchangeRead: stage={}, {}", self.stage, self.properties.partitioning)
+    }
+}
+
+impl ExecutionPlan for ExchangeReadExec {
+    fn name(&self) -> &'static str {
+        "ExchangeRead"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let inputs = context.session_config().get_extension::<Inputs>().ok_or_else(|| {
+            DataFusionError::Internal("a task was granted no output of another stage".to_owned())
+        })?;
+        let reader = inputs.read(self.stage, &self.partitions[partition], Arc::clone(&self.schema));
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let batches = stream::try_unfold((reader, metrics), |(mut reader, metrics)| async move {
+            let timer = metrics.elapsed_compute().timer();
+            let next = reader.next()?;
+            timer.done();
+            Ok(next.map(|batch| {
+                metrics.record_output(batch.num_rows());
+                (batch, (reader, metrics))
+            }))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}

@@ -1,0 +1,67 @@
+//! Which operators of a plan may run on workers.
+//!
+//! An operator must survive the codec unchanged. One that does not runs in the driver, and so does
+//! everything that reads it: the driver feeds no worker.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::execution::config::SessionConfig;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use super::cut::with_children;
+use super::leaves::file_scan;
+use crate::exchange::ExchangeReadExec;
+use crate::{Error, Result, codec};
+
+/// The operators that may run on workers, by address.
+pub(super) struct Sendable(HashSet<usize>);
+
+impl Sendable {
+    /// Tries the codec with each operator of a plan.
+    ///
+    /// # Errors
+    /// A scan would be changed: the driver reads no files.
+    pub(super) fn of(plan: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Result<Self> {
+        let mut found = Self(HashSet::new());
+        found.add(plan, config)?;
+        Ok(found)
+    }
+
+    fn add(&mut self, node: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Result<()> {
+        let mut inputs = true;
+        for child in node.children() {
+            self.add(child, config)?;
+            inputs &= self.is(child);
+        }
+        let alone = match inputs {
+            true => alone(node)?,
+            false => return Ok(()),
+        };
+        match codec::encode(&alone, config) {
+            Ok(_) => _ = self.0.insert(address(node)),
+            Err(why) if file_scan(node).is_some() => return Err(Error::ScanChanged { why }),
+            Err(why) => tracing::debug!(%why, "an operator stays with the driver"),
+        }
+        Ok(())
+    }
+
+    /// True if the operator and everything below it may run on workers.
+    pub(super) fn is(&self, node: &Arc<dyn ExecutionPlan>) -> bool {
+        self.0.contains(&address(node))
+    }
+}
+
+/// The operator over leaves with the properties of its inputs.
+fn alone(node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let leaf = |child: &Arc<dyn ExecutionPlan>| -> Arc<dyn ExecutionPlan> {
+        let orderings = child.equivalence_properties().oeq_class().iter().cloned().collect();
+        let partitioning = child.output_partitioning().clone();
+        Arc::new(ExchangeReadExec::new(0, child.schema(), partitioning, orderings))
+    };
+    with_children(node, node.children().into_iter().map(leaf).collect())
+}
+
+fn address(node: &Arc<dyn ExecutionPlan>) -> usize {
+    Arc::as_ptr(node).cast::<()>() as usize
+}
