@@ -5,13 +5,13 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
-use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::from_proto::{
-    parse_physical_sort_exprs, parse_protobuf_partitioning,
+    parse_physical_exprs, parse_physical_sort_exprs, parse_protobuf_partitioning,
 };
 use datafusion_proto::physical_plan::to_proto::{
-    serialize_partitioning, serialize_physical_sort_exprs,
+    serialize_partitioning, serialize_physical_exprs, serialize_physical_sort_exprs,
 };
 use datafusion_proto::physical_plan::{
     PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
@@ -19,7 +19,7 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf;
 use prost::Message;
 
-use crate::exchange::ExchangeReadExec;
+use crate::exchange::{ExchangeReadExec, Facts};
 
 /// The fields of an [`ExchangeReadExec`].
 #[derive(Clone, PartialEq, Message)]
@@ -32,6 +32,19 @@ struct ExchangeReadNode {
     partitioning: Option<protobuf::Partitioning>,
     #[prost(message, repeated, tag = "4")]
     orderings: Vec<protobuf::PhysicalSortExprNodeCollection>,
+    #[prost(message, repeated, tag = "5")]
+    equal: Vec<Expressions>,
+    /// Constants with one value everywhere, and those with one in each partition.
+    #[prost(message, optional, tag = "6")]
+    constant_everywhere: Option<Expressions>,
+    #[prost(message, optional, tag = "7")]
+    constant: Option<Expressions>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Expressions {
+    #[prost(message, repeated, tag = "1")]
+    nodes: Vec<protobuf::PhysicalExprNode>,
 }
 
 pub(super) fn encode(
@@ -44,7 +57,20 @@ pub(super) fn encode(
         let nodes = serialize_physical_sort_exprs(ordering.iter().cloned(), codec, converter)?;
         Ok(protobuf::PhysicalSortExprNodeCollection { physical_sort_expr_nodes: nodes })
     };
+    let expressions = |of: &mut dyn Iterator<Item = &Arc<dyn PhysicalExpr>>| {
+        Ok::<_, DataFusionError>(Expressions {
+            nodes: serialize_physical_exprs(of, codec, converter)?,
+        })
+    };
+    let facts = read.facts();
+    let constants = |everywhere: bool| {
+        let found = facts.constant.iter().filter(move |it| it.1 == everywhere);
+        expressions(&mut found.map(|(expr, _)| expr)).map(Some)
+    };
     let node = ExchangeReadNode {
+        equal: facts.equal.iter().map(|it| expressions(&mut it.iter())).collect::<Result<_>>()?,
+        constant_everywhere: constants(true)?,
+        constant: constants(false)?,
         stage: read.stage(),
         schema: Some(read.schema().as_ref().try_into().map_err(external)?),
         partitioning: Some(serialize_partitioning(
@@ -52,7 +78,7 @@ pub(super) fn encode(
             codec,
             converter,
         )?),
-        orderings: read.orderings().iter().map(ordering).collect::<Result<_>>()?,
+        orderings: facts.orderings.iter().map(ordering).collect::<Result<_>>()?,
     };
     node.encode(buf).map_err(external)
 }
@@ -69,14 +95,22 @@ pub(super) fn decode(
     let context = PhysicalPlanDecodeContext::new(context, codec);
     let partitioning =
         parse_protobuf_partitioning(node.partitioning.as_ref(), &context, &schema, converter)?;
-    let mut orderings = Vec::with_capacity(node.orderings.len());
+    let parse = |of: &Expressions| parse_physical_exprs(&of.nodes, &context, &schema, converter);
+    let mut facts = Facts::default();
+    for class in &node.equal {
+        facts.equal.push(parse(class)?);
+    }
+    for (constants, everywhere) in [(&node.constant_everywhere, true), (&node.constant, false)] {
+        let constants = constants.as_ref().map(&parse).transpose()?.unwrap_or_default();
+        facts.constant.extend(constants.into_iter().map(|expr| (expr, everywhere)));
+    }
     for ordering in &node.orderings {
         let exprs = &ordering.physical_sort_expr_nodes;
         let exprs = parse_physical_sort_exprs(exprs, &context, &schema, converter)?;
-        orderings.extend(LexOrdering::new(exprs));
+        facts.orderings.extend(LexOrdering::new(exprs));
     }
     let partitioning = partitioning.ok_or_else(incomplete)?;
-    Ok(Arc::new(ExchangeReadExec::new(node.stage, Arc::new(schema), partitioning, orderings)))
+    Ok(Arc::new(ExchangeReadExec::new(node.stage, Arc::new(schema), partitioning, facts)?))
 }
 
 fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {

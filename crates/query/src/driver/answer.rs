@@ -228,9 +228,7 @@ impl Answer {
     /// True if every result that the driver's plan could read is there.
     fn has_all_results(&self) -> bool {
         let mut stages = self.query.cut.stages.iter();
-        stages.all(|stage| {
-            stage.queue().is_none_or(|queue| queue.is_complete(count(stage.body())))
-        })
+        stages.all(|stage| stage.queue().is_none_or(|queue| queue.is_complete(count(stage.body()))))
     }
 
     fn tasks_done(&mut self) {

@@ -9,11 +9,7 @@ use super::tasks::Finished;
 
 /// Fills in the parts of the profile that are known once all tasks are done. `ended` is the end of
 /// the last task, since the query was accepted.
-pub(super) fn fill(
-    profile: &mut Profile,
-    finished: &[Finished],
-    ended: Duration,
-) {
+pub(super) fn fill(profile: &mut Profile, finished: &[Finished], ended: Duration) {
     profile.operators = summed_operators(finished);
     profile.lanes = finished.iter().map(worker_lane).collect();
     profile.lanes.extend(finished.iter().flat_map(|task| task.result.udfs.iter().cloned()));

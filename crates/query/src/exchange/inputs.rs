@@ -97,8 +97,8 @@ impl Reader {
             let frame = range.take_frame()?;
             if let Some(batch) = self.decoder.push(&frame)?.pop() {
                 // Checks names, types and nulls.
-                let options = arrow::array::RecordBatchOptions::new()
-                    .with_row_count(Some(batch.num_rows()));
+                let options =
+                    arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
                 let columns = batch.columns().to_vec();
                 let schema = Arc::clone(&self.schema);
                 return Ok(Some(RecordBatch::try_new_with_options(schema, columns, &options)?));

@@ -8,10 +8,12 @@
 //! Invariant: a file is read only after its attempt was reported complete, and is never written to
 //! afterwards.
 
+mod facts;
 mod inputs;
 mod read;
 mod write;
 
+pub(crate) use facts::Facts;
 pub(crate) use inputs::Inputs;
 pub(crate) use read::ExchangeReadExec;
 pub(crate) use write::{ExchangeWriter, output_partitioning};

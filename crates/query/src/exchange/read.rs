@@ -7,7 +7,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
-use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -17,7 +17,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream;
 
-use super::Inputs;
+use super::{Facts, Inputs};
 
 /// Reads the output of a stage. Partition `i` reads the partitions `partitions[i]` of the outputs
 /// of all tasks of that stage.
@@ -26,7 +26,7 @@ pub(crate) struct ExchangeReadExec {
     stage: u32,
     schema: SchemaRef,
     partitions: Vec<Vec<u32>>,
-    orderings: Vec<LexOrdering>,
+    facts: Facts,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -34,35 +34,33 @@ pub(crate) struct ExchangeReadExec {
 impl ExchangeReadExec {
     /// Reads partition by partition.
     ///
-    /// `orderings` are those that each partition has, which only an output with one writer for each
-    /// partition can keep.
+    /// # Errors
+    /// The facts contradict the schema.
     pub(crate) fn new(
         stage: u32,
         schema: SchemaRef,
         partitioning: Partitioning,
-        orderings: Vec<LexOrdering>,
-    ) -> Self {
+        facts: Facts,
+    ) -> Result<Self> {
         let partitions = (0..partitioning.partition_count() as u32).map(|it| vec![it]).collect();
-        Self::with(stage, schema, partitioning, orderings, partitions)
+        Self::with(stage, schema, partitioning, facts, partitions)
     }
 
     fn with(
         stage: u32,
         schema: SchemaRef,
         partitioning: Partitioning,
-        orderings: Vec<LexOrdering>,
+        facts: Facts,
         partitions: Vec<Vec<u32>>,
-    ) -> Self {
-        let equivalences =
-            EquivalenceProperties::new_with_orderings(Arc::clone(&schema), orderings.clone());
+    ) -> Result<Self> {
         let properties = PlanProperties::new(
-            equivalences,
+            facts.properties(Arc::clone(&schema))?,
             partitioning,
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
         let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
-        Self { stage, schema, partitions, orderings, properties, metrics }
+        Ok(Self { stage, schema, partitions, facts, properties, metrics })
     }
 
     /// The stage whose output it reads.
@@ -70,23 +68,23 @@ impl ExchangeReadExec {
         self.stage
     }
 
-    /// The orderings of each partition.
-    pub(crate) fn orderings(&self) -> &[LexOrdering] {
-        &self.orderings
+    /// What is known about its rows.
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     /// The same with one partition, which reads these partitions one after another.
-    pub(crate) fn merged(&self, partitions: &[u32]) -> Self {
+    pub(crate) fn merged(&self, partitions: &[u32]) -> Result<Self> {
         let partitioning = match &self.properties.partitioning {
             Partitioning::Hash(keys, _) => Partitioning::Hash(keys.clone(), 1),
             _ => Partitioning::UnknownPartitioning(1),
         };
-        let orderings = match partitions.len() {
-            0 | 1 => self.orderings.clone(),
-            _ => Vec::new(),
+        let facts = match partitions.len() {
+            0 | 1 => self.facts.clone(),
+            _ => self.facts.clone().mixed(),
         };
         let (schema, partitions) = (Arc::clone(&self.schema), vec![partitions.to_vec()]);
-        Self::with(self.stage, schema, partitioning, orderings, partitions)
+        Self::with(self.stage, schema, partitioning, facts, partitions)
     }
 }
 

@@ -32,7 +32,7 @@ use super::leaves::{count, file_scan, is_partition_wise};
 use super::sendable::Sendable;
 use super::small;
 use crate::driver::{ResultExec, ResultQueue};
-use crate::exchange::ExchangeReadExec;
+use crate::exchange::{ExchangeReadExec, Facts};
 use crate::{Error, Result, codec};
 
 /// A plan in stages.
@@ -179,7 +179,8 @@ impl Cutter<'_> {
         let written = RepartitionExec::try_new(input, partitioning.clone())?;
         let stage = self.stages.len() as u32;
         self.add(Arc::new(written), Output::Exchange)?;
-        let read = ExchangeReadExec::new(stage, node.schema(), partitioning, Vec::new());
+        let facts = Facts::of_partitions(node.equivalence_properties()).mixed();
+        let read = ExchangeReadExec::new(stage, node.schema(), partitioning, facts)?;
         let mut leaf: Arc<dyn ExecutionPlan> = Arc::new(read);
         // A partition comes from several tasks: its order is lost.
         if let Some(ordering) = node.output_ordering() {
@@ -211,9 +212,9 @@ impl Cutter<'_> {
         let plan = self.worker_part(node)?;
         let stage = self.stages.len() as u32;
         let plan = self.add(plan, Output::Exchange)?;
-        let orderings = plan.equivalence_properties().oeq_class().iter().cloned().collect();
+        let facts = Facts::of_partitions(plan.equivalence_properties());
         let partitioning = Partitioning::UnknownPartitioning(count(&plan));
-        let read = ExchangeReadExec::new(stage, plan.schema(), partitioning, orderings);
+        let read = ExchangeReadExec::new(stage, plan.schema(), partitioning, facts)?;
         let leaf: Arc<dyn ExecutionPlan> = Arc::new(read);
         self.cut.insert(address(node), Arc::clone(&leaf));
         Ok(leaf)

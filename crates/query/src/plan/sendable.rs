@@ -11,7 +11,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::cut::with_children;
 use super::leaves::file_scan;
-use crate::exchange::ExchangeReadExec;
+use crate::exchange::{ExchangeReadExec, Facts};
 use crate::{Error, Result, codec};
 
 /// The operators that may run on workers, by address.
@@ -54,12 +54,12 @@ impl Sendable {
 
 /// The operator over leaves with the properties of its inputs.
 fn alone(node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let leaf = |child: &Arc<dyn ExecutionPlan>| -> Arc<dyn ExecutionPlan> {
-        let orderings = child.equivalence_properties().oeq_class().iter().cloned().collect();
+    let leaf = |child: &Arc<dyn ExecutionPlan>| -> Result<Arc<dyn ExecutionPlan>> {
+        let facts = Facts::of_partitions(child.equivalence_properties());
         let partitioning = child.output_partitioning().clone();
-        Arc::new(ExchangeReadExec::new(0, child.schema(), partitioning, orderings))
+        Ok(Arc::new(ExchangeReadExec::new(0, child.schema(), partitioning, facts)?))
     };
-    with_children(node, node.children().into_iter().map(leaf).collect())
+    with_children(node, node.children().into_iter().map(leaf).collect::<Result<_>>()?)
 }
 
 fn address(node: &Arc<dyn ExecutionPlan>) -> usize {

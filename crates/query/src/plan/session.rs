@@ -17,8 +17,8 @@ use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
-use super::statement::Statement;
 use super::joins::{self, IndependentJoins};
+use super::statement::Statement;
 use super::{BATCH_ROWS, QuerySpec, names, sql_error};
 use crate::checked::{self, CheckIntegers};
 use crate::udf::{RemoteUdf, UdfPool};

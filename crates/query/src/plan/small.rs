@@ -23,9 +23,9 @@ pub(super) fn is_small(node: &Arc<dyn ExecutionPlan>) -> bool {
     if children.is_empty() {
         let Some(scan) = file_scan(node) else { return true };
         let files: Vec<_> = scan.file_groups.iter().flat_map(|group| group.files()).collect();
-        let bytes = files.iter().map(|file| {
-            file.extension::<ReadBytes>().map_or(file.object_meta.size, |read| read.0)
-        });
+        let bytes = files
+            .iter()
+            .map(|file| file.extension::<ReadBytes>().map_or(file.object_meta.size, |read| read.0));
         return files.len() <= SMALL_FILES && bytes.sum::<u64>() <= SMALL_BYTES;
     }
     // A UDF is called once for each row, not once for each row and task.

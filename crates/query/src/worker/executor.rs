@@ -11,6 +11,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
+use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use snowmelt_wire::{
@@ -26,8 +27,8 @@ use super::metrics::{operators, rows_read};
 use super::narrow::{narrow, numbers};
 use super::outbox::Outbox;
 use super::{PeakPool, STACK_BYTES, panics};
-use crate::faster::with_faster_operators;
 use crate::exchange::{ExchangeWriter, Inputs, output_partitioning};
+use crate::faster::with_faster_operators;
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
 use crate::scan::{Counters, CountingStore, GrantedFiles, Versions, open_bucket};
@@ -94,8 +95,7 @@ impl DataFusionExecutor {
         let versions = register_stores(&runtime, &granted, &task, &counters)
             .map_err(|error| error.report())?;
         let inputs = Inputs::new(&task.reads, inputs).map_err(|error| error.report())?;
-        let config = execution_config(1, task.batch_rows as usize)
-            .with_extension(Arc::new(inputs));
+        let config = execution_config(1, task.batch_rows as usize).with_extension(Arc::new(inputs));
         let context = TaskContext::from(function_registry())
             .with_session_config(config)
             .with_runtime(runtime);
@@ -152,8 +152,8 @@ impl DataFusionExecutor {
             let run = run_partition(plan, context, index, partition, to);
             async move { SpawnedTask::spawn(run).await }
         });
-        let mut runs =
-            futures::stream::iter(runs).buffer_unordered(self.task.threads.max(1) as usize);
+        // At the same time: a join waits until each of its partitions has read its input.
+        let mut runs: FuturesUnordered<_> = runs.collect();
         while let Some(ended) = runs.next().await {
             match ended {
                 Ok(Ok(())) => (),
@@ -330,9 +330,10 @@ async fn run_partition(
     let stopped = |error| PartitionError { partition, error };
     let mut stream = plan.execute(index, context).map_err(stopped)?;
     let mut splitter = match &to {
-        Destination::Output(sink) => sink.split.as_ref().map(|split| {
-            ExchangeWriter::splitter(split, partition as usize).map_err(stopped)
-        }),
+        Destination::Output(sink) => sink
+            .split
+            .as_ref()
+            .map(|split| ExchangeWriter::splitter(split, partition as usize).map_err(stopped)),
         Destination::Driver(_) => None,
     }
     .transpose()?;

@@ -22,7 +22,7 @@ pub(super) fn narrow(
     partitions: &[u32],
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(read) = node.downcast_ref::<ExchangeReadExec>() {
-        return Ok(Arc::new(read.merged(partitions)));
+        return Ok(Arc::new(read.merged(partitions)?));
     }
     if let Some(scan) = file_scan(node) {
         return Ok(files(scan, partitions));

@@ -39,15 +39,15 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
         (Some(executor), Ok(())) => {
             let (rows, output) = executor.output();
             outbox.done(&TaskDone {
-            progress: executor.progress(),
-            rows: outbox.rows() + rows,
-            output,
-            peak_reserved_bytes: executor.peak_reserved(),
-            wall_nanos: began.elapsed().as_nanos() as u64,
-            cpu_nanos: process_cpu().saturating_sub(cpu).as_nanos() as u64,
-            operators: executor.operators(),
-            udfs: executor.udfs(),
-        })
+                progress: executor.progress(),
+                rows: outbox.rows() + rows,
+                output,
+                peak_reserved_bytes: executor.peak_reserved(),
+                wall_nanos: began.elapsed().as_nanos() as u64,
+                cpu_nanos: process_cpu().saturating_sub(cpu).as_nanos() as u64,
+                operators: executor.operators(),
+                udfs: executor.udfs(),
+            })
         }
         (_, Err(report)) => outbox.failure(&report),
         (None, Ok(())) => Ok(()),

@@ -13,21 +13,35 @@ use arrow::datatypes::{Field, Int32Type};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use tempfile::TempDir;
-use tpchgen::generators::{LineItemGenerator, NationGenerator, OrderGenerator};
-use tpchgen_arrow::{LineItemArrow, NationArrow, OrderArrow};
+use tpchgen::generators::{
+    CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator,
+    PartSuppGenerator, RegionGenerator, SupplierGenerator,
+};
+use tpchgen_arrow::{
+    CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow,
+    SupplierArrow,
+};
 
 /// Rows in a row group of the generated files.
 const GROUP_ROWS: usize = 3_000;
 
+/// TPC-H's scale factor.
+const SCALE: f64 = 0.01;
+
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    let lineitem: Vec<_> = LineItemArrow::new(LineItemGenerator::new(0.01, 1, 1)).collect();
-    write_files(&root.join("lineitem"), &lineitem, 4);
-    let orders: Vec<_> = OrderArrow::new(OrderGenerator::new(0.01, 1, 1)).collect();
-    write_files(&root.join("orders"), &orders, 1);
-    let nation: Vec<_> = NationArrow::new(NationGenerator::new(0.01, 1, 1)).collect();
-    write_files(&root.join("nation"), &nation, 1);
+    let table = |name: &str, batches: &mut dyn Iterator<Item = RecordBatch>, files| {
+        write_files(&root.join(name), &batches.collect::<Vec<_>>(), files);
+    };
+    table("lineitem", &mut LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1)), 4);
+    table("orders", &mut OrderArrow::new(OrderGenerator::new(SCALE, 1, 1)), 1);
+    table("nation", &mut NationArrow::new(NationGenerator::new(SCALE, 1, 1)), 1);
+    table("region", &mut RegionArrow::new(RegionGenerator::new(SCALE, 1, 1)), 1);
+    table("customer", &mut CustomerArrow::new(CustomerGenerator::new(SCALE, 1, 1)), 2);
+    table("supplier", &mut SupplierArrow::new(SupplierGenerator::new(SCALE, 1, 1)), 1);
+    table("part", &mut PartArrow::new(PartGenerator::new(SCALE, 1, 1)), 2);
+    table("partsupp", &mut PartSuppArrow::new(PartSuppGenerator::new(SCALE, 1, 1)), 3);
     write_files(&root.join("odd"), &[odd()], 3);
     write_files(&root.join("none"), &[odd().slice(0, 0)], 1);
     folder
@@ -39,7 +53,10 @@ pub fn folder() -> &'static Path {
 }
 
 /// The tables that tests refer to by name.
-pub const TABLES: [&str; 5] = ["lineitem", "orders", "nation", "odd", "none"];
+pub const TABLES: [&str; 10] = [
+    "lineitem", "orders", "nation", "region", "customer", "supplier", "part", "partsupp", "odd",
+    "none",
+];
 
 fn write_files(folder: &Path, batches: &[RecordBatch], files: usize) {
     std::fs::create_dir_all(folder).unwrap();

@@ -6,6 +6,7 @@ mod checksums;
 mod data;
 mod faults;
 mod functions;
+mod joins;
 mod naming;
 mod overflow;
 mod plans;

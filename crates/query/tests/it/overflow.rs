@@ -137,7 +137,8 @@ async fn partial_sums_of_workers_may_overflow() {
         ),
     ] {
         let query = located(sql, folder.path());
-        assert_eq!(plan(&query).await.unwrap().tasks().unwrap().len(), 2, "{sql}");
+        let tasks = plan(&query).await.unwrap().tasks().unwrap();
+        assert_eq!(tasks.iter().filter(|task| !task.files.is_empty()).count(), 2, "{sql}");
         let text = table(sql, &folder).await;
         let last =
             |line: &str| line.trim_end_matches([' ', '|']).rsplit(' ').next().map(str::to_owned);

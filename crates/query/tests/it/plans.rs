@@ -51,20 +51,28 @@ fn golden(name: &str) -> PathBuf {
 #[tokio::test]
 async fn queries_are_cut_as_in_the_golden_plans() {
     for (name, sql) in QUERIES {
-        let planned = plan(&spec(sql, 2)).await.unwrap();
-        let found = format!(
-            "{sql}\n\ndriver\n{}\nworkers\n{}",
-            planned.driver_plan(),
-            planned.worker_plan()
-        );
-        let path = golden(name);
-        if std::env::var_os("SNOWMELT_BLESS").is_some() {
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, &found).unwrap();
-        }
-        let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(found, expected, "{name}: SNOWMELT_BLESS=1 writes the plans again");
+        compare(name, sql, 2).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_queries_of_tpch_are_cut_as_in_the_golden_plans() {
+    for (name, sql) in crate::joins::tpch() {
+        tokio::spawn(async move { compare(&format!("tpch_{name}"), &sql, 4).await }).await.unwrap();
+    }
+}
+
+async fn compare(name: &str, sql: &str, workers: u32) {
+    let planned = plan(&spec(sql, workers)).await.unwrap();
+    let found =
+        format!("{sql}\n\ndriver\n{}\nworkers\n{}", planned.driver_plan(), planned.worker_plan());
+    let path = golden(name);
+    if std::env::var_os("SNOWMELT_BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, expected, "{name}: SNOWMELT_BLESS=1 writes the plans again");
 }
 
 #[tokio::test]

@@ -10,34 +10,6 @@ async fn expect(sql: &str, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn all_kinds_of_joins_are_refused() {
-    for (sql, name) in [
-        ("select * from nation a join nation b on a.n_nationkey = b.n_regionkey", "a join (Inner)"),
-        ("select * from nation a left join nation b using (n_nationkey)", "a join (Left)"),
-        ("select * from nation a full join nation b using (n_nationkey)", "a join (Full)"),
-        ("select * from nation, orders", "a cross join"),
-        ("select * from nation a join nation b on a.n_nationkey < b.n_regionkey", "a join (Inner)"),
-        (
-            "select * from nation where n_nationkey in (select o_custkey from orders)",
-            "a subquery in IN",
-        ),
-        ("select * from nation where exists (select 1 from orders)", "a subquery in EXISTS"),
-        (
-            "select * from nation where n_nationkey = (select max(n_nationkey) from nation)",
-            "a subquery as a value",
-        ),
-        ("select n_name from nation intersect select o_comment from orders", "INTERSECT"),
-        ("select n_name from nation except select o_comment from orders", "EXCEPT"),
-        (
-            "with recursive t as (select 1 n union all select n + 1 from t where n < 5) select * from t",
-            "the recursive query `t`",
-        ),
-    ] {
-        expect(sql, &["SM-0107", name, "join the tables beforehand"]).await;
-    }
-}
-
-#[tokio::test]
 async fn a_syntax_error_has_a_caret() {
     expect("selct 1", &["SM-0101", "--> query:1", "selct 1\n   |  ^"]).await;
     expect(

@@ -208,7 +208,8 @@ pub async fn run(
     runner: Arc<InProcess>,
     reporter: Arc<RecordingReporter>,
 ) -> snowmelt_query::Result<Answer> {
-    let options = RunOptions { workers: spec.workers, ..RunOptions::default() };
+    // As many tasks as workers, although the tables are small.
+    let options = RunOptions { workers: spec.workers, task_bytes: 1, ..RunOptions::default() };
     let running = AbortOnDropHandle::new(tokio::spawn(planned.run(runner, reporter, options)));
     running.await.unwrap()
 }

@@ -1,0 +1,65 @@
+//! What is known about the rows of an exchange: their orders, equal columns and constants.
+//!
+//! The operators above were planned with this knowledge: a sort may be left out because a column
+//! is constant.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::error::Result;
+use datafusion::physical_expr::{
+    AcrossPartitions, ConstExpr, EquivalenceProperties, LexOrdering, PhysicalExpr,
+};
+
+/// Orders, equal expressions and constants.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// Those of each partition, which only an output with one writer for each partition can keep.
+    pub(crate) orderings: Vec<LexOrdering>,
+    /// Expressions with equal values in each row.
+    pub(crate) equal: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+    /// Expressions with one value in all rows of a partition, and whether it is the same in all
+    /// partitions.
+    pub(crate) constant: Vec<(Arc<dyn PhysicalExpr>, bool)>,
+}
+
+impl Facts {
+    /// What stays true if partitions are read as they were written.
+    pub(crate) fn of_partitions(properties: &EquivalenceProperties) -> Self {
+        let classes = properties.eq_group().iter();
+        let equal = classes.map(|class| class.iter().cloned().collect::<Vec<_>>());
+        let constant =
+            |it: ConstExpr| (it.expr, it.across_partitions != AcrossPartitions::Heterogeneous);
+        Self {
+            orderings: properties.oeq_class().iter().cloned().collect(),
+            equal: equal.filter(|class| class.len() > 1).collect(),
+            constant: properties.constants().into_iter().map(constant).collect(),
+        }
+    }
+
+    /// What stays true if rows of several partitions are mixed.
+    pub(crate) fn mixed(mut self) -> Self {
+        self.orderings.clear();
+        self.constant.retain(|(_, everywhere)| *everywhere);
+        self
+    }
+
+    pub(super) fn properties(&self, schema: SchemaRef) -> Result<EquivalenceProperties> {
+        let mut properties =
+            EquivalenceProperties::new_with_orderings(schema, self.orderings.clone());
+        for class in &self.equal {
+            for pair in class.windows(2) {
+                properties.add_equal_conditions(Arc::clone(&pair[0]), Arc::clone(&pair[1]))?;
+            }
+        }
+        let constant = |(expr, everywhere): &(Arc<dyn PhysicalExpr>, bool)| {
+            let across = match everywhere {
+                true => AcrossPartitions::Uniform(None),
+                false => AcrossPartitions::Heterogeneous,
+            };
+            ConstExpr::new(Arc::clone(expr), across)
+        };
+        properties.add_constants(self.constant.iter().map(constant))?;
+        Ok(properties)
+    }
+}
