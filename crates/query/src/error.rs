@@ -13,14 +13,6 @@ pub enum Error {
     /// SQL's text was available.
     #[error("{0}")]
     Sql(Box<ErrorReport>),
-    /// The plan needs an operator that cannot be cut for workers yet.
-    #[error("{what} is not supported yet")]
-    Unsupported {
-        /// The operator or clause, in terms of SQL.
-        what: String,
-        /// A workaround.
-        hint: String,
-    },
     /// The codec would change a scan on its way to the workers.
     #[error("a scan cannot be sent to the workers: {why}")]
     ScanChanged {
@@ -114,7 +106,6 @@ impl Report for Error {
         let new = |code| ErrorReport::new(code, self.to_string());
         match self {
             Self::Sql(report) | Self::Task(report) => report.as_ref().clone(),
-            Self::Unsupported { hint, .. } => new(Code::PLAN_UNSUPPORTED).hint(hint),
             Self::ScanChanged { .. } => new(Code::SCAN_CHANGED)
                 .hint("this is a bug in Snowmelt: please report the query; a simpler one may run"),
             Self::Location(error) => error.report(),

@@ -1,5 +1,8 @@
+//! Checks that DataFusion lacks, so that a query fails where it would give a wrong answer.
+//!
 //! Overflow-checked arithmetic of integers and decimals: a result that does not fit its type is an
-//! error, as in DuckDB and PostgreSQL, and never wraps.
+//! error, as in DuckDB and PostgreSQL, and never wraps. So is a second row of a subquery that is
+//! used as a value ([`single_row`]).
 //!
 //! DataFusion's operators on integers and its `sum` wrap. Here `+`, `-`, `*` and the unary `-` of
 //! integers become checked functions (once types are known, before constants are folded), and `sum`
@@ -7,6 +10,7 @@
 
 mod operator;
 mod rule;
+mod single_row;
 mod sum;
 
 use std::sync::Arc;
@@ -18,6 +22,7 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use snowmelt_types::{Code, ErrorReport};
 
 pub(crate) use rule::CheckIntegers;
+pub(crate) use single_row::CheckSubqueries;
 
 /// Registers the checked functions.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
@@ -25,6 +30,7 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
     registry.register_udaf(Arc::new(AggregateUDF::from(sum::CheckedSum::default())))?;
+    registry.register_udaf(Arc::new(AggregateUDF::from(single_row::SingleRow::default())))?;
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use snowmelt_types::Report;
 use super::joins::{self, IndependentJoins};
 use super::statement::Statement;
 use super::{BATCH_ROWS, QuerySpec, names, sql_error};
-use crate::checked::{self, CheckIntegers};
+use crate::checked::{self, CheckIntegers, CheckSubqueries};
 use crate::udf::{RemoteUdf, UdfPool};
 use crate::{Error, Result};
 
@@ -44,6 +44,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_config(planning_config(spec.workers))
         .with_default_features()
         .with_analyzer_rule(Arc::new(CheckIntegers::default()))
+        .with_analyzer_rule(Arc::new(CheckSubqueries::default()))
         .with_physical_optimizer_rules(optimizer_rules())
         .build();
     checked::register(&mut state)?;

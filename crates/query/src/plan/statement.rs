@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
     Expr, ObjectName, ObjectNamePart, Query, Select, SelectFlavor, SelectItem, SetExpr,
-    Statement as SqlStatement, Value, Visit, VisitMut, Visitor, VisitorMut,
+    Statement as SqlStatement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use snowmelt_types::{Code, ErrorReport};
 
@@ -133,6 +133,17 @@ impl Visitor for ReadOnlyCheck {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Error> {
+        match table {
+            // The planner would read the whole table.
+            TableFactor::Table { sample: Some(_), .. } => {
+                let hint = "filter with random() < 0.1 instead";
+                ControlFlow::Break(refused("TABLESAMPLE is not supported", hint))
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
         match expr {
             Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
@@ -210,6 +221,7 @@ mod tests {
             ("create external table t stored as csv location 'x'", "CREATE EXTERNAL"),
             ("select 1 into t", "SELECT INTO"),
             ("explain analyze select 1", "EXPLAIN ANALYZE"),
+            ("select * from t tablesample (10)", "TABLESAMPLE"),
         ] {
             let report = refusal(sql);
             assert!(report.contains(name) && report.contains("SM-0101"), "{sql}: {report}");

@@ -59,6 +59,7 @@ const JOINS: &[&str] = &[
     "select id, n - (select avg(n) from odd) from odd where id < 50",
     "select (select max(l_tax) from lineitem), (select min(o_orderkey) from orders)",
     "select n_name from nation where n_regionkey = (select r_regionkey from region where false)",
+    "select n_name, (select r_name from region where r_regionkey = 2) from nation",
     // Set operations.
     "select n_name from nation intersect select l_shipmode from lineitem",
     "select n_nationkey from nation intersect all select o_custkey from orders",

@@ -1,6 +1,6 @@
 //! Unsupported queries are refused by name; errors in the SQL are shown with their position.
 
-use crate::runner::{refusal, spec};
+use crate::runner::{InProcess, failure, refusal, spec};
 
 async fn expect(sql: &str, parts: &[&str]) {
     let report = refusal(&spec(sql, 2)).await;
@@ -58,5 +58,19 @@ async fn type_errors_are_reported() {
 async fn statements_that_write_are_refused() {
     for sql in ["drop table nation", "insert into nation values (1)", "create view v as select 1"] {
         expect(sql, &["SM-0101", "not allowed", "write one SELECT"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subquery_that_is_used_as_a_value_has_at_most_one_row() {
+    for sql in [
+        "select n_name from nation where n_regionkey > (select n_nationkey from nation)",
+        "select (select l_tax from lineitem where l_orderkey < 3)",
+        "select id from odd where n = (select n from odd where n is null)",
+    ] {
+        for workers in [1, 3] {
+            let report = failure(&spec(sql, workers), InProcess::default()).await;
+            assert!(report.contains("SM-0109") && report.contains("more than one row"), "{report}");
+        }
     }
 }
