@@ -84,13 +84,15 @@ def test_a_page_that_does_not_match_its_checksum(snowmelt: Snowmelt, tmp_path: P
     assert snowmelt.rows(sql.replace("n)", "a)")) == [{"n": 2 * sum(range(5000))}]
 
 
-def test_a_join_is_refused_by_name(snowmelt: Snowmelt, data: Path) -> None:
-    sql = (
-        f"select count(*) from '{data / 'customer'}' c join '{data / 'orders'}' o"
-        " on c.c_custkey = o.o_custkey"
-    )
-    report = snowmelt.sql(sql).failed_with("SM-0107", "oin")
+def test_what_the_planner_lacks_is_refused_by_name(snowmelt: Snowmelt) -> None:
+    sql = "select * from (values (1)) a(x), lateral (select a.x + y from (values (2)) b(y)) c"
+    report = snowmelt.sql(sql).failed_with("SM-0107", "OuterReferenceColumn")
     assert report["hint"]
+
+
+def test_a_subquery_as_a_value_has_one_row(snowmelt: Snowmelt, data: Path) -> None:
+    sql = f"select 1 where 1 > (select c_custkey from '{data / 'customer'}')"
+    snowmelt.sql(sql).failed_with("SM-0109", "more than one row")
 
 
 @pytest.mark.parametrize(

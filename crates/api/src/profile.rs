@@ -23,7 +23,7 @@ pub struct Profile {
     pub phases: Vec<PhaseSpan>,
     /// A lane per task and per UDF instance.
     pub lanes: Vec<Lane>,
-    /// The fragment's operators, summed over the tasks, in preorder.
+    /// The operators of the stages, one after another in preorder, summed over the tasks.
     pub operators: Vec<OperatorMetric>,
     /// The driver's operators above the cut, in preorder.
     pub driver_operators: Vec<OperatorMetric>,

@@ -134,9 +134,9 @@ pub struct UdfUse {
 /// Metrics of one operator of the plan in one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperatorMetric {
-    /// The operator's number in the fragment, in preorder.
+    /// The operator's number in its stage, in preorder.
     pub id: u32,
-    /// Its depth below the fragment's root.
+    /// Its depth below the stage's root.
     pub depth: u32,
     /// For example `ParquetExec` or `FilterExec: l_quantity < 24`, shortened to one line.
     pub name: String,

@@ -30,7 +30,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 pub(super) struct PlatformRunner {
     platform: Platform,
     spool: Mutex<Option<File>>,
-    // Sent plans, by the address and length of their bytes, which a fragment's tasks share.
+    // Sent plans, by the address and length of their bytes, which a stage's tasks share.
     plans: Mutex<HashMap<(usize, usize), u32>>,
     last_report: Mutex<Option<(Instant, u32)>>,
 }
