@@ -25,6 +25,7 @@ mod error;
 mod faster;
 mod fault;
 mod plan;
+mod read;
 mod scan;
 mod udf;
 pub mod worker;

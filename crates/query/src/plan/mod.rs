@@ -7,6 +7,7 @@ mod encode;
 mod explain;
 mod files;
 mod footer;
+mod formats;
 mod hive;
 mod local;
 mod location;
@@ -31,7 +32,7 @@ use snowmelt_wire::Signature;
 
 pub(crate) use cut::{file_scan, scans_of_partition};
 pub(crate) use encode::FragmentTask;
-pub(crate) use footer::{catch_panic, read as read_footer};
+pub(crate) use footer::{FooterError, bytes as read_bytes, catch_panic, read as read_footer};
 pub use local::{HostFiles, LocalFiles};
 pub use planned::PlannedQuery;
 pub(crate) use session::{execution_config, function_registry};
@@ -54,7 +55,7 @@ pub struct QuerySpec {
     pub query: String,
     /// One SELECT statement.
     pub sql: String,
-    /// Table name to location: a file, a folder, a glob or an `s3://` URL of Parquet files.
+    /// Table name to location: a file, a folder, a glob or an `s3://` URL of data files.
     /// Locations may also be quoted in the SQL's FROM.
     pub tables: BTreeMap<String, String>,
     /// UDFs that the SQL may call.
@@ -71,7 +72,8 @@ pub struct QuerySpec {
     pub packages: Duration,
 }
 
-/// Parses, checks, optimises and cuts a query. Reads only the footers of its files.
+/// Parses, checks, optimises and cuts a query. Reads only the footers or the
+/// beginnings of its files.
 ///
 /// # Errors
 /// Errors of the SQL or of its tables' locations, before any worker starts.

@@ -25,6 +25,7 @@ use super::{PeakPool, STACK_BYTES, panics};
 use crate::faster::with_faster_operators;
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
+use crate::read::with_own_readers;
 use crate::scan::{Counters, CountingStore, GrantedFiles, Versions, open_bucket};
 use crate::udf::{self, UdfPool};
 use crate::{Error, codec};
@@ -86,6 +87,7 @@ impl DataFusionExecutor {
             .with_runtime(runtime);
         let pool = UdfPool::empty();
         let plan = codec::decode(&plan, &context, Arc::clone(&pool))
+            .and_then(with_own_readers)
             .and_then(with_faster_operators)
             .map_err(|error| fault::report(&error, &FaultContext::driver()))?;
         let sockets = connect(udfs, &plan, &pool)?;
