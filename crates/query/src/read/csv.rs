@@ -159,7 +159,7 @@ mod tests {
             field("none", DataType::Float64),
             field("b", DataType::Utf8View),
         ]);
-        Decoder::Csv(CsvDecoder::new(&header, b',', &Arc::new(wanted), 2))
+        CsvDecoder::new(&header, b',', &Arc::new(wanted), 2).into()
     }
 
     #[test]

@@ -132,7 +132,7 @@ mod tests {
             field("l", DataType::List(field("item", DataType::Int64))),
             field("o", DataType::Struct(vec![field("x", DataType::Float64)].into())),
         ]);
-        Decoder::Json(JsonDecoder::new(&Arc::new(wanted), 2).unwrap())
+        JsonDecoder::new(&Arc::new(wanted), 2).unwrap().into()
     }
 
     #[test]

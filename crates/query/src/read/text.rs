@@ -9,8 +9,8 @@ use super::quotes::position;
 
 /// A decoder of whole records.
 pub(crate) enum Decoder {
-    Csv(CsvDecoder),
-    Json(JsonDecoder),
+    Csv(Box<CsvDecoder>),
+    Json(Box<JsonDecoder>),
 }
 
 /// A record that cannot be decoded.
@@ -19,6 +19,18 @@ pub(crate) struct Undecodable {
     /// Line breaks before it in its block, if it was found.
     pub(crate) line: Option<u64>,
     pub(crate) why: String,
+}
+
+impl From<CsvDecoder> for Decoder {
+    fn from(csv: CsvDecoder) -> Self {
+        Self::Csv(Box::new(csv))
+    }
+}
+
+impl From<JsonDecoder> for Decoder {
+    fn from(json: JsonDecoder) -> Self {
+        Self::Json(Box::new(json))
+    }
 }
 
 impl Decoder {
@@ -38,8 +50,8 @@ impl Decoder {
     /// A decoder of the same records, one at a time.
     fn of_single_records(&self) -> Result<Self, ArrowError> {
         Ok(match self {
-            Self::Csv(csv) => Self::Csv(csv.of_single_records()),
-            Self::Json(json) => Self::Json(json.of_single_records()?),
+            Self::Csv(csv) => csv.of_single_records().into(),
+            Self::Json(json) => json.of_single_records()?.into(),
         })
     }
 

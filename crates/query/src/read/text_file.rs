@@ -55,7 +55,7 @@ impl TextFile {
             Err(fault) => return Err(self.fault(fault).await),
         };
         let decoder = match (json, range.start) {
-            (true, _) => Some(Decoder::Json(JsonDecoder::new(&self.wanted, self.rows)?)),
+            (true, _) => Some(JsonDecoder::new(&self.wanted, self.rows)?.into()),
             (false, 0) => None,
             (false, _) => Some(self.decoder(&self.header().await?)),
         };
@@ -73,7 +73,7 @@ impl TextFile {
 
     fn decoder(&self, header: &Header) -> Decoder {
         let delimiter = delimiter(self.kind.format);
-        Decoder::Csv(CsvDecoder::new(header, delimiter, &self.wanted, self.rows))
+        CsvDecoder::new(header, delimiter, &self.wanted, self.rows).into()
     }
 
     /// The header of a file that is read from its middle.

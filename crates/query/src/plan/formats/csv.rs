@@ -110,7 +110,7 @@ fn guesses(header: &Header, delimiter: u8, rows: &[u8]) -> Result<Vec<Guess>, Un
     if let Some(column) = duplicate_column(&texts) {
         return Err(Undecided::Duplicate(column));
     }
-    let mut decoder = Decoder::Csv(CsvDecoder::new(header, delimiter, &texts, BATCH_ROWS));
+    let mut decoder = Decoder::from(CsvDecoder::new(header, delimiter, &texts, BATCH_ROWS));
     let decoded = decoder.decode(rows).map_err(|wrong| Undecided::Line(wrong.line, wrong.why))?;
     let guess = |column: usize| {
         let mut guess = Guess::default();
