@@ -1,4 +1,4 @@
-"""`sm.sql`: a query over Parquet files and frames, with the caller's functions.
+"""`sm.sql`: a query over files and frames, with the caller's functions.
 
 Invariant: creating and showing a query runs nothing. Its first use runs it once, and the answer is
 kept.

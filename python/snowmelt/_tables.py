@@ -1,4 +1,4 @@
-"""Tables that a query reads: locations of Parquet files, and frames in memory.
+"""Tables that a query reads: locations of files, and frames in memory.
 
 Invariant: a frame is a snapshot taken when the query was created; its file is in a temporary folder
 that is deleted with the query.
@@ -80,7 +80,7 @@ def _arrow(name: str, given: Any) -> Any:
     raise make(
         "SM-0110",
         f"table `{name}` is a {type(given).__qualname__}",
-        hint="give a path or URL of Parquet files, or a pandas, polars or pyarrow table",
+        hint="give a path or URL of data files, or a pandas, polars or pyarrow table",
     )
 
 

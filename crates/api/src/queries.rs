@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 pub struct QueryRequest {
     /// One SELECT statement.
     pub sql: String,
-    /// Table name to location: a file, a folder, a glob or an `s3://` URL of Parquet files.
+    /// Table name to location: a file, a folder, a glob or an `s3://` URL of data files.
     #[serde(default)]
     pub tables: BTreeMap<String, String>,
     /// The user's functions.

@@ -23,12 +23,20 @@ pub enum Error {
         /// The link's target.
         looked: String,
     },
-    /// The location exists, but contains no Parquet file.
-    #[error("`{location}` holds no Parquet file")]
+    /// The location exists, but contains no file of a known format.
+    #[error("`{location}` holds no file of a known format")]
     Empty {
         /// The location as the user wrote it.
         location: String,
         /// What was found instead.
+        found: String,
+    },
+    /// The location contains files of several formats.
+    #[error("the files of `{location}` have several formats: {found}")]
+    Mixed {
+        /// The location as the user wrote it.
+        location: String,
+        /// The formats, with files.
         found: String,
     },
     /// The location is not valid.
@@ -56,7 +64,7 @@ impl Error {
         Self::Missing { location: location.to_owned(), looked }
     }
 
-    /// The error for a location without Parquet files, with the other entries of its folder.
+    /// The error for a location without files of known formats, with the other entries of its folder.
     pub fn empty(location: &str, path: &Path) -> Self {
         let found = match std::fs::read_dir(path) {
             Ok(entries) => what_else(entries.flatten().map(|entry| entry.path()).collect()),
@@ -76,13 +84,7 @@ fn what_else(entries: Vec<PathBuf>) -> String {
     if let Some(broken) = entries.iter().find(|path| path.is_symlink() && !path.exists()) {
         return format!("the link {} is broken", broken.display());
     }
-    let text = |path: &PathBuf| {
-        path.extension().is_some_and(|end| end == "csv" || end == "json" || end == "jsonl")
-    };
-    match entries.iter().any(text) {
-        true => format!("the folder holds {count} other entries, and CSV and JSON are not read"),
-        false => format!("the folder holds {count} other entries"),
-    }
+    format!("the folder holds {count} other entries")
 }
 
 impl Report for Error {
@@ -95,8 +97,10 @@ impl Report for Error {
             Self::BrokenLink { looked, .. } => new(Code::TABLE_MISSING)
                 .hint(format!("there is no {looked}: fix the link, or remove it from the folder")),
             Self::Empty { found, .. } => new(Code::TABLE_EMPTY).hint(format!(
-                "{found}; name a file, a folder with *.parquet in it, or a glob such as 'data/*.parquet'"
+                "{found}; name a file, a folder with *.parquet, *.csv, *.json or *.arrow in it, or a glob such as 'data/*.parquet'"
             )),
+            Self::Mixed { .. } => new(Code::TABLE_MIXED)
+                .hint("a table has one format: name the files of one with a glob, such as 'data/*.csv'"),
             Self::Invalid { .. } => new(Code::TABLE_MISSING)
                 .hint("name a file, a folder, a glob, or s3://bucket/prefix/*.parquet"),
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {

@@ -6,22 +6,24 @@ use std::time::{Duration, UNIX_EPOCH};
 use glob::Pattern;
 use snowmelt_wire::LocalFile;
 
-use crate::names::{MATCHING, glob_base, has_glob, is_hidden, is_parquet};
+use crate::format::{Kind, retain_data};
+use crate::names::{MATCHING, glob_base, has_glob, is_hidden};
 use crate::version::version;
 use crate::{Error, Result};
 
-/// The Parquet files of a location on this machine: a file, a folder or a glob, relative to
-/// `folder`.
+/// The files of a location on this machine: a file, the files of known formats of a folder, or those
+/// that match a glob. It is relative to `folder`.
 ///
 /// # Errors
-/// There are no Parquet files; the error says what was found instead.
+/// There are no such files; the error says what was found instead.
 pub fn find(location: &str, folder: &Path) -> Result<Vec<LocalFile>> {
     let path = folder.join(location);
     let mut paths = Vec::new();
     if path.is_file() {
         paths.push(path.clone());
     } else if path.is_dir() {
-        walk(&path, &mut |file| is_parquet(file), &mut paths)?;
+        walk(&path, &mut |file| Kind::of(file).is_some(), &mut paths)?;
+        retain_data(&mut paths, PathBuf::as_path);
     } else if has_glob(location) {
         glob_files(location, &path, &mut paths)?;
     } else {

@@ -6,12 +6,14 @@
 
 mod error;
 mod find;
+mod format;
 mod names;
 mod version;
 
 pub use error::Error;
 pub use find::find;
-pub use names::{MATCHING, glob_base, has_glob, is_hidden, is_parquet};
+pub use format::{Compression, Format, Kind, common_format, retain_data};
+pub use names::{MATCHING, glob_base, has_glob, is_hidden};
 pub use version::version;
 
 /// The result type of this crate.

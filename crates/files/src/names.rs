@@ -29,8 +29,3 @@ pub fn has_glob(text: &str) -> bool {
 pub fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || name.starts_with('_')
 }
-
-/// True for the extension of Parquet files.
-pub fn is_parquet(path: &Path) -> bool {
-    path.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"))
-}

@@ -22,6 +22,9 @@ pub enum Error {
     /// A location matches no files, or cannot be read.
     #[error(transparent)]
     Location(#[from] snowmelt_files::Error),
+    /// A file of another format, or a line of it, cannot be read.
+    #[error("{0}")]
+    File(Box<ErrorReport>),
     /// A Parquet file is truncated or corrupt.
     #[error("`{file}` cannot be read as Parquet: {why}")]
     FileCorrupt {
@@ -105,16 +108,18 @@ impl Report for Error {
     fn report(&self) -> ErrorReport {
         let new = |code| ErrorReport::new(code, self.to_string());
         match self {
-            Self::Sql(report) | Self::Task(report) => report.as_ref().clone(),
+            Self::Sql(report) | Self::Task(report) | Self::File(report) => report.as_ref().clone(),
             Self::ScanChanged { .. } => new(Code::SCAN_CHANGED)
                 .hint("this is a bug in Snowmelt: please report the query; a simpler one may run"),
             Self::Location(error) => error.report(),
             Self::FileCorrupt { file, .. } => {
                 new(Code::FILE_CORRUPT).hint(match other_format(file) {
-                    Some(format) => format!(
-                        "only Parquet is read: convert the {format} file first, such as with duckdb -c \"copy (from '{file}') to '{file}.parquet'\""
-                    ),
-                    None => "the file is truncated or damaged: write it again, or exclude it".to_owned(),
+                    Some(format) => {
+                        format!("{format} is not read: convert the file to Parquet first")
+                    }
+                    None => {
+                        "the file is truncated or damaged: write it again, or exclude it".to_owned()
+                    }
                 })
             }
             Self::DuplicateColumn { .. } => new(Code::FILE_CORRUPT)
@@ -138,17 +143,17 @@ impl Report for Error {
     }
 }
 
-/// The format that a file's extension names, if it is not Parquet.
+/// The format that a file's extension names, if it is one that is not read.
 fn other_format(file: &str) -> Option<&'static str> {
-    let name = file.trim_end_matches(".gz").trim_end_matches(".zst").to_ascii_lowercase();
+    let name = file.to_ascii_lowercase();
     let formats = [
-        (".csv", "CSV"),
-        (".tsv", "TSV"),
-        (".json", "JSON"),
-        (".jsonl", "JSON"),
-        (".ndjson", "JSON"),
-        (".arrow", "Arrow"),
-        (".feather", "Arrow"),
+        (".parquet.gz", "Parquet within gzip"),
+        (".parquet.zst", "Parquet within zstd"),
+        (".arrow.gz", "Arrow within gzip"),
+        (".arrow.zst", "Arrow within zstd"),
+        (".bz2", "a file compressed with bzip2"),
+        (".xz", "a file compressed with xz"),
+        (".zip", "a zip archive"),
         (".orc", "ORC"),
         (".avro", "Avro"),
         (".xlsx", "Excel"),

@@ -28,6 +28,7 @@ mod exchange;
 mod faster;
 mod fault;
 mod plan;
+mod read;
 mod scan;
 mod udf;
 pub mod worker;

@@ -48,9 +48,9 @@ codes! {
     SQL_SYNTAX = "SM-0101", Input, "the SQL cannot be parsed";
     SQL_NAME = "SM-0102", Input, "the SQL names a column, table or function that does not exist";
     SQL_TYPE = "SM-0103", Input, "the SQL combines types that are not compatible";
-    TABLE_EMPTY = "SM-0104", Input, "a location holds no Parquet file";
+    TABLE_EMPTY = "SM-0104", Input, "a location holds no file of a known format";
     TABLE_MISSING = "SM-0105", Input, "a location does not exist";
-    FILE_CORRUPT = "SM-0106", Input, "a Parquet file cannot be read";
+    FILE_CORRUPT = "SM-0106", Input, "a file cannot be read";
     PLAN_UNSUPPORTED = "SM-0107", Input, "the plan needs an operator that is not there yet";
     STORAGE = "SM-0108", Platform, "object storage refused or failed";
     SQL_VALUE = "SM-0109", Input, "a value of the data breaks an expression of the SQL";
@@ -62,6 +62,8 @@ codes! {
     SCAN_CHANGED = "SM-0115", Platform, "a scan cannot be sent to the workers unchanged";
     FILE_CHANGED = "SM-0116", Platform, "a file changed while it was read";
     S3_SETTING = "SM-0117", Usage, "a setting for S3 is wrong or missing";
+    TABLE_MIXED = "SM-0118", Input, "the files of a table have several formats";
+    FILE_LINE = "SM-0119", Input, "a line of a file does not fit its table";
 
     FUNCTION_RAISED = "SM-0201", Input, "the user's function raised an exception";
     FUNCTION_TYPE = "SM-0202", Input, "the user's function returned a value of the wrong type";

@@ -72,7 +72,7 @@ pub struct Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
-    /// The Parquet files of a local location. Reply: [`Answered::Listed`].
+    /// The files of a local location. Reply: [`Answered::Listed`].
     List {
         /// A file, a folder or a glob, as the user wrote it.
         location: String,

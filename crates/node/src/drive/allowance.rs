@@ -23,7 +23,8 @@ pub(super) struct Allowance {
     attempts: u32,
     /// Locations that may still be listed.
     lists: usize,
-    /// Files that may still be opened for the driver itself, each for its footer.
+    /// Files that may still be opened for the driver itself, each once: for its footer, or its
+    /// beginning.
     opens: usize,
     /// Every file that the query's locations hold: no other is opened.
     listed: BTreeSet<String>,

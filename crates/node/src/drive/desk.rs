@@ -45,7 +45,7 @@ pub(super) struct Scope {
     /// True if the query names a bucket.
     pub(super) network: bool,
     pub(super) allowance: Mutex<Allowance>,
-    /// The file whose footer was requested last; `None` once the query is planned.
+    /// The file that was opened for the driver last; `None` once the query is planned.
     pub(super) reading: Mutex<Option<String>>,
 }
 

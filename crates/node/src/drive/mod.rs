@@ -109,7 +109,7 @@ impl Driver {
                 .hint("run the query again");
         };
         let reading = self.scope.reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let file = reading.map(|file| format!("it was reading the footer of `{file}`"));
+        let file = reading.map(|file| format!("it was reading `{file}`"));
         let report = |code| {
             let message = format!("the driver of the query {}", outcome.end);
             ErrorReport::new(code, message).excerpt(output.into_iter().chain(file))

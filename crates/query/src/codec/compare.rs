@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::datasource::physical_plan::{FileScanConfig, ParquetSource};
+use datafusion::datasource::physical_plan::{CsvSource, FileScanConfig, ParquetSource};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -171,6 +171,12 @@ fn same_scan(a: &FileScanConfig, b: &FileScanConfig) -> bool {
         let source = scan.file_source().downcast_ref::<ParquetSource>();
         source.map(|source| source.table_parquet_options().clone())
     };
+    // Of JSON and Arrow sources nothing else is visible.
+    let format = |scan: &FileScanConfig| {
+        let source = scan.file_source();
+        let kind = (source.file_type().to_owned(), scan.file_compression_type);
+        (kind, source.downcast_ref::<CsvSource>().map(csv_options))
+    };
     let files = |scan: &FileScanConfig| -> Vec<_> {
         let files = scan.file_groups.iter().flat_map(|group| group.files());
         let file = |file: &datafusion::datasource::listing::PartitionedFile| {
@@ -188,7 +194,17 @@ fn same_scan(a: &FileScanConfig, b: &FileScanConfig) -> bool {
         && (a.limit, a.batch_size) == (b.limit, b.batch_size)
         && (a.preserve_order == b.preserve_order || a.limit.is_none())
         && options(a) == options(b)
+        && format(a) == format(b)
         && files(a) == files(b)
+}
+
+/// All options of a CSV source that its reader uses.
+fn csv_options(source: &CsvSource) -> impl PartialEq + use<> {
+    (
+        (source.has_header(), source.truncate_rows(), source.newlines_in_values()),
+        (source.delimiter(), source.quote()),
+        (source.escape(), source.comment(), source.terminator()),
+    )
 }
 
 #[cfg(test)]

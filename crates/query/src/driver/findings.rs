@@ -151,12 +151,13 @@ fn few_row_groups(profile: &Profile, tables: &[TableInfo], workers: u32) -> Opti
     (large && profile.totals.tasks < workers).then(|| {
         let idle = f64::from(workers - profile.totals.tasks) / f64::from(workers);
         let finding = Finding {
-            title: "a table has too few row groups for the workers".to_owned(),
+            title: "a table has too few parts for the workers".to_owned(),
             evidence: format!(
-                "`{}` has {} row groups in {} files: {} of {workers} workers had work",
+                "`{}` has {} row groups or other parts in {} files: {} of {workers} workers had work",
                 table.name, table.row_groups, table.files, profile.totals.tasks
             ),
-            advice: "write it in more row groups, of about 64 MiB each".to_owned(),
+            advice: "write it in more row groups, of about 64 MiB each; a compressed text file is one part"
+                .to_owned(),
         };
         (idle * SIGNIFICANT_SHARE, finding)
     })

@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use glob::Pattern;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use snowmelt_files::{
-    Error as LocationError, MATCHING, glob_base, has_glob, is_hidden, is_parquet,
+    Error as LocationError, MATCHING, glob_base, has_glob, is_hidden, retain_data,
 };
 
 use super::location::{Located, Source};
@@ -63,7 +63,7 @@ async fn matching(
     Ok(files)
 }
 
-/// The object of a key, or the Parquet objects below it; `None` if no object exists.
+/// The object of a key, or the objects of known formats below it; `None` if no object exists.
 async fn one_or_all_below(
     store: &Arc<dyn ObjectStore>,
     key: &str,
@@ -76,16 +76,14 @@ async fn one_or_all_below(
             Err(source) => return Err(source),
         }
     }
-    let files = list(store, key).await?;
+    let mut files = list(store, key).await?;
     if files.is_empty() {
         return Ok(None);
     }
     let visible = |part: &str| !is_hidden(part);
-    let files = files
-        .into_iter()
-        .filter(|meta| is_parquet(Path::new(meta.location.as_ref())))
-        .filter(|meta| meta.location.as_ref().split('/').all(visible));
-    Ok(Some(files.collect()))
+    files.retain(|meta| meta.location.as_ref().split('/').all(visible));
+    retain_data(&mut files, |meta| Path::new(meta.location.as_ref()));
+    Ok(Some(files))
 }
 
 async fn list(store: &Arc<dyn ObjectStore>, prefix: &str) -> object_store::Result<Vec<ObjectMeta>> {

@@ -1,4 +1,4 @@
-//! Reads the footers of a table's files once: schema, statistics and row groups.
+//! Reads the footers of a table's Parquet files once: schema, statistics and row groups.
 //!
 //! A truncated file, or one that is not Parquet, is reported here by name, before any worker
 //! starts.
@@ -19,7 +19,7 @@ use snowmelt_wire::FileGrant;
 use super::footer::{self, FooterError};
 use super::location::{Located, Source};
 use super::unify::{Conflict, unify};
-use crate::scan::{GrantedFiles, file_path};
+use crate::scan::{GrantedFiles, file_path, shown};
 use crate::{Error, Result, fault};
 
 /// Number of footers that are read concurrently.
@@ -62,18 +62,13 @@ async fn footer_of(
     match read {
         Ok(footer) => Ok((meta.clone(), footer)),
         Err(FooterError::Corrupt(why)) => Err(Error::FileCorrupt { file: file(), why }),
-        Err(FooterError::Store(object_store::Error::Precondition { .. })) => {
-            Err(Error::FileChanged { file: file() })
-        }
-        Err(FooterError::Store(source)) => {
-            Err(Error::Storage { location: file(), source, anonymous: located.anonymous })
-        }
+        Err(FooterError::Store(error)) => Err(located.store_error(&file(), error)),
     }
 }
 
 /// The store of a file. A local file gets a store of its own, so that few files are open
 /// concurrently.
-async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn ObjectStore>> {
+pub(super) async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn ObjectStore>> {
     let files = match &located.source {
         Source::Bucket(store) => return Ok(Arc::clone(store)),
         Source::Local(files) => files,
@@ -86,11 +81,8 @@ async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn Object
 }
 
 /// A file's name for the user.
-fn display_name(located: &Located, meta: &ObjectMeta) -> String {
-    if located.url.as_str().starts_with("file:") {
-        return file_path(&meta.location).display().to_string();
-    }
-    format!("{}{}", located.url.as_str(), meta.location)
+pub(super) fn display_name(located: &Located, meta: &ObjectMeta) -> String {
+    shown(located.url.as_str(), &meta.location)
 }
 
 /// The table's schema and that of each file.
@@ -136,7 +128,7 @@ fn merged_schema(
 }
 
 /// A column name that occurs twice in a file: readers would read only one of the columns.
-fn duplicate_column(schema: &Schema) -> Option<String> {
+pub(super) fn duplicate_column(schema: &Schema) -> Option<String> {
     let mut seen = HashSet::new();
     let mut names = schema.fields().iter().map(|field| field.name());
     names.find(|name| !seen.insert(name.as_str())).cloned()
@@ -180,7 +172,7 @@ fn statistics(
 
 /// Removes the metadata of columns, which differs between files and does not affect a query. Most
 /// columns have no metadata and are shared, not copied.
-fn without_metadata(schema: &Schema) -> Schema {
+pub(super) fn without_metadata(schema: &Schema) -> Schema {
     let clear = |field: &FieldRef| match field.metadata().is_empty() {
         true => Arc::clone(field),
         false => Arc::new(field.as_ref().clone().with_metadata(Default::default())),
@@ -189,7 +181,7 @@ fn without_metadata(schema: &Schema) -> Schema {
 }
 
 /// Strings are read as views, which point into the decoded pages and need no copy.
-fn as_view(field: &FieldRef) -> FieldRef {
+pub(super) fn as_view(field: &FieldRef) -> FieldRef {
     let view = match field.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
         DataType::Binary | DataType::LargeBinary => DataType::BinaryView,

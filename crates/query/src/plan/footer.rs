@@ -65,7 +65,7 @@ pub(crate) async fn read(
 }
 
 /// Reads bytes of the listed version, if it has an entity tag.
-async fn bytes(
+pub(crate) async fn bytes(
     store: &dyn ObjectStore,
     meta: &ObjectMeta,
     range: Range<u64>,

@@ -15,7 +15,7 @@ use crate::Result;
 /// The local files that a query may read.
 #[async_trait]
 pub trait LocalFiles: Debug + Send + Sync {
-    /// The Parquet files of a location: at least one, in any order.
+    /// The files of a location: at least one, in any order.
     async fn list(&self, location: &str) -> Result<Vec<LocalFile>>;
 
     /// A listed file, opened for reading.

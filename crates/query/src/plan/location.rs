@@ -1,4 +1,4 @@
-//! Finds the Parquet files of a location: a file, a folder or a glob, local or on S3.
+//! Finds the files of a location: a file, a folder or a glob, local or on S3.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,23 +6,38 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use datafusion::execution::object_store::ObjectStoreUrl;
 use object_store::{ObjectMeta, ObjectStore};
+use snowmelt_files::Kind;
 use snowmelt_wire::LocalFile;
 
 use super::{LocalFiles, bucket};
-use crate::Result;
 use crate::scan::{S3Settings, local_path};
+use crate::{Error, Result};
 
 /// The files of a table and their store.
 #[derive(Clone, Debug)]
 pub(super) struct Located {
     /// `file://` or `s3://bucket`.
     pub(super) url: ObjectStoreUrl,
-    /// The source of their footers.
+    /// The source of their footers and beginnings.
     pub(super) source: Source,
     /// True if S3 is read without keys.
     pub(super) anonymous: bool,
     /// The files, sorted by name.
     pub(super) files: Vec<ObjectMeta>,
+}
+
+impl Located {
+    /// The error of a store for one of the files.
+    pub(super) fn store_error(&self, file: &str, source: object_store::Error) -> Error {
+        match source {
+            object_store::Error::Precondition { .. } => {
+                Error::FileChanged { file: file.to_owned() }
+            }
+            source => {
+                Error::Storage { location: file.to_owned(), source, anonymous: self.anonymous }
+            }
+        }
+    }
 }
 
 /// The storage of a table's files.
@@ -36,9 +51,7 @@ pub(super) enum Source {
 
 /// True if a table name in the SQL can only be a location.
 pub(super) fn looks_like_location(name: &str) -> bool {
-    let parquet =
-        Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"));
-    parquet || name.contains(['/', '*', '\\']) || name.starts_with('.')
+    Kind::of(Path::new(name)).is_some() || name.contains(['/', '*', '\\']) || name.starts_with('.')
 }
 
 /// Finds the files of a location.
@@ -104,7 +117,7 @@ mod tests {
     #[test]
     fn only_paths_look_like_locations() {
         assert!(looks_like_location("data/x") && looks_like_location("s3://b/*.parquet"));
-        assert!(looks_like_location("x.parquet"));
+        assert!(looks_like_location("x.parquet") && looks_like_location("x.csv.gz"));
         assert!(!looks_like_location("lineitem"));
     }
 }

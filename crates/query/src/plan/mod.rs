@@ -6,6 +6,7 @@ mod cut;
 mod explain;
 mod files;
 mod footer;
+mod formats;
 mod hive;
 mod joins;
 mod leaves;
@@ -32,7 +33,7 @@ use std::time::{Duration, Instant};
 use snowmelt_wire::Signature;
 
 pub(crate) use cut::{Stage, with_children};
-pub(crate) use footer::{catch_panic, read as read_footer};
+pub(crate) use footer::{FooterError, bytes as read_bytes, catch_panic, read as read_footer};
 pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit_scans};
 pub use local::{HostFiles, LocalFiles};
 pub use planned::PlannedQuery;
@@ -57,7 +58,7 @@ pub struct QuerySpec {
     pub query: String,
     /// One SELECT statement.
     pub sql: String,
-    /// Table name to location: a file, a folder, a glob or an `s3://` URL of Parquet files.
+    /// Table name to location: a file, a folder, a glob or an `s3://` URL of data files.
     /// Locations may also be quoted in the SQL's FROM.
     pub tables: BTreeMap<String, String>,
     /// UDFs that the SQL may call.
@@ -74,7 +75,8 @@ pub struct QuerySpec {
     pub packages: Duration,
 }
 
-/// Parses, checks, optimises and cuts a query. Reads only the footers of its files.
+/// Parses, checks, optimises and cuts a query. Reads only the footers or the
+/// beginnings of its files.
 ///
 /// # Errors
 /// Errors of the SQL or of its tables' locations, before any worker starts.

@@ -18,8 +18,10 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::resolve::resolve_table_references;
+use snowmelt_files::Format;
 
 use super::files::{self, TableFile};
+use super::formats::{self, FilesTable};
 use super::hive::FolderColumns;
 use super::location::{Located, locate, looks_like_location};
 use super::split::{self, Unit};
@@ -35,7 +37,7 @@ pub(crate) struct TableInfo {
     pub(crate) name: String,
     /// Files.
     pub(crate) files: usize,
-    /// Row groups of all files.
+    /// Row groups of all files, or the pieces of other formats that workers can share.
     pub(crate) row_groups: usize,
 }
 
@@ -57,16 +59,35 @@ pub(super) async fn register(
     for reference in references {
         let name = reference.table();
         let Some(location) = location_of(name, statement, spec) else { continue };
-        let located = locate(location, &spec.files, s3).await;
-        let table = match located {
-            Ok(located) => ParquetTable::open(located, location, spec.workers).await,
-            Err(error) => Err(error),
-        };
-        let table = table.map_err(|error| sql_error::location_error(error, name, &spec.sql))?;
-        infos.push(table.info(name));
-        session.register_table(reference, Arc::new(table))?;
+        let opened = open(name, location, spec, s3).await;
+        let (table, info) =
+            opened.map_err(|error| sql_error::location_error(error, name, &spec.sql))?;
+        infos.push(info);
+        session.register_table(reference, table)?;
     }
     Ok(infos)
+}
+
+/// Finds the files of a location and reads their columns.
+async fn open(
+    name: &str,
+    location: &str,
+    spec: &QuerySpec,
+    s3: &S3Settings,
+) -> Result<(Arc<dyn TableProvider>, TableInfo)> {
+    let located = locate(location, &spec.files, s3).await?;
+    match formats::format_of(&located, location)? {
+        Format::Parquet => {
+            let table = ParquetTable::open(located, location, spec.workers).await?;
+            let info = table.info(name);
+            Ok((Arc::new(table), info))
+        }
+        format => {
+            let table = FilesTable::open(located, location, format, spec.workers).await?;
+            let info = table.info(name);
+            Ok((Arc::new(table), info))
+        }
+    }
 }
 
 /// The location of a table. A name in `spec.tables` takes precedence over an equal location.

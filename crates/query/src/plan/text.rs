@@ -65,7 +65,13 @@ fn operator(plan: &Arc<dyn ExecutionPlan>, limit: usize) -> String {
             files.sort();
             files.dedup();
             let files = files.len();
-            format!("ParquetScan: {files} files in {partitions} partitions, {}", &whole[rest..])
+            let format = match scan.file_source().file_type() {
+                "csv" => "Csv",
+                "json" => "Json",
+                "arrow" => "Arrow",
+                _ => "Parquet",
+            };
+            format!("{format}Scan: {files} files in {partitions} partitions, {}", &whole[rest..])
         }
         _ => whole.to_owned(),
     };

@@ -20,12 +20,20 @@ pub(super) struct Conflict {
 
 /// A schema for the rows of all files. Columns are in the order of their first occurrence.
 pub(super) fn unify(schemas: &[Schema]) -> Result<Schema, Conflict> {
+    unify_or(schemas, None)
+}
+
+/// As [`unify`]. A column whose types have no common type gets the type `otherwise`, if given.
+pub(super) fn unify_or(
+    schemas: &[Schema],
+    otherwise: Option<&DataType>,
+) -> Result<Schema, Conflict> {
     let mut columns: Vec<Column> = Vec::new();
     let mut known: HashMap<&str, usize> = HashMap::new();
     for (file, schema) in schemas.iter().enumerate() {
         for field in schema.fields() {
             match known.get(field.name().as_str()) {
-                Some(index) => columns[*index].add(file, field)?,
+                Some(index) => columns[*index].add(file, field, otherwise)?,
                 None => {
                     known.insert(field.name(), columns.len());
                     columns.push(Column { field: field.as_ref().clone(), first: file, files: 1 });
@@ -48,8 +56,14 @@ struct Column {
 }
 
 impl Column {
-    fn add(&mut self, file: usize, other: &Field) -> Result<(), Conflict> {
-        let both = common(self.field.data_type(), other.data_type()).ok_or_else(|| Conflict {
+    fn add(
+        &mut self,
+        file: usize,
+        other: &Field,
+        otherwise: Option<&DataType>,
+    ) -> Result<(), Conflict> {
+        let both = common(self.field.data_type(), other.data_type());
+        let both = both.or_else(|| otherwise.cloned()).ok_or_else(|| Conflict {
             column: other.name().clone(),
             files: [
                 (self.first, self.field.data_type().clone()),

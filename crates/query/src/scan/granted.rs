@@ -3,7 +3,8 @@
 //! Invariant: no path is opened here. A file that was not granted does not exist.
 //!
 //! Reads run on the calling thread: most files are in the page cache, and a handover to another
-//! thread costs more than the read.
+//! thread costs more than the read. A long range is read piece by piece as its reader wants it:
+//! it may be a whole file.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,6 +29,9 @@ use snowmelt_wire::FileGrant;
 use super::version;
 use super::{Counters, local_path};
 
+/// Bytes of a stream that are read at a time.
+const STEP: u64 = 1 << 20;
+
 /// The granted files by their name in the plan.
 #[derive(Debug)]
 pub(crate) struct GrantedFiles {
@@ -37,7 +41,7 @@ pub(crate) struct GrantedFiles {
 
 #[derive(Debug)]
 struct GrantedFile {
-    file: File,
+    file: Arc<File>,
     path: String,
     version: String,
     meta: ObjectMeta,
@@ -77,16 +81,32 @@ impl GrantedFiles {
     }
 
     fn read(&self, location: &Path, range: Range<u64>) -> Result<Bytes> {
-        let granted = self.find(location)?;
-        let length = range.end.saturating_sub(range.start) as usize;
-        let mut buffer = vec![0; length];
-        granted
-            .file
-            .read_exact_at(&mut buffer, range.start)
-            .map_err(|error| generic(location, error))?;
-        self.counters.count(length as u64);
-        Ok(buffer.into())
+        read(&self.find(location)?.file, &self.counters, location, range)
     }
+
+    /// Reads a range as far as the stream is polled.
+    fn stream(
+        &self,
+        location: &Path,
+        range: Range<u64>,
+    ) -> Result<BoxStream<'static, Result<Bytes>>> {
+        let (file, counters) = (Arc::clone(&self.find(location)?.file), Arc::clone(&self.counters));
+        let location = location.clone();
+        let steps = range.clone().step_by(STEP as usize);
+        let piece = move |start| {
+            let end = range.end.min(start + STEP);
+            read(&file, &counters, &location, start..end)
+        };
+        Ok(stream::iter(steps.map(piece)).boxed())
+    }
+}
+
+fn read(file: &File, counters: &Counters, location: &Path, range: Range<u64>) -> Result<Bytes> {
+    let length = range.end.saturating_sub(range.start) as usize;
+    let mut buffer = vec![0; length];
+    file.read_exact_at(&mut buffer, range.start).map_err(|error| generic(location, error))?;
+    counters.count(length as u64);
+    Ok(buffer.into())
 }
 
 impl GrantedFile {
@@ -105,7 +125,7 @@ impl GrantedFile {
             e_tag: None,
             version: None,
         };
-        Ok(Self { file, path: grant.path.clone(), version, meta })
+        Ok(Self { file: Arc::new(file), path: grant.path.clone(), version, meta })
     }
 }
 
@@ -139,8 +159,11 @@ impl ObjectStore for GrantedFiles {
         let meta = self.find(location)?.meta.clone();
         options.check_preconditions(&meta)?;
         let range = resolve(options.range, meta.size);
-        let data = if options.head { Bytes::new() } else { self.read(location, range.clone())? };
-        let payload = GetResultPayload::Stream(stream::once(async { Ok(data) }).boxed());
+        let data = match options.head {
+            true => stream::empty().boxed(),
+            false => self.stream(location, range.clone())?,
+        };
+        let payload = GetResultPayload::Stream(data);
         Ok(GetResult { payload, meta, range, attributes: Attributes::default() })
     }
 
@@ -210,6 +233,22 @@ mod tests {
         assert_eq!(ranges.concat(), b"09");
         assert_eq!(store.head(&path).await.unwrap().size, 10);
         assert_eq!(counters.read(), (5, 3));
+    }
+
+    #[tokio::test]
+    async fn a_long_range_is_read_piece_by_piece() {
+        let mut file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..2 * STEP + 10).map(|at| at as u8).collect();
+        file.write_all(&bytes).unwrap();
+        let version = snowmelt_files::version(&file.metadata().unwrap());
+        let grant = FileGrant { path: "/x".to_owned(), bytes: bytes.len() as u64, version };
+        let counters = Arc::new(Counters::default());
+        let store = GrantedFiles::new(vec![(grant, file)], Arc::clone(&counters)).unwrap();
+        let mut pieces = store.get(&"x".into()).await.unwrap().into_stream();
+        let first = pieces.next().await.unwrap().unwrap();
+        assert_eq!((first.len() as u64, counters.read()), (STEP, (STEP, 1)));
+        let rest: Vec<Bytes> = pieces.map(Result::unwrap).collect().await;
+        assert_eq!([first.to_vec(), rest.concat()].concat(), bytes);
     }
 
     #[tokio::test]

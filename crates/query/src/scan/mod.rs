@@ -16,7 +16,7 @@ mod version;
 
 pub(crate) use counters::{Counters, CountingStore};
 pub(crate) use granted::GrantedFiles;
-pub(crate) use paths::{file_path, local_path, object_path};
+pub(crate) use paths::{file_path, local_path, object_path, shown};
 pub(crate) use retry::with_retries;
 pub(crate) use s3::{S3Settings, open_bucket};
 pub(crate) use version::{Versions, changed};

@@ -34,6 +34,14 @@ pub(crate) fn file_path(path: &StorePath) -> PathBuf {
     named.unwrap_or_else(|| PathBuf::from(format!("/{path}")))
 }
 
+/// The name of a file for the user: its absolute path, or its URL.
+pub(crate) fn shown(url: &str, path: &StorePath) -> String {
+    match url.starts_with("file:") {
+        true => file_path(path).display().to_string(),
+        false => format!("{url}{path}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use crate::plan::{catch_panic, first_byte, read_footer, visit_scans};
-use crate::scan::file_path;
+use crate::scan::shown;
 
 /// A page that cannot be read.
 pub(super) struct Damage {
@@ -102,11 +102,7 @@ impl Part {
     }
 
     fn display_name(&self) -> String {
-        let location = &self.file.object_meta.location;
-        match self.url.as_str().starts_with("file:") {
-            true => file_path(location).display().to_string(),
-            false => format!("{}{location}", self.url.as_str()),
-        }
+        shown(self.url.as_str(), &self.file.object_meta.location)
     }
 }
 

@@ -31,6 +31,7 @@ use crate::exchange::{ExchangeWriter, Inputs, output_partitioning};
 use crate::faster::with_faster_operators;
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
+use crate::read::with_own_readers;
 use crate::scan::{Counters, CountingStore, GrantedFiles, Versions, open_bucket};
 use crate::udf::{self, UdfPool};
 use crate::{Error, codec};
@@ -106,7 +107,9 @@ impl DataFusionExecutor {
         let (sink, whole) = Sink::of(output, decoded, &task)?;
         check_partitions(&task, &whole)?;
         let plan = narrow(&whole, &task.partitions).map_err(|error| error.report())?;
-        let plan = with_faster_operators(plan).map_err(|error| wrong(&error))?;
+        let plan = with_own_readers(plan)
+            .and_then(with_faster_operators)
+            .map_err(|error| wrong(&error))?;
         Ok(Self {
             whole,
             plan,

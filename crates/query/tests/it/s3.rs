@@ -11,6 +11,7 @@ use snowmelt_query::{QuerySpec, plan};
 use snowmelt_types::Report;
 
 use crate::data;
+use crate::formats::{large, put};
 use crate::runner::{answer, refusal, run_failure, spec};
 
 const BUCKET: &str = "snowmelt-test";
@@ -92,6 +93,34 @@ async fn missing_locations_on_s3_are_named() {
         let report = refusal(&on_s3(&format!("select * from '{location}'"), &aws)).await;
         assert!(report.contains(code) && report.contains(&location), "{location}: {report}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_and_arrow_files_on_s3_are_tables() {
+    let Some(aws) = variables() else { return };
+    upload(&aws).await;
+    let folder = tempfile::tempdir().unwrap();
+    let large = put(&folder.path().join("a.csv"), large()).await;
+    let packed = put(&folder.path().join("b.csv.gz"), "s,n,id\nz,1,-1\n").await;
+    for (key, path) in [("csv/k=1/a.csv", &large), ("csv/k=2/b.csv.gz", &packed)] {
+        store(&aws).put(&key.into(), std::fs::read(path).unwrap().into()).await.unwrap();
+    }
+    let sql =
+        "select k, count(*), sum(id), max(s) from 's3://snowmelt-test/csv/' group by 1 order by 1";
+    for workers in [1, 3] {
+        let query = QuerySpec { workers, ..on_s3(sql, &aws) };
+        let (found, _) = answer(&query, Arc::default()).await.unwrap();
+        let text = pretty_format_batches(&found).unwrap().to_string().replace(' ', "");
+        assert!(text.contains("|1|110000|6049945000|"), "{text}");
+        assert!(text.contains("|2|1|-1|z|"), "{text}");
+    }
+    let wrong = format!("{}x,1,y\n", std::fs::read_to_string(&large).unwrap());
+    store(&aws).put(&"csv/k=1/a.csv".into(), wrong.into()).await.unwrap();
+    let query = on_s3(sql, &aws);
+    let report = run_failure(plan(&query).await.unwrap(), &query).await;
+    assert!(report.contains("s3://snowmelt-test/csv/k=1/a.csv`, line 110002"), "{report}");
+    store(&aws).delete(&"csv/k=1/a.csv".into()).await.unwrap();
+    store(&aws).delete(&"csv/k=2/b.csv.gz".into()).await.unwrap();
 }
 
 /// The object is replaced by one of the same size between planning and reading.

@@ -93,7 +93,7 @@ pub struct GlobalArgs {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run one SELECT over Parquet files
+    /// Run one SELECT over Parquet, CSV, JSON or Arrow files
     Sql(Box<SqlArgs>),
     /// Call a function in a file once, without deploying it
     Run(Box<RunArgs>),

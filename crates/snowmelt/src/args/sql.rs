@@ -62,7 +62,7 @@ pub struct SqlArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub timeout: Option<Duration>,
 
-    /// Name a table: a file, folder, glob or s3:// URL of Parquet files (repeatable)
+    /// Name a table: a file, folder, glob or s3:// URL of Parquet, CSV, JSON or Arrow files (repeatable)
     #[arg(long = "table", value_name = "NAME=LOCATION", value_parser = named_location, help_heading = "Data and code")]
     pub tables: Vec<(String, String)>,
     /// Python file with functions decorated with @sm.udf (repeatable)

@@ -1,0 +1,179 @@
+//! The type that the values of a CSV column have in common.
+
+use arrow::array::timezone::Tz;
+use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime};
+use arrow::datatypes::{DataType, Date32Type, TimeUnit};
+
+/// Length of a date.
+const DATE: usize = 10;
+
+/// Values that were seen, and the narrowest type that holds them without loss.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Guess {
+    kind: Option<Kind>,
+    /// True if a value has a line break.
+    pub(super) breaks: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Int,
+    Float,
+    Date,
+    Time { nanos: bool, zone: bool },
+    Text,
+}
+
+impl Guess {
+    /// Adds a value.
+    pub(super) fn add(&mut self, value: &str) {
+        self.breaks |= value.contains('\n');
+        self.kind = Some(match self.kind {
+            Some(Kind::Text) => Kind::Text,
+            None => kind_of(value),
+            Some(kind) => both(kind, kind_of(value)),
+        });
+    }
+
+    /// The type; null if there was no value.
+    pub(super) fn data_type(&self) -> DataType {
+        match self.kind {
+            None => DataType::Null,
+            Some(Kind::Bool) => DataType::Boolean,
+            Some(Kind::Int) => DataType::Int64,
+            Some(Kind::Float) => DataType::Float64,
+            Some(Kind::Date) => DataType::Date32,
+            Some(Kind::Time { nanos, zone }) => {
+                let unit = if nanos { TimeUnit::Nanosecond } else { TimeUnit::Microsecond };
+                DataType::Timestamp(unit, zone.then(|| "+00:00".into()))
+            }
+            Some(Kind::Text) => DataType::Utf8,
+        }
+    }
+}
+
+fn both(a: Kind, b: Kind) -> Kind {
+    match (a, b) {
+        (a, b) if a == b => a,
+        (Kind::Int, Kind::Float) | (Kind::Float, Kind::Int) => Kind::Float,
+        (Kind::Date, time @ Kind::Time { zone: false, .. })
+        | (time @ Kind::Time { zone: false, .. }, Kind::Date) => time,
+        (Kind::Time { zone: a, .. }, Kind::Time { zone: b, .. }) if a == b => {
+            Kind::Time { nanos: true, zone: a }
+        }
+        _ => Kind::Text,
+    }
+}
+
+fn kind_of(value: &str) -> Kind {
+    match value.as_bytes().first() {
+        Some(b'0'..=b'9' | b'-' | b'.') => {}
+        Some(b't' | b'T' | b'f' | b'F') if is_bool(value) => return Kind::Bool,
+        _ => return Kind::Text,
+    }
+    number(value).or_else(|| time(value)).unwrap_or(Kind::Text)
+}
+
+fn is_bool(value: &str) -> bool {
+    value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false")
+}
+
+/// Numbers as they are usually written. `007` is a text: as a number it would lose its zeros; so is
+/// an integer that no `BIGINT` holds, which would lose digits.
+fn number(value: &str) -> Option<Kind> {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let padded =
+        digits.len() > 1 && digits.starts_with('0') && digits.as_bytes()[1].is_ascii_digit();
+    if padded || !digits.bytes().next()?.is_ascii_digit() && !digits.starts_with('.') {
+        return None;
+    }
+    if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return value.parse::<i64>().ok().filter(|_| value != "-0").map(|_| Kind::Int);
+    }
+    let plain =
+        |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-');
+    let number = value.parse::<f64>().ok().filter(|number| number.is_finite())?;
+    (value.bytes().all(plain) && number.is_finite()).then_some(Kind::Float)
+}
+
+fn time(value: &str) -> Option<Kind> {
+    let shape = |(index, byte): (usize, u8)| match index {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    let date = value.get(..DATE)?;
+    if !date.bytes().enumerate().all(shape) {
+        return None;
+    }
+    Date32Type::parse(date)?;
+    let Some(rest) = value[DATE..].strip_prefix([' ', 'T']) else {
+        return (value.len() == DATE).then_some(Kind::Date);
+    };
+    let clock = rest.trim_end_matches(['Z', 'z']);
+    let (clock, offset) = match clock.find(['+', '-']) {
+        Some(at) => clock.split_at(at),
+        None => (clock, ""),
+    };
+    let is_clock = |byte: u8| byte.is_ascii_digit() || matches!(byte, b':' | b'.');
+    let utc: Tz = "+00:00".parse().ok()?;
+    if !clock.bytes().all(is_clock) || string_to_datetime(&utc, value).is_err() {
+        return None;
+    }
+    let fraction = clock.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let zone = !offset.is_empty() || rest.ends_with(['Z', 'z']);
+    Some(Kind::Time { nanos: fraction > 6, zone })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guess(values: &[&str]) -> DataType {
+        let mut guess = Guess::default();
+        values.iter().for_each(|value| guess.add(value));
+        guess.data_type()
+    }
+
+    #[test]
+    fn types_hold_all_values_without_loss() {
+        use DataType::*;
+        let micro = |zone: Option<&str>| Timestamp(TimeUnit::Microsecond, zone.map(Into::into));
+        let nano = Timestamp(TimeUnit::Nanosecond, Option::None);
+        for (values, expected) in [
+            (&[][..], Null),
+            (&["1", "-20", "0"], Int64),
+            (&["1", "2.5", "-1e3", ".5"], Float64),
+            (&["007"], Utf8),
+            (&["-0"], Utf8),
+            (&["9223372036854775808"], Utf8),
+            (&["1", "x"], Utf8),
+            (&["1", "true"], Utf8),
+            (&["+4915112"], Utf8),
+            (&["nan"], Utf8),
+            (&["1e999"], Utf8),
+            (&["1-2"], Utf8),
+            (&["-"], Utf8),
+            (&["true", "FALSE"], Boolean),
+            (&["2024-02-29"], Date32),
+            (&["2023-02-29"], Utf8),
+            (&["2024-02-29", "2024-01-01 10:00:00"], micro(None)),
+            (&["2024-01-01T10:00:00.123456"], micro(None)),
+            (&["2024-01-01T10:00:00.1234567", "2024-01-01"], nano.clone()),
+            (&["2024-01-01T10:00:00Z", "2024-01-01 10:00:00+02:00"], micro(Some("+00:00"))),
+            (&["2024-01-01T10:00:00Z", "2024-01-01 10:00:00"], Utf8),
+            (&["2024-01-01 25:00:00"], Utf8),
+            (&["2024-01-01 noon"], Utf8),
+            (&["9999-12-31 00:00:00"], micro(None)),
+        ] {
+            assert_eq!(guess(values), expected, "{values:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_value_has_a_type(value in ".{0,30}", time in "2024-0[0-9]-1[ T]?[0-9:.Zz+-]{0,12}") {
+            let _ = (guess(&[&value]), guess(&[&time]));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Decodes the records of a CSV file, and matches its columns with those of the table by name.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::csv::ReaderBuilder;
+use arrow::csv::reader::Decoder;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
+
+use super::wrong::shortened;
+use super::{Header, Quotes};
+use crate::checked::sql_name;
+
+/// Values that are decoded at a time, to bound the memory of wide tables.
+const BATCH_VALUES: usize = 1 << 20;
+
+/// A decoder of the records of one file.
+pub(crate) struct CsvDecoder {
+    delimiter: u8,
+    /// The columns of the file, with the types of the table.
+    file: SchemaRef,
+    /// The columns that are wanted of the table, and where each is among the decoded ones.
+    wanted: SchemaRef,
+    places: Vec<Option<usize>>,
+    /// Indexes of the decoded columns in the file.
+    decoded: Vec<usize>,
+    decoder: Decoder,
+}
+
+impl CsvDecoder {
+    /// A decoder of the columns `wanted` for a file with this header. Columns that the file lacks
+    /// are null.
+    pub(crate) fn new(header: &Header, delimiter: u8, wanted: &SchemaRef, rows: usize) -> Self {
+        let field = |name: &String| -> FieldRef {
+            let data_type = wanted.field_with_name(name).map(Field::data_type);
+            let data_type = data_type.unwrap_or(&DataType::Utf8View);
+            Arc::new(Field::new(name, data_type.clone(), true))
+        };
+        let file = Arc::new(Schema::new(header.names.iter().map(field).collect::<Vec<_>>()));
+        let index = |field: &FieldRef| header.names.iter().position(|name| name == field.name());
+        let found: Vec<Option<usize>> = wanted.fields().iter().map(index).collect();
+        let mut decoded: Vec<usize> = found.iter().flatten().copied().collect();
+        decoded.sort_unstable();
+        decoded.dedup();
+        let place = |index: &Option<usize>| decoded.binary_search(&(*index)?).ok();
+        let places = found.iter().map(place).collect();
+        let rows = rows.min(BATCH_VALUES / header.names.len().max(1)).max(1);
+        let decoder = build(&file, delimiter, &decoded, rows);
+        Self { delimiter, file, wanted: Arc::clone(wanted), places, decoded, decoder }
+    }
+
+    pub(super) fn of_single_records(&self) -> Self {
+        Self {
+            file: Arc::clone(&self.file),
+            wanted: Arc::clone(&self.wanted),
+            places: self.places.clone(),
+            decoded: self.decoded.clone(),
+            decoder: build(&self.file, self.delimiter, &self.decoded, 1),
+            delimiter: self.delimiter,
+        }
+    }
+
+    pub(super) fn quotes(&self) -> Quotes {
+        Quotes::new(self.delimiter)
+    }
+
+    pub(super) fn decode(&mut self, records: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
+        let (mut rest, mut batches) = (records, Vec::new());
+        while !rest.is_empty() {
+            let read = self.decoder.decode(rest)?;
+            rest = &rest[read..];
+            if read == 0 || rest.is_empty() || self.decoder.capacity() == 0 {
+                let batch = self.decoder.flush()?;
+                let stuck = read == 0 && batch.is_none();
+                batches.extend(batch.map(|batch| self.as_wanted(&batch)).transpose()?);
+                if stuck {
+                    break;
+                }
+            }
+        }
+        Ok(batches)
+    }
+
+    fn as_wanted(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+        let rows = batch.num_rows();
+        let column = |(place, field): (&Option<usize>, &FieldRef)| -> ArrayRef {
+            match place {
+                Some(place) => Arc::clone(batch.column(*place)),
+                None => new_null_array(field.data_type(), rows),
+            }
+        };
+        let columns = self.places.iter().zip(self.wanted.fields()).map(column).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(&self.wanted), columns, &options)
+    }
+
+    /// The decoder's message in terms of the table. Its line numbers are those in a block.
+    pub(super) fn why(&self, error: &ArrowError) -> String {
+        let text = match error {
+            ArrowError::CsvError(text) | ArrowError::ParseError(text) => text.as_str(),
+            other => return shortened(&other.to_string()),
+        };
+        self.wrong_value(text)
+            .or_else(|| self.wrong_number(text))
+            .or_else(|| not_utf8(text))
+            .unwrap_or_else(|| shortened(text))
+    }
+
+    fn wrong_value(&self, text: &str) -> Option<String> {
+        let text = text.split_once("arsing value '").map(|(_, rest)| rest)?;
+        let (text, _row) = text.rsplit_once(". Row data: '").unwrap_or((text, ""));
+        let (value, rest) = text.rsplit_once("' as type '")?;
+        let index: usize = rest.split_once("for column ")?.1.split(' ').next()?.parse().ok()?;
+        let field = self.file.fields().get(index)?;
+        let (name, kind) = (field.name(), sql_name(field.data_type()));
+        Some(format!("column `{name}` is {kind}, and `{}` is not", shortened(value)))
+    }
+
+    fn wrong_number(&self, text: &str) -> Option<String> {
+        let rest = text.strip_prefix("incorrect number of fields")?;
+        let (_, found) = rest.split_once(" got ")?;
+        let header = self.file.fields().len();
+        let found = match found.strip_prefix("more than ") {
+            Some(_) => format!("more than {header}"),
+            None => found.to_owned(),
+        };
+        let plural = if found == "1" { "" } else { "s" };
+        Some(format!("it has {found} value{plural}, and the header has {header}"))
+    }
+}
+
+fn not_utf8(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("Encountered invalid UTF-8 data")?;
+    let field = rest.rsplit_once("field ").map_or("", |(_, field)| field);
+    Some(format!("its value {field} is not UTF-8"))
+}
+
+fn build(file: &SchemaRef, delimiter: u8, decoded: &[usize], rows: usize) -> Decoder {
+    ReaderBuilder::new(Arc::clone(file))
+        .with_delimiter(delimiter)
+        .with_projection(decoded.to_vec())
+        .with_batch_size(rows)
+        .build_decoder()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::util::pretty::pretty_format_batches;
+
+    use super::super::text::{Decoder, Undecodable};
+    use super::*;
+
+    fn decoder() -> Decoder {
+        let header = Header { names: ["b", "x", "a"].map(str::to_owned).to_vec() };
+        let field = |name, kind| Field::new(name, kind, true);
+        let wanted = Schema::new(vec![
+            field("a", DataType::Int64),
+            field("none", DataType::Float64),
+            field("b", DataType::Utf8View),
+        ]);
+        CsvDecoder::new(&header, b',', &Arc::new(wanted), 2).into()
+    }
+
+    #[test]
+    fn columns_are_matched_by_name() {
+        let batches = decoder().decode(b"u,1,7\r\n\"v\nw\",2,\n,3,9\n").unwrap();
+        assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 3);
+        let text = pretty_format_batches(&batches).unwrap().to_string();
+        assert!(text.contains("| 7 |      | u |"), "{text}");
+        assert!(text.contains("| 9 |      |   |"), "{text}");
+    }
+
+    #[test]
+    fn wrong_records_are_explained() {
+        for (records, line, why) in [
+            ("u,1,7\nv,2,8.5\n", 1, "column `a` is BIGINT, and `8.5` is not"),
+            ("\"u\n\",1,7\n\nv,1,it's as type\n", 3, "column `a` is BIGINT, and `it's as type` is"),
+            ("u,1\n", 0, "it has 2 values, and the header has 3"),
+            ("u,1,2,3\n", 0, "values, and the header has 3"),
+        ] {
+            let Undecodable { line: found, why: text } =
+                decoder().decode(records.as_bytes()).unwrap_err();
+            assert_eq!(found, Some(line), "{records:?}");
+            assert!(text.contains(why), "{records:?}: {text}");
+        }
+        let wrong = decoder().decode(b"u,1,7\n\xff,1,7\n").unwrap_err();
+        assert_eq!(wrong.line, Some(1));
+        assert!(wrong.why.contains("not UTF-8"), "{}", wrong.why);
+    }
+}

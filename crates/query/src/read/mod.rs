@@ -1,0 +1,56 @@
+//! Reads CSV, JSON and Arrow files: whole in a worker, their beginnings in the planner.
+//!
+//! DataFusion plans these scans, and its codec sends them to the workers. Its readers are not used,
+//! for these reasons:
+//!
+//! - They match columns of CSV and Arrow files by position, with the types of the table. The files
+//!   of a table may differ.
+//! - The codec does not send the compression of files, and the streaming decoder of zstd ends
+//!   silently after the first of several frames.
+//! - The JSON reader turns 1.5 into 1 where the column is an integer.
+//! - They keep a whole record, or a whole Arrow file, in memory, however long it is.
+//! - Their errors name no file, and no line that is counted from the beginning of it.
+//!
+//! So [`with_own_readers`] replaces them just before a plan runs. Text passes through these steps:
+//! bytes of a range ([`range`]), decompressed ([`inflate`]), cut into blocks of whole records
+//! ([`blocks`]), decoded ([`csv`], [`json`]).
+
+mod arrow_file;
+mod blocks;
+mod csv;
+mod header;
+mod inflate;
+mod json;
+mod quotes;
+mod range;
+mod source;
+mod text;
+mod text_file;
+mod wrong;
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{TransformedResult, TreeNode};
+use datafusion::error::Result as DfResult;
+use datafusion::physical_plan::ExecutionPlan;
+
+pub(crate) use arrow_file::footer as arrow_footer;
+pub(crate) use blocks::newlines;
+pub(crate) use csv::CsvDecoder;
+pub(crate) use header::{Header, MAX_COLUMNS, split_header, without_mark};
+pub(crate) use inflate::inflate_beginning;
+pub(crate) use quotes::Quotes;
+pub(crate) use text::Decoder;
+pub(crate) use text_file::delimiter;
+pub(crate) use wrong::{corrupt, not_inflated, wrong_line};
+
+/// The most bytes of one record. Memory for a record is not accounted for by operators.
+pub(crate) const MAX_RECORD_BYTES: usize = 64 << 20;
+
+/// The most bytes of a header line, with the lines before it.
+pub(crate) const MAX_HEADER_BYTES: usize = 1 << 20;
+
+/// Replaces DataFusion's readers of a plan.
+pub(crate) fn with_own_readers(plan: Arc<dyn ExecutionPlan>) -> DfResult<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(source::replace).data()
+}

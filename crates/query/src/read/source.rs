@@ -1,0 +1,160 @@
+//! The source that takes the place of DataFusion's.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{
+    ArrowSource, CsvSource, FileOpenFuture, FileOpener, FileScanConfig, FileScanConfigBuilder,
+    FileSource, JsonSource,
+};
+use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
+use futures::FutureExt;
+use object_store::ObjectStore;
+use snowmelt_files::{Compression, Format, Kind};
+
+use super::arrow_file::ArrowFile;
+use super::range::Stored;
+use super::text_file::TextFile;
+use crate::plan::{BATCH_ROWS, file_scan};
+use crate::scan::shown;
+
+/// Replaces the reader of a scan, unless it is one of Parquet files.
+pub(super) fn replace(
+    node: Arc<dyn ExecutionPlan>,
+) -> DfResult<Transformed<Arc<dyn ExecutionPlan>>> {
+    let own = file_scan(&node).and_then(|scan| Some((scan, OwnSource::replacing(scan)?)));
+    let Some((scan, own)) = own else { return Ok(Transformed::no(node)) };
+    let config = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(own)).build();
+    Ok(Transformed::yes(DataSourceExec::from_data_source(config)))
+}
+
+/// A source with the readers of this module.
+#[derive(Clone)]
+struct OwnSource {
+    format: Format,
+    /// The name that DataFusion has for the format.
+    file_type: String,
+    schema: TableSchema,
+    projection: SplitProjection,
+    rows: usize,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl OwnSource {
+    fn replacing(scan: &FileScanConfig) -> Option<Self> {
+        let source = scan.file_source();
+        let format = match source.downcast_ref::<CsvSource>() {
+            Some(csv) if csv.delimiter() == b'\t' => Format::Tsv,
+            Some(_) => Format::Csv,
+            None if source.is::<JsonSource>() => Format::Json,
+            None if source.is::<ArrowSource>() => Format::Arrow,
+            None => return None,
+        };
+        let schema = source.table_schema().clone();
+        let projection = match source.projection() {
+            Some(projection) => SplitProjection::new(schema.file_schema(), projection),
+            None => SplitProjection::unprojected(&schema),
+        };
+        Some(Self {
+            format,
+            file_type: source.file_type().to_owned(),
+            schema,
+            projection,
+            rows: BATCH_ROWS,
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+}
+
+impl FileSource for OwnSource {
+    fn create_file_opener(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        config: &FileScanConfig,
+        _partition: usize,
+    ) -> DfResult<Arc<dyn FileOpener>> {
+        let file_schema = self.schema.file_schema();
+        let wanted = Arc::new(file_schema.project(&self.projection.file_indices)?);
+        let (format, rows, url) = (self.format, self.rows, config.object_store_url.clone());
+        let opener = Arc::new(Opener { format, store, url, wanted, rows });
+        ProjectionOpener::try_new(self.projection.clone(), opener, file_schema)
+    }
+
+    fn table_schema(&self) -> &TableSchema {
+        &self.schema
+    }
+
+    fn with_batch_size(&self, rows: usize) -> Arc<dyn FileSource> {
+        Arc::new(Self { rows, ..self.clone() })
+    }
+
+    fn projection(&self) -> Option<&ProjectionExprs> {
+        Some(&self.projection.source)
+    }
+
+    fn metrics(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    fn file_type(&self) -> &str {
+        &self.file_type
+    }
+
+    fn fmt_extra(&self, _how: DisplayFormatType, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DfResult<TreeNodeRecursion>,
+    ) -> DfResult<TreeNodeRecursion> {
+        datafusion::physical_plan::apply_expression_roots(self.projection.source.iter(), visit)
+    }
+}
+
+struct Opener {
+    format: Format,
+    store: Arc<dyn ObjectStore>,
+    url: ObjectStoreUrl,
+    wanted: SchemaRef,
+    rows: usize,
+}
+
+impl FileOpener for Opener {
+    fn open(&self, file: PartitionedFile) -> DfResult<FileOpenFuture> {
+        let range = file.range.as_ref().map(bytes_of).transpose()?;
+        let (store, meta) = (Arc::clone(&self.store), file.object_meta);
+        let (wanted, rows) = (Arc::clone(&self.wanted), self.rows);
+        let name = shown(self.url.as_str(), &meta.location);
+        if self.format == Format::Arrow {
+            let file = ArrowFile { store, meta, name, range, wanted, rows };
+            return Ok(file.batches().boxed());
+        }
+        // The codec does not send the compression of a scan, and the files of one may differ in it.
+        let kind = Kind::of(Path::new(meta.location.as_ref()));
+        let compression = kind.map_or(Compression::None, |kind| kind.compression);
+        let kind = Kind { format: self.format, compression };
+        let stored = Stored { store, location: meta.location, size: meta.size };
+        Ok(TextFile { stored, name, kind, range, wanted, rows }.batches().boxed())
+    }
+}
+
+fn bytes_of(range: &datafusion::datasource::listing::FileRange) -> DfResult<Range<u64>> {
+    match (u64::try_from(range.start), u64::try_from(range.end)) {
+        (Ok(start), Ok(end)) if start <= end => Ok(start..end),
+        _ => Err(DataFusionError::Internal(format!("{}..{} is no range", range.start, range.end))),
+    }
+}
