@@ -16,6 +16,9 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::config::SessionConfig;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::ScalarUDF;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
+use datafusion::physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
@@ -28,7 +31,7 @@ use snowmelt_wire::Signature;
 
 use crate::exchange::ExchangeReadExec;
 use crate::fault;
-use crate::plan::{file_scan, function_registry};
+use crate::plan::{Nullable, file_scan, function_registry};
 use crate::udf::{RemoteUdf, UdfPool};
 
 /// Encodes a plan. An error names the property that the encoding would lose.
@@ -99,6 +102,31 @@ impl PhysicalExtensionCodec for Codec {
             return exchange::encode(read, buf, self, converter);
         }
         Err(DataFusionError::NotImplemented(format!("{} cannot be sent to a worker", node.name())))
+    }
+
+    /// The only expression that DataFusion's codec does not know.
+    fn try_decode_expr(
+        &self,
+        _buf: &[u8],
+        inputs: &[Arc<dyn PhysicalExpr>],
+        _ctx: &PhysicalExprDecodeCtx<'_>,
+    ) -> DfResult<Arc<dyn PhysicalExpr>> {
+        match inputs {
+            [value] => Ok(Arc::new(Nullable::new(Arc::clone(value)))),
+            _ => Err(DataFusionError::Internal("a plan has an unknown expression".to_owned())),
+        }
+    }
+
+    fn try_encode_expr(
+        &self,
+        node: &Arc<dyn PhysicalExpr>,
+        _buf: &mut Vec<u8>,
+        _ctx: &PhysicalExprEncodeCtx<'_>,
+    ) -> DfResult<()> {
+        match node.downcast_ref::<Nullable>() {
+            Some(_) => Ok(()),
+            None => Err(DataFusionError::NotImplemented(format!("{node} cannot be sent"))),
+        }
     }
 
     fn try_decode_udf(&self, name: &str, buf: &[u8]) -> DfResult<Arc<ScalarUDF>> {

@@ -18,6 +18,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
 use super::joins::{self, IndependentJoins};
+use super::nullable::KeepNullable;
 use super::statement::Statement;
 use super::{BATCH_ROWS, QuerySpec, names, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
@@ -80,6 +81,7 @@ fn optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     rules.retain(|rule| rule.name() != after.name() && rule.name() != check.name());
     let place = rules.iter().position(|rule| rule.name() == selection.name());
     rules.insert(place.map_or(0, |place| place + 1), Arc::new(IndependentJoins));
+    rules.insert(0, Arc::new(KeepNullable));
     rules
 }
 

@@ -100,3 +100,13 @@ async fn joins_subqueries_and_sets() {
         check(sql, false).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn constants_in_the_branches_of_a_union() {
+    for sql in [
+        "select sum(p), sum(r) from (select l_tax p, cast(0 as decimal(7,2)) r from lineitem union all select cast(0 as decimal(7,2)), o_totalprice from orders) t",
+        "select sum(p), count(r) from (select n_nationkey p, null r from nation union all select 1, o_comment from orders) t",
+    ] {
+        check(sql, true).await;
+    }
+}
