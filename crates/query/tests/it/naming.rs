@@ -144,9 +144,9 @@ async fn dangling_links_and_other_formats_are_reported() {
     for part in ["SM-0105", "u.parquet` is broken", "no gone.parquet"] {
         assert!(report.contains(part), "{report}");
     }
-    std::fs::write(folder.path().join("x.csv"), "a,b\n1,2\n".repeat(9)).unwrap();
-    let report = refusal(&located("select * from 'x.csv'", folder.path())).await;
-    assert!(report.contains("convert the CSV file") && !report.contains("truncated"), "{report}");
+    std::fs::write(folder.path().join("x.orc"), "a,b\n1,2\n".repeat(9)).unwrap();
+    let report = refusal(&located("select * from 'x.orc'", folder.path())).await;
+    assert!(report.contains("ORC is not read") && !report.contains("truncated"), "{report}");
 }
 
 #[tokio::test]
