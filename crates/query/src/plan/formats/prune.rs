@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
-use arrow::compute::prep_null_mask_filter;
 use arrow::datatypes::Schema;
 use datafusion::catalog::Session;
 use datafusion::common::DFSchema;
@@ -46,8 +45,8 @@ pub(super) fn kept(
         let accepts = accepts.evaluate(&batch)?.into_array(batch.num_rows())?;
         let Some(accepts) = accepts.as_boolean_opt() else { continue };
         // Null accepts no row.
-        let accepts = prep_null_mask_filter(accepts);
-        kept.iter_mut().zip(accepts.values()).for_each(|(kept, accepts)| *kept &= accepts);
+        let accepts = accepts.iter().map(|accepts| accepts == Some(true));
+        kept.iter_mut().zip(accepts).for_each(|(kept, accepts)| *kept &= accepts);
     }
     Ok(kept)
 }
