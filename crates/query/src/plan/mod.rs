@@ -8,6 +8,7 @@ mod files;
 mod footer;
 mod formats;
 mod hive;
+mod info;
 mod joins;
 mod leaves;
 mod local;
@@ -35,13 +36,13 @@ use snowmelt_wire::Signature;
 
 pub(crate) use cut::{Stage, with_children};
 pub(crate) use footer::{FooterError, bytes as read_bytes, catch_panic, read as read_footer};
+pub(crate) use info::TableInfo;
 pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit_scans};
 pub use local::{HostFiles, LocalFiles};
 pub(crate) use nullable::Nullable;
 pub use planned::PlannedQuery;
 pub(crate) use session::{execution_config, function_registry};
 pub(crate) use split::first_byte;
-pub(crate) use table::TableInfo;
 pub(crate) use tasks::{Division, Outputs, TaskOutput, output_partitions, tasks};
 pub(crate) use text::operator_line;
 

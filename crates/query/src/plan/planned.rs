@@ -10,8 +10,8 @@ use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_wire::{FileGrant, S3Access};
 
 use super::cut::Cut;
+use super::info::TableInfo;
 use super::statement::ResultKind;
-use super::table::TableInfo;
 use super::tasks::{self, Division, Outputs};
 use super::{QuerySpec, explain, text};
 use crate::Result;

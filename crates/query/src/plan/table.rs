@@ -23,28 +23,13 @@ use snowmelt_files::Format;
 use super::files::{self, TableFile};
 use super::formats::{self, FilesTable};
 use super::hive::FolderColumns;
+pub(super) use super::info::{ReadBytes, TableInfo};
 use super::location::{Located, locate, looks_like_location};
 use super::split::{self, Unit};
 use super::statement::Statement;
 use super::{QuerySpec, sql_error};
 use crate::scan::S3Settings;
 use crate::{Error, Result};
-
-/// Information about a table for the profile.
-#[derive(Clone, Debug)]
-pub(crate) struct TableInfo {
-    /// Its name in the SQL, or its location.
-    pub(crate) name: String,
-    /// Files.
-    pub(crate) files: usize,
-    /// Row groups of all files, or the pieces of other formats that workers can share.
-    pub(crate) row_groups: usize,
-}
-
-/// Bytes of the columns that a query reads from a part of a file; stored with the part, for
-/// progress.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReadBytes(pub(super) u64);
 
 /// Registers every table that a statement names: by its name in `spec.tables`, or by the location
 /// that its FROM quotes.
@@ -59,7 +44,7 @@ pub(super) async fn register(
     for reference in references {
         let name = reference.table();
         let Some(location) = location_of(name, statement, spec) else { continue };
-        let opened = open(name, location, spec, s3).await;
+        let opened = open(name, location, (spec, statement), s3).await;
         let (table, info) =
             opened.map_err(|error| sql_error::location_error(error, name, &spec.sql))?;
         infos.push(info);
@@ -72,7 +57,7 @@ pub(super) async fn register(
 async fn open(
     name: &str,
     location: &str,
-    spec: &QuerySpec,
+    (spec, statement): (&QuerySpec, &Statement),
     s3: &S3Settings,
 ) -> Result<(Arc<dyn TableProvider>, TableInfo)> {
     let located = locate(location, &spec.files, s3).await?;
@@ -83,7 +68,8 @@ async fn open(
             Ok((Arc::new(table), info))
         }
         format => {
-            let table = FilesTable::open(located, location, format, spec.workers).await?;
+            let early = formats::may_end_early(&statement.query);
+            let table = FilesTable::open(located, location, format, spec.workers, early).await?;
             let info = table.info(name);
             Ok((Arc::new(table), info))
         }

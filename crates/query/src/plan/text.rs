@@ -75,7 +75,10 @@ fn operator(plan: &Arc<dyn ExecutionPlan>, limit: usize) -> String {
         }
         _ => whole.to_owned(),
     };
-    shortened(&text.replace(", file_type=parquet", ""), limit)
+    // The name of a scan tells it.
+    let format =
+        file_scan(plan).map(|scan| format!(", file_type={}", scan.file_source().file_type()));
+    shortened(&format.map_or(text.clone(), |format| text.replace(&format, "")), limit)
 }
 
 fn shortened(text: &str, limit: usize) -> String {

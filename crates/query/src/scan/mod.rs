@@ -1,4 +1,4 @@
-//! The sources of Parquet files: granted descriptors and S3.
+//! The sources of files: granted descriptors and S3.
 //!
 //! DataFusion's Parquet reader decodes the files. Of the four levels of concurrency in Lambada 4.3
 //! it has these: the metadata of a file is read once and cached for its other parts; all column

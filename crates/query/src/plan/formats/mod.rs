@@ -4,7 +4,9 @@
 //! read later must have the type of its column, or the query fails and names its line.
 
 mod csv;
+mod early;
 mod pieces;
+mod prune;
 mod sample;
 mod shape;
 mod table;
@@ -29,6 +31,7 @@ use pieces::Piece;
 use sample::Sampler;
 use shape::Shape;
 
+pub(super) use early::may_end_early;
 pub(super) use table::FilesTable;
 
 /// Number of files whose beginnings are read concurrently.
@@ -61,8 +64,8 @@ enum Columns {
 
 /// The format of a table's files.
 pub(super) fn format_of(located: &Located, location: &str) -> Result<Format> {
-    let paths = located.files.iter().map(|meta| Path::new(meta.location.as_ref()));
-    let format = snowmelt_files::common_format(paths);
+    let names: Vec<String> = located.files.iter().map(|meta| display_name(located, meta)).collect();
+    let format = snowmelt_files::common_format(names.iter().map(Path::new));
     Ok(format
         .map_err(|found| snowmelt_files::Error::Mixed { location: location.to_owned(), found })?)
 }

@@ -16,15 +16,15 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::object_store::ObjectStoreUrl;
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_files::{Compression, Format, Kind};
 
 use super::super::hive::FolderColumns;
+use super::super::info::{ReadBytes, TableInfo};
 use super::super::location::Located;
 use super::super::split::{self, Unit};
-use super::super::table::{ReadBytes, TableInfo};
-use super::TableFile;
+use super::{TableFile, prune};
 use crate::Result;
 use crate::read::delimiter;
 
@@ -38,6 +38,8 @@ pub(in super::super) struct FilesTable {
     url: ObjectStoreUrl,
     files: Vec<TableFile>,
     workers: usize,
+    /// True if the query may end before it has read all rows.
+    ends_early: bool,
 }
 
 impl FilesTable {
@@ -47,6 +49,7 @@ impl FilesTable {
         location: &str,
         format: Format,
         workers: u32,
+        ends_early: bool,
     ) -> Result<Self> {
         let (schema, files) = super::read(&located, location, format).await?;
         let paths = files.iter().map(|file| &file.meta.location);
@@ -54,7 +57,8 @@ impl FilesTable {
         let columns = folder_columns.columns.clone();
         let schema = TableSchema::builder(schema).with_table_partition_cols(columns).build();
         let workers = workers.max(1) as usize;
-        Ok(Self { format, schema, folder_columns, url: located.url, files, workers })
+        let url = located.url;
+        Ok(Self { format, schema, folder_columns, url, files, workers, ends_early })
     }
 
     pub(in super::super) fn info(&self, name: &str) -> TableInfo {
@@ -62,12 +66,14 @@ impl FilesTable {
         TableInfo { name: name.to_owned(), files: self.files.len(), row_groups }
     }
 
-    /// The files in groups, one for each partition. For a limit files are not divided: whether a
-    /// line break where a text is divided ends a record is known only when the part before it has
-    /// been read to its end.
-    fn file_groups(&self, limit: Option<usize>) -> Vec<FileGroup> {
-        let text = self.format != Format::Arrow;
-        let units = self.files.iter().enumerate().flat_map(|(file, found)| {
+    /// The files in groups, one for each partition. Whether a line break where a text is divided
+    /// ends a record is known only when the part before it has been read to its end. So a query
+    /// that may end earlier does not divide them.
+    fn file_groups(&self, kept: &[bool]) -> Vec<FileGroup> {
+        let divided = self.format == Format::Arrow || !self.ends_early;
+        let files = self.files.iter().enumerate();
+        let files = files.filter(|(file, _)| kept.get(*file).copied().unwrap_or(true));
+        let units = files.flat_map(|(file, found)| {
             let pieces = found.pieces.iter().map(move |piece| Unit {
                 file,
                 start: piece.range.start as i64,
@@ -76,7 +82,7 @@ impl FilesTable {
             });
             let size = found.meta.size;
             let whole = Unit { file, start: 0, end: size as i64, bytes: size };
-            let whole = (text && limit.is_some()).then_some(whole);
+            let whole = (!divided).then_some(whole);
             let pieces = pieces.filter(move |_| whole.is_none());
             whole.into_iter().chain(pieces)
         });
@@ -133,15 +139,29 @@ impl TableProvider for FilesTable {
         TableType::Base
     }
 
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> DfResult<Vec<TableProviderFilterPushDown>> {
+        // A filter that leaves out files also stays in the plan.
+        let support = |filter: &&Expr| match prune::is_of_folders(filter, &self.folder_columns) {
+            true => TableProviderFilterPushDown::Inexact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(support).collect())
+    }
+
     async fn scan(
         &self,
-        _state: &dyn Session,
+        state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
+        // A filter that cannot be evaluated fails when the query runs, if it does.
+        let kept = prune::kept(&self.folder_columns, filters, state).unwrap_or_default();
         let config = FileScanConfigBuilder::new(self.url.clone(), self.source())
-            .with_file_groups(self.file_groups(limit))
+            .with_file_groups(self.file_groups(&kept))
             .with_projection_indices(projection.cloned())?
             .with_limit(limit)
             .build();

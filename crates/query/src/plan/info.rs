@@ -1,0 +1,17 @@
+//! What is known of a table besides its columns: for the profile, and for progress.
+
+/// Information about a table for the profile.
+#[derive(Clone, Debug)]
+pub(crate) struct TableInfo {
+    /// Its name in the SQL, or its location.
+    pub(crate) name: String,
+    /// Files.
+    pub(crate) files: usize,
+    /// Row groups of all files, or the pieces of other formats that workers can share.
+    pub(crate) row_groups: usize,
+}
+
+/// Bytes of the columns that a query reads from a part of a file; stored with the part, for
+/// progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadBytes(pub(crate) u64);
