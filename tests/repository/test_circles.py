@@ -41,7 +41,6 @@ ALLOWED: dict[str, dict[str, str]] = {
         "job networks": "a job's network gives its lease back to the networks of the node",
     },
     "query": {
-        "codec plan/cut": ("a cut is checked by encoding it, and the codec asks what a scan is"),
         "driver/attempt driver/queue": "a result belongs to an attempt, which fills the queue",
         "plan/bucket plan/location": "a location in a bucket is one kind of location",
         "plan/session plan/sql_error plan/statement": (

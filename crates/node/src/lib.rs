@@ -30,6 +30,7 @@ mod programs;
 mod query_room;
 mod readable_stream;
 mod runner;
+mod runner_errors;
 mod task_room;
 mod times;
 mod unit;

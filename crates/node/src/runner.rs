@@ -25,6 +25,7 @@ use tracing::Span;
 use crate::account::Rooms;
 use crate::bound::{Bound, UdfBinding};
 use crate::query_room::{Kept, Place, QueryRoom, TaskRoom};
+use crate::runner_errors::{lost, no_output, not_started, unreachable};
 use crate::times::{END_KNOWN_WITHIN, END_REPORTED_WITHIN};
 use crate::{Error, InstanceLease, LOAD_LIMIT, Node, WorkerLease, WorkerSpec};
 
@@ -385,30 +386,4 @@ fn granted(names: &[String], connections: Vec<UdfConnection>) -> Vec<(UdfGrant, 
         (UdfGrant { name: name.clone(), timeout_ms }, OwnedFd::from(connection.socket))
     };
     names.iter().zip(connections).map(grant).collect()
-}
-
-/// The disk for outputs is full, or the folder is gone.
-fn no_output(error: &std::io::Error) -> Failed {
-    let message = format!("no file for the output of a task could be created: {error}");
-    let hint = "free some space on the disk that holds the state folder";
-    Failed::of(ErrorReport::new(Code::DISK_FULL, message).hint(hint))
-}
-
-/// It has ended between its start and now.
-fn unreachable(error: &Error) -> Failed {
-    let message = format!("a worker could not be reached: {error}");
-    Failed::lost(ErrorReport::new(Code::WORKER_LOST, message))
-}
-
-/// A function that cannot be started fails the query, unless it was lost with its spawner.
-fn not_started(error: &Error) -> Failed {
-    let report = error.report();
-    match report.known_code() {
-        Code::SPAWNER_LOST => Failed::lost(report),
-        _ => Failed::of(report),
-    }
-}
-
-fn lost(error: &Error) -> Failed {
-    Failed::lost(error.report())
 }

@@ -4,6 +4,7 @@ mod answer;
 mod attempt;
 mod findings;
 mod lanes;
+mod options;
 mod output;
 mod progress;
 mod queue;
@@ -12,8 +13,9 @@ mod runner;
 mod stages;
 mod tasks;
 
-pub use answer::{Answer, RunOptions};
+pub use answer::Answer;
 pub use attempt::Attempt;
+pub use options::RunOptions;
 pub(crate) use output::output_schema;
 pub(crate) use queue::ResultQueue;
 pub(crate) use result_exec::ResultExec;

@@ -9,10 +9,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 
+use super::options::RunOptions;
 use super::progress::ProgressTracker;
 use super::queue::{MEMORY_BYTES, Spool};
 use super::tasks::{Finished, Shared, run_one};
-use super::{Reporter, RunOptions, TaskRunner};
+use super::{Reporter, TaskRunner};
 use crate::plan::{Division, Outputs, PlannedQuery, TaskOutput, tasks};
 use crate::{Error, Result};
 

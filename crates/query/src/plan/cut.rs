@@ -23,14 +23,12 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
 use super::leaves::{count, file_scan, is_partition_wise};
 use super::sendable::Sendable;
 use super::small;
+use super::tree::{address, with_children};
 use crate::driver::{ResultExec, ResultQueue};
 use crate::exchange::{ExchangeReadExec, Facts};
 use crate::{Error, Result, codec};
@@ -120,7 +118,7 @@ impl Cutter<'_> {
         let again = again || node.is::<RecursiveQueryExec>();
         let children = node.children().into_iter();
         let children = children.map(|child| self.driver_part(child, again));
-        with_children(node, children.collect::<Result<_>>()?)
+        Ok(with_children(node, children.collect::<Result<_>>()?)?)
     }
 
     /// True if a node has one partition and reads nothing but merged partitions: no work that is
@@ -162,7 +160,7 @@ impl Cutter<'_> {
             };
             replaced.push(part);
         }
-        with_children(node, replaced)
+        Ok(with_children(node, replaced)?)
     }
 
     /// The stage below a repartitioning, and the leaf that reads its output.
@@ -241,21 +239,4 @@ fn stages_read(node: &Arc<dyn ExecutionPlan>, found: &mut Vec<u32>) {
         found.push(read.stage());
     }
     node.children().into_iter().for_each(|child| stages_read(child, found));
-}
-
-fn address(node: &Arc<dyn ExecutionPlan>) -> usize {
-    Arc::as_ptr(node).cast::<()>() as usize
-}
-
-/// The same operator over other inputs.
-pub(crate) fn with_children(
-    node: &Arc<dyn ExecutionPlan>,
-    children: Vec<Arc<dyn ExecutionPlan>>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let same = node.children().into_iter().zip(&children).all(|(a, b)| Arc::ptr_eq(a, b));
-    if same {
-        return Ok(Arc::clone(node));
-    }
-    let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-    Ok(Arc::clone(node).replace_children(children, anew)?)
 }

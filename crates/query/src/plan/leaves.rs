@@ -43,12 +43,11 @@ pub(crate) fn of_union(node: &Arc<dyn ExecutionPlan>, partitions: &[u32]) -> Vec
     node.children().into_iter().map(of_child).collect()
 }
 
-/// Calls `visit` with each leaf that some partitions of a plan read, and the leaf's partitions.
-pub(crate) fn visit(
-    node: &Arc<dyn ExecutionPlan>,
-    partitions: &[u32],
-    found: &mut dyn FnMut(&Arc<dyn ExecutionPlan>, &[u32]),
-) {
+/// Is called with a leaf, and the partitions of it that are read.
+type OnLeaf<'f> = dyn FnMut(&Arc<dyn ExecutionPlan>, &[u32]) + 'f;
+
+/// Calls `found` with each leaf that some partitions of a plan read, and the leaf's partitions.
+pub(crate) fn visit(node: &Arc<dyn ExecutionPlan>, partitions: &[u32], found: &mut OnLeaf<'_>) {
     let children = node.children();
     if children.is_empty() {
         return found(node, partitions);
@@ -72,7 +71,7 @@ pub(crate) fn visit(
     }
 }
 
-/// Calls `visit` with every file scan that some partitions of a plan read, and its file groups.
+/// Calls `found` with every file scan that some partitions of a plan read, and its file groups.
 pub(crate) fn visit_scans(
     node: &Arc<dyn ExecutionPlan>,
     partitions: &[u32],

@@ -26,6 +26,7 @@ mod streaming;
 mod table;
 mod tasks;
 mod text;
+mod tree;
 mod unify;
 
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use snowmelt_wire::Signature;
 
-pub(crate) use cut::{Stage, with_children};
+pub(crate) use cut::Stage;
 pub(crate) use footer::{FooterError, bytes as read_bytes, catch_panic, read as read_footer};
 pub(crate) use info::TableInfo;
 pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit_scans};
@@ -45,6 +46,7 @@ pub(crate) use session::{execution_config, function_registry};
 pub(crate) use split::first_byte;
 pub(crate) use tasks::{Division, Outputs, TaskOutput, output_partitions, tasks};
 pub(crate) use text::operator_line;
+pub(crate) use tree::with_children;
 
 use crate::Result;
 use crate::faster::with_faster_operators;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use datafusion::execution::config::SessionConfig;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use super::cut::with_children;
 use super::leaves::file_scan;
+use super::tree::{address, with_children};
 use crate::exchange::{ExchangeReadExec, Facts};
 use crate::{Error, Result, codec};
 
@@ -59,9 +59,5 @@ fn alone(node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let partitioning = child.output_partitioning().clone();
         Ok(Arc::new(ExchangeReadExec::new(0, child.schema(), partitioning, facts)?))
     };
-    with_children(node, node.children().into_iter().map(leaf).collect::<Result<_>>()?)
-}
-
-fn address(node: &Arc<dyn ExecutionPlan>) -> usize {
-    Arc::as_ptr(node).cast::<()>() as usize
+    Ok(with_children(node, node.children().into_iter().map(leaf).collect::<Result<_>>()?)?)
 }

@@ -1,7 +1,6 @@
 //! Runs a task's partitions. DataFusion is behind a trait, because another engine may need less CPU
 //! time for the same program, and users pay for CPU time.
 
-use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,9 +9,9 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use futures::{StreamExt, TryStreamExt};
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use snowmelt_wire::{
     OperatorMetric, OutputPartition, Task, TaskProgress, UdfConnection, UdfGrant, UdfUse,
@@ -26,8 +25,9 @@ use super::inbox::Inbox;
 use super::metrics::{operators, rows_read};
 use super::narrow::{narrow, numbers};
 use super::outbox::Outbox;
+use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::{PeakPool, STACK_BYTES, panics};
-use crate::exchange::{ExchangeWriter, Inputs, output_partitioning};
+use crate::exchange::Inputs;
 use crate::faster::with_faster_operators;
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
@@ -268,96 +268,6 @@ impl Executor for DataFusionExecutor {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (self.sink.as_ref().map_or(0, |sink| sink.writer.rows()), written)
     }
-}
-
-/// The output of a task, and how its rows are split.
-struct Sink {
-    writer: ExchangeWriter,
-    split: Option<Partitioning>,
-}
-
-impl Sink {
-    /// The sink of a task with an output, and the part of its plan that gives the rows.
-    fn of(
-        output: Option<File>,
-        plan: Arc<dyn ExecutionPlan>,
-        task: &Task,
-    ) -> Result<(Option<Self>, Arc<dyn ExecutionPlan>), Box<ErrorReport>> {
-        let file = match (task.output, output) {
-            (false, None) => return Ok((None, plan)),
-            (true, Some(file)) => file,
-            _ => {
-                let message = "a task and its grants disagree about its output";
-                return Err(ErrorReport::new(Code::PROTOCOL, message).into());
-            }
-        };
-        let (split, plan) = match output_partitioning(&plan) {
-            Some((partitioning, input)) => (Some(partitioning), input),
-            None => (None, plan),
-        };
-        let parts = split.as_ref().map_or(1, Partitioning::partition_count);
-        let rows = (COLLECTED_ROWS / parts).clamp(1024, task.batch_rows.max(1024) as usize);
-        let budget = task.memory_bytes / OUTPUT_SHARE;
-        let writer = ExchangeWriter::new(file, rows, budget.min(OUTPUT_BYTES));
-        Ok((Some(Self { writer, split }), plan))
-    }
-}
-
-/// Rows that all partitions of an output collect, to write batches of good size.
-const COLLECTED_ROWS: usize = 256 << 10;
-
-/// The share of a task's memory, and the most, that its output keeps before it is written.
-const OUTPUT_SHARE: u64 = 8;
-const OUTPUT_BYTES: u64 = 64 << 20;
-
-/// Where the batches of a task go.
-enum Destination {
-    Driver(Arc<Outbox>),
-    Output(Arc<Sink>),
-}
-
-/// The error of a partition.
-struct PartitionError {
-    partition: u32,
-    error: DataFusionError,
-}
-
-/// Runs partition `index` of a narrowed plan, which is posted as `partition`.
-async fn run_partition(
-    plan: Arc<dyn ExecutionPlan>,
-    context: Arc<TaskContext>,
-    index: usize,
-    partition: u32,
-    to: Destination,
-) -> Result<(), PartitionError> {
-    let stopped = |error| PartitionError { partition, error };
-    let mut stream = plan.execute(index, context).map_err(stopped)?;
-    let mut splitter = match &to {
-        Destination::Output(sink) => sink
-            .split
-            .as_ref()
-            .map(|split| ExchangeWriter::splitter(split, partition as usize).map_err(stopped)),
-        Destination::Driver(_) => None,
-    }
-    .transpose()?;
-    while let Some(batch) = stream.try_next().await.map_err(stopped)? {
-        if batch.num_rows() == 0 {
-            continue;
-        }
-        match (&to, &mut splitter) {
-            (Destination::Driver(outbox), _) => {
-                let posted = outbox.batch(partition, &batch);
-                posted.map_err(|error| stopped(DataFusionError::External(error.into())))?;
-            }
-            (Destination::Output(sink), Some(splitter)) => {
-                splitter.split(batch, &sink.writer).map_err(stopped)?;
-            }
-            (Destination::Output(sink), None) => {
-                sink.writer.add(partition, batch).map_err(stopped)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn register_stores(

@@ -17,6 +17,7 @@ mod metrics;
 mod narrow;
 mod outbox;
 mod panics;
+mod sink;
 mod task;
 
 use std::os::unix::net::{UnixListener, UnixStream};

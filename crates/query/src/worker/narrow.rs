@@ -35,7 +35,7 @@ pub(super) fn narrow(
         // Read whole.
         false => Ok(Arc::clone(child)),
     });
-    with_children(node, narrowed.collect::<Result<_>>()?)
+    Ok(with_children(node, narrowed.collect::<Result<_>>()?)?)
 }
 
 /// A scan of the files of some partitions.

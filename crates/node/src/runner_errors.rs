@@ -1,0 +1,33 @@
+//! Why an attempt of a task could not be started, and whether another may succeed.
+
+use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_wire::Failed;
+
+use crate::Error;
+
+/// The disk for outputs is full, or the folder is gone.
+pub(crate) fn no_output(error: &std::io::Error) -> Failed {
+    let message = format!("no file for the output of a task could be created: {error}");
+    let hint = "free some space on the disk that holds the state folder";
+    Failed::of(ErrorReport::new(Code::DISK_FULL, message).hint(hint))
+}
+
+/// It has ended between its start and now.
+pub(crate) fn unreachable(error: &Error) -> Failed {
+    let message = format!("a worker could not be reached: {error}");
+    Failed::lost(ErrorReport::new(Code::WORKER_LOST, message))
+}
+
+/// A function that cannot be started fails the query, unless it was lost with its spawner.
+pub(crate) fn not_started(error: &Error) -> Failed {
+    let report = error.report();
+    match report.known_code() {
+        Code::SPAWNER_LOST => Failed::lost(report),
+        _ => Failed::of(report),
+    }
+}
+
+/// A worker that cannot be leased now.
+pub(crate) fn lost(error: &Error) -> Failed {
+    Failed::lost(error.report())
+}

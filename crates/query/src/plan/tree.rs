@@ -1,0 +1,24 @@
+//! Operators as nodes of a tree.
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+
+/// Identifies a node for as long as its plan lives.
+pub(super) fn address(node: &Arc<dyn ExecutionPlan>) -> usize {
+    Arc::as_ptr(node).cast::<()>() as usize
+}
+
+/// The same operator over other inputs.
+pub(crate) fn with_children(
+    node: &Arc<dyn ExecutionPlan>,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let same = node.children().into_iter().zip(&children).all(|(a, b)| Arc::ptr_eq(a, b));
+    if same {
+        return Ok(Arc::clone(node));
+    }
+    let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    Arc::clone(node).replace_children(children, anew)
+}

@@ -1,0 +1,107 @@
+//! Where the batches of a task go: to the driver, or to its output file.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
+use futures::TryStreamExt;
+use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::Task;
+
+use super::outbox::Outbox;
+use crate::exchange::{ExchangeWriter, output_partitioning};
+
+/// The output of a task, and how its rows are split.
+pub(super) struct Sink {
+    pub(super) writer: ExchangeWriter,
+    split: Option<Partitioning>,
+}
+
+/// The sink of a task, if it has one, and the part of its plan that gives the rows.
+type Divided = (Option<Sink>, Arc<dyn ExecutionPlan>);
+
+impl Sink {
+    /// Divides a decoded plan.
+    pub(super) fn of(
+        output: Option<File>,
+        plan: Arc<dyn ExecutionPlan>,
+        task: &Task,
+    ) -> Result<Divided, Box<ErrorReport>> {
+        let file = match (task.output, output) {
+            (false, None) => return Ok((None, plan)),
+            (true, Some(file)) => file,
+            _ => {
+                let message = "a task and its grants disagree about its output";
+                return Err(ErrorReport::new(Code::PROTOCOL, message).into());
+            }
+        };
+        let (split, plan) = match output_partitioning(&plan) {
+            Some((partitioning, input)) => (Some(partitioning), input),
+            None => (None, plan),
+        };
+        let parts = split.as_ref().map_or(1, Partitioning::partition_count);
+        let rows = (COLLECTED_ROWS / parts).clamp(1024, task.batch_rows.max(1024) as usize);
+        let budget = task.memory_bytes / OUTPUT_SHARE;
+        let writer = ExchangeWriter::new(file, rows, budget.min(OUTPUT_BYTES));
+        Ok((Some(Self { writer, split }), plan))
+    }
+}
+
+/// Rows that all partitions of an output collect, to write batches of good size.
+const COLLECTED_ROWS: usize = 256 << 10;
+
+/// The share of a task's memory, and the most, that its output keeps before it is written.
+const OUTPUT_SHARE: u64 = 8;
+const OUTPUT_BYTES: u64 = 64 << 20;
+
+/// Where the batches of a task go.
+pub(super) enum Destination {
+    Driver(Arc<Outbox>),
+    Output(Arc<Sink>),
+}
+
+/// The error of a partition.
+pub(super) struct PartitionError {
+    pub(super) partition: u32,
+    pub(super) error: DataFusionError,
+}
+
+/// Runs partition `index` of a narrowed plan, which is posted as `partition`.
+pub(super) async fn run_partition(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    index: usize,
+    partition: u32,
+    to: Destination,
+) -> Result<(), PartitionError> {
+    let stopped = |error| PartitionError { partition, error };
+    let mut stream = plan.execute(index, context).map_err(stopped)?;
+    let mut splitter = match &to {
+        Destination::Output(sink) => sink
+            .split
+            .as_ref()
+            .map(|split| ExchangeWriter::splitter(split, partition as usize).map_err(stopped)),
+        Destination::Driver(_) => None,
+    }
+    .transpose()?;
+    while let Some(batch) = stream.try_next().await.map_err(stopped)? {
+        if batch.num_rows() == 0 {
+            continue;
+        }
+        match (&to, &mut splitter) {
+            (Destination::Driver(outbox), _) => {
+                let posted = outbox.batch(partition, &batch);
+                posted.map_err(|error| stopped(DataFusionError::External(error.into())))?;
+            }
+            (Destination::Output(sink), Some(splitter)) => {
+                splitter.split(batch, &sink.writer).map_err(stopped)?;
+            }
+            (Destination::Output(sink), None) => {
+                sink.writer.add(partition, batch).map_err(stopped)?;
+            }
+        }
+    }
+    Ok(())
+}
