@@ -1,0 +1,49 @@
+"""Random queries, each with one, few or many workers, have DuckDB's answers."""
+
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+from conftest import Snowmelt
+from random_sql import random_query
+from random_tables import write_tables
+from reference import Reference
+from suites import WORKERS, failures, report, warm_server, wrong
+
+QUERIES = 1000
+
+# Errors of DataFusion itself for valid queries. They may end at most one query in a hundred.
+KNOWN_ERRORS = [
+    # A rewrite of `sum(distinct ...)` names two columns alike.
+    "Schema contains duplicate unqualified field name",
+    # A rule of the optimiser and the planner disagree about whether a column may be null.
+    "Physical input schema should be the same as the one converted from logical input schema",
+]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_answers_to_random_queries(alone: Snowmelt, tmp_path: Path, workers: int) -> None:
+    mine = range(WORKERS.index(workers), QUERIES, len(WORKERS))
+    queries = {f"seed {seed}": random_query(seed) for seed in mine}
+    tables = write_tables(tmp_path)
+    reference = Reference(tables)
+    with warm_server(alone.folder):
+        found = failures(queries, lambda sql: wrong(sql, tables, workers, reference))
+    known = [name for name, text in found.items() if re.search("|".join(KNOWN_ERRORS), text)]
+    unknown = {name: text for name, text in found.items() if name not in known}
+    assert not unknown, report(unknown, queries, workers)
+    assert len(known) <= len(queries) / 100, known
+
+
+def test_random_queries_are_valid_and_have_rows(tmp_path: Path) -> None:
+    reference = Reference(write_tables(tmp_path))
+    valid = with_rows = 0
+    for seed in range(0, QUERIES, 5):
+        try:
+            with_rows += reference.expected(random_query(seed)).table.num_rows > 0
+            valid += 1
+        except duckdb.Error as error:
+            print(f"seed {seed}: {error}")
+    assert valid >= QUERIES / 5 * 0.95
+    assert with_rows >= QUERIES / 5 * 0.6
