@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
+use datafusion::physical_expr::expressions::{Literal, lit};
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::from_proto::{
@@ -19,7 +20,7 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf;
 use prost::Message;
 
-use crate::exchange::{ExchangeReadExec, Facts};
+use crate::exchange::{Constant, ExchangeReadExec, Facts};
 
 /// The fields of an [`ExchangeReadExec`].
 #[derive(Clone, PartialEq, Message)]
@@ -34,11 +35,12 @@ struct ExchangeReadNode {
     orderings: Vec<protobuf::PhysicalSortExprNodeCollection>,
     #[prost(message, repeated, tag = "5")]
     equal: Vec<Expressions>,
-    /// Constants with one value everywhere, and those with one in each partition.
+    /// Constants in each partition.
     #[prost(message, optional, tag = "6")]
-    constant_everywhere: Option<Expressions>,
+    in_partition: Option<Expressions>,
+    /// Constants everywhere, each followed by its value.
     #[prost(message, optional, tag = "7")]
-    constant: Option<Expressions>,
+    everywhere: Option<Expressions>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -63,14 +65,19 @@ pub(super) fn encode(
         })
     };
     let facts = read.facts();
-    let constants = |everywhere: bool| {
-        let found = facts.constant.iter().filter(move |it| it.1 == everywhere);
-        expressions(&mut found.map(|(expr, _)| expr)).map(Some)
-    };
+    let (mut in_partition, mut everywhere) = (Vec::new(), Vec::new());
+    for (expr, constant) in &facts.constant {
+        match constant {
+            Constant::InPartition => in_partition.push(Arc::clone(expr)),
+            Constant::Everywhere(value) => {
+                everywhere.extend([Arc::clone(expr), lit(value.clone())])
+            }
+        }
+    }
     let node = ExchangeReadNode {
         equal: facts.equal.iter().map(|it| expressions(&mut it.iter())).collect::<Result<_>>()?,
-        constant_everywhere: constants(true)?,
-        constant: constants(false)?,
+        in_partition: Some(expressions(&mut in_partition.iter())?),
+        everywhere: Some(expressions(&mut everywhere.iter())?),
         stage: read.stage(),
         schema: Some(read.schema().as_ref().try_into().map_err(external)?),
         partitioning: Some(serialize_partitioning(
@@ -100,9 +107,13 @@ pub(super) fn decode(
     for class in &node.equal {
         facts.equal.push(parse(class)?);
     }
-    for (constants, everywhere) in [(&node.constant_everywhere, true), (&node.constant, false)] {
-        let constants = constants.as_ref().map(&parse).transpose()?.unwrap_or_default();
-        facts.constant.extend(constants.into_iter().map(|expr| (expr, everywhere)));
+    for expr in node.in_partition.as_ref().map(&parse).transpose()?.unwrap_or_default() {
+        facts.constant.push((expr, Constant::InPartition));
+    }
+    let everywhere = node.everywhere.as_ref().map(&parse).transpose()?.unwrap_or_default();
+    for pair in everywhere.chunks_exact(2) {
+        let value = pair[1].downcast_ref::<Literal>().ok_or_else(incomplete)?.value().clone();
+        facts.constant.push((Arc::clone(&pair[0]), Constant::Everywhere(value)));
     }
     for ordering in &node.orderings {
         let exprs = &ordering.physical_sort_expr_nodes;

@@ -10,6 +10,7 @@ use datafusion::error::Result;
 use datafusion::physical_expr::{
     AcrossPartitions, ConstExpr, EquivalenceProperties, LexOrdering, PhysicalExpr,
 };
+use datafusion::scalar::ScalarValue;
 
 /// Orders, equal expressions and constants.
 #[derive(Clone, Debug, Default)]
@@ -18,9 +19,17 @@ pub(crate) struct Facts {
     pub(crate) orderings: Vec<LexOrdering>,
     /// Expressions with equal values in each row.
     pub(crate) equal: Vec<Vec<Arc<dyn PhysicalExpr>>>,
-    /// Expressions with one value in all rows of a partition, and whether it is the same in all
-    /// partitions.
-    pub(crate) constant: Vec<(Arc<dyn PhysicalExpr>, bool)>,
+    /// Expressions with one value in all rows of a partition.
+    pub(crate) constant: Vec<(Arc<dyn PhysicalExpr>, Constant)>,
+}
+
+/// Where an expression has one value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Constant {
+    /// In each partition, perhaps another one.
+    InPartition,
+    /// In all partitions, and it is known.
+    Everywhere(ScalarValue),
 }
 
 impl Facts {
@@ -28,8 +37,11 @@ impl Facts {
     pub(crate) fn of_partitions(properties: &EquivalenceProperties) -> Self {
         let classes = properties.eq_group().iter();
         let equal = classes.map(|class| class.iter().cloned().collect::<Vec<_>>());
-        let constant =
-            |it: ConstExpr| (it.expr, it.across_partitions != AcrossPartitions::Heterogeneous);
+        let constant = |it: ConstExpr| match it.across_partitions {
+            AcrossPartitions::Uniform(Some(value)) => (it.expr, Constant::Everywhere(value)),
+            // A union takes two unknown values for the same one.
+            _ => (it.expr, Constant::InPartition),
+        };
         Self {
             orderings: properties.oeq_class().iter().cloned().collect(),
             equal: equal.filter(|class| class.len() > 1).collect(),
@@ -37,10 +49,16 @@ impl Facts {
         }
     }
 
+    /// What stays true if the rows of one partition are divided.
+    pub(crate) fn divided(mut self) -> Self {
+        self.orderings.clear();
+        self
+    }
+
     /// What stays true if rows of several partitions are mixed.
     pub(crate) fn mixed(mut self) -> Self {
         self.orderings.clear();
-        self.constant.retain(|(_, everywhere)| *everywhere);
+        self.constant.retain(|(_, constant)| matches!(constant, Constant::Everywhere(_)));
         self
     }
 
@@ -52,10 +70,10 @@ impl Facts {
                 properties.add_equal_conditions(Arc::clone(&pair[0]), Arc::clone(&pair[1]))?;
             }
         }
-        let constant = |(expr, everywhere): &(Arc<dyn PhysicalExpr>, bool)| {
-            let across = match everywhere {
-                true => AcrossPartitions::Uniform(None),
-                false => AcrossPartitions::Heterogeneous,
+        let constant = |(expr, constant): &(Arc<dyn PhysicalExpr>, Constant)| {
+            let across = match constant {
+                Constant::Everywhere(value) => AcrossPartitions::Uniform(Some(value.clone())),
+                Constant::InPartition => AcrossPartitions::Heterogeneous,
             };
             ConstExpr::new(Arc::clone(expr), across)
         };

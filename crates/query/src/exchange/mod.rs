@@ -13,7 +13,7 @@ mod inputs;
 mod read;
 mod write;
 
-pub(crate) use facts::Facts;
+pub(crate) use facts::{Constant, Facts};
 pub(crate) use inputs::Inputs;
 pub(crate) use read::ExchangeReadExec;
 pub(crate) use write::{ExchangeWriter, output_partitioning};

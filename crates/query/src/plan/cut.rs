@@ -177,7 +177,11 @@ impl Cutter<'_> {
         let written = RepartitionExec::try_new(input, partitioning.clone())?;
         let stage = self.stages.len() as u32;
         self.add(Arc::new(written), Output::Exchange)?;
-        let facts = Facts::of_partitions(node.equivalence_properties()).mixed();
+        let facts = Facts::of_partitions(node.equivalence_properties());
+        let facts = match count(exchange.input()) {
+            1 => facts.divided(),
+            _ => facts.mixed(),
+        };
         let read = ExchangeReadExec::new(stage, node.schema(), partitioning, facts)?;
         let mut leaf: Arc<dyn ExecutionPlan> = Arc::new(read);
         // A partition comes from several tasks: its order is lost.

@@ -63,6 +63,7 @@ const JOINS: &[&str] = &[
     // Set operations.
     "select n_name from nation intersect select l_shipmode from lineitem",
     "select n_nationkey from nation intersect all select o_custkey from orders",
+    "select * from (select min(l_orderkey + 1) c from lineitem intersect select o_orderkey + 1 from orders) order by 1 desc",
     "select o_custkey from orders except select l_suppkey from lineitem",
     "select l_suppkey from lineitem except all select o_custkey from orders",
     "select l_shipmode from lineitem union select n_name from nation",
