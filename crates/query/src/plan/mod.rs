@@ -14,6 +14,7 @@ mod merge;
 mod names;
 mod planned;
 mod refuse;
+mod rules;
 mod session;
 mod split;
 mod sql_error;

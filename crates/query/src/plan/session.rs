@@ -13,6 +13,7 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
+use super::rules::PushDownSemiJoins;
 use super::statement::Statement;
 use super::{BATCH_ROWS, QuerySpec, merge, names, sql_error};
 use crate::checked::{self, CheckIntegers};
@@ -39,6 +40,8 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_config(planning_config(spec.workers))
         .with_default_features()
         .with_analyzer_rule(Arc::new(CheckIntegers::default()))
+        // After DataFusion's: then subqueries are joins, and no filters are left between joins.
+        .with_optimizer_rule(Arc::new(PushDownSemiJoins))
         .build();
     checked::register(&mut state)?;
     let session = SessionContext::new_with_state(state);
