@@ -22,7 +22,7 @@ use super::inbox::Inbox;
 use super::metrics::{operators, rows_read};
 use super::outbox::Outbox;
 use super::{PeakPool, STACK_BYTES, panics};
-use crate::faster::with_faster_operators;
+use crate::faster::{apply_dynamic_filters, with_faster_operators};
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
 use crate::scan::{Counters, CountingStore, GrantedFiles, Versions, open_bucket};
@@ -86,6 +86,7 @@ impl DataFusionExecutor {
             .with_runtime(runtime);
         let pool = UdfPool::empty();
         let plan = codec::decode(&plan, &context, Arc::clone(&pool))
+            .and_then(apply_dynamic_filters)
             .and_then(with_faster_operators)
             .map_err(|error| fault::report(&error, &FaultContext::driver()))?;
         let sockets = connect(udfs, &plan, &pool)?;
