@@ -5,7 +5,12 @@
 
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
+
+/// Queries take 5 to 10 % less CPU time than with glibc's allocator.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some("--version") {

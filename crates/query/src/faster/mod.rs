@@ -6,6 +6,8 @@
 //! Invariant: [`ReplacedExec`] looks like the original operator in the plan: name, text, schema and
 //! order are the same, and so are the rows.
 
+mod dynamic_filters;
+mod row_filter;
 mod row_number;
 mod short_keys;
 mod sort;
@@ -25,6 +27,8 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
 use futures::stream::BoxStream;
+
+pub(crate) use dynamic_filters::apply_dynamic_filters;
 
 /// The output of an operator.
 type Batches = BoxStream<'static, Result<RecordBatch>>;

@@ -16,6 +16,7 @@ mod location;
 mod names;
 mod nullable;
 mod planned;
+mod rules;
 mod sendable;
 mod session;
 mod small;

@@ -19,6 +19,7 @@ use snowmelt_types::Report;
 
 use super::joins::{self, IndependentJoins};
 use super::nullable::KeepNullable;
+use super::rules::PushDownSemiJoins;
 use super::statement::Statement;
 use super::{BATCH_ROWS, QuerySpec, names, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
@@ -47,6 +48,8 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_analyzer_rule(Arc::new(CheckIntegers::default()))
         .with_analyzer_rule(Arc::new(CheckSubqueries::default()))
         .with_physical_optimizer_rules(optimizer_rules())
+        // After DataFusion's: then subqueries are joins, and no filters are left between joins.
+        .with_optimizer_rule(Arc::new(PushDownSemiJoins))
         .build();
     checked::register(&mut state)?;
     let session = SessionContext::new_with_state(state);

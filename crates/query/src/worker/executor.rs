@@ -28,7 +28,7 @@ use super::outbox::Outbox;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::{PeakPool, STACK_BYTES, panics};
 use crate::exchange::Inputs;
-use crate::faster::with_faster_operators;
+use crate::faster::{apply_dynamic_filters, with_faster_operators};
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
 use crate::read::with_own_readers;
@@ -108,6 +108,7 @@ impl DataFusionExecutor {
         check_partitions(&task, &whole)?;
         let plan = narrow(&whole, &task.partitions).map_err(|error| error.report())?;
         let plan = with_own_readers(plan)
+            .and_then(apply_dynamic_filters)
             .and_then(with_faster_operators)
             .map_err(|error| wrong(&error))?;
         Ok(Self {
