@@ -2,7 +2,7 @@
 
 What is never generated, because DuckDB and DataFusion define it differently:
 
-- division by a value that may be zero, and of decimals (a double in DuckDB, a decimal in DataFusion);
+- division by a value that may be zero, and of decimals (a double in DuckDB, not in DataFusion);
 - results near the limits of their type;
 - doubles that are not a multiple of a quarter, as rounding depends on the order of a sum; NaN, -0;
 - casts of doubles, decimals, dates and times to strings, and of doubles to integers;
@@ -170,7 +170,9 @@ class Expressions:
             lambda: f"{a()} between {self.literal(kind)} and {self.literal(kind)}": 1,
             lambda: f"{a()} {self.pick(['', 'not '])}in ({self.literal(kind)}, {a()})": 1,
             lambda: f"({a()} is {self.pick(['', 'not '])}distinct from {a()})": 1,
-            lambda: f"{self.value('str', scope, depth - 1)} like '{self.pick(['a%', '%p%', '_'])}'": 1,
+            lambda: (
+                f"{self.value('str', scope, depth - 1)} like '{self.pick(['a%', '%p%', '_'])}'"
+            ): 1,
             lambda: f"{self.value('bool', scope, 0)}": 1,
         }
         depth = max(depth, 1)

@@ -1,4 +1,4 @@
-"""Random FROM clauses: tables, derived tables, common table expressions, VALUES, and their joins."""
+"""Random FROM clauses: tables, derived tables, common table expressions, VALUES, joins."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -118,7 +118,9 @@ class Relations(Expressions):
     def _join(self, left: Relation, right: Relation) -> Relation:
         columns, unique = left.columns + right.columns, left.unique + right.unique
         product = left.rows * right.rows
-        kind = self.weighted({"join": 6, "left join": 5, "right join": 3, "full join": 3, "cross": 1})
+        kind = self.weighted(
+            {"join": 6, "left join": 5, "right join": 3, "full join": 3, "cross": 1}
+        )
         if kind == "cross":
             return Relation(f"{left.sql} cross join {right.sql}", columns, unique, product)
         on, part = self._condition(left.columns, right.columns)

@@ -33,10 +33,10 @@ class Queries(Relations):
                 query = self.query(1)
                 ctes.append(f"q{number} as ({query.sql})")
                 self.ctes.append(query.named(f"q{number}"))
-        if self.chance(0.05):
+        if recursive := self.chance(0.05):
             ctes.append(self._recursive())
         query = self.query(2, outermost=True)
-        words = "with recursive" if any("union all" in c and "as (select cast" in c for c in ctes) else "with"
+        words = "with recursive" if recursive else "with"
         return (f"{words} {', '.join(ctes)} " if ctes else "") + self._ordered(query)
 
     def query(self, depth: int, outermost: bool = False) -> Query:
@@ -58,7 +58,7 @@ class Queries(Relations):
     def _ordered(self, query: Query) -> str:
         """The outermost query, perhaps with a total order and a LIMIT."""
         large = query.rows > MOST_ANSWERED
-        if not large and self.chance(0.5) or "approximate" in query.types:
+        if "approximate" in query.types or not (large or self.chance(0.5)):
             return query.sql
         return f"select * from ({query.sql}) as o {self._order(query, large or self.chance(0.5))}"
 
@@ -117,7 +117,9 @@ class Queries(Relations):
         if shape == "exists":
             inner, condition = self._correlated(scope)
             more = f" and {self.predicate(inner.columns, 1)}" if self.chance(0.4) else ""
-            other = f" and {self.predicate([*inner.columns, *scope], 0)}" if self.chance(0.2) else ""
+            other = (
+                f" and {self.predicate([*inner.columns, *scope], 0)}" if self.chance(0.2) else ""
+            )
             return f"{negated}exists (select 1 from {inner.sql} where {condition}{more}{other})"
         operator = self.pick(["=", "<", ">=", "<>"])
         return f"{self.value(kind, scope, 1)} {operator} {self._scalar(kind, scope)}"
@@ -226,7 +228,8 @@ class Queries(Relations):
         text = f"select {listed([*columns, *(text for _, text in functions)])} from {source.sql}"
         text += self.where(source.columns, depth)
         if functions[-1][0] == "int" and self.chance(0.3):
-            text = f"select * from ({text}) as w where c{len(kinds) - 1} <= {self.rng.randint(1, 9)}"
+            last = f"c{len(kinds) - 1} <= {self.rng.randint(1, 9)}"
+            text = f"select * from ({text}) as w where {last}"
         return Query(text, kinds, source.rows)
 
     def _set_operation(self, depth: int) -> Query:
@@ -245,10 +248,12 @@ class Queries(Relations):
         """A common table expression that counts, or follows keys."""
         query = Query("", ["int", "int"], 60)
         self.ctes.append(query.named("w0"))
-        start = f"select cast(id as bigint) as c0, cast({self.rng.randint(0, 3)} as bigint) as c1 from v"
+        first = f"cast({self.rng.randint(0, 3)} as bigint)"
+        start = f"select cast(id as bigint) as c0, {first} as c1 from v"
         step = f"select w0.c0 + 1, w0.c1 + 1 from w0 where w0.c1 < {self.rng.randint(2, 5)}"
         if self.chance(0.5):
-            step = "select cast(v.k as bigint), w0.c1 + 1 from w0 join v on v.id = w0.c0 where w0.c1 < 4"
+            source = "w0 join v on v.id = w0.c0 where w0.c1 < 4"
+            step = f"select cast(v.k as bigint), w0.c1 + 1 from {source}"
         return f"w0 as ({start} union all {step})"
 
 

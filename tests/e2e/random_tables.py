@@ -25,7 +25,23 @@ COLUMNS = {
 # Rows and files of each table.
 TABLES = {"t": (300, 16), "u": (120, 5), "v": (15, 2), "e": (0, 1)}
 
-WORDS = ["", "a", "b", "aa", "ab", "A", "apple", "Äpfel", "zoë", "x y", "0", "10", "9", "naïve", "%"]
+WORDS = [
+    "",
+    "a",
+    "b",
+    "aa",
+    "ab",
+    "A",
+    "apple",
+    "Äpfel",
+    "zoë",
+    "x y",
+    "0",
+    "10",
+    "9",
+    "naïve",
+    "%",
+]
 
 
 def _value(rng: random.Random, kind: str, name: str, number: int) -> Any:

@@ -16,10 +16,17 @@ QUERIES = 1000
 # Errors of DataFusion itself for valid queries. They may end at most one query in a hundred.
 KNOWN_ERRORS = [
     # A rewrite of `sum(distinct ...)` names two columns alike.
-    "Schema contains duplicate unqualified field name",
+    "SM-0102: two columns are named",
     # A rule of the optimiser and the planner disagree about whether a column may be null.
     "Physical input schema should be the same as the one converted from logical input schema",
 ]
+
+# Seeds whose answers are wrong because of DataFusion, with the reason.
+KNOWN_SEEDS = {
+    # ORDER BY of a UNION ALL whose branches have different constants in the first key: the
+    # optimiser takes that key for constant, and does not sort by it.
+    624: "expected",
+}
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -32,6 +39,9 @@ def test_answers_to_random_queries(alone: Snowmelt, tmp_path: Path, workers: int
         found = failures(queries, lambda sql: wrong(sql, tables, workers, reference))
     known = [name for name, text in found.items() if re.search("|".join(KNOWN_ERRORS), text)]
     unknown = {name: text for name, text in found.items() if name not in known}
+    for seed, text in KNOWN_SEEDS.items():
+        if seed in mine:
+            assert text in unknown.pop(f"seed {seed}", ""), f"seed {seed} is right now: remove it"
     assert not unknown, report(unknown, queries, workers)
     assert len(known) <= len(queries) / 100, known
 
