@@ -90,9 +90,18 @@ pub(super) fn cut(
 ) -> Result<Cut> {
     let sendable = Sendable::of(&plan, config)?;
     let mut cutter = Cutter { config, finish, sendable, stages: Vec::new(), cut: HashMap::new() };
-    let driver = cutter.driver_part(&plan, false)?;
+    let driver = cutter.driver_part(&plan, Parent { again: false, merges: true })?;
     let driver = finish(driver)?;
     Ok(Cut { stages: cutter.stages, driver })
+}
+
+/// What is known of the operator of the driver above a node.
+#[derive(Clone, Copy)]
+struct Parent {
+    /// The driver runs it several times.
+    again: bool,
+    /// It merges all partitions, whatever they are.
+    merges: bool,
 }
 
 struct Cutter<'c> {
@@ -105,19 +114,22 @@ struct Cutter<'c> {
 }
 
 impl Cutter<'_> {
-    /// The part of the driver. `again` is true if the driver runs it several times.
+    /// The part of the driver.
     fn driver_part(
         &mut self,
         node: &Arc<dyn ExecutionPlan>,
-        again: bool,
+        parent: Parent,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let sent = self.sendable.is(node);
         if sent && !self.merges_only(node) {
-            return self.result_stage(node, again);
+            return self.result_stage(node, parent);
         }
-        let again = again || node.is::<RecursiveQueryExec>();
+        let below = Parent {
+            again: parent.again || node.is::<RecursiveQueryExec>(),
+            merges: node.is::<CoalescePartitionsExec>() || node.is::<SortPreservingMergeExec>(),
+        };
         let children = node.children().into_iter();
-        let children = children.map(|child| self.driver_part(child, again));
+        let children = children.map(|child| self.driver_part(child, below));
         Ok(with_children(node, children.collect::<Result<_>>()?)?)
     }
 
@@ -134,13 +146,23 @@ impl Cutter<'_> {
     fn result_stage(
         &mut self,
         node: &Arc<dyn ExecutionPlan>,
-        again: bool,
+        parent: Parent,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = self.worker_part(node)?;
-        let queue = Arc::new(ResultQueue::new(again));
+        let queue = Arc::new(ResultQueue::new(parent.again));
         let stage = self.stages.len();
         let plan = self.add(plan, Output::Results(Arc::clone(&queue)))?;
-        Ok(Arc::new(ResultExec::new(stage, &plan, queue)))
+        let results: Arc<dyn ExecutionPlan> = Arc::new(ResultExec::new(stage, &plan, queue));
+        let partitioning = plan.output_partitioning();
+        if parent.merges || !matches!(partitioning, Partitioning::Hash(_, 2..)) {
+            return Ok(results);
+        }
+        // A task posts its partitions as one: the driver divides the rows by their keys again.
+        let divided = RepartitionExec::try_new(results, partitioning.clone())?;
+        Ok(Arc::new(match plan.output_ordering() {
+            Some(_) => divided.with_preserve_order(),
+            None => divided,
+        }))
     }
 
     /// The part of a worker: each input that is not of the same stage is replaced by a leaf.

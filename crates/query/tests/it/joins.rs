@@ -83,6 +83,8 @@ const JOINS: &[&str] = &[
     "with recursive t as (select 1 n union all select n + 1 from t where n < 50) select * from t",
     "with recursive t as (select 0 k, 0 depth union all select n_nationkey, depth + 1 from nation join t on n_regionkey = k where depth < 2) select * from t",
     "with recursive t(n) as (select n_nationkey from nation where n_nationkey < 3 union select o_orderkey % 20 from orders join t on o_custkey = n) select * from t",
+    "with recursive t as (select n_nationkey k, 0 depth from nation union all select k, depth + 1 from t where depth < 3) select depth, l_linenumber, count(*) from lineitem full join t on l_suppkey = k group by 1, 2",
+    "select l.n, count(*) from (select n, count(*) filter (where id > 3) over (partition by n order by id) c from odd) l full join lineitem on l.n = l_orderkey group by 1",
     // A common expression that is used twice.
     "with big as (select l_orderkey k, sum(l_quantity) q from lineitem group by 1) select a.k, b.q from big a join big b on a.k = b.k + 1 where a.q > b.q",
     // Empty inputs.
