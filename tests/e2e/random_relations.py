@@ -21,6 +21,8 @@ class Relation:
     # Columns whose values together occur once.
     unique: list[str]
     rows: float
+    # Whether no two rows are equal: tables have an id.
+    keyed: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ class Relations(Expressions):
         """A table with an alias."""
         name, alias = self.weighted({"t": 24, "u": 20, "v": 8, "e": 1}), self.alias()
         columns = [Column(f"{alias}.{column}", kind) for column, (kind, _) in COLUMNS.items()]
-        return Relation(f"{name} as {alias}", columns, [f"{alias}.id"], max(TABLES[name][0], 1))
+        return Relation(
+            f"{name} as {alias}", columns, [f"{alias}.id"], max(TABLES[name][0], 1), True
+        )
 
     def _from_named(self, named: Named) -> Relation:
         alias = self.alias()
@@ -122,14 +126,16 @@ class Relations(Expressions):
             {"join": 6, "left join": 5, "right join": 3, "full join": 3, "cross": 1}
         )
         if kind == "cross":
-            return Relation(f"{left.sql} cross join {right.sql}", columns, unique, product)
+            text = f"{left.sql} cross join {right.sql}"
+            return Relation(text, columns, unique, product, left.keyed and right.keyed)
         on, part = self._condition(left.columns, right.columns)
         rows = max(product * part, 1)
         if kind in ("left join", "full join"):
             rows += left.rows
         if kind in ("right join", "full join"):
             rows += right.rows
-        return Relation(f"{left.sql} {kind} {right.sql} on {on}", columns, unique, rows)
+        text = f"{left.sql} {kind} {right.sql} on {on}"
+        return Relation(text, columns, unique, rows, left.keyed and right.keyed)
 
     def _condition(self, left: Sequence[Column], right: Sequence[Column]) -> tuple[str, float]:
         """A join condition, and the part of the rows that it lets pass, about."""

@@ -1,4 +1,4 @@
-"""Random queries, each with one, few or many workers, have DuckDB's answers."""
+"""Random queries, and a few chosen ones, have DuckDB's answers with one, few and many workers."""
 
 import re
 from pathlib import Path
@@ -27,6 +27,34 @@ KNOWN_SEEDS = {
     # optimiser takes that key for constant, and does not sort by it.
     624: "expected",
 }
+
+COUNTED = "with recursive w(c) as (select 0 union all select c + 1 from w where c < 4) "
+# Queries that once were wrong, or ended with an error.
+CHOSEN = {
+    "recursion, left join": COUNTED + "select count(*), count(c) from u left join w on k = c",
+    "recursion, full join": COUNTED + "select count(*), count(c) from u full join w on k = c",
+    "recursion, right join": COUNTED + "select count(*), count(c) from w right join u on k = c",
+    "recursion, not exists": (
+        COUNTED + "select count(*) from u where not exists (select 1 from w where c = k)"
+    ),
+    "order of one row": (
+        "select * from (select min(k + 1) as a from u intersect select k from t) order by 1 desc"
+    ),
+    "join with union all": (
+        "select count(*) from (select k from t union all select k from u) as o, v where o.k = v.id"
+    ),
+    "constants of union all": "select sum(a) from (select k as a from t union all select 0 from u)",
+    "not in with nulls": "select count(*) from t where k not in (select k from v)",
+}
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_answers_to_chosen_queries(alone: Snowmelt, tmp_path: Path, workers: int) -> None:
+    tables = write_tables(tmp_path)
+    reference = Reference(tables)
+    with warm_server(alone.folder):
+        found = failures(CHOSEN, lambda sql: wrong(sql, tables, workers, reference))
+    assert not found, report(found, CHOSEN, workers)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
