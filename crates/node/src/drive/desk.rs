@@ -135,7 +135,7 @@ impl<'q> Desk<'q> {
                 None
             }
             Ask::Release { tasks } => {
-                let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut outputs = self.outputs();
                 tasks.iter().for_each(|task| _ = outputs.remove(task));
                 None
             }
@@ -151,6 +151,10 @@ impl<'q> Desk<'q> {
 
     fn allowance(&self) -> MutexGuard<'_, Allowance> {
         self.scope.allowance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outputs(&self) -> MutexGuard<'_, HashMap<u32, File>> {
+        self.outputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn list(&self, location: String) -> Answer {
@@ -213,7 +217,7 @@ impl<'q> Desk<'q> {
 
     /// The outputs that a task reads, opened for reading only: what has counted does not change.
     fn inputs(&self, ask: &TaskAsk) -> std::result::Result<Vec<(u32, OwnedFd)>, Failed> {
-        let outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let outputs = self.outputs();
         let input = |task: u32| {
             let output = outputs.get(&task);
             let output = output.ok_or_else(|| refused("it read an output that does not exist"))?;
@@ -235,7 +239,7 @@ impl<'q> Desk<'q> {
         let number = task.number();
         let (worker, udfs) = self.runner.ended(task, failure).await?;
         if let Some(output) = output {
-            let mut outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut outputs = self.outputs();
             // The first complete attempt counts.
             outputs.entry(number).or_insert(output);
         }

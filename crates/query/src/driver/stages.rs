@@ -44,8 +44,8 @@ pub(super) async fn run_all(
     let mut running = FuturesUnordered::new();
     progress.begin_ready(&mut running)?;
     while let Some(finished) = running.next().await {
-        let finished = finished?;
-        let is_last = progress.ended(&finished);
+        let mut finished = finished?;
+        let is_last = progress.ended(&mut finished);
         done.lock().unwrap_or_else(PoisonError::into_inner).push(finished);
         if is_last {
             progress.begin_ready(&mut running)?;
@@ -102,9 +102,9 @@ impl<'q> Progress<'q> {
     }
 
     /// A task has ended. True if it was the last one of its stage.
-    fn ended(&mut self, finished: &Finished) -> bool {
+    fn ended(&mut self, finished: &mut Finished) -> bool {
         let index = finished.stage;
-        let partitions = Arc::new(finished.result.done.output.clone());
+        let partitions = Arc::new(std::mem::take(&mut finished.result.done.output));
         let output = TaskOutput { task: finished.task, partitions };
         self.outputs.entry(index as u32).or_default().push(output);
         let State::Running(left) = self.states[index] else { return false };

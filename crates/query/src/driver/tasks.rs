@@ -12,11 +12,11 @@ use super::attempt::Attempt;
 use super::progress::ProgressTracker;
 use super::queue::Spool;
 use super::{PlannedTask, TaskError, TaskResult, TaskRunner};
-use crate::plan::{Stage, count, output_partitions};
+use crate::exchange::output_split;
+use crate::plan::{Stage, count};
 use crate::{Error, Result};
 
 /// A task that is done.
-#[derive(Clone)]
 pub(super) struct Finished {
     pub(super) stage: usize,
     pub(super) task: u32,
@@ -85,7 +85,7 @@ fn check_partitions(
     output: &[OutputPartition],
 ) -> Result<()> {
     let posted = attempt.parts.keys().find(|partition| !task.partitions.contains(partition));
-    let split = output_partitions(&stage.plan);
+    let split = output_split(&stage.plan).map(|split| split.partitioning().partition_count());
     let written = output.iter().map(|it| it.partition).find(|partition| match split {
         Some(partitions) => *partition as usize >= partitions,
         None => !task.partitions.contains(partition),

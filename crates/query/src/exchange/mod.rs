@@ -16,4 +16,4 @@ mod write;
 pub(crate) use facts::{Constant, Facts};
 pub(crate) use inputs::Inputs;
 pub(crate) use read::ExchangeReadExec;
-pub(crate) use write::{ExchangeWriter, output_partitioning};
+pub(crate) use write::{ExchangeWriter, output_split};

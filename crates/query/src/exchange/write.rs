@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
 use arrow::compute::BatchCoalescer;
@@ -20,13 +20,10 @@ use snowmelt_wire::{BatchEncoder, OutputPartition};
 
 use crate::Error;
 
-/// How the output of a stage is split, if its plan says so by its root. Otherwise partition `i` of
-/// the output is partition `i` of the plan.
-pub(crate) fn output_partitioning(
-    plan: &std::sync::Arc<dyn ExecutionPlan>,
-) -> Option<(Partitioning, std::sync::Arc<dyn ExecutionPlan>)> {
-    let exchange = plan.downcast_ref::<RepartitionExec>()?;
-    Some((exchange.partitioning().clone(), std::sync::Arc::clone(exchange.input())))
+/// The root of a stage's plan if it says how the output is split: its input gives the rows.
+/// Otherwise partition `i` of the output is partition `i` of the plan.
+pub(crate) fn output_split(plan: &Arc<dyn ExecutionPlan>) -> Option<&RepartitionExec> {
+    plan.downcast_ref()
 }
 
 /// The output file of a task. Shared by the threads of a task.
@@ -176,8 +173,6 @@ impl Splitter {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{ArrayRef, Int64Array, StringViewArray};
     use datafusion::physical_expr::expressions::col;
     use snowmelt_wire::TaskRead;

@@ -30,7 +30,7 @@ use super::sendable::Sendable;
 use super::small;
 use super::tree::{address, with_children};
 use crate::driver::{ResultExec, ResultQueue};
-use crate::exchange::{ExchangeReadExec, Facts};
+use crate::exchange::{ExchangeReadExec, Facts, output_split};
 use crate::{Error, Result, codec};
 
 /// A plan in stages.
@@ -66,8 +66,8 @@ pub(crate) enum Output {
 impl Stage {
     /// The part of the plan whose partitions the tasks run.
     pub(crate) fn body(&self) -> &Arc<dyn ExecutionPlan> {
-        match self.plan.downcast_ref::<RepartitionExec>() {
-            Some(exchange) if matches!(self.output, Output::Exchange) => exchange.input(),
+        match output_split(&self.plan) {
+            Some(split) if matches!(self.output, Output::Exchange) => split.input(),
             _ => &self.plan,
         }
     }

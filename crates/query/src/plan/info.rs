@@ -1,5 +1,7 @@
 //! What is known of a table besides its columns: for the profile, and for progress.
 
+use datafusion::datasource::listing::PartitionedFile;
+
 /// Information about a table for the profile.
 #[derive(Clone, Debug)]
 pub(crate) struct TableInfo {
@@ -15,3 +17,8 @@ pub(crate) struct TableInfo {
 /// progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadBytes(pub(crate) u64);
+
+/// Bytes of a part of a file that a query reads: an upper bound where the columns are unknown.
+pub(super) fn read_bytes(part: &PartitionedFile) -> u64 {
+    part.extension::<ReadBytes>().map_or(part.object_meta.size, |read| read.0)
+}

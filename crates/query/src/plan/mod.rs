@@ -45,7 +45,7 @@ pub(crate) use nullable::Nullable;
 pub use planned::PlannedQuery;
 pub(crate) use session::{execution_config, function_registry};
 pub(crate) use split::first_byte;
-pub(crate) use tasks::{Division, Outputs, TaskOutput, output_partitions, tasks};
+pub(crate) use tasks::{Division, Outputs, TaskOutput, tasks};
 pub(crate) use text::operator_line;
 pub(crate) use tree::with_children;
 

@@ -7,8 +7,8 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
+use super::info::read_bytes;
 use super::leaves::file_scan;
-use super::table::ReadBytes;
 
 /// The size of the columns of a small table, as stored. A stage of its own costs about as much as
 /// reading this much.
@@ -23,9 +23,7 @@ pub(super) fn is_small(node: &Arc<dyn ExecutionPlan>) -> bool {
     if children.is_empty() {
         let Some(scan) = file_scan(node) else { return true };
         let files: Vec<_> = scan.file_groups.iter().flat_map(|group| group.files()).collect();
-        let bytes = files
-            .iter()
-            .map(|file| file.extension::<ReadBytes>().map_or(file.object_meta.size, |read| read.0));
+        let bytes = files.iter().map(|file| read_bytes(file));
         return files.len() <= SMALL_FILES && bytes.sum::<u64>() <= SMALL_BYTES;
     }
     // A UDF is called once for each row, not once for each row and task.

@@ -5,14 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::repartition::RepartitionExec;
 use object_store::ObjectMeta;
 use snowmelt_wire::{FileGrant, OutputPartition, S3Access, TaskRead};
 
 use super::cut::{Output, Stage};
+use super::info::read_bytes;
 use super::leaves;
-use super::table::ReadBytes;
 use crate::Result;
 use crate::driver::PlannedTask;
 use crate::exchange::ExchangeReadExec;
@@ -27,12 +25,6 @@ pub(crate) type Outputs = BTreeMap<u32, Vec<TaskOutput>>;
 pub(crate) struct TaskOutput {
     pub(crate) task: u32,
     pub(crate) partitions: Arc<Vec<OutputPartition>>,
-}
-
-/// The number of partitions into which a stage splits its output; `None` if it writes those of its
-/// plan.
-pub(crate) fn output_partitions(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
-    plan.is::<RepartitionExec>().then(|| leaves::count(plan))
 }
 
 /// How a stage is divided.
@@ -127,7 +119,7 @@ fn grants_for(stage: &Stage, partitions: Vec<u32>, s3: &S3Settings) -> PlannedTa
         let bucket = scan.object_store_url.as_str().strip_prefix("s3://");
         let groups = groups.iter().filter_map(|group| scan.file_groups.get(*group as usize));
         for part in groups.flat_map(|group| group.files()) {
-            bytes += part.extension::<ReadBytes>().map_or(part.object_meta.size, |read| read.0);
+            bytes += read_bytes(part);
             let meta = &part.object_meta;
             match bucket {
                 Some(bucket) => {

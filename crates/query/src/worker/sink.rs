@@ -11,7 +11,7 @@ use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::Task;
 
 use super::outbox::Outbox;
-use crate::exchange::{ExchangeWriter, output_partitioning};
+use crate::exchange::{ExchangeWriter, output_split};
 
 /// The output of a task, and how its rows are split.
 pub(super) struct Sink {
@@ -37,8 +37,8 @@ impl Sink {
                 return Err(ErrorReport::new(Code::PROTOCOL, message).into());
             }
         };
-        let (split, plan) = match output_partitioning(&plan) {
-            Some((partitioning, input)) => (Some(partitioning), input),
+        let (split, plan) = match output_split(&plan) {
+            Some(split) => (Some(split.partitioning().clone()), Arc::clone(split.input())),
             None => (None, plan),
         };
         let parts = split.as_ref().map_or(1, Partitioning::partition_count);
