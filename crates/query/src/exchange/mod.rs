@@ -11,9 +11,11 @@
 mod facts;
 mod inputs;
 mod read;
+mod source;
 mod write;
 
 pub(crate) use facts::{Constant, Facts};
 pub(crate) use inputs::Inputs;
 pub(crate) use read::ExchangeReadExec;
+pub(crate) use source::{FileSource, Source};
 pub(crate) use write::{ExchangeWriter, output_split};

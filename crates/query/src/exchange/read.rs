@@ -140,13 +140,16 @@ impl ExecutionPlan for ExchangeReadExec {
         let reader = inputs.read(self.stage, &self.partitions[partition], Arc::clone(&self.schema));
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let batches = stream::try_unfold((reader, metrics), |(mut reader, metrics)| async move {
-            let timer = metrics.elapsed_compute().timer();
-            let next = reader.next()?;
-            timer.done();
-            Ok(next.map(|batch| {
-                metrics.record_output(batch.num_rows());
-                (batch, (reader, metrics))
-            }))
+            while let Some(frame) = reader.frame().await? {
+                let timer = metrics.elapsed_compute().timer();
+                let decoded = reader.decode(&frame)?;
+                timer.done();
+                if let Some(batch) = decoded {
+                    metrics.record_output(batch.num_rows());
+                    return Ok(Some((batch, (reader, metrics))));
+                }
+            }
+            Ok(None)
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
     }

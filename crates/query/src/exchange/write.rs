@@ -175,10 +175,11 @@ impl Splitter {
 mod tests {
     use arrow::array::{ArrayRef, Int64Array, StringViewArray};
     use datafusion::physical_expr::expressions::col;
+    use futures::executor::block_on;
     use snowmelt_wire::TaskRead;
 
     use super::*;
-    use crate::exchange::Inputs;
+    use crate::exchange::{FileSource, Inputs, Source};
 
     fn batch(numbers: std::ops::Range<i64>) -> RecordBatch {
         let text = numbers.clone().map(|n| format!("a text that is longer than a view {n}"));
@@ -203,11 +204,13 @@ mod tests {
         assert_eq!(output.iter().map(|part| part.rows).sum::<u64>(), 10_000);
         let ranges = output.iter().map(|part| part.ranges.len()).sum();
         let read = TaskRead { stage: 3, task: 8, partitions: output };
-        let inputs = Inputs::new(&[read], vec![(8, file)]).unwrap();
+        let source: Arc<dyn Source> = Arc::new(FileSource::new(file));
+        let inputs = Inputs::new(&[read], &[(8, source)].into()).unwrap();
         let mut rows = Vec::new();
         for partition in 0..4 {
             let mut reader = inputs.read(3, &[partition], batch(0..1).schema());
-            while let Some(batch) = reader.next().unwrap() {
+            while let Some(frame) = block_on(reader.frame()).unwrap() {
+                let batch = reader.decode(&frame).unwrap().unwrap();
                 let numbers = batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap();
                 rows.extend(numbers.values().iter().copied());
             }

@@ -1,6 +1,7 @@
 //! Runs a task's partitions. DataFusion is behind a trait, because another engine may need less CPU
 //! time for the same program, and users pay for CPU time.
 
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use super::narrow::{narrow, numbers};
 use super::outbox::Outbox;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::{PeakPool, STACK_BYTES, panics};
-use crate::exchange::Inputs;
+use crate::exchange::{FileSource, Inputs, Source};
 use crate::faster::{apply_dynamic_filters, with_faster_operators};
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
@@ -95,7 +96,8 @@ impl DataFusionExecutor {
         let granted = Arc::new(granted);
         let versions = register_stores(&runtime, &granted, &task, &counters)
             .map_err(|error| error.report())?;
-        let inputs = Inputs::new(&task.reads, inputs).map_err(|error| error.report())?;
+        let sources = inputs.into_iter().map(|(task, file)| (task, file_source(file)));
+        let inputs = Inputs::new(&task.reads, &sources.collect()).map_err(|e| e.report())?;
         let config = execution_config(1, task.batch_rows as usize).with_extension(Arc::new(inputs));
         let context = TaskContext::from(function_registry())
             .with_session_config(config)
@@ -296,6 +298,10 @@ fn register_stores(
         all.push(versions);
     }
     Ok(all)
+}
+
+fn file_source(file: File) -> Arc<dyn Source> {
+    Arc::new(FileSource::new(file))
 }
 
 fn connect(
