@@ -7,6 +7,7 @@
 //! order are the same, and so are the rows.
 
 mod dynamic_filters;
+mod read_ahead;
 mod row_filter;
 mod row_number;
 mod short_keys;
@@ -29,6 +30,7 @@ use datafusion::physical_plan::{
 use futures::stream::BoxStream;
 
 pub(crate) use dynamic_filters::apply_dynamic_filters;
+pub(crate) use read_ahead::read_ahead_of_calls;
 
 /// The output of an operator.
 type Batches = BoxStream<'static, Result<RecordBatch>>;

@@ -29,7 +29,7 @@ use super::outbox::Outbox;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::{PeakPool, STACK_BYTES, panics};
 use crate::exchange::{FileSource, Inputs, Source};
-use crate::faster::{apply_dynamic_filters, with_faster_operators};
+use crate::faster::{apply_dynamic_filters, read_ahead_of_calls, with_faster_operators};
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
 use crate::read::with_own_readers;
@@ -112,6 +112,7 @@ impl DataFusionExecutor {
         let plan = with_own_readers(plan)
             .and_then(apply_dynamic_filters)
             .and_then(with_faster_operators)
+            .and_then(read_ahead_of_calls)
             .map_err(|error| wrong(&error))?;
         Ok(Self {
             whole,
@@ -132,9 +133,10 @@ impl DataFusionExecutor {
     }
 
     fn runtime(&self) -> Result<Runtime, Box<ErrorReport>> {
-        // With one CPU a single thread runs the plan, without handovers between threads.
-        let mut builder = match self.task.threads {
-            0 | 1 => Builder::new_current_thread(),
+        // With one CPU a single thread runs the plan, without handovers between threads. A thread
+        // that waits for a UDF lets another one read.
+        let mut builder = match self.task.threads.max(1) {
+            1 if self.sockets.is_empty() => Builder::new_current_thread(),
             threads => {
                 let mut builder = Builder::new_multi_thread();
                 builder.worker_threads(threads as usize).thread_stack_size(STACK_BYTES);

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
@@ -13,7 +15,9 @@ use snowmelt_wire::{
     Signature, decode_schema, schema_to_text,
 };
 
-use crate::runner::{InProcess, answer, failure, refusal, spec};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::runner::{InProcess, RecordingReporter, answer, failure, refusal, run, spec};
 
 type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
 
@@ -31,7 +35,11 @@ const FUNCTIONS: &[(&str, &[DataType], DataType)] = &[
     ("sleeps_briefly", &[DataType::Int64], DataType::Int64),
     ("sends_garbage", &[DataType::Int64], DataType::Int64),
     ("runs_action", &[DataType::Int64], DataType::Int64),
+    ("waits_for_rows", &[DataType::Int64], DataType::Int64),
 ];
+
+/// The rows that the scans of the query with `waits_for_rows` have given so far.
+static ROWS_READ: AtomicU64 = AtomicU64::new(0);
 
 /// An action that `runs_action` runs once, at its first batch, in the middle of the query.
 pub static ACTION: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
@@ -127,6 +135,13 @@ fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
             }
             Arc::new(doubled(numbers()))
         }
+        "waits_for_rows" => {
+            let read_more = || ROWS_READ.load(Ordering::SeqCst) > batch.num_rows() as u64;
+            if !within_a_minute(read_more) {
+                return Behaviour::Disconnect;
+            }
+            Arc::new(doubled(numbers()))
+        }
         "add_up" => {
             let others = batch.column(1).as_primitive::<Int64Type>();
             let sums = numbers().iter().zip(others).map(|(a, b)| Some(a? + b?));
@@ -149,6 +164,14 @@ fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
         "disconnects" => return Behaviour::Disconnect,
         _ => return Behaviour::Sleep,
     })
+}
+
+fn within_a_minute(condition: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !condition() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    condition()
 }
 
 fn raised(row: usize, calls: usize) -> FunctionFailure {
@@ -189,6 +212,25 @@ async fn workers_call_udfs_below_the_cut() {
     let (text, rows) = text("select sum(double_it(n)) from odd", 3).await;
     assert!(text.contains(&plain), "{text}");
     assert_eq!(rows["double_it"], 10_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_reads_while_a_udf_computes() {
+    let query = spec("select sum(waits_for_rows(l_orderkey)) from lineitem", 1);
+    let planned = snowmelt_query::plan(&query).await.unwrap();
+    let reporter = Arc::new(RecordingReporter::default());
+    let read = Arc::clone(&reporter);
+    let observer = AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            ROWS_READ.store(read.last.lock().unwrap().rows, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }));
+    let mut answer = run(planned, &query, Arc::default(), reporter).await.unwrap();
+    let batches = answer.collect().await.unwrap();
+    drop(observer);
+    let plain = first_cell("select sum(l_orderkey * 2) from lineitem").await;
+    assert!(pretty_format_batches(&batches).unwrap().to_string().contains(&plain));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
