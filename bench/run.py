@@ -22,6 +22,7 @@ import network
 import pulls
 import queries
 import resize
+import tpch
 import windows
 from common.figures import Section
 from common.peers import versions
@@ -34,6 +35,7 @@ EXPERIMENTS = {
     "images": pulls.run,
     "resize": resize.run,
     "queries": queries.run,
+    "tpch": tpch.run,
     "windows": windows.run,
     "idle": idle.run,
 }
