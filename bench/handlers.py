@@ -176,7 +176,14 @@ class Found:
 
 
 # By the name in the tables; the text above the tables explains them.
-LEVELS = ["cold", "install cache", "import cache", "no spare", "handler cache", "parked"]
+LEVELS = [
+    "cold",
+    "install cache",
+    "import cache",
+    "no preforked child",
+    "handler cache",
+    "prewarmed",
+]
 
 
 def measure(bench: Bench, case: Case) -> Found:
@@ -184,11 +191,11 @@ def measure(bench: Bench, case: Case) -> Found:
     rows = {"cold": bench.cold(case), "install cache": bench.installed(case)}
     before = bench.plain(case, COUNT // 2)
     rows["import cache"] = bench.drive("import", case, COUNT)
-    rows["no spare"] = bench.drive("fork", case, COUNT)
+    rows["no preforked child"] = bench.drive("fork", case, COUNT)
     after = bench.plain(case, COUNT // 2)
     rows["bare fork"] = {key: [*before[key], *after[key]] for key in before}
     rows["handler cache"] = bench.drive("handler", case, COUNT)
-    rows["parked"] = bench.drive("parked", case, COUNT)
+    rows["prewarmed"] = bench.drive("prewarmed", case, COUNT)
     return Found(rows, bench.process(case), bench.drive("memory", case, PARTS))
 
 
@@ -249,7 +256,7 @@ def promises(section: Section, found: dict[str, Found]) -> None:
             ours <= 1.5 * bare,
         )
     for level, what, bar in (
-        ("parked", "an instance that was started ahead", 0.5),
+        ("prewarmed", "a prewarmed instance", 0.5),
         ("handler cache", "an instance from the handler cache", 1.0),
     ):
         slowest = max(of(case, level, "platform_us") for case in found.values())
@@ -304,11 +311,11 @@ def run() -> Section:
         " sample. *install cache*: a platform that has just started finds its packages unpacked and"
         " starts an interpreter that imports them. *import cache*: a fresh instance from"
         " a zygote that imported them, in a sandbox of its own, executes the handler's file;"
-        " requests come 40 ms apart, so the zygote's spare child, which was forked ahead and knows"
-        " nothing of the handler, serves them. *forked*: the same where 8 requests come at once,"
-        " of which one finds the spare."
-        " *handler cache*: an instance that was at rest is taken again. *parked*: a fresh instance"
-        " that was started before it was asked for, one of two that wait. *bare fork*: the same"
+        " requests come 40 ms apart, so the zygote's preforked child, which knows nothing of the"
+        " handler, serves them. *no preforked child*: the same where 8 requests come at once, of"
+        " which one finds it."
+        " *handler cache*: an idle instance is taken again. *prewarmed*: a fresh instance that was"
+        " started before it was asked for, one of two that wait. *bare fork*: the same"
         " packages imported by a plain Python that calls `os.fork`, half of the samples before and"
         " half after ours; its first line is the child's. *python3 process*: a plain Python that"
         " executes the handler's file, files in memory, and ends. The last column leaves out what"

@@ -374,12 +374,12 @@ def test_invalid_counts_are_refused_by_name() -> None:
         lambda: sm.burst(abs, []),
         lambda: sm.burst(abs, 1, hosts=0),
         lambda: sm.function(instances=-1)(abs),
-        lambda: sm.function(parked=-1)(abs),
+        lambda: sm.function(prewarmed=-1)(abs),
     ):
         with pytest.raises(sm.QueryError) as refused:
             wrong()
         assert refused.value.code == "SM-0110"
-    assert sm.function(parked=0)(abs).options == {"parked": 0}
+    assert sm.function(prewarmed=0)(abs).options == {"prewarmed": 0}
 
 
 def test_showing_a_query_runs_nothing(tmp_path: Path) -> None:

@@ -110,8 +110,8 @@ def cluster(snowmelt: Snowmelt, request: pytest.FixtureRequest) -> Iterator[Clus
         # Not `ip netns exec`, which hides the control groups.
         enter = [["nsenter", f"--net=/run/netns/{host}", str(SNOWMELT)] for host in hosts]
         common = ["--token-file", str(token), "--name"]
-        hold = getattr(request, "param", "auto")
-        environment = snowmelt.environ() | {"SNOWMELT_NETWORK_HOLD": hold}
+        method = getattr(request, "param", "auto")
+        environment = snowmelt.environ() | {"SNOWMELT_NETWORK_ENFORCEMENT": method}
         subprocess.run(
             [*enter[0], "up", "--listen", "192.0.2.1:7070", *common, "one"],
             check=True,
@@ -147,7 +147,7 @@ def cluster(snowmelt: Snowmelt, request: pytest.FixtureRequest) -> Iterator[Clus
             subprocess.run(["ip", "netns", "del", host], capture_output=True)
 
 
-@pytest.mark.parametrize("cluster", ["groups", "guard"], indirect=True)
+@pytest.mark.parametrize("cluster", ["groups", "notifier"], indirect=True)
 def test_functions_on_two_hosts_communicate_by_plain_sockets(cluster: Cluster) -> None:
     code = RING + textwrap.dedent("""
         done = sm.burst(ring, 12, network="job", memory="64MiB")
@@ -311,7 +311,7 @@ def test_egress_is_limited_to_the_policy(cluster: Cluster, outside: str) -> None
     assert whole == [["198.51.100.2", "198.51.100.2"]] * 2
 
 
-@pytest.mark.parametrize("cluster", ["groups", "guard"], indirect=True)
+@pytest.mark.parametrize("cluster", ["groups", "notifier"], indirect=True)
 def test_two_jobs_with_the_same_addresses_are_isolated(cluster: Cluster) -> None:
     code = """
         import threading
@@ -568,7 +568,7 @@ def test_networks_are_listed_shown_and_traced(cluster: Cluster) -> None:
         for part, other in zip(parts, reversed(parts), strict=True):
             network, theirs = part["network"], other["network"]["spec"]
             assert network["counters"]["moves"] == 0 and network["mtu"] == 1450
-            assert network["hold"] in ("groups", "guard")
+            assert network["enforcement"] in ("groups", "notifier")
             assert [(peer["host"], peer["range4"]) for peer in network["spec"]["peers"]] == [
                 (theirs["host"], theirs["own4"])
             ]
@@ -589,10 +589,10 @@ def test_networks_are_listed_shown_and_traced(cluster: Cluster) -> None:
             ("two", "overlay"),
             ("two", "address"),
             ("two", "port 5000"),
-            ("two", "way back: route"),
-            ("two", "way back: neighbour"),
-            ("two", "way back: forwarding entry"),
-            ("two", "way back: echo"),
+            ("two", "return: route"),
+            ("two", "return: neighbour"),
+            ("two", "return: forwarding entry"),
+            ("two", "return: echo"),
         ], traced
         assert shown("trace", job, "2", "3:5000", "--ipv6")["steps"][0]["host"] == "two"
         silent = cluster.snowmelt.run("net", "trace", job, "0", "3:5001")

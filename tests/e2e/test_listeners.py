@@ -16,7 +16,7 @@ from common.paths import SNOWMELT
 
 __all__ = ["cluster"]
 
-HOLDS = ["groups", "guard"]
+METHODS = ["groups", "notifier"]
 
 # `:8080` is a socket of both families. Each rank sends to its right neighbour by both families,
 # over TCP and UDP.
@@ -208,7 +208,7 @@ print(json.dumps(list(sm.burst(node, 2, network="job", progress=False))))
 """
 
 
-@pytest.mark.parametrize("cluster", HOLDS, indirect=True)
+@pytest.mark.parametrize("cluster", METHODS, indirect=True)
 def test_go_listens_at_all_addresses_of_both_families(cluster: Cluster, tmp_path: Path) -> None:
     if not shutil.which("go"):
         pytest.skip("Go is not installed on this machine (scripts/setup e2e installs it)")
@@ -230,13 +230,13 @@ def test_go_listens_at_all_addresses_of_both_families(cluster: Cluster, tmp_path
         assert sorted(end["heard"]) == sorted(f"{by} {at}" for by in ("tcp", "udp") for at in left)
 
 
-def burst(snowmelt: Snowmelt, hold: str, code: str) -> Any:
+def burst(snowmelt: Snowmelt, method: str, code: str) -> Any:
     """The output of a program."""
     done = subprocess.run(
         [sys.executable, "-c", "import json\nimport snowmelt as sm\n" + code],
         env=snowmelt.environ()
         | {
-            "SNOWMELT_NETWORK_HOLD": hold,
+            "SNOWMELT_NETWORK_ENFORCEMENT": method,
             "PYTHONPATH": str(PYTHON),
             "SNOWMELT_BIN": str(SNOWMELT),
         },
@@ -248,16 +248,16 @@ def burst(snowmelt: Snowmelt, hold: str, code: str) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("hold", HOLDS)
-def test_ray_runs_a_function_on_another_rank(snowmelt: Snowmelt, hold: str) -> None:
-    [peers, alive, answer], other = burst(snowmelt, hold, RAY)
+@pytest.mark.parametrize("method", METHODS)
+def test_ray_runs_a_function_on_another_rank(snowmelt: Snowmelt, method: str) -> None:
+    [peers, alive, answer], other = burst(snowmelt, method, RAY)
     assert other == "answered"
     assert alive == sorted(peers) and len(peers) == 2
     assert answer == [peers[1], 42]
 
 
-@pytest.mark.parametrize("hold", HOLDS)
-def test_grpc_listens_at_all_addresses(alone: Snowmelt, hold: str) -> None:
-    for rank, (heard, answers) in enumerate(burst(alone, hold, GRPC)):
+@pytest.mark.parametrize("method", METHODS)
+def test_grpc_listens_at_all_addresses(alone: Snowmelt, method: str) -> None:
+    for rank, (heard, answers) in enumerate(burst(alone, method, GRPC)):
         assert heard == [str((rank - 1) % 3)] * 2
         assert answers == [(rank + 1) % 3] * 2

@@ -63,15 +63,15 @@ def test_is_deployed_called_kept_and_survives_a_restart(up: Snowmelt, written: L
 
 
 def test_is_prewarmed(up: Snowmelt, written: Language) -> None:
-    up.run("fn", "deploy", "f", *written.deploy, "--parked", 1, "--idle", "0s").succeeded()
+    up.run("fn", "deploy", "f", *written.deploy, "--prewarmed", 1, "--idle", "0s").succeeded()
 
     def is_prewarmed() -> bool:
-        return int(json.loads(up.run("top", "-o", "json").out)["node"]["parked"]) == 1
+        return int(json.loads(up.run("top", "-o", "json").out)["node"]["prewarmed"]) == 1
 
     for _ in range(2):
         wait_for("a prewarmed instance", is_prewarmed)
         assert answer(up, "f", do="x")["calls"] == 1
-    assert starts(up)["parked"] == 2
+    assert starts(up)["prewarmed"] == 2
 
 
 def test_is_deployed_and_called_from_python(up: Snowmelt, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_program_in_an_image_sees_the_image_only(snowmelt: Snowmelt, tmp_path:
     folder.mkdir()
     (folder / "data").write_text("x")
     command = ("--command", "serve", "--root", image)
-    snowmelt.run("fn", "deploy", "tiny", folder, *command, "--parked", 1).succeeded()
+    snowmelt.run("fn", "deploy", "tiny", folder, *command, "--prewarmed", 1).succeeded()
     assert answer(snowmelt, "tiny", do="x")["calls"] == 1
     missing = snowmelt.run("fn", "deploy", "tiny", folder, "--command", "sh", "--root", image)
     missing.failed_with("SM-0206", "put it into the image")

@@ -63,7 +63,7 @@ impl Host {
                     cpu: None,
                 },
                 overcommit: snowmelt_node::OVERCOMMIT,
-                hold: snowmelt_node::EnforcementChoice::default(),
+                enforcement: snowmelt_node::EnforcementChoice::default(),
                 // No job with a network is run.
                 control_group: String::new(),
                 networks_dir: std::path::absolute(&options.state)?.join("networks"),
@@ -96,13 +96,13 @@ impl Host {
         Ok(leases.into_iter().collect::<Result<_, _>>()?)
     }
 
-    /// Has instances started ahead from now on, for leases that are not kept.
-    pub fn park(&self, unit: &Unit, count: usize) {
+    /// Prewarms instances from now on, for leases that are not kept.
+    pub fn prewarm(&self, unit: &Unit, count: usize) {
         self.node.prewarm(unit, &limits(Duration::ZERO), &load(), count);
     }
 
     /// How many of those wait.
-    pub fn parked(&self, unit: &Unit) -> usize {
+    pub fn prewarmed(&self, unit: &Unit) -> usize {
         self.node.idle_instances(unit, &limits(Duration::ZERO))
     }
 

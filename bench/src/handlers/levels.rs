@@ -14,15 +14,15 @@ use tokio::task::JoinSet;
 use super::host::{Asked, Host, Timed};
 
 /// Between two samples: the next is to pay neither for the end of the one before nor for what is
-/// made ahead after it. What many in a row cost is seen in a burst.
+/// prewarmed after it. What many in a row cost is seen in a burst.
 const PAUSE: Duration = Duration::from_millis(40);
 
 /// How long an instance is kept where it is meant to be taken again.
 const KEPT: Duration = Duration::from_secs(300);
 
 /// How many instances wait to be taken, and how long the next may take to be among them.
-const PARKED: usize = 2;
-const AHEAD_WITHIN: Duration = Duration::from_secs(20);
+const PREWARMED: usize = 2;
+const PREWARMED_WITHIN: Duration = Duration::from_secs(20);
 
 /// One row, in microseconds, in the order of the samples.
 #[derive(Serialize)]
@@ -100,21 +100,21 @@ pub async fn handler(host: &Host, count: usize) -> Result<()> {
     Row::print(&samples)
 }
 
-/// Instances that were started ahead, of which a few always wait.
-pub async fn parked(host: &Host, count: usize) -> Result<()> {
+/// Prewarmed instances, of which a few always wait.
+pub async fn prewarmed(host: &Host, count: usize) -> Result<()> {
     let unit = warmed(host).await?;
-    host.park(&unit, PARKED);
+    host.prewarm(&unit, PREWARMED);
     let mut samples = Vec::new();
     for _ in 0..count {
         let all_wait = async {
-            while host.parked(&unit) < PARKED {
+            while host.prewarmed(&unit) < PREWARMED {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        tokio::time::timeout(AHEAD_WITHIN, all_wait).await.context("none was started ahead")?;
+        tokio::time::timeout(PREWARMED_WITHIN, all_wait).await.context("none was prewarmed")?;
         tokio::time::sleep(PAUSE).await;
         let (lease, timed) = host.one(&unit, Duration::ZERO).await?;
-        ensure!(lease.start == Start::Parked, "the instance had not waited: {lease:?}");
+        ensure!(lease.start == Start::Prewarmed, "the instance had not waited: {lease:?}");
         samples.push(timed);
     }
     Row::print(&samples)

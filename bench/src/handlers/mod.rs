@@ -42,14 +42,14 @@ pub struct Options {
 enum Level {
     /// From the request to the answer with whatever the state folder holds, and no zygote.
     First,
-    /// From a zygote that imported all, by the child that it has ahead.
+    /// From a zygote that imported all, by its preforked child.
     Import,
     /// The same where that child does not fit, so that the zygote forks.
     Fork,
     /// Instances that were kept, and rest until the next call.
     Handler,
     /// Instances that were started before they were asked for.
-    Parked,
+    Prewarmed,
     /// Memory of instances that run and of the same at rest.
     Memory,
     /// Memory of many instances that live at the same time.
@@ -83,7 +83,7 @@ async fn measure(level: Level, count: usize, host: &Host) -> Result<()> {
         Level::Import => levels::import(host, count, &limits(Duration::ZERO)).await,
         Level::Fork => levels::import(host, count, &unlike_the_spare()).await,
         Level::Handler => levels::handler(host, count).await,
-        Level::Parked => levels::parked(host, count).await,
+        Level::Prewarmed => levels::prewarmed(host, count).await,
         Level::Memory => memory::each(host, count).await,
         Level::Alive => memory::alive(host, count).await,
         Level::Burst => levels::burst(host, count).await,

@@ -11,12 +11,12 @@ pub const START_BOUNDS_US: [u64; 12] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
-    /// A seat on an instance that has calls already, or is started for them.
+    /// A slot of an instance that has calls already, or is started for them.
     Shared,
     /// The handler cache: an idle instance, resumed.
     Idle,
-    /// An instance that was started ahead.
-    Parked,
+    /// A prewarmed instance.
+    Prewarmed,
     /// The import cache: forked from a zygote with all that the function declares.
     Zygote,
     /// Forked from a zygote with a part of it.
@@ -32,7 +32,7 @@ impl Start {
     pub const ALL: [Self; 7] = [
         Self::Shared,
         Self::Idle,
-        Self::Parked,
+        Self::Prewarmed,
         Self::Zygote,
         Self::PartialZygote,
         Self::BareZygote,
@@ -41,7 +41,7 @@ impl Start {
 
     /// Whether a sandbox was made for it.
     pub fn is_cold(self) -> bool {
-        !matches!(self, Self::Shared | Self::Idle | Self::Parked)
+        !matches!(self, Self::Shared | Self::Idle | Self::Prewarmed)
     }
 
     /// Its name in figures.
@@ -49,7 +49,7 @@ impl Start {
         match self {
             Self::Shared => "shared",
             Self::Idle => "idle",
-            Self::Parked => "parked",
+            Self::Prewarmed => "prewarmed",
             Self::Zygote => "zygote",
             Self::PartialZygote => "partial-zygote",
             Self::BareZygote => "bare-zygote",
@@ -96,10 +96,10 @@ pub struct InstallFigures {
 pub struct NodeFigures {
     /// Instances that are leased.
     pub busy: u32,
-    /// Instances that were started ahead and wait.
-    pub parked: u32,
+    /// Prewarmed instances that wait for a call.
+    pub prewarmed: u32,
     /// Memory of those, in bytes.
-    pub parked_bytes: u64,
+    pub prewarmed_bytes: u64,
     /// The handler cache: paused instances.
     pub handlers: PoolFigures,
     /// Query workers: busy.

@@ -115,8 +115,10 @@ pub struct FunctionOptions {
     pub instances: u32,
     /// Invocations that an instance takes at once; more than 1 for code that is safe for threads.
     pub concurrency: u32,
-    /// Instances that are started ahead of the calls that need them.
-    pub parked: u32,
+    /// Instances to keep prewarmed: started, loaded and paused.
+    // Records of earlier versions have the other name.
+    #[serde(alias = "parked")]
+    pub prewarmed: u32,
     /// Processes and threads of an instance.
     pub pids: u32,
     /// Bytes of its writable scratch.
@@ -140,7 +142,7 @@ impl Default for FunctionOptions {
             environment: BTreeMap::new(),
             instances: 10,
             concurrency: 1,
-            parked: 0,
+            prewarmed: 0,
             pids: 64,
             scratch: ByteSize::mib(64),
             open_files: 1024,

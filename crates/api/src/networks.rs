@@ -70,15 +70,15 @@ pub struct PartNetwork {
     pub device: String,
     /// The most bytes of a packet to another host.
     pub mtu: u32,
-    /// What holds functions to their addresses.
-    pub hold: AddressEnforcement,
+    /// How functions are restricted to their own addresses.
+    pub enforcement: AddressEnforcement,
     /// What was asked of the kernel for it.
     pub counters: Counters,
     /// Sockets, routes and neighbours that are in it.
-    pub holds: NamespaceContents,
+    pub contents: NamespaceContents,
 }
 
-/// Asks for the way of a packet between functions of a job.
+/// Asks for the route of a packet between functions of a job.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TraceRequest {
@@ -120,7 +120,7 @@ impl PartialSchema for TraceTo {
 
 impl ToSchema for TraceTo {}
 
-/// The way of a packet, each step asked of the kernel of the host where it is taken.
+/// The route of a packet, each step asked of the kernel of the host where it is taken.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Trace {
     /// The job.
@@ -138,7 +138,7 @@ pub struct Trace {
     pub arrives: bool,
 }
 
-/// An end of a way.
+/// An end of a route.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TracePoint {
     /// The function, if the address is one of a function's.
@@ -152,7 +152,7 @@ pub struct TracePoint {
     pub address: IpAddr,
 }
 
-/// One step of a way.
+/// One step of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceStep {
     /// The host on which it was looked at.

@@ -25,7 +25,7 @@ fn busy(others: usize) -> ColdReason {
     ColdReason {
         kind: ColdKind::Busy,
         text: format!("{calls} under way"),
-        hint: Some("have some ready with parked=2 (fn deploy --parked)".into()),
+        hint: Some("have some ready with prewarmed=2 (fn deploy --prewarmed)".into()),
     }
 }
 

@@ -58,7 +58,11 @@ fn platform(families: &mut Families, figures: &Figures) -> fmt::Result {
     families.gauges(
         ("instances", "Instances of functions and UDFs"),
         "state",
-        &[("busy", node.busy.into()), ("idle", node.handlers.idle), ("parked", node.parked.into())],
+        &[
+            ("busy", node.busy.into()),
+            ("idle", node.handlers.idle),
+            ("prewarmed", node.prewarmed.into()),
+        ],
     )?;
     families.gauges(
         ("workers", "Query workers"),
@@ -135,7 +139,7 @@ fn caches(families: &mut Families, figures: &Figures) -> fmt::Result {
         "cache",
         &[
             ("handler", handlers.bytes),
-            ("parked", figures.node.parked_bytes),
+            ("prewarmed", figures.node.prewarmed_bytes),
             ("import", imports.bytes),
             ("install", installs.bytes),
         ],

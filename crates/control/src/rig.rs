@@ -70,7 +70,7 @@ fn options(base: &Path, control_group: String) -> Options {
         capacity: snowmelt_node::capacity(&snowmelt_sandbox::Total::default()),
         overcommit: snowmelt_node::OVERCOMMIT,
         images: ImageSettings::default(),
-        hold: EnforcementChoice::default(),
+        enforcement: EnforcementChoice::default(),
         control_group,
         networks_dir: base.join("networks"),
     }

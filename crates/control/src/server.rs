@@ -67,7 +67,7 @@ pub struct Settings {
     /// An instance of a function reserves this part of its memory limit (1/N).
     pub overcommit: u32,
     /// How the addresses of functions of a job are enforced.
-    pub hold: snowmelt_node::EnforcementChoice,
+    pub enforcement: snowmelt_node::EnforcementChoice,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
     pub private: bool,
     /// For what is known of the networks of jobs, which is to outlive a crash; `None` for the
@@ -142,7 +142,7 @@ impl Started {
             overcommit: settings.overcommit,
             images: settings.images,
             control_group: self.control_group,
-            hold: settings.hold,
+            enforcement: settings.enforcement,
             networks_dir: settings.networks_dir.unwrap_or_else(|| self.run_dir.join("networks")),
         };
         Node::new(options, spawner).map_err(|error| error.report())

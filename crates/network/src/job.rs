@@ -49,7 +49,6 @@ pub enum AddressEnforcement {
     #[serde(rename = "groups")]
     Cgroup,
     /// The node, which answers their system calls (seccomp notifier).
-    #[serde(rename = "guard")]
     Notifier,
 }
 

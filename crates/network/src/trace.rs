@@ -12,7 +12,7 @@ use crate::netlink::*;
 
 /// Where the kernel would send a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "way", rename_all = "kebab-case")]
+#[serde(tag = "route", rename_all = "kebab-case")]
 pub enum TracedRoute {
     /// To a function on this host.
     #[serde(rename = "here")]

@@ -18,29 +18,29 @@ pub enum EnforcementChoice {
     /// By programs on control groups; without them jobs have no networks.
     Groups,
     /// By a seccomp notifier, which answers their system calls.
-    Guard,
+    Notifier,
 }
 
 const ALL: [(EnforcementChoice, &str); 3] = [
     (EnforcementChoice::Auto, "auto"),
     (EnforcementChoice::Groups, "groups"),
-    (EnforcementChoice::Guard, "guard"),
+    (EnforcementChoice::Notifier, "notifier"),
 ];
 
 impl EnforcementChoice {
     /// Opens the networks of this host; `control_group` is above those of all functions.
     pub(crate) fn open(self, control_group: &str, options: Options) -> Result<Arc<Networks>> {
-        let by_guard = || Ok(Arc::new(Networks::open(options.clone())?));
+        let by_notifier = || Ok(Arc::new(Networks::open(options.clone())?));
         let by_groups = || -> Result<Arc<Networks>> {
             let group = Some(unified(control_group)?);
             Ok(Arc::new(Networks::open(Options { group, ..options.clone() })?))
         };
         match self {
-            Self::Guard => by_guard(),
+            Self::Notifier => by_notifier(),
             Self::Groups => by_groups(),
             Self::Auto => by_groups().or_else(|error| {
                 tracing::info!(%error, "addresses are enforced by a seccomp notifier");
-                by_guard()
+                by_notifier()
             }),
         }
     }
@@ -58,7 +58,7 @@ impl FromStr for EnforcementChoice {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let known = ALL.iter().find(|(_, name)| *name == text);
-        known.map(|(hold, _)| *hold).ok_or_else(|| {
+        known.map(|(choice, _)| *choice).ok_or_else(|| {
             let names = ALL.map(|(_, name)| name);
             format!("`{text}` is not one of {}", names.join(", "))
         })
@@ -67,7 +67,7 @@ impl FromStr for EnforcementChoice {
 
 impl fmt::Display for EnforcementChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = ALL.iter().find(|(hold, _)| hold == self).map_or("", |(_, name)| name);
+        let name = ALL.iter().find(|(choice, _)| choice == self).map_or("", |(_, name)| name);
         f.write_str(name)
     }
 }
@@ -78,9 +78,11 @@ mod tests {
 
     #[test]
     fn a_method_is_parsed_as_it_is_displayed() {
-        for (hold, name) in ALL {
-            assert_eq!((name.parse(), hold.to_string()), (Ok(hold), name.to_owned()));
+        for (choice, name) in ALL {
+            assert_eq!((name.parse(), choice.to_string()), (Ok(choice), name.to_owned()));
         }
-        assert!("cgroup".parse::<EnforcementChoice>().unwrap_err().contains("auto, groups, guard"));
+        assert!(
+            "cgroup".parse::<EnforcementChoice>().unwrap_err().contains("auto, groups, notifier")
+        );
     }
 }

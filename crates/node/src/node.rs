@@ -60,7 +60,7 @@ pub struct Options {
     /// For records of the networks of jobs; used by this node alone.
     pub networks_dir: PathBuf,
     /// How the addresses of functions of a job are enforced.
-    pub hold: EnforcementChoice,
+    pub enforcement: EnforcementChoice,
 }
 
 /// A host's agent. Cheap to clone.
@@ -136,7 +136,7 @@ impl Node {
                 spawner.clone(),
                 imports.clone(),
                 (options.control_group, options.networks_dir),
-                options.hold,
+                options.enforcement,
             )),
             spawner,
             account,
@@ -329,8 +329,8 @@ impl Node {
     pub fn usage(&self) -> Usage {
         let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (instances, workers) = (&self.inner.instances, &self.inner.workers);
-        let (parked, _) = instances.prewarmed.figures();
-        let idle = short(instances.idle.figures().idle).saturating_add(parked);
+        let (prewarmed, _) = instances.prewarmed.figures();
+        let idle = short(instances.idle.figures().idle).saturating_add(prewarmed);
         Usage {
             workers: [workers.busy.get(), short(workers.idle.figures().idle)],
             instances: [instances.busy.get(), idle],
@@ -349,11 +349,11 @@ impl Node {
     pub fn figures(&self) -> NodeFigures {
         let inner = &self.inner;
         let (instances, workers) = (&inner.instances, &inner.workers);
-        let (parked, parked_bytes) = instances.prewarmed.figures();
+        let (prewarmed, prewarmed_bytes) = instances.prewarmed.figures();
         NodeFigures {
             busy: instances.busy.get(),
-            parked,
-            parked_bytes,
+            prewarmed,
+            prewarmed_bytes,
             handlers: instances.idle.figures(),
             busy_workers: workers.busy.get(),
             workers: workers.idle.figures(),

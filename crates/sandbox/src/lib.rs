@@ -23,6 +23,7 @@ mod probe;
 mod reader;
 mod registry;
 mod replace;
+mod request;
 mod root;
 mod run_dir;
 mod spawner;

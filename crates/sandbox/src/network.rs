@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::message::Operation;
-use crate::registry::{Registry, no_sandbox};
+use crate::registry::Registry;
+use crate::request::no_sandbox;
 use crate::spec::NetworkId;
 
 /// Network numbers are unique within a process.

@@ -16,7 +16,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
 use crate::instance::{Endpoints, SandboxProcess, StartedSandbox};
-use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Started};
+use crate::message::{Event, Operation, Request, Started};
+use crate::request::{batches, encode, failed, no_sandbox};
 use crate::run_dir::RunDir;
 use crate::spec::{Limits, NetworkId};
 use crate::{Error, Result};
@@ -374,52 +375,5 @@ impl Drop for PendingStart {
         if self.answer.is_some() {
             self.registry.post(self.id.clone(), Operation::Kill { id: self.id.clone() });
         }
-    }
-}
-
-/// Splits specs so that each batch fits into a packet with room to spare. A spec that is too long
-/// alone is refused when it is sent.
-fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
-    const MOST: usize = LONGEST_PACKET - 4096;
-    let (mut batches, mut left) = (Vec::new(), 0);
-    for spec in specs {
-        let length = serde_json::to_vec(&spec).map_or(MOST, |bytes| bytes.len() + 1);
-        if length > left || batches.is_empty() {
-            batches.push(Vec::new());
-            left = MOST;
-        }
-        left = left.saturating_sub(length);
-        if let Some(batch) = batches.last_mut() {
-            batch.push(spec);
-        }
-    }
-    batches
-}
-
-/// The empty id, for requests about no sandbox or about many.
-pub(crate) fn no_sandbox() -> SandboxId {
-    SandboxId::from(String::new())
-}
-
-fn encode(id: &SandboxId, request: &Request) -> Result<Vec<u8>> {
-    let refused = |reason: String| Error::Spec { id: id.clone(), reason };
-    let bytes = serde_json::to_vec(request).map_err(|error| refused(error.to_string()))?;
-    if bytes.len() > LONGEST_PACKET {
-        return Err(refused(format!(
-            "its arguments and environment take {} bytes of at most {LONGEST_PACKET}",
-            bytes.len()
-        )));
-    }
-    Ok(bytes)
-}
-
-fn failed(id: SandboxId, failure: Failure) -> Error {
-    match failure {
-        Failure::Step { step, errno } => {
-            Error::Start { id, step, source: io::Error::from_raw_os_error(errno) }
-        }
-        Failure::Spec { reason } => Error::Spec { id, reason },
-        Failure::ZygoteLost { zygote } => Error::ZygoteLost { id: zygote },
-        Failure::ZygoteSlots => Error::ZygoteSlots { id },
     }
 }

@@ -60,7 +60,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
             environment: args.environment.iter().cloned().collect(),
             instances: args.instances.unwrap_or(default.instances),
             concurrency: args.concurrency.unwrap_or(default.concurrency),
-            parked: args.parked.unwrap_or(default.parked),
+            prewarmed: args.prewarmed.unwrap_or(default.prewarmed),
             pids: args.pids.unwrap_or(default.pids),
             scratch: args.scratch.unwrap_or(default.scratch),
             open_files: args.open_files.unwrap_or(default.open_files),

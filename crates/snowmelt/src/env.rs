@@ -35,8 +35,8 @@ pub const SANDBOXES_MEMORY: &str = "SNOWMELT_SANDBOXES_MEMORY";
 pub const SANDBOXES_PROCESSES: &str = "SNOWMELT_SANDBOXES_PROCESSES";
 /// An instance of a function reserves this part of its memory limit (1/N), as `8`.
 pub const SANDBOXES_OVERCOMMIT: &str = "SNOWMELT_SANDBOXES_OVERCOMMIT";
-/// How the addresses of functions are enforced: `auto`, `groups` or `guard`.
-pub const HOLD: &str = "SNOWMELT_NETWORK_HOLD";
+/// How the addresses of functions are enforced: `auto`, `groups` or `notifier`.
+pub const ENFORCEMENT: &str = "SNOWMELT_NETWORK_ENFORCEMENT";
 /// Memory limit of idle instances, as `2GiB`.
 pub const HANDLER_CACHE: &str = "SNOWMELT_CACHE_HANDLERS";
 /// Memory limit of zygotes, as `1GiB`.

@@ -167,7 +167,7 @@ fn lines(function: &FunctionSummary) -> String {
         ("timeout", time(options.timeout_ms)),
         ("instances", format!("{} alive, at most {}", function.instances, options.instances)),
         ("concurrency", options.concurrency.to_string()),
-        ("parked", options.parked.to_string()),
+        ("prewarmed", options.prewarmed.to_string()),
         ("idle", time(options.idle_ms)),
         ("keep", time(options.keep_ms)),
         ("scratch", options.scratch.to_string()),

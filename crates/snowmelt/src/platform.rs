@@ -110,7 +110,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         spawner_command: vec![binary.clone().into(), "internal".into(), "spawner".into()],
         worker_binary: query_program(&binary),
         program: binary,
-        hold: config.hold.value,
+        enforcement: config.enforcement.value,
         handler_cache: config.handler_cache.value,
         import_cache: config.import_cache.value,
         images: config.images(),

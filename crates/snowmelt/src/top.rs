@@ -76,7 +76,7 @@ fn head(figures: &Figures) -> String {
          memory     {} (server and spawner)\n",
         node.busy,
         count(node.handlers.idle),
-        node.parked,
+        node.prewarmed,
         node.busy_workers,
         count(node.workers.idle),
         count(calls.running),

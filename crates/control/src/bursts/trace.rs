@@ -31,12 +31,12 @@ impl JobNetworks {
             steps.port(near, port, &there.listeners);
         }
         if let Some(far) = far.filter(|far| *far != near) {
-            steps.receiver(near, far, &there.way).await?;
+            steps.receiver(near, far, &there.route).await?;
             let arrived = steps.route(far, &to, asked.port, "").await?;
             if let Some(port) = asked.port {
                 steps.port(far, port, &arrived.listeners);
             }
-            steps.route(far, &from, None, "way back: ").await?;
+            steps.route(far, &from, None, "return: ").await?;
         }
         let steps = steps.list;
         let arrives = steps.iter().all(|step| step.ok);
@@ -60,11 +60,11 @@ impl Steps<'_> {
 
     async fn sender(&mut self, near: usize, from: &TracePoint) -> Result<(), ErrorReport> {
         let network = self.job.parts[near].host.agent.network(&self.job.id).await?;
-        let hold = match network.hold {
+        let how = match network.enforcement {
             AddressEnforcement::Cgroup => "by programs on its control group",
             AddressEnforcement::Notifier => "by the node, which answers its system calls",
         };
-        self.add(near, "sender", Ok(format!("uses {} only, held to it {hold}", from.address)));
+        self.add(near, "sender", Ok(format!("uses {} only, enforced {how}", from.address)));
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl Steps<'_> {
         let within_ms = u64::try_from(ECHO.as_millis()).unwrap_or(u64::MAX);
         let asked = RouteTo { to: to.address, port, within_ms };
         let found = self.job.parts[part].host.agent.route(&self.job.id, asked).await?;
-        for (check, found) in checks(&found.way, to) {
+        for (check, found) in checks(&found.route, to) {
             self.add(part, format!("{prefix}{check}"), found);
         }
         Ok(found)
@@ -90,17 +90,17 @@ impl Steps<'_> {
         &mut self,
         near: usize,
         far: usize,
-        way: &TracedRoute,
+        route: &TracedRoute,
     ) -> Result<(), ErrorReport> {
         let part = &self.job.parts[far];
         let network = part.host.agent.network(&self.job.id).await?;
         let (own, theirs) = (&self.job.specs[near], &network.spec);
         let found = format!("{} at {}, {} bytes", theirs.vni, theirs.host, network.mtu);
-        let leads = matches!(way, TracedRoute::Host { host, .. } if *host == theirs.host);
+        let leads = matches!(route, TracedRoute::Host { host, .. } if *host == theirs.host);
         let found = match (own.vni == theirs.vni, leads) {
             (true, true) => Ok(found),
             (false, _) => Err(format!("{found}, but the sender's overlay is {}", own.vni)),
-            (_, false) => Err(format!("{found}, but the way does not lead there")),
+            (_, false) => Err(format!("{found}, but the route does not lead there")),
         };
         self.add(far, "overlay", found);
         Ok(())
@@ -123,9 +123,9 @@ impl Steps<'_> {
 type Check = (&'static str, Result<String, String>);
 
 /// The answer of a kernel, a line for each of its lookups.
-fn checks(way: &TracedRoute, to: &TracePoint) -> Vec<Check> {
+fn checks(route: &TracedRoute, to: &TracePoint) -> Vec<Check> {
     let address = to.address;
-    match way {
+    match route {
         TracedRoute::Local => vec![("address", here(to))],
         TracedRoute::Host { gateway, mac, host, round_trip } => {
             let echo = round_trip.map(|time| format!("{host} answers in {} us", time.as_micros()));
@@ -165,17 +165,17 @@ mod tests {
 
     #[test]
     fn a_host_is_three_entries_and_an_echo() {
-        let way = |round_trip| TracedRoute::Host {
+        let route = |round_trip| TracedRoute::Host {
             gateway: "fe80::1".parse().unwrap(),
             mac: "02:73:0a:c0:00:00".into(),
             host: "192.0.2.2".parse().unwrap(),
             round_trip,
         };
-        let steps = checks(&way(Some(Duration::from_micros(120))), &point(Some(1)));
+        let steps = checks(&route(Some(Duration::from_micros(120))), &point(Some(1)));
         let names: Vec<_> = steps.iter().map(|(check, _)| *check).collect();
         assert_eq!(names, ["route", "neighbour", "forwarding entry", "echo"]);
         assert_eq!(steps[3].1, Ok("192.0.2.2 answers in 120 us".to_owned()));
-        let steps = checks(&way(None), &point(Some(1)));
+        let steps = checks(&route(None), &point(Some(1)));
         assert!(steps[3].1.as_ref().is_err_and(|found| found.contains("within 1s")), "{steps:?}");
     }
 

@@ -82,7 +82,7 @@ impl Functions {
     }
 
     pub(super) fn prewarm(&self, live: &Live) {
-        let count = live.record.spec.options.parked.min(live.record.spec.options.instances);
+        let count = live.record.spec.options.prewarmed.min(live.record.spec.options.instances);
         self.inner.node.prewarm(&live.unit, &live.limits, &live.load, count as usize);
     }
 }

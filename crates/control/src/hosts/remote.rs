@@ -103,7 +103,7 @@ impl HostApi for Remote {
     }
 
     async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport> {
-        self.http.json(Method::POST, &format!("/v1/jobs/{job}/way"), Some(&asked)).await
+        self.http.json(Method::POST, &format!("/v1/jobs/{job}/route"), Some(&asked)).await
     }
 
     async fn close(&self, job: &JobId) -> Result<(), ErrorReport> {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | sources of stored bytes: the trait, and local folders | `source`, `local` |
 //! | the decorator that retries | `retry` |
-//! | disk cache of stored blocks by content, evicted in LRU order | `cache`, `usage` |
+//! | disk cache of stored blocks by content, evicted in LRU order | `cache`, `store`, `usage` |
 //! | blocks that other processes add to the cache | `journal` |
 //! | small LRU caches in memory | `recent` |
 //! | decompression of the frames that are read | `frames` |
@@ -31,6 +31,7 @@ mod raw;
 mod recent;
 mod retry;
 mod source;
+mod store;
 mod streamed;
 mod usage;
 

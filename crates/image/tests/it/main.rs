@@ -1,5 +1,6 @@
 //! Tests with real archives, made by the system's `tar`, and real mounts by the kernel.
 
+mod blocks;
 mod build;
 mod cache;
 mod compare;

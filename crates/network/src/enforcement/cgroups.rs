@@ -14,7 +14,8 @@ use std::sync::Mutex;
 
 use snowmelt_kernel::bpf::{Link, Map};
 
-use super::programs::{self, VALUE};
+use super::layout::VALUE;
+use super::programs;
 use crate::host::lock;
 use crate::{Address, Error, Result};
 

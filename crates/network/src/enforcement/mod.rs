@@ -14,15 +14,18 @@
 //! [`cgroups`] enforces them by BPF programs on control groups of version 2; elsewhere [`notifier`]
 //! does by answering system calls (a seccomp notifier).
 
+mod addresses;
 mod cgroups;
 mod datagram;
 mod dual_stack;
+mod layout;
 mod message;
 mod notifier;
 mod pending;
 mod programs;
 mod rules;
 mod sockaddr;
+mod sockets;
 
 pub use cgroups::{Cgroups, verify_programs};
 pub use dual_stack::DualStack;

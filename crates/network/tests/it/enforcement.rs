@@ -1,81 +1,8 @@
 //! A function uses its own addresses and no others, whatever it tries.
 
-use std::os::fd::AsFd;
-use std::path::PathBuf;
-
-use snowmelt_network::{JobNetwork, Networks, Options};
-
+use crate::enforced::*;
 use crate::function::*;
 use crate::harness::*;
-
-const EPERM: i32 = 1;
-const EADDRNOTAVAIL: i32 = 99;
-const TIMED_OUT: i32 = 110;
-const REFUSED: i32 = 111;
-const AGAIN: i32 = 11;
-const IN_PROGRESS: i32 = 115;
-const IN_USE: i32 = 98;
-const TOO_MANY: i32 = 24;
-
-/// A job on one host with a method of address enforcement.
-struct Rig {
-    by: By,
-    above: PathBuf,
-    network: JobNetwork,
-    _networks: Networks,
-    _host: Host,
-    _underlay: Underlay,
-}
-
-impl Rig {
-    /// None, with a message, where there are no control groups of version 2.
-    fn new(by: By, name: &str) -> Option<Self> {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        let root = mounts.lines().find_map(|line| {
-            let mut fields = line.split(' ').skip(1);
-            let (target, kind) = (fields.next()?, fields.next()?);
-            (kind == "cgroup2").then(|| PathBuf::from(target))
-        });
-        let Some(root) = root.filter(|_| is_root()) else {
-            eprintln!("skipped: no control groups of version 2");
-            return None;
-        };
-        let above = root.join(format!("snowmelt-network-{name}-{}", std::process::id()));
-        std::fs::create_dir(&above).unwrap();
-        let mut underlay = Underlay::new();
-        let host = underlay.host();
-        let networks = within(host.namespace.as_fd(), || {
-            let options = Options::new(host.state.path());
-            let group = (by == By::Cgroups).then(|| above.clone());
-            Networks::open(Options { group, ..options }).unwrap()
-        });
-        let all = parts(&[&host]);
-        let network = networks.create(spec("a", 77, &all[0], &all)).unwrap();
-        Some(Self { by, above, network, _networks: networks, _host: host, _underlay: underlay })
-    }
-
-    fn function(&self, slot: u32, linked: Linked) -> Function {
-        Function::start(self.by, &self.network, &self.above, slot, linked)
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        std::fs::remove_dir(&self.above).unwrap();
-    }
-}
-
-/// Runs a test with both methods of enforcement, for a static and for a dynamic program.
-fn each(name: &str, test: impl Fn(&mut Function, &mut Function)) {
-    for by in [By::Cgroups, By::Notifier] {
-        for linked in [Linked::Static, Linked::Dynamic] {
-            eprintln!("{by:?}, {linked:?}");
-            let Some(rig) = Rig::new(by, &format!("{name}-{by:?}-{linked:?}")) else { return };
-            let (mut one, mut other) = (rig.function(0, linked), rig.function(1, linked));
-            test(&mut one, &mut other);
-        }
-    }
-}
 
 #[test]
 fn wildcard_and_localhost_are_the_functions_own_address() {
@@ -389,32 +316,6 @@ fn only_tcp_and_udp_sockets_can_be_created() {
 }
 
 #[test]
-fn a_function_out_of_ports_takes_none_from_its_neighbour() {
-    for by in [By::Cgroups, By::Notifier] {
-        let Some(rig) = Rig::new(by, &format!("ports-{by:?}")) else { return };
-        within(rig.network.namespace(), || {
-            std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40009").unwrap();
-        });
-        let (mut greedy, mut other) =
-            (rig.function(0, Linked::Static), rig.function(1, Linked::Static));
-        let mut server = rig.function(2, Linked::Static);
-        server.listen(INET, "0.0.0.0".parse().unwrap(), 8000);
-        let target = server.address.v4;
-        let connect = |function: &mut Function| {
-            let socket = function.socket(INET, STREAM);
-            function.execute(&format!("connect {socket} {target} 8000"))
-        };
-        let mut opened = 0;
-        while connect(&mut greedy).is_ok() {
-            opened += 1;
-        }
-        assert_eq!(opened, 10, "{by:?}");
-        assert_eq!(connect(&mut greedy), Err(EADDRNOTAVAIL), "{by:?}");
-        assert_eq!(connect(&mut other), Ok("0".into()), "{by:?}");
-    }
-}
-
-#[test]
 fn an_unregistered_process_in_the_namespace_has_no_network() {
     let Some(rig) = Rig::new(By::Cgroups, "unknown") else { return };
     let mut function = rig.function(3, Linked::Dynamic);
@@ -427,85 +328,4 @@ fn an_unregistered_process_in_the_namespace_has_no_network() {
     assert_eq!(function.execute(&format!("bind {socket} 0.0.0.0 1234")), Ok("0".into()));
     let name = function.execute(&format!("name {socket}")).unwrap();
     assert_eq!(name, format!("{} 1234", again.v4));
-}
-
-/// The numbers of threads and descriptors of this process.
-fn open_count() -> (usize, usize) {
-    let count = |folder| std::fs::read_dir(folder).unwrap().count();
-    (count("/proc/self/task"), count("/proc/self/fd"))
-}
-
-#[test]
-fn connections_that_are_never_accepted_leave_nothing_in_the_node() {
-    // Other tests of this process have far fewer open meanwhile.
-    const MANY: usize = 200;
-    let Some(rig) = Rig::new(By::Notifier, "backlog") else { return };
-    let (mut hostile, mut other) =
-        (rig.function(0, Linked::Static), rig.function(1, Linked::Static));
-    let full = hostile.socket(INET, STREAM);
-    hostile.execute(&format!("bind {full} 0.0.0.0 8000")).unwrap();
-    hostile.execute(&format!("listen {full} 0")).unwrap();
-    other.listen(INET, "0.0.0.0".parse().unwrap(), 8000);
-    let before = open_count();
-    let mut refused = 0;
-    for _ in 0..4 {
-        refused += hostile.execute("storm 150 127.0.0.1 8000 300").unwrap().parse::<u32>().unwrap();
-        let now = open_count();
-        assert!(now.0 < before.0 + MANY && now.1 < before.1 + MANY, "{before:?}, {now:?}");
-        // They do not delay other functions.
-        let client = other.socket(INET, STREAM);
-        assert_eq!(other.execute(&format!("connect {client} 127.0.0.1 8000")), Ok("0".into()));
-    }
-    assert!(refused > 0, "some exceed the limit of pending connections");
-}
-
-#[test]
-fn a_connection_to_oneself_waits_until_it_is_accepted() {
-    for by in [By::Cgroups, By::Notifier] {
-        let Some(rig) = Rig::new(by, &format!("taken-{by:?}")) else { return };
-        let mut one = rig.function(0, Linked::Static);
-        let server = one.socket(INET, STREAM);
-        one.execute(&format!("bind {server} 0.0.0.0 8000")).unwrap();
-        one.execute(&format!("listen {server} 0")).unwrap();
-        let connect = |one: &mut Function| {
-            let client = one.socket(INET, STREAM);
-            let done = one.execute(&format!("connect {client} 127.0.0.1 8000"));
-            // Otherwise the kernel would go on trying.
-            done.inspect_err(|_| drop(one.execute(&format!("close {client}"))))
-        };
-        let mut opened = 0;
-        while connect(&mut one).is_ok() {
-            opened += 1;
-            assert!(opened < 10, "{by:?}: the backlog is never full");
-        }
-        assert_eq!(connect(&mut one), Err(IN_PROGRESS), "{by:?}: its own limit of time");
-        for _ in 0..opened {
-            one.execute(&format!("accept {server}")).unwrap();
-        }
-        assert_eq!(connect(&mut one), Ok("0".into()), "{by:?}");
-        // There is no listener any more.
-        one.execute(&format!("close {server}")).unwrap();
-        assert_eq!(connect(&mut one), Err(REFUSED), "{by:?}");
-    }
-}
-
-#[test]
-fn a_function_without_free_descriptors_gets_the_error() {
-    each("descriptors", |one, _| {
-        one.execute("descriptors 40").unwrap();
-        let refused = loop {
-            if let Err(error) = one.execute(&format!("socket {INET} {STREAM} 0")) {
-                break error;
-            }
-        };
-        assert_eq!(refused, TOO_MANY);
-    });
-}
-
-#[test]
-fn a_descriptor_that_is_not_a_listener_is_refused() {
-    let Some(rig) = Rig::new(By::Notifier, "invalid") else { return };
-    let null = std::fs::File::open("/dev/null").unwrap();
-    let refused = rig.network.attach_notifier(null.into(), 5).unwrap_err();
-    assert!(refused.to_string().contains("add a listener"), "{refused}");
 }

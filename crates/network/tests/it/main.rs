@@ -2,7 +2,9 @@
 //! They need root; without it they report that they are skipped.
 
 mod egress;
+mod enforced;
 mod enforcement;
+mod exhaustion;
 mod flood;
 mod function;
 mod harness;

@@ -9,7 +9,7 @@
 //! | `POST /v1/jobs/{id}/ends` | [`EndsFrom`] | [`PartEnds`]: the ends of ranks from a number on, as soon as there is one |
 //! | `POST /v1/jobs/{id}/end` | `ErrorReport` | 204: calls that still run end with this error, and nothing waits for what they sent |
 //! | `GET /v1/jobs/{id}/network` | | [`snowmelt_api::PartNetwork`] |
-//! | `POST /v1/jobs/{id}/way` | [`RouteTo`] | [`RouteFound`] |
+//! | `POST /v1/jobs/{id}/route` | [`RouteTo`] | [`RouteFound`] |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
 //! | `GET /v1/host` | | [`snowmelt_api::HostFacts`] |
 //!
@@ -193,7 +193,7 @@ pub struct RankEnd {
     pub wall_us: u64,
 }
 
-/// Asks for the way of a packet from a host of a job.
+/// Asks for the route of a packet from a host of a job.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct RouteTo {
     /// Where it is to go.
@@ -205,11 +205,11 @@ pub struct RouteTo {
     pub within_ms: u64,
 }
 
-/// The way of a packet from a host of a job.
+/// The route of a packet from a host of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RouteFound {
     /// Where the kernel would send it.
-    pub way: TracedRoute,
+    pub route: TracedRoute,
     /// The listeners at that port on this host.
     pub listeners: Vec<Listener>,
 }

@@ -26,9 +26,9 @@ impl Agent {
                 namespace,
                 device: network.device().to_owned(),
                 mtu: network.mtu()?,
-                hold: network.enforcement(),
+                enforcement: network.enforcement(),
                 counters: network.counters(),
-                holds: network.contents()?,
+                contents: network.contents()?,
             })
         });
         looked.await.map_err(|error| error.report())
@@ -42,12 +42,12 @@ impl Agent {
         let network = self.network_of(job)?;
         let within = Duration::from_millis(asked.within_ms);
         let looked = network.ask(move |network| {
-            let way = network.trace(asked.to, within)?;
+            let route = network.trace(asked.to, within)?;
             let listeners = match asked.port {
                 Some(port) => network.listeners(asked.to, port)?,
                 None => Vec::new(),
             };
-            Ok(RouteFound { way, listeners })
+            Ok(RouteFound { route, listeners })
         });
         looked.await.map_err(|error| error.report())
     }

@@ -28,7 +28,7 @@ pub fn router(agent: Agent, token: Token) -> Router {
         .route("/v1/jobs/{id}/ends", post(ends))
         .route("/v1/jobs/{id}/end", post(end))
         .route("/v1/jobs/{id}/network", get(network))
-        .route("/v1/jobs/{id}/way", post(route))
+        .route("/v1/jobs/{id}/route", post(route))
         .layer(middleware::from_fn_with_state(token, admit))
         .with_state(agent)
 }

@@ -268,7 +268,7 @@ impl Mounts {
                 }
             };
             if let Err(error) = ahead.await {
-                tracing::debug!(%error, "blocks of a start are not fetched ahead");
+                tracing::debug!(%error, "blocks of a start are not prefetched");
             }
         });
     }

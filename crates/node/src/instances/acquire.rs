@@ -131,7 +131,7 @@ impl Instances {
         }
         while let Some(instance) = self.prewarmed.take(key) {
             if instance.is_sound() {
-                return Some((instance, Start::Parked));
+                return Some((instance, Start::Prewarmed));
             }
         }
         None

@@ -64,7 +64,7 @@ impl InstanceLease {
     /// The instance is ready; from now on dropping the lease gives up on the call.
     pub(crate) fn begin(mut self, start: Start) -> Self {
         (self.start, self.cold, self.sound) = (start, start.is_cold(), false);
-        self.owes = AtomicBool::new(start == Start::Parked);
+        self.owes = AtomicBool::new(start == Start::Prewarmed);
         self.ready = Instant::now();
         self.instances.starts.observe(start, self.ready - self.asked);
         self

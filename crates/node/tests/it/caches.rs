@@ -1,4 +1,4 @@
-//! Handler cache, import cache, and instances that were started ahead.
+//! Handler cache, import cache, and prewarmed instances.
 
 use std::sync::Arc;
 
@@ -174,17 +174,17 @@ fn a_prewarmed_instance_is_loaded_and_replaced_when_it_is_taken() {
         let unit = rig.unit("import os\ndef handler(event): return os.getpid()", &[]).await;
         let limits = limits();
         rig.node.prewarm(&unit, &limits, &load(), 2);
-        let parked = || rig.node.figures().parked;
-        until("two are parked", || parked() == 2).await;
+        let prewarmed = || rig.node.figures().prewarmed;
+        until("two are prewarmed", || prewarmed() == 2).await;
         for _ in 0..5 {
             let mut lease = rig.lease(&unit, &limits).await;
-            assert_eq!((lease.start, lease.cold), (Start::Parked, false));
+            assert_eq!((lease.start, lease.cold), (Start::Prewarmed, false));
             call(&mut lease, json!(null)).await.unwrap();
             drop(lease);
-            until("two are parked again", || parked() == 2).await;
+            until("two are prewarmed again", || prewarmed() == 2).await;
         }
         rig.node.forget(&unit, &limits);
-        assert_eq!(parked(), 0);
+        assert_eq!(prewarmed(), 0);
     });
 }
 

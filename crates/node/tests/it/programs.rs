@@ -1,4 +1,4 @@
-//! Runtimes that cannot fork: executed ahead, paused, and resumed for a call.
+//! Runtimes that cannot fork: executed in advance, paused, and resumed for a call.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -76,10 +76,10 @@ fn a_program_is_started_ahead_and_waits_paused() {
         let unit = unit(&rig, "export const handler = (event) => event + 1;", &limits).await;
         let load = load_of(&unit);
         rig.node.prewarm(&unit, &limits, &load, 1);
-        until("one is parked", || rig.node.figures().parked == 1).await;
+        until("one is prewarmed", || rig.node.figures().prewarmed == 1).await;
         let mut lease = rig.lease(&unit, &limits).await;
-        assert_eq!(lease.start, Start::Parked);
+        assert_eq!(lease.start, Start::Prewarmed);
         assert_eq!(call_loaded(&load, &mut lease, json!(41)).await.unwrap(), 42);
-        until("another is parked", || rig.node.figures().parked == 1).await;
+        until("another is prewarmed", || rig.node.figures().prewarmed == 1).await;
     });
 }

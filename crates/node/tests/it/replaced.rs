@@ -71,12 +71,12 @@ fn prewarmed_instances_are_started_again() {
     with_node(PLENTY, async |rig| {
         let unit = rig.unit("def handler(event): return event", &[]).await;
         rig.node.prewarm(&unit, &limits(), &load(), 2);
-        until("two are there", || rig.node.figures().parked == 2).await;
+        until("two are there", || rig.node.figures().prewarmed == 2).await;
         kill_spawner(&rig);
         until("the spawner is there again", || rig.node.spawner().replaced == 1).await;
-        until("two are there again", || rig.node.figures().parked == 2).await;
+        until("two are there again", || rig.node.figures().prewarmed == 2).await;
         let lease = rig.lease(&unit, &limits()).await;
-        assert_eq!(lease.start, Start::Parked);
+        assert_eq!(lease.start, Start::Prewarmed);
         answers(lease).await;
     });
 }

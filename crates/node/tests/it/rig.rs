@@ -66,7 +66,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
             capacity: budgets.capacity,
             overcommit: snowmelt_node::OVERCOMMIT,
             images: snowmelt_node::ImageSettings::default(),
-            hold: snowmelt_node::EnforcementChoice::default(),
+            enforcement: snowmelt_node::EnforcementChoice::default(),
             control_group: parent_cgroup,
             networks_dir: base.path().join("networks"),
         };

@@ -177,7 +177,7 @@ fn what_is_prewarmed_takes_no_room_from_others() {
         rig.node.prewarm(&unit, &other_limits(), &load(), 1);
         tokio::time::sleep(Duration::from_millis(500)).await;
         let figures = rig.node.figures();
-        assert_eq!((figures.parked, figures.handlers.idle), (0, 1));
+        assert_eq!((figures.prewarmed, figures.handlers.idle), (0, 1));
         assert_eq!((figures.ledger.waiting, figures.ledger.refused), (0, 0));
         drop(first);
     });

@@ -11,6 +11,8 @@ mod limits;
 mod network;
 mod old_kernel;
 mod pause;
+mod preforked;
 mod start;
 mod tree;
 mod zygote;
+mod zygote_faults;

@@ -23,7 +23,7 @@ Examples:
   snowmelt fn deploy resize images.py:resize --package pillow==11.* --memory 1GiB --timeout 30s
   snowmelt fn deploy score model.py --requirements requirements.txt --env MODEL=v3 --instances 4
   snowmelt fn deploy hello handler.mjs            Node.js: export function handler(event)
-  snowmelt fn deploy hello Hello.java --parked 1  Java: public static Object handle(Map event)
+  snowmelt fn deploy hello Hello.java --prewarmed 1  Java: public static Object handle(Map event)
   snowmelt fn deploy hello ./hello --runtime go   a program built from the template of fn new
   snowmelt fn deploy thumb ./app --command './serve --fast' --root images/tools
   snowmelt fn deploy small ./app --command './serve' --image registry.example/tools:v1
@@ -140,7 +140,7 @@ pub struct DeployArgs {
     pub concurrency: Option<u32>,
     /// Number of instances to keep prewarmed [default: 0]
     #[arg(long, value_name = "N", help_heading = "Resources")]
-    pub parked: Option<u32>,
+    pub prewarmed: Option<u32>,
     /// How long an idle instance is kept [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub idle: Option<Duration>,

@@ -35,7 +35,7 @@ keys! {
     SANDBOXES_MEMORY = "sandboxes.memory", env::SANDBOXES_MEMORY, "";
     SANDBOXES_PROCESSES = "sandboxes.processes", env::SANDBOXES_PROCESSES, "";
     SANDBOXES_OVERCOMMIT = "sandboxes.overcommit", env::SANDBOXES_OVERCOMMIT, "8";
-    HOLD = "network.hold", env::HOLD, "auto";
+    ENFORCEMENT = "network.enforcement", env::ENFORCEMENT, "auto";
     HANDLER_CACHE = "cache.handlers", env::HANDLER_CACHE, "2GiB";
     IMPORT_CACHE = "cache.imports", env::IMPORT_CACHE, "1GiB";
     IMAGE_MOUNT = "images.mount", env::IMAGE_MOUNT, "auto";

@@ -80,7 +80,7 @@ pub struct Config {
     /// An instance of a function reserves this part of its memory limit (1/N).
     pub sandboxes_overcommit: Value<u32>,
     /// How the addresses of a job's functions are enforced.
-    pub hold: Value<EnforcementChoice>,
+    pub enforcement: Value<EnforcementChoice>,
     /// Memory limit of idle instances.
     pub handler_cache: Value<ByteSize>,
     /// Memory limit of zygotes.
@@ -155,7 +155,7 @@ impl Config {
             sandboxes_memory: sources.maybe(&SANDBOXES_MEMORY, None, amount)?,
             sandboxes_processes: sources.maybe(&SANDBOXES_PROCESSES, None, number)?,
             sandboxes_overcommit: sources.get(&SANDBOXES_OVERCOMMIT, None, factor)?,
-            hold: sources.get(&HOLD, None, str::parse)?,
+            enforcement: sources.get(&ENFORCEMENT, None, str::parse)?,
             handler_cache: sources.get(&HANDLER_CACHE, None, amount)?,
             import_cache: sources.get(&IMPORT_CACHE, None, amount)?,
             image_mount: sources.get(&IMAGE_MOUNT, None, str::parse)?,

@@ -35,7 +35,7 @@ fn sections(config: &Config) -> [(&'static str, Lines); 10] {
         ("client", client.into_iter().collect()),
         ("cluster", cluster(config)),
         ("sandboxes", sandboxes(config)),
-        ("network", vec![line("hold", &config.hold, |hold| quoted(&hold.to_string()))]),
+        ("network", vec![line("enforcement", &config.enforcement, |how| quoted(&how.to_string()))]),
         (
             "cache",
             vec![

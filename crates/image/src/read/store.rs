@@ -1,0 +1,219 @@
+//! The blocks of a cache on the disk, with an index in memory, and the eviction of the least
+//! recently used.
+//!
+//! Invariant: a file gets its final name when it is complete. Only the owner evicts blocks.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::SystemTime;
+
+use super::journal::{Journal, Key};
+use super::usage::Usage;
+use crate::block::BlockDigest;
+use crate::lock::{self, Lock, Share};
+use crate::{Error, Result};
+
+/// The folder of the tenants' blocks.
+const TENANTS: &str = "tenants";
+
+type Index = Usage<Key>;
+
+/// The folder of the blocks of all tenants, as one process sees it.
+pub(super) struct Store {
+    folder: PathBuf,
+    pub capacity: u64,
+    index: Mutex<Index>,
+    /// How many blocks were found damaged.
+    pub damaged: AtomicU64,
+    joined: Mutex<Journal>,
+    /// The owner's lock, held as long as this value lives; the kernel releases it with the process.
+    lock: OnceLock<Lock>,
+}
+
+impl Store {
+    /// The blocks that are in the folder; this process is the owner if it has the lock.
+    pub fn new(
+        folder: &Path,
+        capacity: u64,
+        joined: Journal,
+        lock: OnceLock<Lock>,
+    ) -> Result<Self> {
+        let (index, damaged) = (Mutex::new(scan(folder)?), AtomicU64::new(0));
+        let (folder, joined) = (folder.to_owned(), Mutex::new(joined));
+        Ok(Self { folder, capacity, index, damaged, joined, lock })
+    }
+
+    /// Marks a block as used, if it is in the cache.
+    pub fn touch(&self, key: &Key) -> bool {
+        self.index().touch(key) || (self.read_journal() && self.index().touch(key))
+    }
+
+    /// Adds the blocks that other processes stored to the index; false if there are none.
+    pub fn read_journal(&self) -> bool {
+        if !self.is_owner() {
+            return false;
+        }
+        let updates = self.joined().updates();
+        let is_new = !updates.is_empty();
+        updates.into_iter().for_each(|(key, bytes)| self.index().add(key, bytes));
+        if is_new {
+            self.evict(0);
+        }
+        is_new
+    }
+
+    /// Whether this process may evict blocks.
+    pub fn is_owner(&self) -> bool {
+        self.lock.get().is_some()
+    }
+
+    /// Becomes the owner if there is none.
+    pub fn promote(&self) -> bool {
+        let mut joined = self.joined();
+        if self.is_owner() {
+            return true;
+        }
+        let Ok(Some(lock)) = lock(&self.folder) else { return false };
+        let Ok(journal) = Journal::begin(&self.folder) else { return false };
+        let Ok(found) = scan(&self.folder) else { return false };
+        (*joined, *self.index()) = (journal, found);
+        self.lock.set(lock).is_ok()
+    }
+
+    /// Whether `more` bytes fit without eviction.
+    pub fn has_room(&self, more: u64) -> bool {
+        self.index().bytes().saturating_add(more) <= self.capacity
+    }
+
+    /// Stores a block in a cache that another process owns.
+    pub fn add_joined(&self, key: Key, stored: &[u8]) -> Result<()> {
+        let bytes = stored.len() as u64;
+        if !self.has_room(bytes) {
+            let reason = "it is full, and only the platform that owns it evicts blocks";
+            return Err(Error::refused("the block cache", reason));
+        }
+        let written = match self.write(&key, stored) {
+            // The new owner has just removed what it took for leftovers of an earlier process.
+            Err(error) if error.is_missing() => self.write(&key, stored),
+            outcome => outcome,
+        };
+        written?;
+        self.joined().append(&key, bytes).map_err(Error::io("write in", &self.folder))?;
+        self.index().add(key, bytes);
+        Ok(())
+    }
+
+    /// Removes a block from the index if its file does not exist.
+    pub fn forget(&self, key: &Key) {
+        let mut index = self.index();
+        if !self.path(key).exists() {
+            index.remove(key);
+        }
+    }
+
+    /// Writes a block's file; the caller adds it to the index.
+    pub fn write(&self, key: &Key, stored: &[u8]) -> Result<()> {
+        let path = self.path(key);
+        let folder = path.parent().unwrap_or(&self.folder);
+        fs::create_dir_all(folder).map_err(Error::io("make the folder", folder))?;
+        let tmp = self.folder.join("tmp");
+        let mut file =
+            tempfile::NamedTempFile::new_in(&tmp).map_err(Error::io("write in", &tmp))?;
+        io::Write::write_all(&mut file, stored).map_err(Error::io("write", &path))?;
+        file.persist(&path).map_err(|failed| Error::io("write", &path)(failed.error))?;
+        Ok(())
+    }
+
+    /// Evicts blocks until `more` bytes fit.
+    pub fn evict(&self, more: u64) {
+        self.evict_to(self.capacity.saturating_sub(more));
+    }
+
+    /// Evicts blocks until at most `most` bytes are left.
+    pub fn evict_to(&self, most: u64) {
+        loop {
+            let oldest = self.index().oldest_above(most);
+            let Some(oldest) = oldest else { return };
+            self.drop_block(&oldest);
+        }
+    }
+
+    /// Removes a block from the index and the disk.
+    pub fn drop_block(&self, key: &Key) {
+        self.index().remove(key);
+        // The file may have been removed already.
+        let _ = fs::remove_file(self.path(key));
+    }
+
+    /// The file of a block.
+    pub fn path(&self, (tenant, digest): &Key) -> PathBuf {
+        let name = digest.to_string();
+        let parent = match tenant {
+            None => self.folder.clone(),
+            Some(tenant) => self.folder.join(TENANTS).join(tenant.to_string()),
+        };
+        parent.join(&name[..2]).join(name)
+    }
+
+    fn joined(&self) -> MutexGuard<'_, Journal> {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of the blocks.
+    pub fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The owner's lock; `None` if another process has it.
+pub(super) fn lock(folder: &Path) -> Result<Option<Lock>> {
+    lock::attempt(&folder.join("lock"), Share::Exclusive)
+}
+
+/// Removes incomplete files of an earlier process.
+pub(super) fn clear(tmp: &Path) -> Result<()> {
+    for entry in fs::read_dir(tmp).map_err(Error::io("read", tmp))? {
+        let path = entry.map_err(Error::io("read", tmp))?.path();
+        fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+    }
+    Ok(())
+}
+
+/// The blocks on the disk, ordered by their last use.
+fn scan(folder: &Path) -> Result<Index> {
+    let mut found: Vec<(SystemTime, Key, u64)> = Vec::new();
+    scan_blocks(folder, None, &mut found).map_err(Error::io("read", folder))?;
+    for tenant in fs::read_dir(folder.join(TENANTS)).into_iter().flatten().flatten() {
+        let name = tenant.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(name) = name {
+            scan_blocks(&tenant.path(), Some(name), &mut found)
+                .map_err(Error::io("read", folder))?;
+        }
+    }
+    found.sort_unstable();
+    let mut index = Index::default();
+    found.into_iter().for_each(|(_, key, bytes)| index.add(key, bytes));
+    Ok(index)
+}
+
+fn scan_blocks(
+    folder: &Path,
+    tenant: Option<BlockDigest>,
+    found: &mut Vec<(SystemTime, Key, u64)>,
+) -> io::Result<()> {
+    for prefix in fs::read_dir(folder)?.flatten() {
+        for block in fs::read_dir(prefix.path()).into_iter().flatten().flatten() {
+            let digest = block.file_name().to_str().and_then(|name| name.parse().ok());
+            if let (Some(digest), Ok(metadata)) = (digest, block.metadata())
+                && metadata.is_file()
+            {
+                let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                found.push((used, (tenant, digest), metadata.len()));
+            }
+        }
+    }
+    Ok(())
+}

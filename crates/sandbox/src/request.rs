@@ -1,0 +1,60 @@
+//! Requests to a lane of the spawner: how they are divided into packets, encoded, and refused.
+//!
+//! Invariant: no packet is longer than [`LONGEST_PACKET`].
+
+use std::io;
+
+use serde::Serialize;
+use snowmelt_types::SandboxId;
+
+use crate::message::{Failure, LONGEST_PACKET, Request};
+use crate::{Error, Result};
+
+/// Splits specs so that each batch fits into a packet with room to spare. A spec that is too long
+/// alone is refused when it is sent.
+pub(crate) fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
+    const MOST: usize = LONGEST_PACKET - 4096;
+    let (mut batches, mut left) = (Vec::new(), 0);
+    for spec in specs {
+        let length = serde_json::to_vec(&spec).map_or(MOST, |bytes| bytes.len() + 1);
+        if length > left || batches.is_empty() {
+            batches.push(Vec::new());
+            left = MOST;
+        }
+        left = left.saturating_sub(length);
+        if let Some(batch) = batches.last_mut() {
+            batch.push(spec);
+        }
+    }
+    batches
+}
+
+/// The empty id, for requests about no sandbox or about many.
+pub(crate) fn no_sandbox() -> SandboxId {
+    SandboxId::from(String::new())
+}
+
+/// The bytes of a request; refused if they do not fit into a packet.
+pub(crate) fn encode(id: &SandboxId, request: &Request) -> Result<Vec<u8>> {
+    let refused = |reason: String| Error::Spec { id: id.clone(), reason };
+    let bytes = serde_json::to_vec(request).map_err(|error| refused(error.to_string()))?;
+    if bytes.len() > LONGEST_PACKET {
+        return Err(refused(format!(
+            "its arguments and environment take {} bytes of at most {LONGEST_PACKET}",
+            bytes.len()
+        )));
+    }
+    Ok(bytes)
+}
+
+/// The error of a start that failed in the spawner.
+pub(crate) fn failed(id: SandboxId, failure: Failure) -> Error {
+    match failure {
+        Failure::Step { step, errno } => {
+            Error::Start { id, step, source: io::Error::from_raw_os_error(errno) }
+        }
+        Failure::Spec { reason } => Error::Spec { id, reason },
+        Failure::ZygoteLost { zygote } => Error::ZygoteLost { id: zygote },
+        Failure::ZygoteSlots => Error::ZygoteSlots { id },
+    }
+}
