@@ -51,9 +51,10 @@ impl<'q> Board<'q> {
         done: Done,
     ) -> Self {
         let stages = &query.cut.stages;
-        let nodes = stages.iter().zip(repeats(stages)).map(|(stage, repeat)| {
-            Node::new(stage.reads.clone(), stage.queue().is_some(), repeat)
-        });
+        let nodes = stages
+            .iter()
+            .zip(repeats(stages))
+            .map(|(stage, repeat)| Node::new(stage.reads.clone(), stage.queue().is_some(), repeat));
         Self {
             query,
             shared,
@@ -103,7 +104,8 @@ impl<'q> Board<'q> {
         if entry.lost + entry.further > 0 {
             // Outputs that were made again have other ranges.
             let planned = Arc::make_mut(&mut entry.planned);
-            planned.reads = reads(stage, &self.outputs, &planned.partitions);
+            let only = planned.only.as_ref();
+            planned.reads = reads(stage, &self.outputs, &planned.partitions, only);
             if let Some(queue) = stage.queue().filter(|queue| queue.is_streaming()) {
                 match self.graph.reads_the_same(task) {
                     true => queue.restart(&planned.partitions),

@@ -1,6 +1,6 @@
 //! The interface to the driver's caller, which provides workers for tasks and instances of UDFs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
 use async_trait::async_trait;
@@ -33,6 +33,9 @@ pub struct PlannedTask {
     pub bytes: u64,
     /// What it reads of the outputs of tasks that have ended.
     pub reads: Vec<TaskRead>,
+    /// A stage of which it reads only the outputs of these tasks: other tasks of its own stage run
+    /// the same partition on the rest.
+    pub only: Option<(u32, BTreeSet<u32>)>,
     /// True if it writes its batches to a file for other tasks, and sends none.
     pub output: bool,
     /// True for an attempt beside another one of the same task: it is started only if there is room

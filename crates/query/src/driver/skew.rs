@@ -60,7 +60,8 @@ mod tests {
             to_us: 100,
             ..StageProfile::default()
         };
-        let reader = StageProfile { stage: 1, reads: vec![0], from_us: 100, to_us: 1_000, ..scan.clone() };
+        let reader =
+            StageProfile { stage: 1, reads: vec![0], from_us: 100, to_us: 1_000, ..scan.clone() };
         let reader = StageProfile { keys: Vec::new(), ..reader };
         Profile { wall_us: 1_000, stages: vec![scan, reader], ..Profile::default() }
     }

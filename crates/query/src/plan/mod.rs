@@ -22,6 +22,7 @@ mod sendable;
 mod session;
 mod small;
 mod split;
+mod spread;
 mod sql_error;
 mod statement;
 mod streaming;

@@ -15,6 +15,7 @@ mod plans;
 mod refusals;
 mod runner;
 mod s3;
+mod skew;
 mod storage;
 mod udfs;
 mod windows;

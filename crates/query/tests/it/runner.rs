@@ -53,6 +53,8 @@ pub struct InProcess {
     pub freeze: Vec<u32>,
     /// Attempts of each task.
     pub tried: Mutex<BTreeMap<u32, u32>>,
+    /// Rows of other tasks' outputs that each task was given to read.
+    pub rows_given: Mutex<BTreeMap<u32, u64>>,
 }
 
 impl InProcess {
@@ -115,6 +117,8 @@ impl TaskRunner for InProcess {
     ) -> Result<TaskResult, TaskError> {
         self.attempts.fetch_add(1, Ordering::SeqCst);
         *self.tried.lock().unwrap().entry(task.task).or_default() += 1;
+        let given = task.reads.iter().flat_map(|read| &read.partitions).map(|part| part.rows);
+        self.rows_given.lock().unwrap().insert(task.task, given.sum());
         if attempt.number() == 0 {
             self.release(self.vanish.get(&task.task).map_or(&[], Vec::as_slice));
         }
