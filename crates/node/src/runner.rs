@@ -176,6 +176,10 @@ impl QueryRunner {
     /// The real reason of a failed attempt: a sandbox that ended explains more than the
     /// connection that broke because of it.
     async fn explain(&self, failure: Failed, started: &Started) -> Failed {
+        // The worker is well: what it was to read is gone.
+        if !failure.outputs.is_empty() {
+            return failure;
+        }
         let code = if failure.lost { Code::WORKER_LOST } else { failure.report.known_code() };
         // Code that failed gave its own reason; only a broken connection is worth the wait.
         let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL, Code::WORKER_LOST].contains(&code);
@@ -277,8 +281,10 @@ impl QueryRunner {
 
     /// Waits for the room of a task.
     pub(crate) async fn reserve(&self, ask: &TaskAsk) -> Result<TaskRoom, Failed> {
-        // A task that found no room is not lost: it would find none again.
-        self.task_room(ask).await.map_err(|error| Failed::of(error.report()))
+        // A task that found no room is not lost: it would find none again. A second attempt of a
+        // task is: the first one goes on.
+        let failed = if ask.twin { Failed::lost } else { Failed::of };
+        self.task_room(ask).await.map_err(|error| failed(error.report()))
     }
 
     /// Starts one attempt of one task in its room: leases a worker and instances of its functions,

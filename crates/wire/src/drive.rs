@@ -22,6 +22,10 @@ pub const MAX_REQUEST_BYTES: u32 = 64 << 20;
 /// The maximum number of plans of one query: parts of it that run on workers.
 pub const MAX_PLANS: usize = 1024;
 
+/// The maximum number of attempts of one task beside the first one and the retries after lost
+/// workers: those after lost outputs, and those that race a slow attempt.
+pub const MAX_FURTHER_ATTEMPTS: u32 = 16;
+
 /// The maximum size of a frame of an answer that the platform passes on.
 pub const MAX_ANSWER_BYTES: u32 = 64 << 20;
 
@@ -149,6 +153,10 @@ pub struct TaskAsk {
     /// it.
     #[serde(default)]
     pub output: bool,
+    /// True for an attempt beside another one of the same task: it is refused as lost if there is
+    /// no room for it at once.
+    #[serde(default)]
+    pub twin: bool,
 }
 
 impl TaskAsk {
@@ -216,6 +224,10 @@ pub enum Answered {
 pub struct Failed {
     /// True if another attempt may succeed.
     pub lost: bool,
+    /// The tasks whose outputs the attempt reads and that are gone: another attempt can succeed only
+    /// once they were made again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<u32>,
     /// The error for the user.
     pub report: Box<ErrorReport>,
 }
@@ -223,12 +235,17 @@ pub struct Failed {
 impl Failed {
     /// A failure that would recur.
     pub fn of(report: ErrorReport) -> Self {
-        Self { lost: false, report: Box::new(report) }
+        Self { lost: false, outputs: Vec::new(), report: Box::new(report) }
     }
 
     /// The loss of a sandbox: another attempt may succeed.
     pub fn lost(report: ErrorReport) -> Self {
-        Self { lost: true, report: Box::new(report) }
+        Self { lost: true, outputs: Vec::new(), report: Box::new(report) }
+    }
+
+    /// The loss of outputs of these tasks, which an attempt needs to read.
+    pub fn lost_outputs(tasks: Vec<u32>, report: ErrorReport) -> Self {
+        Self { lost: true, outputs: tasks, report: Box::new(report) }
     }
 
     /// A failure of the connection to a worker: an ended connection is a lost worker, and a

@@ -3,6 +3,7 @@
 //! Invariant: a driver gets the files of locations that the query names, the query's functions,
 //! workers and their outputs, and nothing else, whatever it requests.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -239,9 +240,12 @@ impl<'q> Desk<'q> {
         let number = task.number();
         let (worker, udfs) = self.runner.ended(task, failure).await?;
         if let Some(output) = output {
-            let mut outputs = self.outputs();
-            // The first complete attempt counts.
-            outputs.entry(number).or_insert(output);
+            // The first complete attempt counts. Its index belongs to its file, so that of another
+            // one must not count: the driver is told that it is lost.
+            match self.outputs().entry(number) {
+                Entry::Vacant(place) => _ = place.insert(output),
+                Entry::Occupied(_) => return Err(overtaken(number)),
+            }
         }
         Ok((Answered::Ended { worker, udfs }, Vec::new()))
     }
@@ -297,6 +301,12 @@ fn report(event: Ask, reporter: &dyn DriverReporter) {
         Ask::Note { text } => reporter.note(&text),
         _ => (),
     }
+}
+
+/// Another attempt of the task was complete before.
+fn overtaken(task: u32) -> Failed {
+    let message = format!("another attempt of task {task} was complete before");
+    Failed::lost(ErrorReport::new(Code::WORKER_LOST, message))
 }
 
 /// The error for a request that a correct driver never makes.

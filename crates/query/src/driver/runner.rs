@@ -1,6 +1,6 @@
 //! The interface to the driver's caller, which provides workers for tasks and instances of UDFs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
 use async_trait::async_trait;
@@ -8,7 +8,9 @@ use bytes::Bytes;
 use snowmelt_api::Lane;
 use snowmelt_types::ErrorReport;
 pub use snowmelt_wire::RunProgress;
-use snowmelt_wire::{Failed, FileGrant, S3Access, TaskAsk, TaskDone, TaskRead, UdfConnection};
+use snowmelt_wire::{
+    Failed, FileGrant, OutputPartition, S3Access, TaskAsk, TaskDone, TaskRead, UdfConnection,
+};
 
 use super::Attempt;
 
@@ -31,8 +33,14 @@ pub struct PlannedTask {
     pub bytes: u64,
     /// What it reads of the outputs of tasks that have ended.
     pub reads: Vec<TaskRead>,
+    /// A stage of which it reads only the outputs of these tasks: other tasks of its own stage run
+    /// the same partition on the rest.
+    pub only: Option<(u32, BTreeSet<u32>)>,
     /// True if it writes its batches to a file for other tasks, and sends none.
     pub output: bool,
+    /// True for an attempt beside another one of the same task: it is started only if there is room
+    /// for it at once that nothing else waits for, and is lost otherwise.
+    pub twin: bool,
 }
 
 impl PlannedTask {
@@ -49,7 +57,14 @@ impl PlannedTask {
             batch_rows: crate::plan::BATCH_ROWS as u32,
             reads: self.reads.clone(),
             output: self.output,
+            twin: self.twin,
         }
+    }
+
+    /// Bytes that it has to read: an upper bound for files.
+    pub(super) fn work(&self) -> u64 {
+        let received = self.reads.iter().flat_map(|read| &read.partitions);
+        self.bytes + received.map(OutputPartition::bytes).sum::<u64>()
     }
 }
 
@@ -75,6 +90,15 @@ pub enum TaskError {
         /// The reason; shown if no attempt succeeds.
         why: Box<ErrorReport>,
     },
+    /// Outputs of other tasks that it reads are gone: another attempt can succeed once these tasks
+    /// were run again.
+    #[error("{}", why.message)]
+    LostInputs {
+        /// The tasks, each named among the task's reads.
+        tasks: Vec<u32>,
+        /// The reason; shown if they cannot be made again.
+        why: Box<ErrorReport>,
+    },
     /// A permanent failure: the query fails.
     #[error("{}", .0.message)]
     Failed(Box<ErrorReport>),
@@ -84,6 +108,11 @@ impl TaskError {
     /// The loss of a worker.
     pub fn lost(why: ErrorReport) -> Self {
         Self::Lost { why: Box::new(why) }
+    }
+
+    /// The loss of the outputs of these tasks.
+    pub fn lost_inputs(tasks: Vec<u32>, why: ErrorReport) -> Self {
+        Self::LostInputs { tasks, why: Box::new(why) }
     }
 
     /// A permanent failure.
@@ -96,6 +125,7 @@ impl From<TaskError> for Failed {
     fn from(error: TaskError) -> Self {
         match error {
             TaskError::Lost { why } => Self::lost(*why),
+            TaskError::LostInputs { tasks, why } => Self::lost_outputs(tasks, *why),
             TaskError::Failed(report) => Self::of(*report),
         }
     }
@@ -103,9 +133,10 @@ impl From<TaskError> for Failed {
 
 impl From<Failed> for TaskError {
     fn from(failed: Failed) -> Self {
-        match failed.lost {
-            true => Self::Lost { why: failed.report },
-            false => Self::Failed(failed.report),
+        match (failed.lost, failed.outputs.is_empty()) {
+            (true, true) => Self::Lost { why: failed.report },
+            (true, false) => Self::LostInputs { tasks: failed.outputs, why: failed.report },
+            (false, _) => Self::Failed(failed.report),
         }
     }
 }

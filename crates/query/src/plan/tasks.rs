@@ -1,8 +1,8 @@
 //! Turns a stage into tasks: for each worker its partitions, files, inputs and UDFs.
 //!
-//! Invariant: each partition of a stage is in exactly one task.
+//! Invariant: each partition of a stage is in exactly one task, unless several tasks divide its rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use object_store::ObjectMeta;
@@ -11,6 +11,7 @@ use snowmelt_wire::{FileGrant, OutputPartition, S3Access, TaskRead};
 use super::cut::{Output, Stage};
 use super::info::read_bytes;
 use super::leaves;
+use super::spread::{Share, spread};
 use crate::Result;
 use crate::driver::PlannedTask;
 use crate::exchange::ExchangeReadExec;
@@ -48,16 +49,18 @@ pub(crate) fn tasks(
     let udfs: Vec<String> = udf::names_in(&stage.plan)?.into_iter().collect();
     let partitions = leaves::count(stage.body()) as u32;
     let most = most_tasks(stage, outputs, division, !udfs.is_empty());
-    let shares = shares(partitions, most);
-    let task = |(index, partitions): (usize, Vec<u32>)| PlannedTask {
+    let shares = spread(stage, outputs, most, division.task_bytes);
+    let shares = shares.unwrap_or_else(|| shares_of(partitions, most).collect());
+    let task = |(index, Share { partitions, only }): (usize, Share)| PlannedTask {
         task: first + index as u32,
         plan: stage.bytes.clone(),
         udfs: udfs.clone(),
         output: matches!(stage.output, Output::Exchange),
-        reads: reads(stage, outputs, &partitions),
+        reads: reads(stage, outputs, &partitions, only.as_ref()),
+        only,
         ..grants_for(stage, partitions, s3)
     };
-    Ok(shares.enumerate().map(task).collect())
+    Ok(shares.into_iter().enumerate().map(task).collect())
 }
 
 /// A stage that only reads other stages has as many tasks as their bytes are worth. One that scans
@@ -81,14 +84,23 @@ fn most_tasks(stage: &Stage, outputs: &Outputs, division: Division, calls: bool)
 
 /// Worker `id` of `workers` runs the partitions `i` with `i % workers == id`. A worker without
 /// partitions is omitted.
-fn shares(partitions: u32, workers: u32) -> impl Iterator<Item = Vec<u32>> {
+fn shares_of(partitions: u32, workers: u32) -> impl Iterator<Item = Share> {
     let workers = workers.max(1);
-    let share = move |id| (id..partitions).step_by(workers as usize).collect();
+    let share = move |id| Share {
+        partitions: (id..partitions).step_by(workers as usize).collect(),
+        only: None,
+    };
     (0..workers.min(partitions)).map(share)
 }
 
-/// What some partitions of a stage read of the outputs of other tasks.
-fn reads(stage: &Stage, outputs: &Outputs, partitions: &[u32]) -> Vec<TaskRead> {
+/// What some partitions of a stage read of the outputs of other tasks: of one stage perhaps only
+/// those of some tasks.
+pub(crate) fn reads(
+    stage: &Stage,
+    outputs: &Outputs,
+    partitions: &[u32],
+    only: Option<&(u32, BTreeSet<u32>)>,
+) -> Vec<TaskRead> {
     let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     leaves::visit(stage.body(), partitions, &mut |leaf, partitions| {
         if let Some(read) = leaf.downcast_ref::<ExchangeReadExec>() {
@@ -99,7 +111,9 @@ fn reads(stage: &Stage, outputs: &Outputs, partitions: &[u32]) -> Vec<TaskRead> 
     for (stage, mut partitions) in wanted {
         partitions.sort_unstable();
         partitions.dedup();
-        for output in outputs.get(&stage).into_iter().flatten() {
+        let only = only.filter(|(of, _)| *of == stage).map(|(_, tasks)| tasks);
+        let written = outputs.get(&stage).into_iter().flatten();
+        for output in written.filter(|it| only.is_none_or(|tasks| tasks.contains(&it.task))) {
             let is_wanted = |it: &&OutputPartition| partitions.binary_search(&it.partition).is_ok();
             let found: Vec<_> = output.partitions.iter().filter(is_wanted).cloned().collect();
             if !found.is_empty() {
@@ -156,7 +170,8 @@ mod tests {
     proptest! {
         #[test]
         fn each_partition_is_in_exactly_one_share(partitions in 0u32..500, workers in 0u32..100) {
-            let shares: Vec<Vec<u32>> = shares(partitions, workers).collect();
+            let shares: Vec<Vec<u32>> =
+                shares_of(partitions, workers).map(|share| share.partitions).collect();
             prop_assert!(shares.iter().all(|share| !share.is_empty()));
             prop_assert!(shares.len() <= workers.max(1) as usize);
             let mut all = shares.concat();
@@ -166,7 +181,8 @@ mod tests {
 
         #[test]
         fn shares_differ_by_at_most_one(partitions in 1u32..500, workers in 1u32..100) {
-            let sizes: Vec<usize> = shares(partitions, workers).map(|share| share.len()).collect();
+            let sizes: Vec<usize> =
+                shares_of(partitions, workers).map(|share| share.partitions.len()).collect();
             let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
             prop_assert!(most - least <= 1);
         }
