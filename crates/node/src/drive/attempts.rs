@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,7 @@ pub(super) struct Attempts<'q> {
     next: AtomicU64,
     // One task waits for room, the others for that.
     turn: AsyncMutex<()>,
+    waiting: AtomicUsize,
     freed: Notify,
     noted: Mutex<bool>,
 }
@@ -54,6 +55,7 @@ pub(super) struct Attempts<'q> {
 /// An attempt that runs. Dropping it ends it.
 struct Attempt {
     task: u32,
+    has_output: bool,
     inputs: Vec<Input>,
     runs: Runs,
     _broken: Option<AbortOnDropHandle<()>>,
@@ -63,6 +65,15 @@ struct Attempt {
 enum Runs {
     Here(Box<Started>),
     There(Arc<Session>, Relayed),
+}
+
+/// Counts a task that waits.
+struct CountedWait<'w>(&'w AtomicUsize);
+
+impl Drop for CountedWait<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A task that is to be started.
@@ -91,6 +102,7 @@ impl<'q> Attempts<'q> {
             kept: runner.node.inner.kept_outputs.keep(&runner.query),
             next: AtomicU64::new(1),
             turn: AsyncMutex::default(),
+            waiting: AtomicUsize::new(0),
             freed: Notify::new(),
             noted: Mutex::default(),
         }
@@ -104,24 +116,32 @@ impl<'q> Attempts<'q> {
         }
     }
 
+    /// Tasks that wait for room.
+    pub fn waiting(&self) -> usize {
+        self.runner.waiting() + self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Starts an attempt. Gives its number, and the connection to its worker.
     pub async fn start(&self, ask: TaskAsk, plan: Bytes) -> Result<(u64, OwnedFd), Failed> {
         let inputs = self.places.inputs(&ask)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let asked = Asked { ask, plan, number, inputs };
-        let begun = self.begin(&asked).await;
-        let (attempt, socket) = match begun {
-            Ok(begun) => begun,
-            Err(failed) => return Err(self.explain(failed, &asked.inputs, None).await),
-        };
+        let (attempt, socket) = self.begin(&asked).await?;
         self.running().insert(number, attempt);
         Ok((number, socket))
     }
 
     async fn begin(&self, asked: &Asked) -> Result<Begun, Failed> {
+        if !self.cluster.has_others() {
+            let room = self.runner.reserve(&asked.ask).await?;
+            let counted = self.cluster.count(&Choice::Here);
+            return self.start_here(asked, room, counted).boxed().await;
+        }
         if let Some(begun) = self.at_once(asked).await? {
             return Ok(begun);
         }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waits = CountedWait(&self.waiting);
         let _turn = self.turn.lock().await;
         let mut room = std::pin::pin!(self.runner.reserve(&asked.ask));
         loop {
@@ -129,9 +149,7 @@ impl<'q> Attempts<'q> {
             tokio::pin!(freed);
             // Before the attempt, so that no end after it is missed.
             freed.as_mut().enable();
-            if self.cluster.has_others()
-                && let Some(begun) = self.at_once(asked).await?
-            {
+            if let Some(begun) = self.at_once(asked).await? {
                 return Ok(begun);
             }
             tokio::select! {
@@ -140,7 +158,7 @@ impl<'q> Attempts<'q> {
                     return self.start_here(asked, room?, counted).boxed().await;
                 }
                 () = freed => {}
-                () = tokio::time::sleep(ASKED_AGAIN), if self.cluster.has_others() => {}
+                () = tokio::time::sleep(ASKED_AGAIN) => {}
             }
         }
     }
@@ -178,7 +196,10 @@ impl<'q> Attempts<'q> {
         };
         let files = asked.ask.files.iter().map(grant).collect::<Result<Vec<_>, _>>()?;
         let inputs = inputs::here(self.kept.as_ref().map(KeptOutputs::all), &asked.inputs)?;
-        let hosts = inputs::elsewhere(&self.runner.query, &asked.inputs).await?;
+        let hosts = match inputs::elsewhere(&self.runner.query, &asked.inputs).await {
+            Ok(hosts) => hosts,
+            Err(failed) => return Err(self.explain(failed, &asked.inputs, None).await),
+        };
         let sockets = hosts.iter().filter_map(|(_, socket)| socket.try_clone().ok()).collect();
         let broken = inputs::break_with(&asked.inputs, sockets);
         let grants = Grants { files, inputs, hosts, ..Grants::default() };
@@ -186,6 +207,7 @@ impl<'q> Attempts<'q> {
         let (started, socket) = self.runner.start(ask, room, plan, grants).await?;
         let attempt = Attempt {
             task: asked.ask.task,
+            has_output: asked.ask.output,
             inputs: asked.inputs.clone(),
             runs: Runs::Here(Box::new(started)),
             _broken: broken,
@@ -237,6 +259,7 @@ impl<'q> Attempts<'q> {
         let broken = inputs::end_with(&asked.inputs, move || end.cancel());
         let attempt = Attempt {
             task: asked.ask.task,
+            has_output: asked.ask.output,
             inputs: asked.inputs.clone(),
             runs: Runs::There(session, relayed),
             _broken: broken,
@@ -253,7 +276,7 @@ impl<'q> Attempts<'q> {
     ) -> Result<(SandboxUse, Vec<SandboxUse>), Failed> {
         let attempt = self.running().remove(&number);
         let attempt = attempt.ok_or_else(|| refused("it ended a task that does not run"))?;
-        let Attempt { task, inputs, runs, _counted, .. } = attempt;
+        let Attempt { task, has_output, inputs, runs, _counted, .. } = attempt;
         let (host, ended) = match runs {
             Runs::Here(started) => {
                 let ended = self.end_here(*started, number, failure).await;
@@ -274,11 +297,10 @@ impl<'q> Attempts<'q> {
                 return Err(self.explain(failed, &inputs, reader).await);
             }
         };
-        if !self.places.add(task, number, place.clone()) {
+        if has_output && !self.places.add(task, number, place.clone()) {
             self.drop_output(number, place);
         }
-        let name = self.cluster.has_others().then_some(host).flatten();
-        let name = name.map(|host| host.as_str().to_owned());
+        let name = host.map(|host| host.as_str().to_owned());
         let on_host = |used: SandboxUse| SandboxUse { host: name.clone(), ..used };
         Ok((on_host(worker), udfs.into_iter().map(on_host).collect()))
     }
@@ -356,7 +378,9 @@ impl<'q> Attempts<'q> {
         if !cannot_read {
             return failed;
         }
-        self.cluster.set_apart(hosts.keys().chain(reader));
+        // The report names the host that has the outputs.
+        let named = failed.report.input.as_ref().and_then(|name| name.parse().ok());
+        self.cluster.set_apart(named.iter().chain(reader));
         let hint = "run the query again; `snowmelt hosts` shows which hosts there are";
         Failed::lost(failed.report.hint(hint))
     }

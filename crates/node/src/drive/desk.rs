@@ -67,7 +67,7 @@ impl<'q> Desk<'q> {
         let mut replies: FuturesUnordered<BoxFuture<'_, (u64, Answer)>> = FuturesUnordered::new();
         loop {
             tokio::select! {
-                frame = requests.next(), if replies.len() < MOST_REQUESTS + self.runner.waiting() => {
+                frame = requests.next(), if replies.len() < MOST_REQUESTS + self.attempts.waiting() => {
                     let Some(frame) = frame.transpose()? else { return Ok(()) };
                     if frame.kind == Kind::Plan {
                         if !self.scope.allowance().plan() {

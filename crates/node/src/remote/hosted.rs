@@ -304,7 +304,7 @@ impl Query {
         let (tasks, attempts): (Vec<u32>, Vec<u64>) = outputs.into_iter().unzip();
         let unreadable = |why: &str| {
             let message = format!("outputs on the host {host} cannot be read: {why}");
-            Failed::of(ErrorReport::new(Code::OUTPUT_LOST, message))
+            Failed::of(ErrorReport::new(Code::OUTPUT_LOST, message).input(host.as_str()))
         };
         let address = address.ok_or_else(|| unreadable("its address is not known"))?;
         let stream = upgrade::connect(address, token, OUTPUTS).await;

@@ -86,7 +86,15 @@ impl Session {
             write_frame(&mut stream, &Frame::json(Kind::Request, open)?).await?;
             answer::<Result<QueryOpened, ErrorReport>>(&mut stream).await
         };
-        let QueryOpened { refused } = opened.await.map_err(|error| error.report())??;
+        // To prepare functions takes any time, as long as the host is there.
+        let opened = tokio::select! {
+            opened = opened => opened.map_err(|error| error.report())?,
+            () = peer.lost() => {
+                let message = format!("the host {} was lost", peer.name());
+                Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message))
+            }
+        };
+        let QueryOpened { refused } = opened?;
         let (requests, outgoing) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let serving = serve(stream, outgoing, Arc::clone(&peer), Arc::clone(&shared));
@@ -240,7 +248,7 @@ impl Session {
 
 fn unreadable(host: &HostName, error: &ErrorReport) -> ReadError {
     let message = format!("outputs on the host {host} cannot be read: {}", error.message);
-    ReadError::Unreachable(ErrorReport::new(Code::OUTPUT_LOST, message))
+    ReadError::Unreachable(ErrorReport::new(Code::OUTPUT_LOST, message).input(host.as_str()))
 }
 
 impl Shared {
