@@ -73,6 +73,32 @@ def test_workers_killed_in_any_stage_give_the_same_answer(
         assert f'"c":{row["c"]},"s":{row["s"]}' in rows
 
 
+def test_a_worker_that_is_frozen_is_overtaken(
+    alone: Snowmelt, data: Path, expected_pairs: tuple[str, str]
+) -> None:
+    sql, rows = expected_pairs
+    process = alone.start("sql", sql, "-o", "json", "--workers", 4, "--embedded")
+    wait_for("a worker for each task", lambda: len(workers(process.pid)) == 4)
+    time.sleep(0.5)
+    frozen = workers(process.pid)[0]
+    os.kill(frozen, signal.SIGSTOP)
+    # Without a second attempt it would wait for the frozen worker.
+    done = alone.finish(process).succeeded()
+    assert done.out.strip() == rows
+    assert "is slow: a second attempt is started" in done.err
+    assert not Path(f"/proc/{frozen}").exists()
+
+
+@pytest.fixture
+def expected_pairs(snowmelt: Snowmelt, data: Path) -> tuple[str, str]:
+    """A query whose tasks compute for seconds, without a function, and its answer."""
+    sql = (
+        f"select count(*) c from '{data / 'lineitem'}' l, '{data / 'orders'}' o"
+        f" where l_orderkey % 1000 + l_linenumber > o_orderkey % 1001 + o_custkey % 5"
+    )
+    return sql, f'{{"c":{snowmelt.rows(sql, "--workers", 1)[0]["c"]}}}'
+
+
 def test_a_killed_server_leaves_no_exchange(
     alone: Snowmelt, data: Path, udf_file: Callable[[str], Path]
 ) -> None:

@@ -308,8 +308,10 @@ impl QueryRunner {
 
     /// Waits for the room of a task.
     pub(crate) async fn reserve(&self, ask: &TaskAsk) -> Result<TaskRoom, Failed> {
-        // A task that found no room is not lost: it would find none again.
-        self.task_room(ask).await.map_err(|error| Failed::of(error.report()))
+        // A task that found no room is not lost: it would find none again. A second attempt of a
+        // task is: the first one goes on.
+        let failed = if ask.twin { Failed::lost } else { Failed::of };
+        self.task_room(ask).await.map_err(|error| failed(error.report()))
     }
 
     /// Starts one attempt of one task in its room: leases a worker and instances of its functions,

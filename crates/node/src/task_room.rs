@@ -93,8 +93,15 @@ impl QueryRunner {
     /// The room of a task: its own, or the kept room.
     pub(crate) async fn task_room(&self, ask: &TaskAsk) -> Result<TaskRoom> {
         let spec = self.spec(ask);
+        // A second attempt takes no room that a task without any waits for.
+        if ask.twin && self.waiting() > 0 {
+            return Err(no_room_for_twin());
+        }
         if let Some(room) = self.room_at_once(ask, &spec, MayEnd::Idle) {
             return Ok(room);
+        }
+        if ask.twin {
+            return Err(no_room_for_twin());
         }
         if self.room.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
             self.room.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -261,6 +268,11 @@ fn too_many_tasks() -> Error {
     let message = format!("more than {MOST_WAITING} tasks of the query wait for room");
     let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message);
     Error::Report(Box::new(report.hint("use fewer workers (--workers)")))
+}
+
+fn no_room_for_twin() -> Error {
+    let message = "there is no room for a second attempt of a slow task";
+    Error::Report(Box::new(ErrorReport::new(Code::WORKER_LOST, message)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

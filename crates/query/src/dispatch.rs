@@ -24,6 +24,7 @@ pub async fn follow(
     let receiving =
         socket.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(socket));
     let mut receiving = receiving.map_err(|error| wire(task, error.into()))?;
+    attempt.began();
     loop {
         let frame = read_frame(&mut receiving).await.map_err(|error| wire(task, error))?;
         let frame = frame.ok_or_else(|| wire(task, WireError::Closed))?;

@@ -145,7 +145,9 @@ impl Report for Error {
                 .excerpt([why.clone()])
                 .hint("raise the limit with --memory, or return fewer groups or rows"),
             Self::Spool(_) | Self::Exchange(_) => new(Code::DISK_FULL),
-            Self::OutputLost { .. } => new(Code::OUTPUT_LOST)
+            // The platform finds the host by this.
+            Self::OutputLost { host, .. } => new(Code::OUTPUT_LOST)
+                .input(host)
                 .hint("run the query again; `snowmelt hosts` shows which hosts there are"),
             Self::Wire(error) => error.report(),
             Self::Execution(error) => fault::report(error, &fault::FaultContext::driver()),

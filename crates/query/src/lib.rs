@@ -35,8 +35,8 @@ pub mod worker;
 
 pub use dispatch::follow;
 pub use driver::{
-    Answer, Attempt, PlannedTask, Reporter, RunOptions, RunProgress, TaskError, TaskResult,
-    TaskRunner,
+    Answer, Attempt, PlannedTask, Reporter, RunOptions, RunProgress, Stragglers, TaskError,
+    TaskResult, TaskRunner,
 };
 pub use error::Error;
 pub use plan::{HostFiles, LocalFiles, PlannedQuery, QuerySpec, plan};

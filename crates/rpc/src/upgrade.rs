@@ -50,11 +50,7 @@ pub async fn connect(
     })
 }
 
-async fn request(
-    address: SocketAddr,
-    token: &Token,
-    path: &str,
-) -> Result<TcpStream, ErrorReport> {
+async fn request(address: SocketAddr, token: &Token, path: &str) -> Result<TcpStream, ErrorReport> {
     let endpoint = Endpoint::Tcp(address);
     let stream = connect_tcp(address).await.map_err(|error| unreachable(&endpoint, &error))?;
     let (mut sender, connection) =
@@ -149,8 +145,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::server::{Ending, NETWORK, serve};
     use crate::admit;
+    use crate::server::{Ending, NETWORK, serve};
 
     const TOKEN: &str = "0123456789abcdef";
 

@@ -22,6 +22,10 @@ pub const MAX_REQUEST_BYTES: u32 = 64 << 20;
 /// The maximum number of plans of one query: parts of it that run on workers.
 pub const MAX_PLANS: usize = 1024;
 
+/// The maximum number of attempts of one task beside the first one and the retries after lost
+/// workers: those after lost outputs, and those that race a slow attempt.
+pub const MAX_FURTHER_ATTEMPTS: u32 = 16;
+
 /// The maximum size of a frame of an answer that the platform passes on.
 pub const MAX_ANSWER_BYTES: u32 = 64 << 20;
 
@@ -156,6 +160,10 @@ pub struct TaskAsk {
     /// it.
     #[serde(default)]
     pub output: bool,
+    /// True for an attempt beside another one of the same task: it is refused as lost if there is
+    /// no room for it at once.
+    #[serde(default)]
+    pub twin: bool,
 }
 
 impl TaskAsk {

@@ -20,8 +20,8 @@ pub use batch::{
     BatchDecoder, BatchEncoder, decode_schema, encode_schema, schema_from_text, schema_to_text,
 };
 pub use drive::{
-    Answered, Ask, Drive, Failed, LocalFile, MAX_ANSWER_BYTES, MAX_PLANS, MAX_REQUEST_BYTES, Reply,
-    Request, RunProgress, SandboxUse, TaskAsk,
+    Answered, Ask, Drive, Failed, LocalFile, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS, MAX_PLANS,
+    MAX_REQUEST_BYTES, Reply, Request, RunProgress, SandboxUse, TaskAsk,
 };
 pub use error::Error;
 pub use frame::{
@@ -32,7 +32,7 @@ pub use function::{
     Call, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature, SourceCode,
 };
 pub use grants::{Grants, UdfConnection, hand_over};
-pub use host_outputs::{HostOutputs, MAX_READ_BYTES, ReadRange, READ_BYTES};
+pub use host_outputs::{HostOutputs, MAX_READ_BYTES, READ_BYTES, ReadRange};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
 pub use task::{
     FileGrant, OperatorMetric, OutputPartition, S3Access, Task, TaskDone, TaskProgress, TaskRead,

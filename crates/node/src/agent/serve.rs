@@ -14,8 +14,8 @@ use snowmelt_rpc::{Problem, Token, admit};
 use snowmelt_types::{Code, ErrorReport, JobId};
 
 use super::Agent;
-use crate::remote;
 use super::api::{EndsFrom, ReadyWithin};
+use crate::remote;
 
 /// The routes of the tables in [`super::api`] and [`crate::remote`].
 pub fn router(agent: Agent, token: Token) -> Router {

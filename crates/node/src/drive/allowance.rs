@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use snowmelt_wire::{Drive, MAX_PLANS, TaskAsk};
+use snowmelt_wire::{Drive, MAX_FURTHER_ATTEMPTS, MAX_PLANS, TaskAsk};
 
 use super::locations::Locations;
 
@@ -43,7 +43,7 @@ impl Allowance {
     pub(super) fn of(drive: &Drive, locations: &Locations) -> Self {
         Self {
             workers: drive.workers.max(1) as usize,
-            attempts: drive.retries.saturating_add(1),
+            attempts: drive.retries.saturating_add(1).saturating_add(MAX_FURTHER_ATTEMPTS),
             lists: locations.most().saturating_add(SPARE_LISTS),
             opens: 0,
             listed: BTreeSet::new(),
@@ -185,19 +185,36 @@ mod tests {
             batch_rows: 1,
             reads: Vec::new(),
             output: false,
+            twin: false,
         }
     }
 
     #[test]
-    fn each_plan_has_as_many_tasks_as_the_query_has_workers_and_each_is_tried_again_once() {
+    fn each_plan_has_as_many_tasks_as_the_query_has_workers() {
         let mut allowance = allowance();
-        for (plan, task, attempt) in [(0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 2, 0), (1, 3, 0)] {
-            allowance.run(&ask(plan, task, attempt)).unwrap();
+        for (plan, task) in [(0, 0), (0, 1), (1, 2), (1, 3)] {
+            allowance.run(&ask(plan, task, 0)).unwrap();
         }
-        for (plan, task, attempt) in [(0, 4, 0), (1, 5, 0), (0, 0, 0), (0, 0, 2), (0, 1, 2)] {
+        for (plan, task, attempt) in [(0, 4, 0), (1, 5, 0), (0, 0, 0), (0, 0, 2)] {
             assert!(allowance.run(&ask(plan, task, attempt)).is_err(), "{plan} {task} {attempt}");
         }
         allowance.run(&ask(0, 0, 1)).unwrap();
+    }
+
+    #[test]
+    fn a_task_is_tried_once_and_again_after_losses_within_a_bound() {
+        let mut allowance = allowance();
+        // The first attempt, one retry, and those after lost outputs or beside slow attempts.
+        let most = 2 + MAX_FURTHER_ATTEMPTS;
+        for attempt in 0..most {
+            let twin = attempt == 3;
+            allowance.run(&TaskAsk { twin, ..ask(0, 0, attempt) }).unwrap();
+        }
+        assert!(allowance.run(&ask(0, 0, most)).is_err());
+        assert!(allowance.run(&TaskAsk { twin: true, ..ask(0, 0, most) }).is_err());
+        // The bound of another task is its own, and that of the plan's tasks is unchanged.
+        allowance.run(&ask(0, 1, 0)).unwrap();
+        assert!(allowance.run(&ask(0, 2, 0)).is_err());
     }
 
     #[test]

@@ -137,8 +137,14 @@ impl<'q> Attempts<'q> {
             let counted = self.cluster.count(&Choice::Here);
             return self.start_here(asked, room, counted).boxed().await;
         }
-        if let Some(begun) = self.at_once(asked).await? {
+        // A second attempt takes no room that a task without any waits for.
+        let may_begin = !asked.ask.twin || self.waiting() == 0;
+        if may_begin && let Some(begun) = self.at_once(asked).await? {
             return Ok(begun);
+        }
+        if asked.ask.twin {
+            let message = "there is no room for a second attempt of a slow task";
+            return Err(Failed::lost(ErrorReport::new(Code::WORKER_LOST, message)));
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waits = CountedWait(&self.waiting);
@@ -298,7 +304,11 @@ impl<'q> Attempts<'q> {
             }
         };
         if has_output && !self.places.add(task, number, place.clone()) {
+            // Its index belongs to its output, so that of another attempt must not count: the driver
+            // is told that it is lost.
             self.drop_output(number, place);
+            let message = format!("another attempt of task {task} was complete before");
+            return Err(Failed::lost(ErrorReport::new(Code::WORKER_LOST, message)));
         }
         let name = host.map(|host| host.as_str().to_owned());
         let on_host = |used: SandboxUse| SandboxUse { host: name.clone(), ..used };
@@ -348,12 +358,7 @@ impl<'q> Attempts<'q> {
 
     /// The real reason why an attempt failed: that a host is lost which has outputs that it reads,
     /// or that the `reader`, the host that ran it, cannot reach another one.
-    async fn explain(
-        &self,
-        failed: Failed,
-        inputs: &[Input],
-        reader: Option<&HostName>,
-    ) -> Failed {
+    async fn explain(&self, failed: Failed, inputs: &[Input], reader: Option<&HostName>) -> Failed {
         if !failed.outputs.is_empty() {
             self.places.forget(&failed.outputs);
             return failed;

@@ -9,8 +9,8 @@ use snowmelt_types::{ErrorReport, HostName, micros};
 use snowmelt_wire::TaskAsk;
 use tokio::sync::OnceCell;
 
-use super::places::{Input, Place};
 use super::placement::{Candidate, order};
+use super::places::{Input, Place};
 use crate::bound::UdfBinding;
 use crate::remote::messages::{OpenQuery, UdfPart};
 use crate::remote::peers::{Peer, Peers};
@@ -134,7 +134,11 @@ impl Cluster {
 
     /// The session of the query on a host, which is opened for its first task there; `None` if it
     /// cannot be opened, or has ended.
-    pub async fn session(&self, peer: &Arc<dyn Peer>, runner: &QueryRunner) -> Option<Arc<Session>> {
+    pub async fn session(
+        &self,
+        peer: &Arc<dyn Peer>,
+        runner: &QueryRunner,
+    ) -> Option<Arc<Session>> {
         let state = self.state(&peer.name());
         let open = || async {
             let order = self.order(runner);

@@ -139,6 +139,7 @@ mod tests {
             batch_rows: 1,
             reads: tasks.iter().map(read).collect(),
             output: false,
+            twin: false,
         }
     }
 

@@ -285,7 +285,8 @@ impl Query {
             })?;
             grants.inputs.push((task, OwnedFd::from(file)));
         }
-        let opening = elsewhere.into_iter().map(|(at, outputs)| self.open(query, at, outputs, token));
+        let opening =
+            elsewhere.into_iter().map(|(at, outputs)| self.open(query, at, outputs, token));
         grants.hosts = futures::future::try_join_all(opening).await?;
         Ok(grants)
     }
@@ -351,9 +352,7 @@ fn reached(mut address: SocketAddr, from: Option<SocketAddr>) -> SocketAddr {
     address
 }
 
-async fn first<T: serde::de::DeserializeOwned>(
-    stream: &mut TcpStream,
-) -> snowmelt_wire::Result<T> {
+async fn first<T: serde::de::DeserializeOwned>(stream: &mut TcpStream) -> snowmelt_wire::Result<T> {
     let frame = read_frame_within(stream, MAX_REQUEST_BYTES).await?;
     frame.ok_or(WireError::Closed)?.expect(Kind::Request, "Request")?.parse()
 }

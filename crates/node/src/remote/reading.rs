@@ -11,9 +11,7 @@ use std::sync::Arc;
 use rustix::fs::sendfile;
 use rustix::net::{SendFlags, send};
 use snowmelt_types::{Code, ErrorReport};
-use snowmelt_wire::{
-    Frame, Kind, READ_BYTES, ReadRange, read_frame_within, write_frame,
-};
+use snowmelt_wire::{Frame, Kind, READ_BYTES, ReadRange, read_frame_within, write_frame};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 
@@ -36,10 +34,7 @@ pub(crate) enum ReadError {
 }
 
 /// Opens outputs on another host over a fresh connection, which a worker can be granted then.
-pub(crate) async fn open(
-    mut stream: TcpStream,
-    asked: &ReadOutputs,
-) -> Result<OwnedFd, ReadError> {
+pub(crate) async fn open(mut stream: TcpStream, asked: &ReadOutputs) -> Result<OwnedFd, ReadError> {
     let opened = async {
         write_frame(&mut stream, &Frame::json(Kind::Request, asked)?).await?;
         let frame = read_frame_within(&mut stream, MOST_NAMES).await?;

@@ -18,7 +18,9 @@ use snowmelt_types::{ByteSize, Report};
 
 use super::options::RunOptions;
 use super::output::{output_batch, output_schema};
-use super::stages::{Done, run_all};
+use super::records::{Done, Finished};
+use super::stage_profiles::stage_profiles;
+use super::stages::run_all;
 use super::{Reporter, TaskRunner, findings, lanes};
 use crate::plan::{BATCH_ROWS, PlannedQuery, count, execution_config, function_registry};
 use crate::udf::{self, UdfPool};
@@ -210,9 +212,10 @@ impl Answer {
 
     fn tasks_done(&mut self) {
         self.merging = self.query.accepted.elapsed();
-        let mut finished =
+        let records =
             std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
-        finished.sort_by_key(|finished| finished.task);
+        self.profile.stages = stage_profiles(&self.query.cut.stages, &records);
+        let finished: Vec<Finished> = records.finished.into_values().collect();
         lanes::fill(&mut self.profile, &finished, self.merging);
         self.reporter.merging();
     }

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use snowmelt_wire::{Frame, Kind, TaskProgress};
 
@@ -15,6 +17,42 @@ use crate::{Error, Result};
 /// Callback for an attempt's progress.
 pub(super) type OnProgress = Arc<dyn Fn(&TaskProgress) + Send + Sync>;
 
+/// When an attempt was last heard of. Shared with who waits for it.
+#[derive(Debug)]
+pub(super) struct Clock {
+    asked: Instant,
+    // Microseconds since then, from 1; 0 if it has not begun.
+    began: AtomicU64,
+    heard: AtomicU64,
+}
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        Self { asked: Instant::now(), began: AtomicU64::new(0), heard: AtomicU64::new(0) }
+    }
+
+    /// How long its worker has run; `None` if it still waits for its worker.
+    pub(super) fn runs_for(&self) -> Option<Duration> {
+        self.since(&self.began)
+    }
+
+    /// How long nothing came from its worker; `None` if it still waits for its worker.
+    pub(super) fn silent_for(&self) -> Option<Duration> {
+        self.since(&self.heard)
+    }
+
+    fn since(&self, moment: &AtomicU64) -> Option<Duration> {
+        let micros = moment.load(Ordering::Relaxed);
+        (micros > 0).then(|| self.asked.elapsed().saturating_sub(Duration::from_micros(micros)))
+    }
+
+    fn hear(&self) {
+        let now = u64::try_from(self.asked.elapsed().as_micros()).unwrap_or(u64::MAX).max(1);
+        self.heard.store(now, Ordering::Relaxed);
+        _ = self.began.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
 /// The results of one attempt so far. Dropping it without a commit discards them.
 pub struct Attempt {
     number: u32,
@@ -22,6 +60,7 @@ pub struct Attempt {
     on_progress: OnProgress,
     // None if the task writes to a file.
     queue: Option<Arc<ResultQueue>>,
+    clock: Arc<Clock>,
     current: Option<u32>,
     pub(super) parts: BTreeMap<u32, Vec<Segment>>,
     pub(super) bytes: u64,
@@ -34,8 +73,18 @@ impl Attempt {
         on_progress: OnProgress,
         queue: Option<Arc<ResultQueue>>,
     ) -> Self {
-        let parts = BTreeMap::new();
-        Self { number, spool, on_progress, queue, current: None, parts, bytes: 0 }
+        let (clock, parts) = (Arc::new(Clock::new()), BTreeMap::new());
+        Self { number, spool, on_progress, queue, clock, current: None, parts, bytes: 0 }
+    }
+
+    /// The same with a clock that others can read.
+    pub(super) fn timed(self, clock: Arc<Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Its worker has begun.
+    pub(crate) fn began(&self) {
+        self.clock.hear();
     }
 
     /// The number of earlier attempts of the task.
@@ -45,11 +94,13 @@ impl Attempt {
 
     /// Reports the worker's progress.
     pub fn progress(&self, progress: &TaskProgress) {
+        self.clock.hear();
         (self.on_progress)(progress);
     }
 
     /// Adds a `Schema` or `Batch` frame of the worker's results.
     pub fn result(&mut self, frame: Frame) -> Result<()> {
+        self.clock.hear();
         if frame.kind == Kind::Schema {
             self.current = Some(partition_of(&frame)?);
         }

@@ -2,6 +2,7 @@
 
 use snowmelt_api::{Finding, Lane, Profile};
 
+use super::skew::skewed_keys;
 use crate::plan::TableInfo;
 
 /// Minimum share of the wall time for a finding.
@@ -20,6 +21,7 @@ pub(super) fn findings(
         start_share(profile),
         more_workers_than_cores(profile, cores),
         skew(profile),
+        skewed_keys(profile, SIGNIFICANT_SHARE),
         few_row_groups(profile, tables, workers),
         retries(profile),
     ]

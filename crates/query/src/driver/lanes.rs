@@ -5,7 +5,7 @@ use std::time::Duration;
 use snowmelt_api::{Lane, PhaseSpan, Profile, Totals};
 use snowmelt_wire::{OperatorMetric, TaskProgress};
 
-use super::tasks::Finished;
+use super::records::Finished;
 
 /// Fills in the parts of the profile that are known once all tasks are done. `ended` is the end of
 /// the last task, since the query was accepted.
@@ -118,7 +118,7 @@ mod tests {
         }];
         result.worker.ready_us = 20;
         result.worker.began_us = 50 + u64::from(task);
-        Finished { stage, task, retries: 0, bytes: 7, result }
+        Finished { stage, task, retries: 0, received: 0, bytes: 7, output: Vec::new(), result }
     }
 
     #[test]

@@ -2,20 +2,30 @@
 
 mod answer;
 mod attempt;
+mod board;
+mod failures;
 mod findings;
+mod graph;
+#[cfg(test)]
+mod graph_tests;
 mod lanes;
+mod look;
 mod options;
 mod output;
 mod progress;
 mod queue;
+mod racing;
+mod records;
 mod result_exec;
 mod runner;
+mod skew;
+mod stage_profiles;
 mod stages;
 mod tasks;
 
 pub use answer::Answer;
 pub use attempt::Attempt;
-pub use options::RunOptions;
+pub use options::{RunOptions, Stragglers};
 pub(crate) use output::output_schema;
 pub(crate) use queue::ResultQueue;
 pub(crate) use result_exec::ResultExec;

@@ -1,5 +1,7 @@
 //! How a query is run.
 
+use std::time::Duration;
+
 /// How to run a query.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
@@ -12,6 +14,37 @@ pub struct RunOptions {
     /// Bytes of other stages' outputs that are worth a task: a stage that reads fewer has fewer
     /// tasks than workers.
     pub task_bytes: u64,
+    /// What is done about slow tasks.
+    pub stragglers: Stragglers,
+}
+
+/// What is done about tasks that take much longer than others of their stage (Lambada, Figure 13).
+#[derive(Clone, Copy, Debug)]
+pub struct Stragglers {
+    /// A slow task is started a second time; the first attempt that is complete counts.
+    pub racing: bool,
+    /// The share of a stage's tasks that must be done before.
+    pub quorum: f64,
+    /// A task is slow if it runs for this many times the time that is expected from those that are
+    /// done, and `at_least` longer.
+    pub factor: f64,
+    /// See `factor`.
+    pub at_least: Duration,
+    /// A worker from which nothing came for so long is lost: it reports its progress ten times a
+    /// second.
+    pub silence: Duration,
+}
+
+impl Default for Stragglers {
+    fn default() -> Self {
+        Self {
+            racing: true,
+            quorum: 0.75,
+            factor: 2.0,
+            at_least: Duration::from_secs(1),
+            silence: Duration::from_secs(60),
+        }
+    }
 }
 
 /// What a task that only reads other stages should have to read. To start it costs about as much as
@@ -20,6 +53,12 @@ const TASK_BYTES: u64 = 4 << 20;
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { memory_bytes: 1 << 30, retries: 2, workers: 1, task_bytes: TASK_BYTES }
+        Self {
+            memory_bytes: 1 << 30,
+            retries: 2,
+            workers: 1,
+            task_bytes: TASK_BYTES,
+            stragglers: Stragglers::default(),
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use snowmelt_types::ErrorReport;
 use snowmelt_wire::TaskProgress;
 
 use super::attempt::OnProgress;
@@ -51,9 +50,23 @@ impl ProgressTracker {
     }
 
     /// Discards the progress of a lost attempt.
-    pub(super) fn retried(&self, task: u32, why: &ErrorReport) {
+    pub(super) fn retried(&self, task: u32, why: &str) {
         self.update(|state| state.set(task, TaskProgress::default()));
-        self.reporter.note(&format!("task {task} is retried: {}", why.message));
+        self.reporter.note(&format!("task {task} is retried: {why}"));
+    }
+
+    /// Discards the progress of a task that was done: it runs again.
+    pub(super) fn again(&self, task: u32, why: &str) {
+        self.update(|state| {
+            state.set(task, TaskProgress::default());
+            state.done -= 1;
+        });
+        self.reporter.note(&format!("task {task} is run again: {why}"));
+    }
+
+    /// A note for the user.
+    pub(super) fn note(&self, text: &str) {
+        self.reporter.note(text);
     }
 
     fn update(&self, change: impl FnOnce(&mut State)) {

@@ -120,6 +120,8 @@ struct Part {
     segments: VecDeque<Arc<Segment>>,
     // The number of attempts that were lost while their results were readable.
     restarts: u32,
+    // A reader has a part of them.
+    read: bool,
     complete: bool,
 }
 
@@ -159,6 +161,21 @@ impl ResultQueue {
             part.segments.clear();
             part.restarts += 1;
         }
+    }
+
+    /// Discards all results of a lost attempt, unless some were read: the next attempt may give
+    /// other rows, or the same in another order.
+    pub(super) fn restart_unread(&self, partitions: &[u32]) -> bool {
+        let mut parts = self.lock();
+        if partitions.iter().any(|it| parts.get(it).is_some_and(|part| part.read)) {
+            return false;
+        }
+        for partition in partitions {
+            let part = parts.entry(*partition).or_default();
+            part.segments.clear();
+            part.restarts += 1;
+        }
+        true
     }
 
     /// Commits the results of a complete attempt, which ran these partitions. Fails if a partition
@@ -204,7 +221,10 @@ impl ResultQueue {
             false => part.segments.pop_front(),
         };
         match next {
-            Some(segment) => Some(Some((part.restarts, segment))),
+            Some(segment) => {
+                part.read = true;
+                Some(Some((part.restarts, segment)))
+            }
             None if part.complete => Some(None),
             None => None,
         }

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use snowmelt_api::Lane;
 use snowmelt_types::ErrorReport;
 pub use snowmelt_wire::RunProgress;
-use snowmelt_wire::{Failed, FileGrant, S3Access, TaskAsk, TaskDone, TaskRead, UdfConnection};
+use snowmelt_wire::{
+    Failed, FileGrant, OutputPartition, S3Access, TaskAsk, TaskDone, TaskRead, UdfConnection,
+};
 
 use super::Attempt;
 
@@ -33,6 +35,9 @@ pub struct PlannedTask {
     pub reads: Vec<TaskRead>,
     /// True if it writes its batches to a file for other tasks, and sends none.
     pub output: bool,
+    /// True for an attempt beside another one of the same task: it is started only if there is room
+    /// for it at once that nothing else waits for, and is lost otherwise.
+    pub twin: bool,
 }
 
 impl PlannedTask {
@@ -49,7 +54,14 @@ impl PlannedTask {
             batch_rows: crate::plan::BATCH_ROWS as u32,
             reads: self.reads.clone(),
             output: self.output,
+            twin: self.twin,
         }
+    }
+
+    /// Bytes that it has to read: an upper bound for files.
+    pub(super) fn work(&self) -> u64 {
+        let received = self.reads.iter().flat_map(|read| &read.partitions);
+        self.bytes + received.map(OutputPartition::bytes).sum::<u64>()
     }
 }
 

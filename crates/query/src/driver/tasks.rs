@@ -1,81 +1,175 @@
-//! Runs one task until an attempt is complete.
+//! Runs attempts of tasks, and checks what they give.
 //!
-//! The task of a lost worker is retried from its inputs. Since an attempt counts only when it is
-//! complete, a retry cannot duplicate rows (Lambada 3.3).
+//! Since an attempt counts only when it is complete, a second one cannot duplicate rows (Lambada
+//! 3.3).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::{AbortHandle, BoxFuture, abortable};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::OutputPartition;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Clock};
 use super::progress::ProgressTracker;
 use super::queue::Spool;
+use super::records::Finished;
 use super::{PlannedTask, TaskError, TaskResult, TaskRunner};
 use crate::exchange::output_split;
 use crate::plan::{Stage, count};
 use crate::{Error, Result};
-
-/// A task that is done.
-pub(super) struct Finished {
-    pub(super) stage: usize,
-    pub(super) task: u32,
-    pub(super) retries: u32,
-    /// Bytes of its results on the wire, or of its output.
-    pub(super) bytes: u64,
-    pub(super) result: TaskResult,
-}
 
 /// What the tasks of a query share.
 pub(super) struct Shared {
     pub(super) runner: Arc<dyn TaskRunner>,
     pub(super) spool: Arc<Spool>,
     pub(super) tracker: Arc<ProgressTracker>,
-    pub(super) retries: u32,
 }
 
-/// Runs a task of stage number `index`, and runs it again while its workers are lost.
-pub(super) async fn run_one(
-    shared: &Shared,
-    index: usize,
-    stage: &Stage,
-    planned: PlannedTask,
-) -> Result<Finished> {
-    let queue = stage.queue();
-    let mut number = 0;
-    loop {
-        let on_progress = shared.tracker.callback(planned.task);
-        let spool = Arc::clone(&shared.spool);
-        let mut attempt = Attempt::new(number, spool, on_progress, queue.cloned());
-        match shared.runner.run(&planned, &mut attempt).await {
-            Ok(result) => {
-                let output = &result.done.output;
-                check_partitions(&planned, stage, &attempt, output)?;
-                let written = output.iter().map(OutputPartition::bytes).sum::<u64>();
-                let bytes = attempt.bytes + written;
-                if let Some(queue) = queue {
-                    queue.commit(attempt, &planned.partitions)?;
-                }
-                shared.tracker.done(planned.task, &result.done.progress);
-                let task = planned.task;
-                return Ok(Finished { stage: index, task, retries: number, bytes, result });
-            }
-            Err(TaskError::Lost { why }) if number < shared.retries => {
-                drop(attempt);
-                if let Some(queue) = queue.filter(|queue| queue.is_streaming()) {
-                    queue.restart(&planned.partitions);
-                }
-                shared.tracker.retried(planned.task, &why);
-                number += 1;
-            }
-            Err(TaskError::Lost { why }) => {
-                return Err(retries_exhausted(planned.task, number, *why));
-            }
-            Err(TaskError::LostInputs { why, .. } | TaskError::Failed(why)) => {
-                return Err(Error::Task(why));
-            }
+/// A task that has begun: its attempts.
+pub(super) struct Entry {
+    pub(super) stage: usize,
+    pub(super) planned: Arc<PlannedTask>,
+    /// Attempts that were asked for.
+    tried: Arc<AtomicU32>,
+    /// Attempts whose workers were lost.
+    pub(super) lost: u32,
+    /// Attempts beside the first one and those after lost workers.
+    pub(super) further: u32,
+    /// Attempts that were to race another one.
+    pub(super) twins: u32,
+    /// The attempts that run.
+    pub(super) live: Vec<Live>,
+    /// How long the attempt that counts took.
+    pub(super) took: Option<Duration>,
+}
+
+/// An attempt that runs.
+pub(super) struct Live {
+    pub(super) id: u64,
+    number: Arc<AtomicU32>,
+    pub(super) twin: bool,
+    pub(super) clock: Arc<Clock>,
+    /// The tasks whose outputs it reads, each with how often it was made by then.
+    pub(super) inputs: Vec<(u32, u32)>,
+    /// When it was asked for, since the query was accepted.
+    pub(super) since: Duration,
+    abort: AbortHandle,
+}
+
+/// An attempt that has ended by itself.
+pub(super) struct Ended {
+    pub(super) id: u64,
+    pub(super) task: u32,
+    pub(super) attempt: Attempt,
+    pub(super) result: Result<TaskResult, TaskError>,
+}
+
+/// A running attempt; `None` if it was cancelled.
+pub(super) type Run<'q> = BoxFuture<'q, Option<Ended>>;
+
+impl Entry {
+    pub(super) fn new(stage: usize, planned: PlannedTask) -> Self {
+        Self {
+            stage,
+            planned: Arc::new(planned),
+            tried: Arc::default(),
+            lost: 0,
+            further: 0,
+            twins: 0,
+            live: Vec::new(),
+            took: None,
         }
     }
+
+    /// Attempts so far.
+    pub(super) fn tried(&self) -> u32 {
+        self.tried.load(Ordering::Relaxed)
+    }
+
+    /// A further attempt. It gets its number when it is asked for, so that one that is cancelled
+    /// before has none.
+    pub(super) fn attempt<'q>(
+        &mut self,
+        shared: &'q Shared,
+        stage: &Stage,
+        (id, since): (u64, Duration),
+        inputs: Vec<(u32, u32)>,
+        twin: bool,
+    ) -> Run<'q> {
+        let planned = match twin {
+            true => Arc::new(PlannedTask { twin, ..PlannedTask::clone(&self.planned) }),
+            false => Arc::clone(&self.planned),
+        };
+        let (queue, tried) = (stage.queue().cloned(), Arc::clone(&self.tried));
+        let clock = Arc::new(Clock::new());
+        let timed = Arc::clone(&clock);
+        let number = Arc::new(AtomicU32::new(self.tried()));
+        let numbered = Arc::clone(&number);
+        let run = async move {
+            let number = tried.fetch_add(1, Ordering::Relaxed);
+            numbered.store(number, Ordering::Relaxed);
+            let on_progress = shared.tracker.callback(planned.task);
+            let spool = Arc::clone(&shared.spool);
+            let mut attempt = Attempt::new(number, spool, on_progress, queue).timed(timed);
+            let result = shared.runner.run(&planned, &mut attempt).await;
+            Ended { id, task: planned.task, attempt, result }
+        };
+        let (run, abort) = abortable(run);
+        self.live.push(Live { id, number, twin, clock, inputs, since, abort });
+        run.map(std::result::Result::ok).boxed()
+    }
+
+    /// Removes an attempt that has ended.
+    pub(super) fn ended(&mut self, id: u64) -> Option<Live> {
+        let index = self.live.iter().position(|live| live.id == id)?;
+        Some(self.live.remove(index))
+    }
+
+    /// Cancels all attempts that run.
+    pub(super) fn cancel(&mut self) -> Vec<Live> {
+        self.live.iter().for_each(Live::cancel);
+        std::mem::take(&mut self.live)
+    }
+}
+
+impl Live {
+    /// The number of attempts of its task before it.
+    pub(super) fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn cancel(&self) {
+        self.abort.abort();
+    }
+}
+
+/// Checks the result of an attempt and commits its rows.
+pub(super) fn finish(
+    entry: &Entry,
+    stage: &Stage,
+    attempt: Attempt,
+    mut result: TaskResult,
+) -> Result<(Finished, Arc<Vec<OutputPartition>>)> {
+    let planned = &entry.planned;
+    let output = Arc::new(std::mem::take(&mut result.done.output));
+    check_partitions(planned, stage, &attempt, &output)?;
+    let bytes = attempt.bytes + output.iter().map(OutputPartition::bytes).sum::<u64>();
+    if let Some(queue) = stage.queue() {
+        queue.commit(attempt, &planned.partitions)?;
+    }
+    let finished = Finished {
+        stage: entry.stage,
+        task: planned.task,
+        retries: entry.lost,
+        received: planned.work() - planned.bytes,
+        bytes,
+        output: output.iter().map(|part| (part.partition, part.rows)).collect(),
+        result,
+    };
+    Ok((finished, output))
 }
 
 /// Checks that a worker posted only partitions of its task, and wrote only partitions of its
@@ -100,17 +194,4 @@ fn check_partitions(
             Err(Error::Task(Box::new(ErrorReport::new(Code::PROTOCOL, message))))
         }
     }
-}
-
-fn retries_exhausted(task: u32, retries: u32, why: ErrorReport) -> Error {
-    let mut report = why;
-    if report.code == Code::WORKER_LOST.code {
-        let attempts = retries + 1;
-        report.message =
-            format!("task {task} lost its worker {attempts} times: {}", report.message);
-        report.hint.get_or_insert_with(|| {
-            "the machine may be short of memory: try fewer workers, or more --memory".to_owned()
-        });
-    }
-    Error::Task(Box::new(report))
 }

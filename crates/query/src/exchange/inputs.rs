@@ -54,7 +54,13 @@ impl Inputs {
         let written = partitions.iter().filter_map(|it| self.parts.get(&(stage, *it)));
         let mut parts: Vec<Part> = written.flatten().cloned().collect();
         parts.reverse();
-        Reader { schema, parts, begun: VecDeque::new(), is_new: true, decoder: BatchDecoder::default() }
+        Reader {
+            schema,
+            parts,
+            begun: VecDeque::new(),
+            is_new: true,
+            decoder: BatchDecoder::default(),
+        }
     }
 }
 

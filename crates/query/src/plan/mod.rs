@@ -16,6 +16,7 @@ mod location;
 mod names;
 mod nullable;
 mod planned;
+mod repeat;
 mod rules;
 mod sendable;
 mod session;
@@ -43,9 +44,10 @@ pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit_sca
 pub use local::{HostFiles, LocalFiles};
 pub(crate) use nullable::Nullable;
 pub use planned::PlannedQuery;
+pub(crate) use repeat::{Repeat, repeats};
 pub(crate) use session::{execution_config, function_registry};
 pub(crate) use split::first_byte;
-pub(crate) use tasks::{Division, Outputs, TaskOutput, tasks};
+pub(crate) use tasks::{Division, Outputs, TaskOutput, reads, tasks};
 pub(crate) use text::operator_line;
 pub(crate) use tree::with_children;
 

@@ -75,7 +75,7 @@ fn is_repeatable(
 
 /// True if an expression of the operator itself may give another value the next time. UDFs count as
 /// nondeterministic.
-fn is_nondeterministic(node: &Arc<dyn ExecutionPlan>) -> bool {
+pub(super) fn is_nondeterministic(node: &Arc<dyn ExecutionPlan>) -> bool {
     let mut found = false;
     let visited = node.apply_expressions(&mut |expression| {
         found |= is_volatile(expression);

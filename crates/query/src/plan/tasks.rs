@@ -88,7 +88,7 @@ fn shares(partitions: u32, workers: u32) -> impl Iterator<Item = Vec<u32>> {
 }
 
 /// What some partitions of a stage read of the outputs of other tasks.
-fn reads(stage: &Stage, outputs: &Outputs, partitions: &[u32]) -> Vec<TaskRead> {
+pub(crate) fn reads(stage: &Stage, outputs: &Outputs, partitions: &[u32]) -> Vec<TaskRead> {
     let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     leaves::visit(stage.body(), partitions, &mut |leaf, partitions| {
         if let Some(read) = leaf.downcast_ref::<ExchangeReadExec>() {

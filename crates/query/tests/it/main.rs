@@ -8,6 +8,7 @@ mod faults;
 mod formats;
 mod functions;
 mod joins;
+mod losses;
 mod naming;
 mod overflow;
 mod plans;

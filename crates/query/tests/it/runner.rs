@@ -1,6 +1,7 @@
 //! A task runner in this process: each task gets a real worker loop on a separate thread, over a
 //! socket pair, with real descriptors, but without a sandbox.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -44,6 +45,14 @@ pub struct InProcess {
     pub ended: Arc<AtomicU32>,
     /// The outputs of tasks, by task.
     pub outputs: Mutex<BTreeMap<u32, File>>,
+    /// When the first attempt of a task is asked for, these outputs are lost.
+    pub vanish: BTreeMap<u32, Vec<u32>>,
+    /// All outputs are lost at once.
+    pub forget: bool,
+    /// The first attempts of these tasks do not end, although their work is done.
+    pub freeze: Vec<u32>,
+    /// Attempts of each task.
+    pub tried: Mutex<BTreeMap<u32, u32>>,
 }
 
 impl InProcess {
@@ -59,6 +68,20 @@ impl InProcess {
 
     fn instance(&self, name: &str) -> UnixStream {
         udfs::instance(name, Arc::clone(&self.udf_rows))
+    }
+
+    /// Fails if an output that the task reads is not there.
+    fn check_inputs(&self, task: &PlannedTask) -> Result<(), TaskError> {
+        let outputs = self.outputs.lock().unwrap();
+        let read: BTreeSet<u32> = task.reads.iter().map(|read| read.task).collect();
+        let gone: Vec<u32> = read.into_iter().filter(|it| !outputs.contains_key(it)).collect();
+        match gone.is_empty() {
+            true => Ok(()),
+            false => {
+                let why = ErrorReport::new(Code::WORKER_LOST, "outputs were lost by the test");
+                Err(TaskError::lost_inputs(gone, why))
+            }
+        }
     }
 
     fn grants(&self, task: &PlannedTask, output: Option<&File>) -> Grants {
@@ -91,6 +114,11 @@ impl TaskRunner for InProcess {
         attempt: &mut Attempt,
     ) -> Result<TaskResult, TaskError> {
         self.attempts.fetch_add(1, Ordering::SeqCst);
+        *self.tried.lock().unwrap().entry(task.task).or_default() += 1;
+        if attempt.number() == 0 {
+            self.release(self.vanish.get(&task.task).map_or(&[], Vec::as_slice));
+        }
+        self.check_inputs(task)?;
         let lost = || TaskError::lost(ErrorReport::new(Code::WORKER_LOST, "killed by the test"));
         let lose = attempt.number() < self.lose;
         if lose && !self.lose_late {
@@ -107,12 +135,20 @@ impl TaskRunner for InProcess {
         if let Some(release) = &self.release {
             release.acquire().await.unwrap().forget();
         }
+        if attempt.number() == 0 && self.freeze.contains(&task.task) {
+            std::future::pending::<()>().await;
+        }
         // The worker is lost after its results were posted: none of them may count.
         if lose {
             return Err(lost());
         }
         if let Some(output) = output {
-            self.outputs.lock().unwrap().insert(task.task, output);
+            // The first complete attempt counts.
+            match self.outputs.lock().unwrap().entry(task.task) {
+                Entry::Occupied(_) => return Err(lost()),
+                Entry::Vacant(place) if !self.forget => _ = place.insert(output),
+                Entry::Vacant(_) => (),
+            }
         }
         Ok(TaskResult { done, ..TaskResult::default() })
     }
@@ -209,8 +245,21 @@ pub async fn run(
     runner: Arc<InProcess>,
     reporter: Arc<RecordingReporter>,
 ) -> snowmelt_query::Result<Answer> {
-    // As many tasks as workers, although the tables are small.
-    let options = RunOptions { workers: spec.workers, task_bytes: 1, ..RunOptions::default() };
+    run_with(planned, options(spec), runner, reporter).await
+}
+
+/// As many tasks as workers, although the tables are small.
+pub fn options(spec: &QuerySpec) -> RunOptions {
+    RunOptions { workers: spec.workers, task_bytes: 1, ..RunOptions::default() }
+}
+
+/// Runs a planned query in another way.
+pub async fn run_with(
+    planned: PlannedQuery,
+    options: RunOptions,
+    runner: Arc<InProcess>,
+    reporter: Arc<RecordingReporter>,
+) -> snowmelt_query::Result<Answer> {
     let running = AbortOnDropHandle::new(tokio::spawn(planned.run(runner, reporter, options)));
     running.await.unwrap()
 }

@@ -23,8 +23,8 @@ use snowmelt_types::{Code, ErrorReport};
 use tracing::Instrument;
 
 use connect::Connector;
-pub(crate) use connect::{tcp as connect_tcp, unacknowledged_timeout};
 pub use connect::{Endpoint, InProcess};
+pub(crate) use connect::{tcp as connect_tcp, unacknowledged_timeout};
 pub use lines::Lines;
 
 use crate::Token;

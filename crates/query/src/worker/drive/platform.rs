@@ -86,6 +86,28 @@ impl Platform {
         let _ = self.shared.lock_writer().socket().shutdown(std::net::Shutdown::Both);
     }
 
+    /// Ends an attempt whose result is not needed. No reply is expected.
+    pub(super) fn end(&self, started: u64) {
+        self.shared.end(started);
+    }
+
+    fn send(&self, id: u64, ask: Ask) -> WireResult<()> {
+        self.shared.send(id, ask)
+    }
+
+    fn send_frame(&self, frame: &Frame) -> WireResult<()> {
+        self.shared.send_frame(frame)
+    }
+}
+
+impl Shared {
+    fn end(&self, started: u64) {
+        let why = ErrorReport::new(Code::CANCELLED, "another attempt of the task counts");
+        let failure = Some(Failed::of(why));
+        // A closed connection has ended it.
+        _ = self.send(0, Ask::Ended { started, failure });
+    }
+
     fn send(&self, id: u64, ask: Ask) -> WireResult<()> {
         self.send_frame(&Frame::json(Kind::Request, &Request { id, ask })?)
     }
@@ -94,12 +116,10 @@ impl Platform {
     fn send_frame(&self, frame: &Frame) -> WireResult<()> {
         match frame.payload.len() {
             long if long > MAX_REQUEST_BYTES as usize => Err(WireError::TooLong(long as u64)),
-            _ => self.shared.lock_writer().send(frame),
+            _ => self.lock_writer().send(frame),
         }
     }
-}
 
-impl Shared {
     fn lock_writer(&self) -> std::sync::MutexGuard<'_, FrameStream> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,8 +133,11 @@ fn receive(mut reader: FrameStream, shared: &Shared) {
     while let Ok((frame, descriptors)) = reader.receive_with() {
         let Ok(Reply { id, answered }) = frame.parse() else { return };
         if let Some(waiting) = shared.lock_waiting().remove(&id) {
-            // The requesting future may have been dropped: then the descriptors are closed.
-            let _ = waiting.send((answered, descriptors));
+            // The requesting future may have been dropped: then the descriptors are closed, and a
+            // worker that nobody follows is ended.
+            if let Err((Answered::Started { started }, _)) = waiting.send((answered, descriptors)) {
+                shared.end(started);
+            }
         }
     }
 }

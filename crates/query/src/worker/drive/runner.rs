@@ -94,6 +94,18 @@ impl PlatformRunner {
     }
 }
 
+/// An attempt whose worker is followed. Dropping it ends the attempt.
+struct Followed<'p> {
+    platform: &'p Platform,
+    started: u64,
+}
+
+impl Drop for Followed<'_> {
+    fn drop(&mut self) {
+        self.platform.end(self.started);
+    }
+}
+
 #[async_trait]
 impl TaskRunner for PlatformRunner {
     fn expect(&self, tasks: &mut dyn Iterator<Item = &PlannedTask>) {
@@ -109,7 +121,12 @@ impl TaskRunner for PlatformRunner {
         attempt: &mut Attempt,
     ) -> Result<TaskResult, TaskError> {
         let (started, socket) = self.start(task, attempt.number()).await?;
-        match follow(socket, task.task, attempt).await {
+        // Ended if this future is dropped: another attempt may count.
+        let followed = Followed { platform: &self.platform, started };
+        let done = follow(socket, task.task, attempt).await;
+        // From here on the end is reported here.
+        std::mem::forget(followed);
+        match done {
             Ok(done) => {
                 let (worker, udfs) = self.ended(started, None).await?;
                 let udfs =

@@ -1,0 +1,287 @@
+//! Decides what runs next when a task has ended, failed or become slow.
+//!
+//! Invariant: the rows of one attempt of a task count, and all its readers that begin afterwards are
+//! given the index of the same attempt.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::stream::FuturesUnordered;
+use snowmelt_api::DiscardedAttempt;
+use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::MAX_FURTHER_ATTEMPTS;
+
+use super::failures;
+use super::graph::{Changes, Graph, Node};
+use super::options::RunOptions;
+use super::records::{Counts, Done, Records};
+use super::tasks::{Ended, Entry, Live, Run, Shared, finish};
+use super::{PlannedTask, TaskError};
+use crate::plan::{Division, Outputs, PlannedQuery, TaskOutput, reads, repeats, tasks};
+use crate::{Error, Result};
+
+/// The attempts that run.
+pub(super) type Running<'q> = FuturesUnordered<Run<'q>>;
+
+/// The tasks of a running query.
+pub(super) struct Board<'q> {
+    pub(super) query: &'q PlannedQuery,
+    pub(super) shared: &'q Shared,
+    division: Division,
+    pub(super) options: RunOptions,
+    pub(super) graph: Graph,
+    /// The outputs that can be read, in the order of their tasks.
+    outputs: Outputs,
+    /// By task.
+    pub(super) entries: Vec<Entry>,
+    done: Done,
+    // The number of the next attempt in the query.
+    next: u64,
+    /// No attempt is raced before: there was no room for the last one.
+    pub(super) no_race_before: Duration,
+}
+
+impl<'q> Board<'q> {
+    pub(super) fn new(
+        query: &'q PlannedQuery,
+        shared: &'q Shared,
+        division: Division,
+        options: RunOptions,
+        done: Done,
+    ) -> Self {
+        let stages = &query.cut.stages;
+        let nodes = stages
+            .iter()
+            .zip(repeats(stages))
+            .map(|(stage, repeat)| Node::new(stage.reads.clone(), stage.queue().is_some(), repeat));
+        Self {
+            query,
+            shared,
+            division,
+            options,
+            graph: Graph::new(nodes.collect()),
+            outputs: Outputs::new(),
+            entries: Vec::new(),
+            done,
+            next: 0,
+            no_race_before: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.graph.is_complete()
+    }
+
+    /// Begins all stages and tasks whose inputs are complete.
+    pub(super) fn proceed(&mut self, running: &mut Running<'q>) -> Result<()> {
+        for stage in self.graph.ready_stages() {
+            self.begin(stage)?;
+        }
+        for task in self.graph.ready_tasks() {
+            self.start(task, running)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, index: usize) -> Result<()> {
+        let (stage, first) = (&self.query.cut.stages[index], self.graph.next_task());
+        let output = |read: &u32| (*read, self.outputs.get(read).cloned().unwrap_or_default());
+        let inputs: Outputs = stage.reads.iter().map(output).collect();
+        let planned = tasks(stage, &inputs, self.division, first, &self.query.s3)?;
+        self.shared.tracker.begin(planned.len());
+        self.shared.runner.expect(&mut planned.iter());
+        let needs = |task: &PlannedTask| task.reads.iter().map(|read| read.task).collect();
+        self.graph.begin(index, planned.iter().map(needs).collect::<Vec<BTreeSet<u32>>>());
+        self.entries.extend(planned.into_iter().map(|task| Entry::new(index, task)));
+        Ok(())
+    }
+
+    /// Starts an attempt of a task that waits.
+    fn start(&mut self, task: u32, running: &mut Running<'q>) -> Result<()> {
+        let entry = &mut self.entries[task as usize];
+        let stage = &self.query.cut.stages[entry.stage];
+        if entry.lost + entry.further > 0 {
+            // Outputs that were made again have other ranges.
+            let planned = Arc::make_mut(&mut entry.planned);
+            planned.reads = reads(stage, &self.outputs, &planned.partitions);
+            if let Some(queue) = stage.queue().filter(|queue| queue.is_streaming()) {
+                match self.graph.reads_the_same(task) {
+                    true => queue.restart(&planned.partitions),
+                    false if queue.restart_unread(&planned.partitions) => (),
+                    false => return Err(failures::passed_on(task)),
+                }
+            }
+        }
+        self.graph.started(task);
+        self.attempt(task, false, running);
+        Ok(())
+    }
+
+    /// Starts an attempt.
+    pub(super) fn attempt(&mut self, task: u32, twin: bool, running: &mut Running<'q>) {
+        let inputs = self.graph.inputs(task);
+        let (id, since) = (self.next, self.query.accepted.elapsed());
+        self.next += 1;
+        let entry = &mut self.entries[task as usize];
+        let stage = &self.query.cut.stages[entry.stage];
+        running.push(entry.attempt(self.shared, stage, (id, since), inputs, twin));
+        let stage = entry.stage;
+        self.count(stage, |counts| counts.attempts += 1);
+    }
+
+    /// An attempt has ended.
+    pub(super) fn ended(&mut self, ended: Ended) -> Result<()> {
+        let task = ended.task;
+        // One that was cancelled while it ended does not count.
+        let Some(live) = self.entries[task as usize].ended(ended.id) else { return Ok(()) };
+        match ended.result {
+            Ok(_) => self.succeeded(live, ended),
+            Err(TaskError::Failed(report)) => Err(Error::Task(report)),
+            Err(TaskError::Lost { why }) => self.lost(task, &live, *why),
+            Err(TaskError::LostInputs { tasks, why }) => {
+                self.lost_inputs(task, &live, &tasks, &why)
+            }
+        }
+    }
+
+    /// The first complete attempt counts; the others are cancelled.
+    fn succeeded(&mut self, live: Live, Ended { task, attempt, result, .. }: Ended) -> Result<()> {
+        let Ok(result) = result else { return Ok(()) };
+        self.cancel(task, "overtaken");
+        let entry = &mut self.entries[task as usize];
+        let stage = &self.query.cut.stages[entry.stage];
+        let (finished, partitions) = finish(entry, stage, attempt, result)?;
+        entry.took = live.clock.runs_for();
+        self.shared.tracker.done(task, &finished.result.done.progress);
+        if stage.queue().is_none() {
+            let outputs = self.outputs.entry(entry.stage as u32).or_default();
+            // Readers read outputs in the order of their tasks, however often they are retried.
+            let index = outputs.partition_point(|output| output.task < task);
+            outputs.insert(index, TaskOutput { task, partitions });
+        }
+        self.records().finished.insert(task, finished);
+        let released = self.graph.ended(task);
+        self.remove(&released);
+        Ok(())
+    }
+
+    /// The worker of an attempt was lost.
+    pub(super) fn lost(&mut self, task: u32, live: &Live, why: ErrorReport) -> Result<()> {
+        self.discarded(task, live, "lost");
+        if live.twin {
+            // Perhaps there was no room for it: later there may be.
+            let (now, tried) = (self.query.accepted.elapsed(), self.entries[task as usize].twins);
+            self.no_race_before = now + self.options.stragglers.at_least * 4_u32.pow(tried.min(8));
+        }
+        let entry = &mut self.entries[task as usize];
+        if !entry.live.is_empty() {
+            return Ok(());
+        }
+        if entry.lost >= self.options.retries {
+            return Err(failures::retries_exhausted(task, entry.lost, why));
+        }
+        entry.lost += 1;
+        let stage = entry.stage;
+        self.shared.tracker.retried(task, &why.message);
+        self.count(stage, |counts| counts.retries += 1);
+        self.graph.failed(task);
+        self.restore()
+    }
+
+    /// An attempt could not read the outputs of some tasks.
+    fn lost_inputs(
+        &mut self,
+        task: u32,
+        live: &Live,
+        lost: &[u32],
+        why: &ErrorReport,
+    ) -> Result<()> {
+        self.discarded(task, live, "inputs lost");
+        for lost in lost {
+            let read = live.inputs.iter().find(|(input, _)| input == lost);
+            let Some((_, made)) = read else { return Err(failures::not_an_input(task, *lost)) };
+            if self.graph.lost(*lost, *made) {
+                self.remove(&[*lost]);
+            }
+        }
+        if self.entries[task as usize].live.is_empty() {
+            self.shared.tracker.retried(task, &why.message);
+            self.further(task, why)?;
+            self.graph.failed(task);
+        }
+        self.restore()
+    }
+
+    /// Makes tasks run again whose outputs are needed and not there.
+    fn restore(&mut self) -> Result<()> {
+        let changes = self.graph.restore().map_err(|passed| failures::passed_on(passed.lost))?;
+        let Changes { again, cancelled, discarded } = changes;
+        let why = ErrorReport::new(Code::WORKER_LOST, "its output was lost");
+        for task in again {
+            self.shared.tracker.again(task, &why.message);
+            self.further(task, &why)?;
+        }
+        let why = ErrorReport::new(Code::WORKER_LOST, "what it read is made again");
+        for task in cancelled {
+            self.cancel(task, "cancelled");
+            self.shared.tracker.retried(task, &why.message);
+            self.further(task, &why)?;
+        }
+        self.remove(&discarded);
+        Ok(())
+    }
+
+    /// A task gets a further attempt because outputs were lost.
+    fn further(&mut self, task: u32, why: &ErrorReport) -> Result<()> {
+        let entry = &mut self.entries[task as usize];
+        // Some are left for attempts that race this one.
+        if entry.further + entry.twins >= MAX_FURTHER_ATTEMPTS {
+            return Err(failures::made_too_often(task, entry.tried(), why.clone()));
+        }
+        entry.further += 1;
+        let stage = entry.stage;
+        self.count(stage, |counts| counts.remakes += 1);
+        Ok(())
+    }
+
+    /// Cancels all attempts of a task that run.
+    fn cancel(&mut self, task: u32, why: &str) {
+        for live in self.entries[task as usize].cancel() {
+            self.discarded(task, &live, why);
+        }
+    }
+
+    /// The outputs of these tasks are not read any more.
+    fn remove(&mut self, tasks: &[u32]) {
+        for task in tasks {
+            let stage = self.entries[*task as usize].stage as u32;
+            if let Some(outputs) = self.outputs.get_mut(&stage) {
+                outputs.retain(|output| output.task != *task);
+            }
+        }
+        if !tasks.is_empty() {
+            self.shared.runner.release(tasks);
+        }
+    }
+
+    fn discarded(&self, task: u32, live: &Live, why: &str) {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let discarded = DiscardedAttempt {
+            task,
+            attempt: live.number(),
+            from_us: micros(live.since),
+            to_us: micros(self.query.accepted.elapsed()),
+            why: why.to_owned(),
+        };
+        self.records().discarded.push((self.entries[task as usize].stage, discarded));
+    }
+
+    pub(super) fn count(&self, stage: usize, change: impl FnOnce(&mut Counts)) {
+        change(self.records().counts.entry(stage).or_default());
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,46 @@
+//! What is known of the tasks of a query when it ends, also if it ends before all are done.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use snowmelt_api::DiscardedAttempt;
+
+use super::TaskResult;
+
+/// The records of a query, which its answer takes.
+pub(super) type Done = Arc<Mutex<Records>>;
+
+/// What the tasks of a query have done.
+#[derive(Default)]
+pub(super) struct Records {
+    /// By task, those that are done. One that runs again stays until it is done again.
+    pub(super) finished: BTreeMap<u32, Finished>,
+    /// Attempts that did not count, each with its stage.
+    pub(super) discarded: Vec<(usize, DiscardedAttempt)>,
+    /// By stage.
+    pub(super) counts: BTreeMap<usize, Counts>,
+}
+
+/// A task that is done.
+pub(super) struct Finished {
+    pub(super) stage: usize,
+    pub(super) task: u32,
+    /// Attempts before whose workers were lost.
+    pub(super) retries: u32,
+    /// Bytes that it read of other tasks' outputs.
+    pub(super) received: u64,
+    /// Bytes of its results on the wire, or of its output.
+    pub(super) bytes: u64,
+    /// Rows of the partitions of its output that have any.
+    pub(super) output: Vec<(u32, u64)>,
+    pub(super) result: TaskResult,
+}
+
+/// Attempts of a stage's tasks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) attempts: u32,
+    pub(super) retries: u32,
+    pub(super) remakes: u32,
+    pub(super) twins: u32,
+}
