@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use snowmelt_ledger::Reservation;
 use snowmelt_rpc::trace::SPANS;
-use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report, Tenant, micros};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, Report, Tenant, micros};
 use snowmelt_wire::{
     Failed, Grants, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
 };
@@ -26,7 +26,7 @@ use crate::account::Rooms;
 use crate::bound::{Bound, UdfBinding};
 use crate::query_room::{Kept, Place, QueryRoom, TaskRoom};
 use crate::remote::peers::Peers;
-use crate::runner_errors::{lost, no_output, not_started, unreachable};
+use crate::runner_errors::{lost, no_output, not_started, unreachable, worker_ended};
 use crate::times::{END_KNOWN_WITHIN, END_REPORTED_WITHIN};
 use crate::{Error, InstanceLease, LOAD_LIMIT, Node, WorkerLease, WorkerSpec};
 
@@ -214,7 +214,7 @@ impl QueryRunner {
         if code == Code::WORKER_LOST
             && let Some((outcome, output)) = started.worker.ended(patience).await
         {
-            return self.worker_ended(outcome.end, output);
+            return worker_ended(outcome.end, output);
         }
         for Beside { name, lease, .. } in &started.udfs {
             if let Some(ended) = lease.ended(name, patience).await {
@@ -240,31 +240,9 @@ impl QueryRunner {
         }
         report
     }
-
-    fn worker_ended(&self, end: End, output: Vec<String>) -> Failed {
-        let report = |code| {
-            ErrorReport::new(code, format!("a worker {end}")).excerpt(output.iter().cloned())
-        };
-        match end {
-            End::OutOfMemory { limit, .. } => {
-                let twice = ByteSize(limit.bytes() * 2);
-                let hint = format!(
-                    "give each worker more (--memory {}MiB), or use more workers",
-                    twice.bytes() >> 20
-                );
-                Failed::of(report(Code::WORKER_MEMORY).hint(hint))
-            }
-            _ => Failed::lost(report(Code::WORKER_LOST)),
-        }
-    }
 }
 
 impl Started {
-    /// The number of the task.
-    pub(crate) fn number(&self) -> u32 {
-        self.task
-    }
-
     /// The file of its output, which counts once it has ended well.
     pub(crate) fn take_output(&mut self) -> Option<File> {
         self.output.take()

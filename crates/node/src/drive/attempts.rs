@@ -21,11 +21,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::DriverReporter;
 use super::cluster::{Choice, Cluster, Counted, refused_udf};
-use super::inputs::{self, by_host};
+use super::inputs;
+use super::loss::explain;
 use super::places::{Input, Place, Places};
 use super::scope::{Scope, refused};
 use crate::query_room::TaskRoom;
-use crate::remote::hosted::gone;
 use crate::remote::messages::{At, InputAt, StartTask};
 use crate::remote::outputs::KeptOutputs;
 use crate::remote::session::{NotStarted, Relayed, Session};
@@ -356,38 +356,8 @@ impl<'q> Attempts<'q> {
         }
     }
 
-    /// The real reason why an attempt failed: that a host is lost which has outputs that it reads,
-    /// or that the `reader`, the host that ran it, cannot reach another one.
     async fn explain(&self, failed: Failed, inputs: &[Input], reader: Option<&HostName>) -> Failed {
-        if !failed.outputs.is_empty() {
-            self.places.forget(&failed.outputs);
-            return failed;
-        }
-        let cannot_read = failed.report.code == Code::OUTPUT_LOST.code;
-        if !failed.lost && !cannot_read {
-            return failed;
-        }
-        let hosts = by_host(inputs);
-        let checking = hosts.values().map(|(session, inputs)| async move {
-            let is_there = match cannot_read {
-                true => session.confirm().await,
-                false => !session.is_dead(),
-            };
-            if is_there { Vec::new() } else { inputs.iter().map(|input| input.task).collect() }
-        });
-        let lost: Vec<u32> = futures::future::join_all(checking).await.concat();
-        if !lost.is_empty() {
-            self.places.forget(&lost);
-            return gone(lost);
-        }
-        if !cannot_read {
-            return failed;
-        }
-        // The report names the host that has the outputs.
-        let named = failed.report.input.as_ref().and_then(|name| name.parse().ok());
-        self.cluster.set_apart(named.iter().chain(reader));
-        let hint = "run the query again; `snowmelt hosts` shows which hosts there are";
-        Failed::lost(failed.report.hint(hint))
+        explain(&self.places, &self.cluster, failed, inputs, reader).await
     }
 
     /// Says once that functions of the query cannot run on all hosts.

@@ -15,6 +15,7 @@ mod cluster;
 mod desk;
 mod inputs;
 mod locations;
+mod loss;
 mod placement;
 mod places;
 mod quoted;
