@@ -138,6 +138,9 @@ pub struct Lane {
     /// The stage of its task.
     #[serde(default)]
     pub stage: u32,
+    /// The host that it was on; absent if the query had one host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// True if its sandbox was started for this query.
     pub cold: bool,
     /// Sandbox asked for.

@@ -19,6 +19,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::analysis_cache::AnalysisCache;
+use crate::hosts::Hosts;
 use crate::progress::{EventReporter, Events, encoded};
 use crate::udfs::{UdfCatalog, UdfSet};
 
@@ -38,6 +39,7 @@ const RETRIES: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Queries {
     node: Node,
+    hosts: Hosts,
     udfs: UdfCatalog,
     shutdown: CancellationToken,
     running: Arc<AtomicU32>,
@@ -56,9 +58,14 @@ impl Drop for Running {
 }
 
 impl Queries {
-    pub fn new(node: Node, analysis: AnalysisCache, shutdown: CancellationToken) -> Self {
+    pub fn new(
+        node: Node,
+        hosts: Hosts,
+        analysis: AnalysisCache,
+        shutdown: CancellationToken,
+    ) -> Self {
         let udfs = UdfCatalog::new(node.clone(), analysis);
-        Self { node, udfs, shutdown, running: Arc::default() }
+        Self { node, hosts, udfs, shutdown, running: Arc::default() }
     }
 
     /// Running queries.
@@ -117,13 +124,22 @@ impl Queries {
         let memory = self.memory(request.options.memory)?;
         let udfs = self.prepare(tenant, request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
-        let workers = workers(request.options.workers)?;
+        // A query that must exchange by files runs on one host: it is given no others here.
+        let hosts = self.hosts.all();
+        let all_cores = hosts.iter().map(|host| host.cores()).sum();
+        let workers = workers(request.options.workers, all_cores)?;
         let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
         let name = id.as_str().to_owned();
-        let drive = drive(request, name.clone(), &udfs, workers, accepted);
+        let drive = Drive {
+            hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
+            ..drive(request, name.clone(), &udfs, workers, accepted)
+        };
         let (node, tenant) = (self.node.clone(), tenant.clone());
         let runner = QueryRunner::new(node, name, tenant, accepted, limits, udfs.bindings);
-        let runner = Arc::new(runner);
+        let runner = Arc::new(match hosts.len() {
+            0 | 1 => runner,
+            _ => runner.on_hosts(Arc::new(self.hosts.clone())),
+        });
         let folder = PathBuf::from(&request.working_folder);
         let starting = tracing::debug_span!(target: SPANS, "query.start_driver");
         let beginning = Driver::begin(&runner, drive, accepted, memory, folder);
@@ -189,14 +205,14 @@ impl Queries {
     }
 }
 
-/// The requested number of workers, or one for each core.
-fn workers(asked: u32) -> Result<u32, ErrorReport> {
+/// The requested number of workers, or one for each core of all hosts.
+fn workers(asked: u32, all_cores: u32) -> Result<u32, ErrorReport> {
     if asked > MOST_WORKERS {
         let message = format!("{asked} workers are more than one query may have");
         return Err(ErrorReport::new(Code::OPTION, message)
             .hint(format!("use at most {MOST_WORKERS} (--workers)")));
     }
-    Ok(if asked == 0 { cores() } else { asked })
+    Ok(if asked == 0 { all_cores.clamp(1, MOST_WORKERS) } else { asked })
 }
 
 fn cores() -> u32 {
@@ -222,6 +238,7 @@ fn drive(
         retries: RETRIES,
         elapsed_us: 0,
         packages_us: if udfs.signatures.is_empty() { 0 } else { micros(accepted.elapsed()) },
+        hosts: 1,
     }
 }
 

@@ -200,12 +200,12 @@ impl Launch {
             platform.functions.resume().await?;
             platform.bursts.resume().await?;
         }
-        let hosts = platform.hosts.clone();
+        let (hosts, own) = (platform.hosts.clone(), node.clone());
         let over = ending.over.clone();
         let joining = async {
             match (self.hosts, settings.cluster) {
                 (Some(listener), Some(cluster)) => {
-                    let router = listen::router(hosts, cluster.token);
+                    let router = listen::router(hosts, own, cluster.token);
                     // Bursts that are given time need their hosts.
                     in_time("hosts", move || listen::serve(listener, router, over)).await?
                 }
@@ -278,7 +278,7 @@ async fn platform(
     let udfs = UdfCatalog::new(node.clone(), analysis.clone());
     Ok(Arc::new(Platform {
         leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs)),
-        queries: Queries::new(node.clone(), analysis.clone(), ending.over.clone()),
+        queries: Queries::new(node.clone(), hosts.clone(), analysis.clone(), ending.over.clone()),
         functions,
         bursts: Bursts::new(node.clone(), analysis, hosts.clone(), kept, over),
         hosts,

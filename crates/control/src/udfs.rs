@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::UdfSource;
-use snowmelt_node::{InstanceLimits, Node, UdfBinding, Unit};
+use snowmelt_node::{InstanceLimits, Node, UdfBinding, UdfSource as PortableUdf, Unit};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_udf::{BatchKind, ParsedSignature, Registration, with_runtime};
 use snowmelt_wire::{Load, Mode, OnError, Signature, SourceCode};
@@ -61,6 +61,7 @@ impl UdfSet {
         unit: &Unit,
         signature: &Signature,
         parsed: &ParsedSignature,
+        source: Option<Arc<PortableUdf>>,
     ) -> Result<(), ErrorReport> {
         let same = |known: &Signature| known.name.eq_ignore_ascii_case(&signature.name);
         if self.signatures.iter().any(same) {
@@ -69,7 +70,7 @@ impl UdfSet {
                 ErrorReport::new(Code::FUNCTION_SIGNATURE, message).hint("rename one of them")
             );
         }
-        self.bindings.push(binding(unit, signature, parsed));
+        self.bindings.push(UdfBinding { source, ..binding(unit, signature, parsed) });
         self.signatures.push(signature.clone());
         Ok(())
     }
@@ -127,8 +128,13 @@ impl UdfCatalog {
     ) -> Result<(), ErrorReport> {
         let Registration { code, packages, .. } = registration;
         let unit = self.unit(tenant, code, packages, declared, events).await?;
+        let source = Arc::new(PortableUdf {
+            code: code.clone(),
+            packages: packages.clone(),
+            imports: declared.imports.clone(),
+        });
         for (signature, parsed) in registration.signatures.iter().zip(&registration.parsed) {
-            set.put(&unit, signature, parsed)?;
+            set.put(&unit, signature, parsed, Some(Arc::clone(&source)))?;
         }
         Ok(())
     }
@@ -231,6 +237,7 @@ fn binding(unit: &Unit, signature: &Signature, parsed: &ParsedSignature) -> UdfB
             ..load(unit, Mode::Udf)
         },
         timeout: parsed.timeout.unwrap_or(BATCH_LIMIT),
+        source: None,
     }
 }
 

@@ -14,7 +14,7 @@ pub use error::Error;
 pub use find::find;
 pub use format::{Compression, Format, Kind, common_format, retain_data};
 pub use names::{MATCHING, glob_base, has_glob, is_hidden};
-pub use version::version;
+pub use version::{is_copy, version};
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -9,6 +9,13 @@ pub fn version(metadata: &Metadata) -> String {
     format!("{inode:x}-{}.{}-{size:x}", metadata.mtime(), metadata.mtime_nsec())
 }
 
+/// Whether a file of this version has the size and the time of another version: the same file on
+/// another host, where its number in the file system is another one.
+pub fn is_copy(version: &str, other: &str) -> bool {
+    let content = |version: &str| version.split_once('-').map(|(_, rest)| rest.to_owned());
+    content(version).is_some() && content(version) == content(other)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -29,5 +36,12 @@ mod tests {
         std::fs::write(folder.path().join("b"), "one+").unwrap();
         std::fs::rename(folder.path().join("b"), &path).unwrap();
         assert_ne!(second, now());
+    }
+
+    #[test]
+    fn a_copy_has_the_size_and_the_time_of_the_file() {
+        assert!(is_copy("1a-17.5-ff", "2b-17.5-ff"));
+        assert!(!is_copy("1a-17.5-ff", "1a-17.6-ff") && !is_copy("1a-17.5-ff", "1a-17.5-fe"));
+        assert!(!is_copy("", ""));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_ledger::Use;
-use snowmelt_wire::Load;
+use snowmelt_wire::{Load, SourceCode};
 
 use crate::account::Rooms;
 use crate::{Error, InstanceLease, InstanceLimits, Node, Unit};
@@ -22,6 +22,19 @@ pub struct UdfBinding {
     pub load: Load,
     /// The most time for one batch.
     pub timeout: Duration,
+    /// What another host needs to prepare it; `None` if only this host can run it.
+    pub source: Option<Arc<UdfSource>>,
+}
+
+/// A UDF as it is sent to other hosts.
+#[derive(Clone, Debug)]
+pub struct UdfSource {
+    /// Its code.
+    pub code: SourceCode,
+    /// Requirements as pip writes them.
+    pub packages: Vec<String>,
+    /// Modules that the code imports.
+    pub imports: Vec<String>,
 }
 
 /// A UDF, and the instances of it that the query's tasks need at first.

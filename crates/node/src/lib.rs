@@ -29,6 +29,7 @@ mod preparation;
 mod programs;
 mod query_room;
 mod readable_stream;
+pub mod remote;
 mod runner;
 mod runner_errors;
 mod task_room;
@@ -37,7 +38,7 @@ mod unit;
 mod workers;
 
 pub use account::{OVERCOMMIT, capacity};
-pub use bound::UdfBinding;
+pub use bound::{UdfBinding, UdfSource};
 pub use code::CodeStore;
 pub use code_package::PackageAt;
 pub use drive::{Driver, DriverReporter, Frames};

@@ -21,6 +21,7 @@ use crate::instances::Instances;
 use crate::networks::JobNetworks;
 use crate::pool::Pool;
 use crate::preparation::Preparation;
+use crate::remote::outputs::OutputStore;
 use crate::times::MAINTENANCE_INTERVAL;
 use crate::unit::WarmStart;
 use crate::workers::Workers;
@@ -92,6 +93,8 @@ pub(crate) struct Inner {
     pub(crate) networks: Arc<JobNetworks>,
     /// Where the disk is that keeps the outputs of tasks.
     outputs: PathBuf,
+    /// Outputs that tasks of this host and of others read.
+    pub(crate) kept_outputs: Arc<OutputStore>,
 }
 
 impl Node {
@@ -143,6 +146,7 @@ impl Node {
             images,
             imports,
             outputs,
+            kept_outputs: Arc::default(),
         });
         let weak = Arc::downgrade(&inner);
         tokio::spawn(async move {

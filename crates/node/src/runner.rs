@@ -9,23 +9,24 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
 use snowmelt_ledger::Reservation;
 use snowmelt_rpc::trace::SPANS;
-use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, Report, Tenant, micros};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, Report, Tenant, micros};
 use snowmelt_wire::{
-    Failed, FileGrant, Grants, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
+    Failed, Grants, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
 };
 use tracing::Span;
 
 use crate::account::Rooms;
 use crate::bound::{Bound, UdfBinding};
 use crate::query_room::{Kept, Place, QueryRoom, TaskRoom};
-use crate::runner_errors::{lost, no_output, not_started, unreachable};
+use crate::remote::peers::Peers;
+use crate::runner_errors::{lost, no_output, not_started, unreachable, worker_ended};
 use crate::times::{END_KNOWN_WITHIN, END_REPORTED_WITHIN};
 use crate::{Error, InstanceLease, LOAD_LIMIT, Node, WorkerLease, WorkerSpec};
 
@@ -56,9 +57,9 @@ pub struct WorkerLimits {
 #[derive(Debug)]
 pub struct QueryRunner {
     pub(crate) node: Node,
-    query: String,
+    pub(crate) query: String,
     pub(crate) tenant: Tenant,
-    accepted: Instant,
+    pub(crate) accepted: Instant,
     pub(crate) limits: WorkerLimits,
     pub(crate) udfs: BTreeMap<String, Bound>,
     pub(crate) room: QueryRoom,
@@ -68,6 +69,8 @@ pub struct QueryRunner {
     written: Mutex<BTreeMap<String, String>>,
     cold: AtomicU32,
     warm: AtomicU32,
+    // The other hosts that may run its tasks.
+    pub(crate) peers: Option<Arc<dyn Peers>>,
 }
 
 impl QueryRunner {
@@ -92,7 +95,13 @@ impl QueryRunner {
             written: Mutex::default(),
             cold: AtomicU32::new(0),
             warm: AtomicU32::new(0),
+            peers: None,
         }
+    }
+
+    /// Runs tasks on other hosts too.
+    pub fn on_hosts(self, peers: Arc<dyn Peers>) -> Self {
+        Self { peers: Some(peers), ..self }
     }
 
     /// Sandboxes that were started and that were idle and taken again.
@@ -106,6 +115,21 @@ impl QueryRunner {
             self.keep_written("driver", &udf.lease);
         }
         self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What UDFs wrote since the last call.
+    pub(crate) fn take_written(&self) -> BTreeMap<String, String> {
+        std::mem::take(&mut *self.written.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds what a task used on another host, and what its UDFs wrote.
+    pub(crate) fn add_remote(&self, used: &[SandboxUse], written: BTreeMap<String, String>) {
+        for one in used {
+            self.count(one.cold);
+        }
+        for (name, text) in written {
+            self.keep_text(&name, &text);
+        }
     }
 
     /// What a worker of this task is.
@@ -162,15 +186,18 @@ impl QueryRunner {
     }
 
     fn keep_written(&self, name: &str, lease: &InstanceLease) {
+        self.keep_text(name, &lease.take_log().text);
+    }
+
+    fn keep_text(&self, name: &str, text: &str) {
         const MOST: usize = 4096;
-        let log = lease.take_log();
-        if log.text.is_empty() {
+        if text.is_empty() {
             return;
         }
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = written.entry(name.to_owned()).or_default();
         let room = MOST.saturating_sub(kept.len());
-        kept.extend(log.text.chars().take(room));
+        kept.extend(text.chars().take(room));
     }
 
     /// The real reason of a failed attempt: a sandbox that ended explains more than the
@@ -187,7 +214,7 @@ impl QueryRunner {
         if code == Code::WORKER_LOST
             && let Some((outcome, output)) = started.worker.ended(patience).await
         {
-            return self.worker_ended(outcome.end, output);
+            return worker_ended(outcome.end, output);
         }
         for Beside { name, lease, .. } in &started.udfs {
             if let Some(ended) = lease.ended(name, patience).await {
@@ -213,31 +240,9 @@ impl QueryRunner {
         }
         report
     }
-
-    fn worker_ended(&self, end: End, output: Vec<String>) -> Failed {
-        let report = |code| {
-            ErrorReport::new(code, format!("a worker {end}")).excerpt(output.iter().cloned())
-        };
-        match end {
-            End::OutOfMemory { limit, .. } => {
-                let twice = ByteSize(limit.bytes() * 2);
-                let hint = format!(
-                    "give each worker more (--memory {}MiB), or use more workers",
-                    twice.bytes() >> 20
-                );
-                Failed::of(report(Code::WORKER_MEMORY).hint(hint))
-            }
-            _ => Failed::lost(report(Code::WORKER_LOST)),
-        }
-    }
 }
 
 impl Started {
-    /// The number of the task.
-    pub(crate) fn number(&self) -> u32 {
-        self.task
-    }
-
     /// The file of its output, which counts once it has ended well.
     pub(crate) fn take_output(&mut self) -> Option<File> {
         self.output.take()
@@ -288,15 +293,14 @@ impl QueryRunner {
     }
 
     /// Starts one attempt of one task in its room: leases a worker and instances of its functions,
-    /// and hands plan and grants over. The driver follows the worker over the connection that it is
-    /// given.
+    /// and hands plan and grants over, to which it adds these instances and an output. The driver
+    /// follows the worker over the connection that it is given.
     pub(crate) async fn start(
         &self,
         ask: TaskAsk,
         TaskRoom { worker, udfs, kept }: TaskRoom,
         plan: Bytes,
-        files: Vec<(FileGrant, OwnedFd)>,
-        inputs: Vec<(u32, OwnedFd)>,
+        granted_before: Grants,
     ) -> Result<(Started, UnixStream), Failed> {
         let spec = self.spec(&ask);
         let span = tracing::debug_span!(target: SPANS, "query.task", snowmelt.task = ask.task);
@@ -312,7 +316,7 @@ impl QueryRunner {
         let writable = output.as_ref().map(File::try_clone).transpose();
         let writable = writable.map_err(|error| no_output(&error))?.map(OwnedFd::from);
         let udf_grants = granted(&ask.udfs, connections);
-        let grants = Grants { files, udfs: udf_grants, inputs, output: writable };
+        let grants = Grants { udfs: udf_grants, output: writable, ..granted_before };
         let header = self.header(&ask);
         let began = Instant::now();
         let (task, udfs) = (ask.task, beside);
@@ -346,6 +350,7 @@ impl QueryRunner {
         let Started { task, worker, udfs, _kept, .. } = started;
         let used = |name: String, cold, asked, ready, peak: Option<ByteSize>, cpu_us| SandboxUse {
             name,
+            host: None,
             cold,
             asked_us: self.since_accepted(asked),
             ready_us: self.since_accepted(ready),

@@ -1,6 +1,6 @@
 //! Why an attempt of a task could not be started, and whether another may succeed.
 
-use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_types::{ByteSize, Code, End, ErrorReport, Report};
 use snowmelt_wire::Failed;
 
 use crate::Error;
@@ -30,4 +30,21 @@ pub(crate) fn not_started(error: &Error) -> Failed {
 /// A worker that cannot be leased now.
 pub(crate) fn lost(error: &Error) -> Failed {
     Failed::lost(error.report())
+}
+
+/// Why a worker has ended, and whether another one may run its task.
+pub(crate) fn worker_ended(end: End, output: Vec<String>) -> Failed {
+    let report =
+        |code| ErrorReport::new(code, format!("a worker {end}")).excerpt(output.iter().cloned());
+    match end {
+        End::OutOfMemory { limit, .. } => {
+            let twice = ByteSize(limit.bytes() * 2);
+            let hint = format!(
+                "give each worker more (--memory {}MiB), or use more workers",
+                twice.bytes() >> 20
+            );
+            Failed::of(report(Code::WORKER_MEMORY).hint(hint))
+        }
+        _ => Failed::lost(report(Code::WORKER_LOST)),
+    }
 }

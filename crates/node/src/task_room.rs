@@ -85,6 +85,11 @@ impl QueryRunner {
         }
     }
 
+    /// The room of a task, if there is some now.
+    pub(crate) fn reserve_at_once(&self, ask: &TaskAsk) -> Option<TaskRoom> {
+        self.room_at_once(ask, &self.spec(ask), MayEnd::Idle)
+    }
+
     /// The room of a task: its own, or the kept room.
     pub(crate) async fn task_room(&self, ask: &TaskAsk) -> Result<TaskRoom> {
         let spec = self.spec(ask);

@@ -90,6 +90,14 @@ pub enum Error {
     /// The output of a task cannot be written or read.
     #[error("an exchange between workers failed: {0}")]
     Exchange(std::io::Error),
+    /// The output of a task on another host cannot be read.
+    #[error("outputs on the host {host} cannot be read: {why}")]
+    OutputLost {
+        /// The host.
+        host: String,
+        /// The reason.
+        why: String,
+    },
     /// Spooled results cannot be written or read.
     #[error("the spool of the results failed: {0}")]
     Spool(std::io::Error),
@@ -137,6 +145,10 @@ impl Report for Error {
                 .excerpt([why.clone()])
                 .hint("raise the limit with --memory, or return fewer groups or rows"),
             Self::Spool(_) | Self::Exchange(_) => new(Code::DISK_FULL),
+            // The platform finds the host by this.
+            Self::OutputLost { host, .. } => new(Code::OUTPUT_LOST)
+                .input(host)
+                .hint("run the query again; `snowmelt hosts` shows which hosts there are"),
             Self::Wire(error) => error.report(),
             Self::Execution(error) => fault::report(error, &fault::FaultContext::driver()),
         }

@@ -17,6 +17,7 @@ pub mod problem;
 pub mod server;
 pub mod token;
 pub mod trace;
+pub mod upgrade;
 mod version;
 
 pub use client::{Client, Endpoint};

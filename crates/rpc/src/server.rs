@@ -183,7 +183,8 @@ async fn connection(
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(bounds.idle);
-    let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let served = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    let mut served = std::pin::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
         () = ending.asked.cancelled() => {

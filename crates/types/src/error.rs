@@ -95,6 +95,7 @@ codes! {
     WORKER_LOST = "SM-0401", Platform, "a worker was lost more often than the limit";
     WORKER_MEMORY = "SM-0402", Input, "a worker reached its memory limit";
     DRIVER_LOST = "SM-0403", Platform, "the process that plans and merges a query ended";
+    OUTPUT_LOST = "SM-0406", Platform, "a task cannot read what another task has left on its host";
     SANDBOX_START = "SM-0501", Platform, "a sandbox could not be started";
     SPAWNER_LOST = "SM-0502", Platform, "the spawner is gone";
     SERVER_UNREACHABLE = "SM-0503", Platform, "the server cannot be reached";

@@ -54,6 +54,13 @@ pub struct Drive {
     pub elapsed_us: u64,
     /// The part of them that was spent on packages and signatures of its functions.
     pub packages_us: u64,
+    /// The hosts on which its tasks may run.
+    #[serde(default = "one")]
+    pub hosts: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl std::fmt::Debug for Drive {
@@ -279,6 +286,9 @@ pub struct LocalFile {
 pub struct SandboxUse {
     /// For example `worker 3` or `score 3`.
     pub name: String,
+    /// The host that it is on; `None` if the query has one host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// True if it was started for this query.
     pub cold: bool,
     /// When it was requested.

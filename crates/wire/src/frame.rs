@@ -80,6 +80,9 @@ kinds! {
     Inputs = 20,
     /// The file that a task writes its output to, as a descriptor.
     Output = 21,
+    /// JSON list of [`crate::HostOutputs`], with one connected socket each: the outputs on other hosts
+    /// that a task reads.
+    HostOutputs = 32,
 }
 
 /// A complete frame.

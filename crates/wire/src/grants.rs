@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{FileGrant, Frame, FrameStream, Kind, MAX_DESCRIPTORS, Result, Task, UdfGrant};
+use crate::{
+    FileGrant, Frame, FrameStream, HostOutputs, Kind, MAX_DESCRIPTORS, Result, Task, UdfGrant,
+};
 
 /// The files and connections of one task. The descriptors are sent and then closed here.
 #[derive(Debug, Default)]
@@ -18,6 +20,8 @@ pub struct Grants {
     pub udfs: Vec<(UdfGrant, OwnedFd)>,
     /// The outputs that the task reads, by task, opened for reading.
     pub inputs: Vec<(u32, OwnedFd)>,
+    /// The outputs that it reads from other hosts: a connection to each of these.
+    pub hosts: Vec<(HostOutputs, OwnedFd)>,
     /// The file for its own output.
     pub output: Option<OwnedFd>,
 }
@@ -52,6 +56,7 @@ fn send(socket: UnixStream, grants: Grants, plan: Bytes, header: &Frame) -> Resu
     send_grants(&mut stream, Kind::Files, &grants.files)?;
     send_grants(&mut stream, Kind::Udfs, &grants.udfs)?;
     send_grants(&mut stream, Kind::Inputs, &grants.inputs)?;
+    send_grants(&mut stream, Kind::HostOutputs, &grants.hosts)?;
     if let Some(output) = &grants.output {
         stream.send_with(Kind::Output, &[], &[output.as_fd()])?;
     }

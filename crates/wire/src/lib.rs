@@ -12,6 +12,7 @@ mod error;
 mod frame;
 mod function;
 mod grants;
+mod host_outputs;
 mod stream;
 mod task;
 
@@ -31,6 +32,7 @@ pub use function::{
     Call, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature, SourceCode,
 };
 pub use grants::{Grants, UdfConnection, hand_over};
+pub use host_outputs::{HostOutputs, MAX_READ_BYTES, READ_BYTES, ReadRange};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
 pub use task::{
     FileGrant, OperatorMetric, OutputPartition, S3Access, Task, TaskDone, TaskProgress, TaskRead,

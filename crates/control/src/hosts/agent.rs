@@ -9,7 +9,8 @@ use snowmelt_node::agent::api::{
     CodePresence, JobPart, PartCalls, PartEnds, PartOpen, PartReady, RouteFound, RouteTo,
     UploadCode,
 };
-use snowmelt_types::{ErrorReport, JobId};
+use snowmelt_types::{Code, ErrorReport, JobId};
+use tokio::net::TcpStream;
 
 /// The requests to the agent of a host.
 #[async_trait]
@@ -57,6 +58,12 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
 
     /// The route of a packet from the host.
     async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport>;
+
+    /// Opens a connection that leaves HTTP, to a host that is not the one of this process.
+    async fn connect(&self, path: &str) -> Result<TcpStream, ErrorReport> {
+        let message = format!("{path} is asked of other hosts only");
+        Err(ErrorReport::new(Code::INTERNAL, message))
+    }
 
     /// Ends a part with all that runs, and forgets its ends.
     async fn close(&self, job: &JobId) -> Result<(), ErrorReport>;

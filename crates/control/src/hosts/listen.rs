@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{delete, post};
+use snowmelt_node::{Node, remote};
 use snowmelt_rpc::server::{self, Ending};
 use snowmelt_rpc::{Problem, Token, admit};
 use snowmelt_types::{Code, ErrorReport, HostName};
@@ -24,13 +25,16 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorRe
     })
 }
 
-/// The routes of the second table in [`snowmelt_api`].
-pub(crate) fn router(hosts: Hosts, token: Token) -> Router {
+/// The routes of the second table in [`snowmelt_api`], and the outputs of tasks on this host, for
+/// tasks on others. Call it in the runtime that is to serve the outputs.
+pub(crate) fn router(hosts: Hosts, node: Node, token: Token) -> Router {
+    let outputs = remote::routes::outputs_only(node, token.clone());
     Router::new()
         .route("/v1/hosts", post(join))
         .route("/v1/hosts/{name}", delete(leave))
         .layer(axum::middleware::from_fn_with_state(token, admit))
         .with_state(hosts)
+        .merge(outputs)
 }
 
 async fn join(State(hosts): State<Hosts>, body: Bytes) -> Result<StatusCode, Problem> {

@@ -13,6 +13,7 @@ pub(crate) mod fake;
 mod first;
 pub(crate) mod listen;
 mod member;
+mod peers;
 mod remote;
 
 use std::collections::BTreeMap;

@@ -11,8 +11,9 @@ use snowmelt_node::agent::api::{
     RouteFound, RouteTo, UploadCode,
 };
 use snowmelt_rpc::client::NO_BODY;
-use snowmelt_rpc::{Client, Token};
+use snowmelt_rpc::{Client, Token, upgrade};
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
+use tokio::net::TcpStream;
 
 use super::HostApi;
 
@@ -23,12 +24,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Remote {
     http: Client,
+    address: SocketAddr,
+    token: Token,
 }
 
 impl Remote {
     /// The one that listens there.
     pub fn new(address: SocketAddr, token: Token) -> Self {
-        Self { http: Client::tcp(address, token) }
+        Self { http: Client::tcp(address, token.clone()), address, token }
     }
 
     /// Tells control that this host is up.
@@ -104,6 +107,10 @@ impl HostApi for Remote {
 
     async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport> {
         self.http.json(Method::POST, &format!("/v1/jobs/{job}/route"), Some(&asked)).await
+    }
+
+    async fn connect(&self, path: &str) -> Result<TcpStream, ErrorReport> {
+        upgrade::connect(self.address, &self.token, path).await
     }
 
     async fn close(&self, job: &JobId) -> Result<(), ErrorReport> {

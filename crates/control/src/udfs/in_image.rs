@@ -38,7 +38,8 @@ impl UdfCatalog {
                     vacant.insert(self.in_image(tenant, &files, image, memory).await?)
                 }
             };
-            set.put(unit, signature, parsed)?;
+            // Another host may not have the image.
+            set.put(unit, signature, parsed, None)?;
         }
         Ok(())
     }

@@ -15,9 +15,11 @@ use snowmelt_types::{Code, ErrorReport, JobId};
 
 use super::Agent;
 use super::api::{EndsFrom, ReadyWithin};
+use crate::remote;
 
-/// The routes of the table in [`super::api`].
+/// The routes of the tables in [`super::api`] and [`crate::remote`].
 pub fn router(agent: Agent, token: Token) -> Router {
+    let tasks = remote::routes::all(agent.inner.node.clone(), token.clone());
     Router::new()
         .route("/v1/host", get(facts))
         .route("/v1/code", post(upload))
@@ -29,8 +31,9 @@ pub fn router(agent: Agent, token: Token) -> Router {
         .route("/v1/jobs/{id}/end", post(end))
         .route("/v1/jobs/{id}/network", get(network))
         .route("/v1/jobs/{id}/route", post(route))
-        .layer(middleware::from_fn_with_state(token, admit))
         .with_state(agent)
+        .merge(tasks)
+        .layer(middleware::from_fn_with_state(token, admit))
 }
 
 async fn facts(State(agent): State<Agent>) -> Response {

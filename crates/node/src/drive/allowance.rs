@@ -168,6 +168,7 @@ mod tests {
             retries: 1,
             elapsed_us: 0,
             packages_us: 0,
+            hosts: 1,
         };
         Allowance::of(&drive, &Locations::of(&drive))
     }

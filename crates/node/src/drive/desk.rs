@@ -3,29 +3,23 @@
 //! Invariant: a driver gets the files of locations that the query names, the query's functions,
 //! workers and their outputs, and nothing else, whatever it requests.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, stream};
-use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_types::Report;
 use snowmelt_wire::{
-    Answered, Ask, Error as WireError, Failed, FileGrant, Frame, Kind, MAX_DESCRIPTORS,
-    MAX_REQUEST_BYTES, Reply, Request, TaskAsk, read_frame_within, write_frame_with,
+    Answered, Ask, Error as WireError, Failed, Frame, Kind, MAX_DESCRIPTORS, MAX_REQUEST_BYTES,
+    Reply, Request, TaskAsk, read_frame_within, write_frame_with,
 };
 use tokio::net::UnixStream;
 
 use super::DriverReporter;
-use super::allowance::Allowance;
-use super::locations::Locations;
-use crate::runner::{QueryRunner, Started};
+use super::attempts::Attempts;
+use super::scope::{Scope, refused};
+use crate::runner::QueryRunner;
 
 /// The most bytes of plans of one query.
 const PLAN_BYTES: usize = 256 << 20;
@@ -37,52 +31,32 @@ const MOST_REQUESTS: usize = 4096;
 /// A result of a request, with its descriptors.
 type Answer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
 
-/// What one driver may request.
-#[derive(Debug)]
-pub(super) struct Scope {
-    /// Relative locations are read against it.
-    pub(super) folder: PathBuf,
-    pub(super) locations: Locations,
-    /// True if the query names a bucket.
-    pub(super) network: bool,
-    pub(super) allowance: Mutex<Allowance>,
-    /// The file that was opened for the driver last; `None` once the query is planned.
-    pub(super) reading: Mutex<Option<String>>,
-}
-
 /// Where the requests of one driver are answered.
 pub(super) struct Desk<'q> {
     runner: &'q QueryRunner,
     scope: &'q Scope,
-    started: Mutex<HashMap<u64, Started>>,
-    // The outputs of tasks that have ended well, by task.
-    outputs: Mutex<HashMap<u32, File>>,
-    next: AtomicU64,
+    attempts: Attempts<'q>,
+    reporter: &'q dyn DriverReporter,
 }
 
 impl<'q> Desk<'q> {
-    pub(super) fn new(runner: &'q QueryRunner, scope: &'q Scope) -> Self {
-        let (started, outputs) = (Mutex::default(), Mutex::default());
-        Self { runner, scope, started, outputs, next: AtomicU64::new(1) }
+    pub(super) fn new(
+        runner: &'q QueryRunner,
+        scope: &'q Scope,
+        reporter: &'q dyn DriverReporter,
+    ) -> Self {
+        Self { runner, scope, attempts: Attempts::new(runner, scope, reporter), reporter }
     }
 
     /// Answers requests until the driver ends the connection or breaks the protocol.
-    pub(super) async fn serve(
-        &self,
-        control: &mut UnixStream,
-        reporter: &dyn DriverReporter,
-    ) -> snowmelt_wire::Result<()> {
-        let served = self.answer(control, reporter).await;
+    pub(super) async fn serve(&self, control: &mut UnixStream) -> snowmelt_wire::Result<()> {
+        let served = self.answer(control).await;
         // A driver that waits for a reply, or writes to the closed connection, gets an error.
         let _ = rustix::net::shutdown(&*control, rustix::net::Shutdown::Both);
         served
     }
 
-    async fn answer(
-        &self,
-        control: &mut UnixStream,
-        reporter: &dyn DriverReporter,
-    ) -> snowmelt_wire::Result<()> {
+    async fn answer(&self, control: &mut UnixStream) -> snowmelt_wire::Result<()> {
         let (reading, mut writing) = control.split();
         let requests = stream::try_unfold(reading, |mut reading| async move {
             let frame = read_frame_within(&mut reading, MAX_REQUEST_BYTES).await?;
@@ -93,17 +67,17 @@ impl<'q> Desk<'q> {
         let mut replies: FuturesUnordered<BoxFuture<'_, (u64, Answer)>> = FuturesUnordered::new();
         loop {
             tokio::select! {
-                frame = requests.next(), if replies.len() < MOST_REQUESTS + self.runner.waiting() => {
+                frame = requests.next(), if replies.len() < MOST_REQUESTS + self.attempts.waiting() => {
                     let Some(frame) = frame.transpose()? else { return Ok(()) };
                     if frame.kind == Kind::Plan {
-                        if !self.allowance().plan() {
+                        if !self.scope.allowance().plan() {
                             return Err(WireError::Unexpected { found: Kind::Plan, expected: "Request" });
                         }
                         plans.add(frame.payload)?;
                         continue;
                     }
                     let Request { id, ask } = frame.expect(Kind::Request, "Request")?.parse()?;
-                    if let Some(asked) = self.take(ask, &plans, reporter) {
+                    if let Some(asked) = self.take(ask, &plans) {
                         replies.push(asked.map(move |answer| (id, answer)).boxed());
                     }
                 }
@@ -115,12 +89,7 @@ impl<'q> Desk<'q> {
     }
 
     /// Begins a request; gives a future for one that needs a reply.
-    fn take<'a>(
-        &'a self,
-        ask: Ask,
-        plans: &Plans,
-        reporter: &dyn DriverReporter,
-    ) -> Option<BoxFuture<'a, Answer>> {
+    fn take<'a>(&'a self, ask: Ask, plans: &Plans) -> Option<BoxFuture<'a, Answer>> {
         match ask {
             Ask::List { location } => Some(self.list(location).boxed()),
             Ask::Open { paths } => Some(async move { self.open(&paths) }.boxed()),
@@ -131,45 +100,36 @@ impl<'q> Desk<'q> {
             Ask::Ended { started, failure } => Some(self.ended(started, failure).boxed()),
             Ask::Connect { udf } => Some(async move { self.connect(&udf).await }.boxed()),
             Ask::Expect { udfs } => {
-                let udfs = self.allowance().expect(udfs);
-                self.runner.expect(&udfs);
+                let udfs = self.scope.allowance().expect(udfs);
+                self.attempts.expect(&udfs);
                 None
             }
             Ask::Release { tasks } => {
-                let mut outputs = self.outputs();
-                tasks.iter().for_each(|task| _ = outputs.remove(task));
+                self.attempts.release(&tasks);
                 None
             }
             event => {
                 if matches!(event, Ask::Planned) {
-                    *self.scope.reading.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    *self.scope.reading() = None;
                 }
-                report(event, reporter);
+                report(event, self.reporter);
                 None
             }
         }
-    }
-
-    fn allowance(&self) -> MutexGuard<'_, Allowance> {
-        self.scope.allowance.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn outputs(&self) -> MutexGuard<'_, HashMap<u32, File>> {
-        self.outputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn list(&self, location: String) -> Answer {
         if !self.scope.locations.name(&location) {
             return Err(refused("it asked for a location that the query does not name"));
         }
-        self.allowance().list().map_err(refused)?;
+        self.scope.allowance().list().map_err(refused)?;
         let folder = self.scope.folder.clone();
         let listing = tokio::task::spawn_blocking(move || snowmelt_files::find(&location, &folder));
         let files = match listing.await {
             Ok(listed) => listed.map_err(|error| Failed::of(error.report()))?,
             Err(_) => return Err(refused("a folder could not be listed")),
         };
-        self.allowance().listed(files.iter().map(|file| file.path.as_str()));
+        self.scope.allowance().listed(files.iter().map(|file| file.path.as_str()));
         Ok((Answered::Listed { files }, Vec::new()))
     }
 
@@ -177,81 +137,30 @@ impl<'q> Desk<'q> {
         if paths.len() > MAX_DESCRIPTORS {
             return Err(refused("it asked for too many files at once"));
         }
-        self.allowance().open(paths.len()).map_err(refused)?;
-        let open = |path: &String| self.open_listed(path).map(OwnedFd::from);
+        self.scope.allowance().open(paths.len()).map_err(refused)?;
+        let open = |path: &String| self.scope.open_listed(path).map(OwnedFd::from);
         let files = paths.iter().map(open).collect::<std::result::Result<Vec<_>, _>>()?;
-        *self.scope.reading.lock().unwrap_or_else(PoisonError::into_inner) = paths.last().cloned();
+        *self.scope.reading() = paths.last().cloned();
         Ok((Answered::Opened, files))
-    }
-
-    /// Opens a file with the platform's own rights: a driver or worker is granted descriptors,
-    /// never paths, so it reads files that its own user could not, and nothing else.
-    fn open_listed(&self, path: &str) -> std::result::Result<File, Failed> {
-        if !self.allowance().is_listed(path) {
-            return Err(refused("it asked for a file that the query does not name"));
-        }
-        File::open(path).map_err(|error| {
-            let message = format!("cannot open {path}: {error}");
-            let hint = "it was there when the query was planned: run the query again";
-            Failed::of(ErrorReport::new(Code::STORAGE, message).hint(hint))
-        })
     }
 
     async fn run(&self, ask: TaskAsk, plan: Bytes) -> Answer {
         if !ask.s3.is_empty() && !self.scope.network {
             return Err(refused("it asked for a bucket that the query does not name"));
         }
-        self.allowance().run(&ask).map_err(refused)?;
-        // Before its files are opened: a task that waits holds no descriptors.
-        let room = self.runner.reserve(&ask).await?;
-        let grant = |grant: &FileGrant| {
-            let file = self.open_listed(&grant.path)?;
-            Ok::<_, Failed>((grant.clone(), OwnedFd::from(file)))
-        };
-        let files = ask.files.iter().map(grant).collect::<std::result::Result<Vec<_>, _>>()?;
-        let inputs = self.inputs(&ask)?;
-        let (task, socket) = self.runner.start(ask, room, plan, files, inputs).await?;
-        let started = self.next.fetch_add(1, Ordering::Relaxed);
-        self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(started, task);
-        Ok((Answered::Started { started }, vec![socket.into()]))
-    }
-
-    /// The outputs that a task reads, opened for reading only: what has counted does not change.
-    fn inputs(&self, ask: &TaskAsk) -> std::result::Result<Vec<(u32, OwnedFd)>, Failed> {
-        let outputs = self.outputs();
-        let input = |task: u32| {
-            let output = outputs.get(&task);
-            let output = output.ok_or_else(|| refused("it read an output that does not exist"))?;
-            let path = format!("/proc/self/fd/{}", output.as_raw_fd());
-            let file = File::open(path).map_err(|error| {
-                let message = format!("the output of task {task} cannot be opened: {error}");
-                Failed::of(ErrorReport::new(Code::STORAGE, message))
-            })?;
-            Ok((task, OwnedFd::from(file)))
-        };
-        let tasks: BTreeSet<u32> = ask.reads.iter().map(|read| read.task).collect();
-        tasks.into_iter().map(input).collect()
+        self.scope.allowance().run(&ask).map_err(refused)?;
+        self.scope.check_listed(ask.files.iter().map(|file| file.path.as_str()))?;
+        let (started, socket) = self.attempts.start(ask, plan).await?;
+        Ok((Answered::Started { started }, vec![socket]))
     }
 
     async fn ended(&self, started: u64, failure: Option<Failed>) -> Answer {
-        let task = self.started.lock().unwrap_or_else(PoisonError::into_inner).remove(&started);
-        let mut task = task.ok_or_else(|| refused("it ended a task that does not run"))?;
-        let output = task.take_output();
-        let number = task.number();
-        let (worker, udfs) = self.runner.ended(task, failure).await?;
-        if let Some(output) = output {
-            // The first complete attempt counts. Its index belongs to its file, so that of another
-            // one must not count: the driver is told that it is lost.
-            match self.outputs().entry(number) {
-                Entry::Vacant(place) => _ = place.insert(output),
-                Entry::Occupied(_) => return Err(overtaken(number)),
-            }
-        }
+        let (worker, udfs) = self.attempts.end(started, failure).await?;
         Ok((Answered::Ended { worker, udfs }, Vec::new()))
     }
 
     async fn connect(&self, udf: &str) -> Answer {
-        self.allowance().connect(udf).map_err(refused)?;
+        self.scope.allowance().connect(udf).map_err(refused)?;
         let connection = self.runner.connect(udf).await.map_err(Failed::of)?;
         let timeout_ms = u64::try_from(connection.timeout.as_millis()).unwrap_or(u64::MAX);
         Ok((Answered::Connected { timeout_ms }, vec![connection.socket.into()]))
@@ -301,18 +210,4 @@ fn report(event: Ask, reporter: &dyn DriverReporter) {
         Ask::Note { text } => reporter.note(&text),
         _ => (),
     }
-}
-
-/// Another attempt of the task was complete before.
-fn overtaken(task: u32) -> Failed {
-    let message = format!("another attempt of task {task} was complete before");
-    Failed::lost(ErrorReport::new(Code::WORKER_LOST, message))
-}
-
-/// The error for a request that a correct driver never makes.
-fn refused(why: &str) -> Failed {
-    Failed::of(ErrorReport::new(
-        Code::PROTOCOL,
-        format!("the driver of the query was refused: {why}"),
-    ))
 }

@@ -10,15 +10,22 @@
 //! a query leased is held by [`Driver::serve`], so dropping that future ends all of it.
 
 mod allowance;
+mod attempts;
+mod cluster;
 mod desk;
+mod inputs;
 mod locations;
+mod loss;
+mod placement;
+mod places;
 mod quoted;
+mod scope;
 
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, micros};
@@ -26,8 +33,9 @@ use snowmelt_wire::{Drive, Frame, FrameStream, Kind};
 use tokio::net::UnixStream;
 
 use allowance::Allowance;
-use desk::{Desk, Scope};
+use desk::Desk;
 use locations::Locations;
+use scope::Scope;
 
 use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
 use crate::times::END_REPORTED_WITHIN;
@@ -90,8 +98,8 @@ impl Driver {
 
     /// Answers the driver's requests until it ends the connection.
     pub async fn serve(&mut self, runner: &QueryRunner, reporter: &dyn DriverReporter) {
-        let desk = Desk::new(runner, &self.scope);
-        if let Err(error) = desk.serve(&mut self.control, reporter).await {
+        let desk = Desk::new(runner, &self.scope, reporter);
+        if let Err(error) = desk.serve(&mut self.control).await {
             tracing::warn!(%error, "a driver broke the protocol");
         }
     }
@@ -108,7 +116,7 @@ impl Driver {
             return ErrorReport::new(Code::DRIVER_LOST, "the driver of the query was lost")
                 .hint("run the query again");
         };
-        let reading = self.scope.reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reading = self.scope.reading().clone();
         let file = reading.map(|file| format!("it was reading `{file}`"));
         let report = |code| {
             let message = format!("the driver of the query {}", outcome.end);

@@ -12,7 +12,7 @@ fn the_first_task_asks_for_the_instances_of_all() {
     with_node(PLENTY, async |rig| {
         let unit = rig.unit("def handler(event): return event", &[]).await;
         let (name, limits) = ("f".to_owned(), limits());
-        let udf = UdfBinding { name, unit, limits, load: load(), timeout: LIMIT };
+        let udf = UdfBinding { name, unit, limits, load: load(), timeout: LIMIT, source: None };
         let workers = WorkerLimits { memory: ByteSize::mib(64), cpu: CpuMillis(1000) };
         let (node, query, tenant) = (rig.node.clone(), "q".to_owned(), Tenant::default());
         let runner = QueryRunner::new(node, query, tenant, Instant::now(), workers, [udf]);

@@ -25,7 +25,7 @@ fn profile(index: usize, stage: &Stage, records: &Records) -> StageProfile {
     StageProfile {
         stage: index as u32,
         reads: stage.reads.clone(),
-        medium: medium(stage).to_owned(),
+        medium: medium(stage, &finished).to_owned(),
         keys,
         tasks: finished.len() as u32,
         attempts: counts.attempts,
@@ -45,9 +45,12 @@ fn profile(index: usize, stage: &Stage, records: &Records) -> StageProfile {
     }
 }
 
-fn medium(stage: &Stage) -> &'static str {
+fn medium(stage: &Stage, finished: &[&Finished]) -> &'static str {
+    // A lane names its host if the query has several.
+    let on_hosts = finished.iter().any(|task| task.result.worker.host.is_some());
     match stage.queue() {
         Some(_) => "driver",
+        None if on_hosts => "hosts",
         None => "files",
     }
 }

@@ -1,6 +1,6 @@
 //! The outputs of other tasks that a task was granted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -12,6 +12,9 @@ use snowmelt_wire::{BatchDecoder, BatchEncoder, Frame, TaskRead};
 
 use super::source::{Frames, Source};
 use crate::Error;
+
+/// Parts that are begun ahead of the one that is read, with that one.
+const AHEAD: usize = 4;
 
 /// What a task wrote to one partition.
 #[derive(Clone, Debug)]
@@ -51,7 +54,13 @@ impl Inputs {
         let written = partitions.iter().filter_map(|it| self.parts.get(&(stage, *it)));
         let mut parts: Vec<Part> = written.flatten().cloned().collect();
         parts.reverse();
-        Reader { schema, parts, current: None, decoder: BatchDecoder::default() }
+        Reader {
+            schema,
+            parts,
+            begun: VecDeque::new(),
+            is_new: true,
+            decoder: BatchDecoder::default(),
+        }
     }
 }
 
@@ -65,8 +74,11 @@ pub(super) struct Reader {
     schema: SchemaRef,
     // The last one is next.
     parts: Vec<Part>,
-    // The part that is being read.
-    current: Option<Frames>,
+    // The part that is being read, and some that are read next: a part on another host is asked for
+    // before it is needed.
+    begun: VecDeque<Frames>,
+    // No frame of the first of them was read.
+    is_new: bool,
     decoder: BatchDecoder,
 }
 
@@ -78,17 +90,26 @@ impl Reader {
 
     async fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
         loop {
-            if let Some(frames) = &mut self.current {
-                match frames.try_next().await? {
-                    Some(frame) => return Ok(Some(frame)),
-                    None => self.current = None,
+            while self.begun.len() < AHEAD
+                && let Some(part) = self.parts.pop()
+            {
+                self.begun.push_back(part.source.frames(part.ranges));
+            }
+            let Some(frames) = self.begun.front_mut() else { return Ok(None) };
+            match frames.try_next().await? {
+                Some(frame) => {
+                    if std::mem::take(&mut self.is_new) {
+                        // Each writer has dictionaries of its own.
+                        self.decoder = BatchDecoder::default();
+                        self.decoder.push(&BatchEncoder::default().schema(&self.schema)?)?;
+                    }
+                    return Ok(Some(frame));
+                }
+                None => {
+                    self.begun.pop_front();
+                    self.is_new = true;
                 }
             }
-            let Some(part) = self.parts.pop() else { return Ok(None) };
-            // Each writer has dictionaries of its own.
-            self.decoder = BatchDecoder::default();
-            self.decoder.push(&BatchEncoder::default().schema(&self.schema)?)?;
-            self.current = Some(part.source.frames(part.ranges));
         }
     }
 

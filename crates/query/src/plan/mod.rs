@@ -78,6 +78,8 @@ pub struct QuerySpec {
     pub aws: BTreeMap<String, String>,
     /// Number of workers, which is the number of partitions of each scan. At least 1.
     pub workers: u32,
+    /// Number of hosts on which the workers may be. At least 1.
+    pub hosts: u32,
     /// When the query was accepted: time zero of its profile.
     pub accepted: Instant,
     /// How long the installation of its UDFs' packages took, from `accepted` on.

@@ -43,7 +43,7 @@ impl PlannedQuery {
         s3: S3Settings,
     ) -> Result<Self> {
         let mut profile = started_profile(spec);
-        profile.worker_plan = text::workers(&cut);
+        profile.worker_plan = text::workers(&cut, if spec.hosts > 1 { "hosts" } else { "files" });
         profile.driver_plan = text::driver(&cut);
         let accepted = spec.accepted;
         let workers = spec.workers;

@@ -10,8 +10,8 @@ use super::leaves::{count, file_scan};
 /// Maximum length of an operator's line.
 const MAX_LINE: usize = 160;
 
-/// The workers' programs, stage by stage.
-pub(super) fn workers(cut: &Cut) -> String {
+/// The workers' programs, stage by stage, and the medium of the exchanges between them.
+pub(super) fn workers(cut: &Cut, medium: &str) -> String {
     let program = |(index, stage): (usize, &Stage)| {
         let partitions = count(stage.body());
         let output = match &stage.output {
@@ -20,7 +20,7 @@ pub(super) fn workers(cut: &Cut) -> String {
                 let readers = cut.stages.iter().enumerate();
                 let readers = readers.filter(|(_, it)| it.reads.contains(&(index as u32)));
                 let readers: Vec<String> = readers.map(|(reader, _)| reader.to_string()).collect();
-                format!("exchange by files for stage {}", readers.join(" and "))
+                format!("exchange by {medium} for stage {}", readers.join(" and "))
             }
         };
         let head = format!("stage {index}: {partitions} partitions, {output}\n");

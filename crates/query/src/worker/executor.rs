@@ -28,7 +28,7 @@ use super::narrow::{narrow, numbers};
 use super::outbox::Outbox;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::{PeakPool, STACK_BYTES, panics};
-use crate::exchange::{FileSource, Inputs, Source};
+use crate::exchange::{FileSource, Inputs, Source, host_sources};
 use crate::faster::{apply_dynamic_filters, read_ahead_of_calls, with_faster_operators};
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
@@ -87,7 +87,7 @@ impl DataFusionExecutor {
     /// Opens the stores, decodes the plan, connects the UDFs.
     pub(super) fn prepare(inbox: Inbox) -> Result<Self, Box<ErrorReport>> {
         panics::install_hook();
-        let Inbox { files, udfs, inputs, output, plan, task } = inbox;
+        let Inbox { files, udfs, inputs, hosts, output, plan, task } = inbox;
         let counters = Arc::new(Counters::default());
         let memory = PeakPool::new(task.memory_bytes);
         let runtime = memory.runtime().map_err(|error| Error::from(error).report())?;
@@ -96,8 +96,9 @@ impl DataFusionExecutor {
         let granted = Arc::new(granted);
         let versions = register_stores(&runtime, &granted, &task, &counters)
             .map_err(|error| error.report())?;
-        let sources = inputs.into_iter().map(|(task, file)| (task, file_source(file)));
-        let inputs = Inputs::new(&task.reads, &sources.collect()).map_err(|e| e.report())?;
+        let files_here = inputs.into_iter().map(|(task, file)| (task, file_source(file)));
+        let sources = files_here.chain(hosts.into_iter().flat_map(host_sources)).collect();
+        let inputs = Inputs::new(&task.reads, &sources).map_err(|e| e.report())?;
         let config = execution_config(1, task.batch_rows as usize).with_extension(Arc::new(inputs));
         let context = TaskContext::from(function_registry())
             .with_session_config(config)

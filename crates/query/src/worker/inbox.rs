@@ -1,12 +1,15 @@
 //! Receives the inputs of a task: files, UDFs, outputs of other tasks, the plan, the header.
 
 use std::fs::File;
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
-use snowmelt_wire::{Error, FileGrant, Frame, FrameStream, Kind, Result, Task, UdfGrant};
+use snowmelt_wire::{
+    Error, FileGrant, Frame, FrameStream, HostOutputs, Kind, Result, Task, UdfGrant,
+};
 
 /// The inputs of a task.
 pub(super) struct Inbox {
@@ -14,6 +17,8 @@ pub(super) struct Inbox {
     pub(super) udfs: Vec<(UdfGrant, UnixStream)>,
     /// The outputs of other tasks, by task.
     pub(super) inputs: Vec<(u32, File)>,
+    /// Connections to the outputs on other hosts.
+    pub(super) hosts: Vec<(HostOutputs, TcpStream)>,
     pub(super) output: Option<File>,
     pub(super) plan: Bytes,
     pub(super) task: Task,
@@ -23,7 +28,7 @@ pub(super) struct Inbox {
 /// received.
 pub(super) fn receive(first: (Frame, Vec<OwnedFd>), stream: &mut FrameStream) -> Result<Inbox> {
     let (mut files, mut udfs, mut plan) = (Vec::new(), Vec::new(), None);
-    let (mut inputs, mut output) = (Vec::new(), None);
+    let (mut inputs, mut hosts, mut output) = (Vec::new(), Vec::new(), None);
     let mut next = Some(first);
     loop {
         let (frame, descriptors) = match next.take() {
@@ -34,16 +39,17 @@ pub(super) fn receive(first: (Frame, Vec<OwnedFd>), stream: &mut FrameStream) ->
             Kind::Files => files.extend(pair(&frame, descriptors)?),
             Kind::Udfs => udfs.extend(pair(&frame, descriptors)?),
             Kind::Inputs => inputs.extend(pair(&frame, descriptors)?),
+            Kind::HostOutputs => hosts.extend(pair(&frame, descriptors)?),
             Kind::Output => output = descriptors.into_iter().next().map(File::from),
             Kind::Plan => plan = Some(frame.payload),
             Kind::Task => {
                 let task = frame.parse()?;
                 let expected = "Plan";
                 let plan = plan.ok_or(Error::Unexpected { found: Kind::Task, expected })?;
-                return Ok(Inbox { files, udfs, inputs, output, plan, task });
+                return Ok(Inbox { files, udfs, inputs, hosts, output, plan, task });
             }
             found => {
-                let expected = "Files, Udfs, Inputs, Output, Plan or Task";
+                let expected = "Files, Udfs, Inputs, HostOutputs, Output, Plan or Task";
                 return Err(Error::Unexpected { found, expected });
             }
         }

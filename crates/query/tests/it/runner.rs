@@ -203,6 +203,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         files: host_files(data::folder()),
         aws: BTreeMap::new(),
         workers,
+        hosts: 1,
         accepted: Instant::now(),
         packages: Duration::ZERO,
     }

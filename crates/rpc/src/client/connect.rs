@@ -76,17 +76,24 @@ impl Endpoint {
                     connected => return connected.map(Stream::Unix),
                 }
             },
-            Self::Tcp(address) => {
-                let connecting = TcpStream::connect(address);
-                let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
-                let stream = connected.map_err(|_| io::ErrorKind::TimedOut)??;
-                stream.set_nodelay(true)?;
-                let timeout = u32::try_from(UNACKNOWLEDGED_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
-                rustix::net::sockopt::set_tcp_user_timeout(&stream, timeout)?;
-                Ok(Stream::Tcp(stream))
-            }
+            Self::Tcp(address) => tcp(address).await.map(Stream::Tcp),
         }
     }
+}
+
+/// Connects to another host.
+pub(crate) async fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let connecting = TcpStream::connect(address);
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+    let stream = connected.map_err(|_| io::ErrorKind::TimedOut)??;
+    stream.set_nodelay(true)?;
+    rustix::net::sockopt::set_tcp_user_timeout(&stream, unacknowledged_timeout())?;
+    Ok(stream)
+}
+
+/// How long data may stay unacknowledged, in milliseconds.
+pub(crate) fn unacknowledged_timeout() -> u32 {
+    u32::try_from(UNACKNOWLEDGED_TIMEOUT.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// Opens connections to one endpoint, whatever the host in a request's URI is.

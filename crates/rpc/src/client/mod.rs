@@ -24,6 +24,7 @@ use tracing::Instrument;
 
 use connect::Connector;
 pub use connect::{Endpoint, InProcess};
+pub(crate) use connect::{tcp as connect_tcp, unacknowledged_timeout};
 pub use lines::Lines;
 
 use crate::Token;
@@ -208,38 +209,54 @@ impl Client {
 
     /// The error of a response that is not a success, from its body.
     pub fn problem(&self, status: StatusCode, body: &[u8]) -> ErrorReport {
-        serde_json::from_slice(body).unwrap_or_else(|_| {
-            let message = format!("{} answered {status} without a reason", self.named());
-            ErrorReport::new(Code::PROTOCOL, message)
-        })
+        problem(&self.endpoint, status, body)
     }
 
     fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> ErrorReport {
-        let (endpoint, reason) = (&self.endpoint, innermost(error));
-        match endpoint {
-            Endpoint::Unix(_) => {
-                let message = format!("no platform answers at {endpoint}: {reason}");
-                ErrorReport::new(Code::SERVER_UNREACHABLE, message)
-                    .hint("start one with `snowmelt up`")
-            }
-            Endpoint::InProcess(_) => {
-                ErrorReport::new(Code::INTERNAL, format!("the embedded server ended: {reason}"))
-            }
-            Endpoint::Tcp(_) => {
-                let message = format!("{endpoint} cannot be reached: {reason}");
-                // A host that refuses a connection is there; its process is not.
-                let is_refused = kind(error) == Some(std::io::ErrorKind::ConnectionRefused);
-                let code = if is_refused { Code::HOST_STOPPED } else { Code::SERVER_UNREACHABLE };
-                ErrorReport::new(code, message)
-            }
-        }
+        unreachable(&self.endpoint, error)
     }
 
     fn named(&self) -> String {
-        match &self.endpoint {
-            Endpoint::Unix(_) | Endpoint::InProcess(_) => "the platform".to_owned(),
-            Endpoint::Tcp(address) => address.to_string(),
+        named(&self.endpoint)
+    }
+}
+
+/// The error of a response that is not a success, from its body.
+pub(crate) fn problem(endpoint: &Endpoint, status: StatusCode, body: &[u8]) -> ErrorReport {
+    serde_json::from_slice(body).unwrap_or_else(|_| {
+        let message = format!("{} answered {status} without a reason", named(endpoint));
+        ErrorReport::new(Code::PROTOCOL, message)
+    })
+}
+
+/// The error of a request that was not answered.
+pub(crate) fn unreachable(
+    endpoint: &Endpoint,
+    error: &(dyn std::error::Error + 'static),
+) -> ErrorReport {
+    let reason = innermost(error);
+    match endpoint {
+        Endpoint::Unix(_) => {
+            let message = format!("no platform answers at {endpoint}: {reason}");
+            ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("start one with `snowmelt up`")
         }
+        Endpoint::InProcess(_) => {
+            ErrorReport::new(Code::INTERNAL, format!("the embedded server ended: {reason}"))
+        }
+        Endpoint::Tcp(_) => {
+            let message = format!("{endpoint} cannot be reached: {reason}");
+            // A host that refuses a connection is there; its process is not.
+            let is_refused = kind(error) == Some(std::io::ErrorKind::ConnectionRefused);
+            let code = if is_refused { Code::HOST_STOPPED } else { Code::SERVER_UNREACHABLE };
+            ErrorReport::new(code, message)
+        }
+    }
+}
+
+fn named(endpoint: &Endpoint) -> String {
+    match endpoint {
+        Endpoint::Unix(_) | Endpoint::InProcess(_) => "the platform".to_owned(),
+        Endpoint::Tcp(address) => address.to_string(),
     }
 }
 

@@ -81,6 +81,7 @@ fn worker_lane(worker: u64, progress: TaskProgress) -> Lane {
     Lane {
         name: format!("worker {worker}"),
         stage: 0,
+        host: None,
         cold,
         asked_us: 61_000,
         ready_us: if cold { 96_000 + worker * 9_000 } else { 61_000 },
@@ -98,6 +99,7 @@ fn udf_lane(udf: u64, progress: TaskProgress) -> Lane {
     Lane {
         name: format!("score {udf}"),
         stage: 0,
+        host: None,
         cold: true,
         asked_us: 61_000,
         ready_us: 190_000 + udf * 6_000,

@@ -174,6 +174,7 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> QuerySpec {
         files: Arc::clone(runner) as _,
         aws: drive.aws,
         workers: drive.workers,
+        hosts: drive.hosts.max(1),
         accepted: now.checked_sub(elapsed).unwrap_or(now),
         packages: Duration::from_micros(drive.packages_us),
     }

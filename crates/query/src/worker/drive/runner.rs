@@ -208,6 +208,7 @@ fn one(descriptors: Vec<OwnedFd>) -> Option<OwnedFd> {
 fn lane(used: SandboxUse) -> Lane {
     Lane {
         name: used.name,
+        host: used.host,
         cold: used.cold,
         asked_us: used.asked_us,
         ready_us: used.ready_us,

@@ -1,0 +1,80 @@
+//! Which host a task runs on.
+//!
+//! The first rule is that the tasks of a query are spread by cores: a host gets a second round of
+//! tasks when all others have their first. Within a round a task goes to the host that has most
+//! bytes of what it reads, and otherwise to the one with the least load.
+
+use std::cmp::Reverse;
+
+/// A host that may run a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// Its cores.
+    pub cores: u32,
+    /// Tasks of the query that run there.
+    pub running: u32,
+    /// Bytes that the task reads from outputs there.
+    pub input_bytes: u64,
+}
+
+/// The places in the list, the best first.
+pub(super) fn order(candidates: &[Candidate]) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..candidates.len()).collect();
+    // Stable, so that equal hosts stay in their order.
+    places.sort_by_key(|place| {
+        let Candidate { cores, running, input_bytes } = candidates[*place];
+        let cores = cores.max(1);
+        let load = u64::from(running) * 1000 / u64::from(cores);
+        (running / cores, Reverse(input_bytes), load)
+    });
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn host(cores: u32, running: u32, input_bytes: u64) -> Candidate {
+        Candidate { cores, running, input_bytes }
+    }
+
+    /// How many of some tasks each host gets, if they are placed one after another.
+    fn spread(tasks: u32, mut hosts: Vec<Candidate>) -> Vec<u32> {
+        for _ in 0..tasks {
+            let first = order(&hosts)[0];
+            hosts[first].running += 1;
+        }
+        hosts.iter().map(|host| host.running).collect()
+    }
+
+    #[test]
+    fn scans_are_spread_by_cores() {
+        assert_eq!(spread(8, vec![host(2, 0, 0); 4]), [2, 2, 2, 2]);
+        assert_eq!(spread(12, vec![host(2, 0, 0), host(4, 0, 0)]), [4, 8]);
+        assert_eq!(spread(3, vec![host(1, 0, 0), host(1, 2, 0)]), [3, 2]);
+    }
+
+    #[test]
+    fn a_task_goes_to_its_inputs_as_long_as_a_core_is_free_there() {
+        let hosts = vec![host(2, 0, 0), host(2, 0, 9), host(2, 0, 5)];
+        assert_eq!(order(&hosts), [1, 2, 0]);
+        assert_eq!(spread(5, hosts), [1, 2, 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_host_is_more_than_one_round_ahead(
+            tasks in 0_u32..200,
+            hosts in prop::collection::vec((1_u32..8, 0_u64..3), 1..8),
+        ) {
+            let hosts: Vec<_> = hosts.into_iter().map(|(cores, bytes)| host(cores, 0, bytes)).collect();
+            let placed = spread(tasks, hosts.clone());
+            prop_assert_eq!(placed.iter().sum::<u32>(), tasks);
+            let rounds = placed.iter().zip(&hosts).map(|(placed, host)| placed.div_ceil(host.cores));
+            let full = placed.iter().zip(&hosts).map(|(placed, host)| placed / host.cores);
+            prop_assert!(rounds.max() <= full.min().map(|least| least + 1));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What one driver may request.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::Failed;
+
+use super::allowance::Allowance;
+use super::locations::Locations;
+
+/// What one driver may request, and what it has requested.
+#[derive(Debug)]
+pub(super) struct Scope {
+    /// Relative locations are read against it.
+    pub folder: PathBuf,
+    pub locations: Locations,
+    /// True if the query names a bucket.
+    pub network: bool,
+    pub allowance: Mutex<Allowance>,
+    /// The file that was opened for the driver last; `None` once the query is planned.
+    pub reading: Mutex<Option<String>>,
+}
+
+impl Scope {
+    pub fn allowance(&self) -> MutexGuard<'_, Allowance> {
+        self.allowance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn reading(&self) -> MutexGuard<'_, Option<String>> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a file with the platform's own rights: a driver or worker is granted descriptors,
+    /// never paths, so it reads files that its own user could not, and nothing else.
+    pub fn open_listed(&self, path: &str) -> Result<File, Failed> {
+        if !self.allowance().is_listed(path) {
+            return Err(refused("it asked for a file that the query does not name"));
+        }
+        File::open(path).map_err(|error| {
+            let message = format!("cannot open {path}: {error}");
+            let hint = "it was there when the query was planned: run the query again";
+            Failed::of(ErrorReport::new(Code::STORAGE, message).hint(hint))
+        })
+    }
+
+    /// Whether the files of a task may be opened, on any host.
+    pub fn check_listed<'p>(&self, paths: impl Iterator<Item = &'p str>) -> Result<(), Failed> {
+        let allowance = self.allowance();
+        for path in paths {
+            if !allowance.is_listed(path) {
+                return Err(refused("it asked for a file that the query does not name"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error for a request that a correct driver never makes.
+pub(super) fn refused(why: &str) -> Failed {
+    Failed::of(ErrorReport::new(
+        Code::PROTOCOL,
+        format!("the driver of the query was refused: {why}"),
+    ))
+}

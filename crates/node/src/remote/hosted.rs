@@ -1,0 +1,392 @@
+//! The agent's side: queries of a control on another host, whose tasks run here.
+//!
+//! Invariant: a query is here as long as the connection of its session. When that ends, its tasks
+//! end and its outputs go, whatever else goes on.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::stream::{self, FuturesUnordered, StreamExt};
+use snowmelt_package::Silent;
+use snowmelt_rpc::{Token, upgrade};
+use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_wire::{
+    Error as WireError, Failed, FileGrant, Frame, Grants, HostOutputs, Kind, MAX_REQUEST_BYTES,
+    read_frame_within, write_frame,
+};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_util::sync::CancellationToken;
+
+use super::messages::{
+    At, InputAt, OUTPUTS, OpenQuery, QueryOpened, ReadOutputs, SessionAnswer, SessionAsk,
+    SessionReply, SessionRequest, StartTask, TaskEnd, TaskStarted, UdfPart,
+};
+use super::outputs::KeptOutputs;
+use super::reading::{self, ReadError};
+use super::relay::relay;
+use crate::runner::{QueryRunner, Started, WorkerLimits};
+use crate::{Node, UdfBinding};
+
+/// The queries of other hosts' controls that have tasks here. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosted {
+    node: Node,
+    token: Token,
+    queries: Arc<Mutex<HashMap<String, Arc<Query>>>>,
+}
+
+/// One query.
+#[derive(Debug)]
+struct Query {
+    runner: QueryRunner,
+    outputs: KeptOutputs,
+    // By attempt.
+    started: Mutex<HashMap<u64, Started>>,
+    control: Option<SocketAddr>,
+    ended: CancellationToken,
+}
+
+/// Removes a query when its session ends.
+struct Registered<'h> {
+    hosted: &'h Hosted,
+    query: Arc<Query>,
+    name: String,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.hosted.lock().remove(&self.name);
+        self.query.ended.cancel();
+        // Their sandboxes are destroyed.
+        let started = std::mem::take(&mut *self.query.started());
+        drop(started);
+    }
+}
+
+impl Hosted {
+    pub fn new(node: Node, token: Token) -> Self {
+        Self { node, token, queries: Arc::default() }
+    }
+
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Serves the session of a query until its connection ends.
+    pub async fn serve_session(&self, mut stream: TcpStream) {
+        let served = async {
+            let open: OpenQuery = first(&mut stream).await?;
+            let registered = match self.open(open, stream.peer_addr().ok()).await {
+                Ok((registered, refused)) => {
+                    let opened: Result<_, ErrorReport> = Ok(QueryOpened { refused });
+                    write_frame(&mut stream, &Frame::json(Kind::Reply, &opened)?).await?;
+                    registered
+                }
+                Err(report) => {
+                    let refused: Result<QueryOpened, _> = Err(report);
+                    return write_frame(&mut stream, &Frame::json(Kind::Reply, &refused)?).await;
+                }
+            };
+            registered.query.answer(&mut stream).await
+        };
+        if let Err(error) = served.await {
+            tracing::debug!(%error, "the session of a query broke");
+        }
+    }
+
+    async fn open(
+        &self,
+        open: OpenQuery,
+        from: Option<SocketAddr>,
+    ) -> Result<(Registered<'_>, BTreeMap<String, ErrorReport>), ErrorReport> {
+        let OpenQuery { query: name, tenant, memory, cpu, elapsed_us, udfs, control } = open;
+        let kept = self.node.inner.kept_outputs.keep(&name).ok_or_else(|| {
+            ErrorReport::new(Code::PROTOCOL, format!("{name} has a session here already"))
+        })?;
+        let now = Instant::now();
+        let accepted = now.checked_sub(Duration::from_micros(elapsed_us)).unwrap_or(now);
+        let (mut bindings, mut refused) = (Vec::new(), BTreeMap::new());
+        for udf in udfs {
+            let named = udf.name.clone();
+            match self.bind(&tenant, udf).await {
+                Ok(binding) => bindings.push(binding),
+                Err(report) => drop(refused.insert(named, report)),
+            }
+        }
+        let limits = WorkerLimits { memory, cpu };
+        let node = self.node.clone();
+        let runner = QueryRunner::new(node, name.clone(), tenant, accepted, limits, bindings);
+        let query = Arc::new(Query {
+            runner,
+            outputs: kept,
+            started: Mutex::default(),
+            control: control.map(|address| reached(address, from)),
+            ended: CancellationToken::new(),
+        });
+        self.lock().insert(name.clone(), Arc::clone(&query));
+        Ok((Registered { hosted: self, query, name }, refused))
+    }
+
+    async fn bind(
+        &self,
+        tenant: &snowmelt_types::Tenant,
+        udf: UdfPart,
+    ) -> Result<UdfBinding, ErrorReport> {
+        let UdfPart { name, code, packages, imports, limits, load, timeout_ms } = udf;
+        let prepared = self.node.prepare(tenant, &code, &packages, &imports, &Silent).await;
+        let unit = prepared.map_err(|error| error.report())?;
+        let load = snowmelt_wire::Load { code: unit.code(), ..load };
+        let (limits, timeout) = (Arc::new(limits), Duration::from_millis(timeout_ms));
+        Ok(UdfBinding { name, unit, limits, load, timeout, source: None })
+    }
+
+    /// Serves the connection of one attempt until its worker or its reader ends it.
+    pub async fn serve_task(&self, mut stream: TcpStream) {
+        let served = async {
+            let task: StartTask = first(&mut stream).await?;
+            let plan = read_frame_within(&mut stream, MAX_REQUEST_BYTES).await?;
+            let plan = plan.ok_or(WireError::Closed)?.expect(Kind::Plan, "Plan")?.payload;
+            let query = self.lock().get(&task.query).cloned();
+            let Some(query) = query else {
+                let message = format!("{} has no session here", task.query);
+                let report = ErrorReport::new(Code::PROTOCOL, message);
+                return said(&mut stream, &TaskStarted::Failed(Failed::lost(report))).await;
+            };
+            tokio::select! {
+                served = query.serve_task(task, plan, stream, &self.token) => served,
+                () = query.ended.cancelled() => Ok(()),
+            }
+        };
+        if let Err(error) = served.await {
+            tracing::debug!(%error, "the connection of a task broke");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Query>>> {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Query {
+    /// Answers the requests of a session.
+    async fn answer(&self, stream: &mut TcpStream) -> snowmelt_wire::Result<()> {
+        let (reading, mut writing) = stream.split();
+        let requests = stream::try_unfold(reading, |mut reading| async move {
+            let frame = read_frame_within(&mut reading, MAX_REQUEST_BYTES).await?;
+            Ok::<_, WireError>(frame.map(|frame| (frame, reading)))
+        });
+        let mut requests = std::pin::pin!(requests);
+        let mut replies = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                frame = requests.next() => {
+                    let Some(frame) = frame.transpose()? else { return Ok(()) };
+                    let SessionRequest { id, ask } = frame.parse()?;
+                    match ask {
+                        SessionAsk::Release { attempts } => self.outputs.release(&attempts),
+                        ask => replies.push(async move { (id, self.reply(ask).await) }),
+                    }
+                }
+                Some((id, answer)) = replies.next(), if !replies.is_empty() => {
+                    let reply = Frame::json(Kind::Reply, &SessionReply { id, answer })?;
+                    write_frame(&mut writing, &reply).await?;
+                }
+            }
+        }
+    }
+
+    async fn reply(&self, ask: SessionAsk) -> SessionAnswer {
+        let SessionAsk::Ended { attempt, failure } = ask else { return SessionAnswer::Pong };
+        let started = self.started().remove(&attempt);
+        let Some(mut started) = started else {
+            let report = ErrorReport::new(Code::PROTOCOL, "a task was ended that does not run");
+            return SessionAnswer::Failed(Failed::of(report));
+        };
+        let output = started.take_output();
+        match self.runner.ended(started, failure).await {
+            Ok((worker, udfs)) => {
+                if let Some(output) = output {
+                    self.outputs.add(attempt, output);
+                }
+                let written = self.runner.take_written();
+                SessionAnswer::Ended(TaskEnd { worker, udfs, written })
+            }
+            Err(failed) => SessionAnswer::Failed(failed),
+        }
+    }
+
+    /// Starts an attempt, and copies the frames of its worker to control.
+    async fn serve_task(
+        &self,
+        task: StartTask,
+        plan: Bytes,
+        mut stream: TcpStream,
+        token: &Token,
+    ) -> snowmelt_wire::Result<()> {
+        let attempt = task.attempt;
+        let worker = match self.start(task, plan, token).await {
+            Ok((started, worker)) => {
+                self.started().insert(attempt, started);
+                worker
+            }
+            Err(answer) => return said(&mut stream, &answer).await,
+        };
+        said(&mut stream, &TaskStarted::Started).await?;
+        relay(stream, worker).await;
+        Ok(())
+    }
+
+    async fn start(
+        &self,
+        task: StartTask,
+        plan: Bytes,
+        token: &Token,
+    ) -> Result<(Started, UnixStream), TaskStarted> {
+        let StartTask { query, ask, inputs, .. } = task;
+        // Before its files are opened: a task without room holds no descriptors.
+        let room = self.runner.reserve_at_once(&ask).ok_or(TaskStarted::NoRoom)?;
+        let files = ask.files.iter().map(open_copy).collect::<Result<Vec<_>, _>>()?;
+        let granted = self.inputs(&query, inputs, token).await.map_err(TaskStarted::Failed)?;
+        let grants = Grants { files, ..granted };
+        let started = self.runner.start(ask, room, plan, grants).await;
+        let (started, socket) = started.map_err(TaskStarted::Failed)?;
+        let worker = socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket));
+        let worker = worker.map_err(|error| {
+            let message = format!("a task has no connection to its worker: {error}");
+            TaskStarted::Failed(Failed::of(ErrorReport::new(Code::INTERNAL, message)))
+        })?;
+        Ok((started, worker))
+    }
+
+    /// The outputs that a task reads: files of this host, and connections to others.
+    async fn inputs(
+        &self,
+        query: &str,
+        inputs: Vec<InputAt>,
+        token: &Token,
+    ) -> Result<Grants, Failed> {
+        let mut grants = Grants::default();
+        let mut elsewhere: BTreeMap<At, Vec<(u32, u64)>> = BTreeMap::new();
+        for InputAt { task, attempt, at } in inputs {
+            if at != At::Here {
+                elsewhere.entry(at).or_default().push((task, attempt));
+                continue;
+            }
+            let opened = self.outputs.all().open(attempt);
+            let file = opened.ok_or_else(|| gone(vec![task]))?;
+            let file = file.map_err(|error| {
+                let message = format!("the output of task {task} cannot be opened: {error}");
+                Failed::of(ErrorReport::new(Code::STORAGE, message))
+            })?;
+            grants.inputs.push((task, OwnedFd::from(file)));
+        }
+        let opening =
+            elsewhere.into_iter().map(|(at, outputs)| self.open(query, at, outputs, token));
+        grants.hosts = futures::future::try_join_all(opening).await?;
+        Ok(grants)
+    }
+
+    async fn open(
+        &self,
+        query: &str,
+        at: At,
+        outputs: Vec<(u32, u64)>,
+        token: &Token,
+    ) -> Result<(HostOutputs, OwnedFd), Failed> {
+        let (host, address) = match at {
+            At::Host { name, address } => (name.as_str().to_owned(), Some(address)),
+            At::Here | At::Control => ("control".to_owned(), self.control),
+        };
+        let (tasks, attempts): (Vec<u32>, Vec<u64>) = outputs.into_iter().unzip();
+        let unreadable = |why: &str| {
+            let message = format!("outputs on the host {host} cannot be read: {why}");
+            Failed::of(ErrorReport::new(Code::OUTPUT_LOST, message).input(host.as_str()))
+        };
+        let address = address.ok_or_else(|| unreadable("its address is not known"))?;
+        let stream = upgrade::connect(address, token, OUTPUTS).await;
+        let stream = stream.map_err(|error| unreadable(&error.message))?;
+        let asked = ReadOutputs { query: query.to_owned(), attempts };
+        match reading::open(stream, &asked).await {
+            Ok(socket) => Ok((HostOutputs { host, tasks }, socket)),
+            Err(ReadError::Missing(places)) => {
+                Err(gone(places.into_iter().filter_map(|at| tasks.get(at).copied()).collect()))
+            }
+            Err(ReadError::Unreachable(report)) => Err(unreadable(&report.message)),
+        }
+    }
+
+    fn started(&self) -> MutexGuard<'_, HashMap<u64, Started>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Outputs that their host does not have any more.
+pub(crate) fn gone(tasks: Vec<u32>) -> Failed {
+    let names: BTreeSet<u32> = tasks.iter().copied().collect();
+    let message = format!("the outputs of the tasks {names:?} are gone");
+    Failed::lost_outputs(tasks, ErrorReport::new(Code::OUTPUT_LOST, message))
+}
+
+/// Opens this host's copy of a file: one of the same size and time. Its version is that of the copy.
+fn open_copy(grant: &FileGrant) -> Result<(FileGrant, OwnedFd), TaskStarted> {
+    let opened = || {
+        let file = File::open(&grant.path).ok()?;
+        let version = snowmelt_files::version(&file.metadata().ok()?);
+        snowmelt_files::is_copy(&version, &grant.version).then_some((version, file))
+    };
+    let missing = || TaskStarted::FileMissing { path: grant.path.clone() };
+    let (version, file) = opened().ok_or_else(missing)?;
+    Ok((FileGrant { version, ..grant.clone() }, OwnedFd::from(file)))
+}
+
+/// Control listens at the address from which it comes, unless it named another one.
+fn reached(mut address: SocketAddr, from: Option<SocketAddr>) -> SocketAddr {
+    if let Some(from) = from.filter(|_| address.ip().is_unspecified()) {
+        address.set_ip(from.ip());
+    }
+    address
+}
+
+async fn first<T: serde::de::DeserializeOwned>(stream: &mut TcpStream) -> snowmelt_wire::Result<T> {
+    let frame = read_frame_within(stream, MAX_REQUEST_BYTES).await?;
+    frame.ok_or(WireError::Closed)?.expect(Kind::Request, "Request")?.parse()
+}
+
+async fn said(stream: &mut TcpStream, answer: &TaskStarted) -> snowmelt_wire::Result<()> {
+    write_frame(stream, &Frame::json(Kind::Reply, answer)?).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_a_file_is_granted_with_its_own_version_and_others_are_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "one").unwrap();
+        let metadata = path.metadata().unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        let own = snowmelt_files::version(&metadata);
+        let (_, content) = own.split_once('-').unwrap();
+        let grant = |version: String| FileGrant { path: path.clone(), bytes: 3, version };
+        let (granted, _) = open_copy(&grant(format!("0-{content}"))).unwrap();
+        assert_eq!(granted.version, own);
+        assert!(open_copy(&grant(format!("0-{content}0"))).is_err());
+        std::fs::remove_file(&path).unwrap();
+        assert!(open_copy(&grant(own)).is_err());
+    }
+
+    #[test]
+    fn control_is_reached_where_it_listens_or_where_it_comes_from() {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let from = Some(address("192.0.2.1:5555"));
+        assert_eq!(reached(address("0.0.0.0:80"), from), address("192.0.2.1:80"));
+        assert_eq!(reached(address("192.0.2.9:80"), from), address("192.0.2.9:80"));
+    }
+}

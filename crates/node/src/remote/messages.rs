@@ -1,0 +1,199 @@
+//! What control and the agent of another host say to each other about the tasks of a query. Types
+//! without behaviour, as JSON in frames.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
+use snowmelt_wire::{Failed, Load, SandboxUse, SourceCode, TaskAsk};
+
+use crate::InstanceLimits;
+
+/// Where a session is asked for.
+pub(crate) const SESSION: &str = "/v1/queries/session";
+/// Where a task is started.
+pub(crate) const TASKS: &str = "/v1/queries/tasks";
+/// Where outputs are read.
+pub(crate) const OUTPUTS: &str = "/v1/queries/outputs";
+
+/// Opens the session of a query on a host. The first message of a session.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OpenQuery {
+    /// The query.
+    pub query: String,
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// Memory limit of each worker.
+    pub memory: ByteSize,
+    /// Processor share of each worker.
+    pub cpu: CpuMillis,
+    /// Microseconds since the query was accepted.
+    pub elapsed_us: u64,
+    /// The functions that its tasks may call.
+    pub udfs: Vec<UdfPart>,
+    /// Where the outputs on control's own host are read. An address without a host means that from
+    /// which the session comes.
+    pub control: Option<SocketAddr>,
+}
+
+/// A function, with what a host needs to prepare it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct UdfPart {
+    /// Its name in SQL.
+    pub name: String,
+    /// Its code.
+    pub code: SourceCode,
+    /// Requirements as pip writes them, as they were pinned.
+    pub packages: Vec<String>,
+    /// Modules that the code imports.
+    pub imports: Vec<String>,
+    /// Limits of an instance.
+    pub limits: InstanceLimits,
+    /// How its code is loaded; the path of the code is the host's own.
+    pub load: Load,
+    /// The most time for one batch, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// The session is open.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct QueryOpened {
+    /// The functions that the host cannot run, with the reason of each.
+    pub refused: BTreeMap<String, ErrorReport>,
+}
+
+/// A request of control within a session.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SessionRequest {
+    /// The id of the reply; 0 if none is expected.
+    pub id: u64,
+    /// What is asked.
+    pub ask: SessionAsk,
+}
+
+/// The requests within a session.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SessionAsk {
+    /// Ends an attempt.
+    Ended {
+        /// Its number.
+        attempt: u64,
+        /// Why it has no result; `None` if it has one.
+        failure: Option<Failed>,
+    },
+    /// The outputs of these attempts are not read any more. No reply.
+    Release {
+        /// Their numbers.
+        attempts: Vec<u64>,
+    },
+    /// Asks whether the host is there.
+    Ping,
+}
+
+/// A reply to a request of a session.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SessionReply {
+    /// The request's id.
+    pub id: u64,
+    /// The result.
+    pub answer: SessionAnswer,
+}
+
+/// The results of requests within a session.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SessionAnswer {
+    /// The attempt had a result, and its output is kept.
+    Ended(TaskEnd),
+    /// The attempt had none, for this reason.
+    Failed(Failed),
+    /// The host is there.
+    Pong,
+}
+
+/// What a complete attempt used.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TaskEnd {
+    /// Its worker.
+    pub worker: SandboxUse,
+    /// The instances of its functions.
+    pub udfs: Vec<SandboxUse>,
+    /// What functions wrote since the last attempt that ended, by function.
+    pub written: BTreeMap<String, String>,
+}
+
+/// Starts an attempt of a task. The first message of its connection; the plan follows as a frame.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StartTask {
+    /// The query, which has a session.
+    pub query: String,
+    /// The number of the attempt, which is unique in the query.
+    pub attempt: u64,
+    /// The task.
+    pub ask: TaskAsk,
+    /// Where the outputs are that it reads.
+    pub inputs: Vec<InputAt>,
+}
+
+/// Where the output of a task is.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct InputAt {
+    /// The task.
+    pub task: u32,
+    /// The attempt that made it.
+    pub attempt: u64,
+    /// The host.
+    pub at: At,
+}
+
+/// A host, seen from the one that runs a task.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum At {
+    /// The same host.
+    Here,
+    /// Control's own host.
+    Control,
+    /// Another host.
+    Host {
+        /// Its name.
+        name: HostName,
+        /// Where its agent listens.
+        address: SocketAddr,
+    },
+}
+
+/// The answer to [`StartTask`]. After [`TaskStarted::Started`] the frames of the worker follow.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TaskStarted {
+    /// It runs.
+    Started,
+    /// There is no room for it on this host now.
+    NoRoom,
+    /// This host does not have a file of it, of the same size and time.
+    FileMissing {
+        /// The file.
+        path: String,
+    },
+    /// It cannot be started.
+    Failed(Failed),
+}
+
+/// Names the outputs that may be read over a connection. Its first message.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ReadOutputs {
+    /// The query.
+    pub query: String,
+    /// The attempts that made them, in the order in which requests name them.
+    pub attempts: Vec<u64>,
+}
+
+/// The answer to [`ReadOutputs`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OutputsOpened {
+    /// The attempts without an output here. If there are any, the connection is closed.
+    pub missing: Vec<u64>,
+}

@@ -1,0 +1,23 @@
+//! Tasks of a query on other hosts: what control and an agent say to each other, and how a task
+//! reads the outputs of tasks on other hosts.
+//!
+//! All of it goes over connections that leave HTTP ([`snowmelt_rpc::upgrade`]), at the address where
+//! the agent listens already and with the token of the cluster:
+//!
+//! | request | who | what then goes over the connection |
+//! |---|---|---|
+//! | `GET /v1/queries/session` | control, once for each query and host | [`messages::OpenQuery`], then requests and replies |
+//! | `GET /v1/queries/tasks` | control, for each attempt of a task | [`messages::StartTask`] and the plan, then the frames of the worker |
+//! | `GET /v1/queries/outputs` | the host of a task that reads outputs | [`messages::ReadOutputs`], then ranges of them |
+//!
+//! Invariant: a host ends the tasks of a query, and removes their outputs, when the connection of
+//! its session ends, for whatever reason.
+
+pub(crate) mod hosted;
+pub(crate) mod messages;
+pub(crate) mod outputs;
+pub mod peers;
+pub(crate) mod reading;
+pub(crate) mod relay;
+pub mod routes;
+pub(crate) mod session;

@@ -1,0 +1,146 @@
+//! The outputs of tasks that a host keeps, for the tasks that read them.
+//!
+//! Invariant: an output is named by the attempt that made it, and is complete. Those of a query are
+//! kept until they are released, and at most as long as the query runs on this host. Their files
+//! have no names, so nothing of them is left after a crash.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// The outputs of all queries on a host.
+#[derive(Debug, Default)]
+pub(crate) struct OutputStore {
+    queries: Mutex<HashMap<String, Arc<Outputs>>>,
+}
+
+/// The outputs of one query on a host.
+#[derive(Debug)]
+pub(crate) struct Outputs {
+    files: Mutex<HashMap<u64, Arc<File>>>,
+    /// Cancelled when the query has ended here.
+    pub ended: CancellationToken,
+}
+
+/// The right to keep outputs of a query. Dropping it removes all of them.
+#[derive(Debug)]
+pub(crate) struct KeptOutputs {
+    store: Arc<OutputStore>,
+    query: String,
+    outputs: Arc<Outputs>,
+    _ended: DropGuard,
+}
+
+impl OutputStore {
+    /// Begins to keep outputs of a query; `None` if somebody does already.
+    pub fn keep(self: &Arc<Self>, query: &str) -> Option<KeptOutputs> {
+        let ended = CancellationToken::new();
+        let outputs = Arc::new(Outputs { files: Mutex::default(), ended: ended.clone() });
+        let mut queries = self.lock();
+        if queries.contains_key(query) {
+            return None;
+        }
+        queries.insert(query.to_owned(), Arc::clone(&outputs));
+        let (store, query) = (Arc::clone(self), query.to_owned());
+        Some(KeptOutputs { store, query, outputs, _ended: ended.drop_guard() })
+    }
+
+    /// The outputs of a query.
+    pub fn of(&self, query: &str) -> Option<Arc<Outputs>> {
+        self.lock().get(query).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Outputs>>> {
+        self.queries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outputs {
+    /// The output of an attempt.
+    pub fn get(&self, attempt: u64) -> Option<Arc<File>> {
+        self.lock().get(&attempt).cloned()
+    }
+
+    /// The output of an attempt, opened for reading only: what has counted does not change.
+    pub fn open(&self, attempt: u64) -> Option<std::io::Result<File>> {
+        let file = self.get(attempt)?;
+        Some(File::open(format!("/proc/self/fd/{}", file.as_raw_fd())))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<File>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeptOutputs {
+    /// Adds the output of an attempt that has ended well.
+    pub fn add(&self, attempt: u64, file: File) {
+        self.outputs.lock().insert(attempt, Arc::new(file));
+    }
+
+    /// Removes outputs that are not read any more.
+    pub fn release(&self, attempts: &[u64]) {
+        let mut files = self.outputs.lock();
+        let removed: Vec<_> = attempts.iter().map(|attempt| files.remove(attempt)).collect();
+        // Closed outside the lock: to free the pages of a large file takes time.
+        drop(files);
+        drop(removed);
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &Outputs {
+        &self.outputs
+    }
+}
+
+impl Drop for KeptOutputs {
+    fn drop(&mut self) {
+        self.store.lock().remove(&self.query);
+        // A connection that is being read from may hold the rest for a moment.
+        let files = std::mem::take(&mut *self.outputs.lock());
+        drop(files);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    fn file(content: &str) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content.as_bytes()).unwrap();
+        file
+    }
+
+    #[test]
+    fn outputs_are_kept_until_they_are_released_or_the_query_ends() {
+        let store = Arc::new(OutputStore::default());
+        let kept = store.keep("q").unwrap();
+        assert!(store.keep("q").is_none(), "one keeps them");
+        kept.add(1, file("one"));
+        kept.add(2, file("two"));
+        kept.release(&[1, 9]);
+        let outputs = store.of("q").unwrap();
+        assert!(outputs.get(1).is_none() && outputs.get(2).is_some());
+        let mut text = String::new();
+        outputs.open(2).unwrap().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "two");
+        drop(kept);
+        assert!(store.of("q").is_none() && outputs.get(2).is_none());
+        assert!(outputs.ended.is_cancelled());
+    }
+
+    #[test]
+    fn an_opened_output_cannot_be_written_to() {
+        let store = Arc::new(OutputStore::default());
+        let kept = store.keep("q").unwrap();
+        kept.add(1, file("one"));
+        let mut opened = kept.all().open(1).unwrap().unwrap();
+        assert!(opened.write_all(b"two").is_err());
+    }
+}

@@ -1,0 +1,30 @@
+//! Copies the bytes of a connection to another one, in both directions, without decoding them.
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, copy_buf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// Bytes that are copied at a time.
+const STEP: usize = 64 << 10;
+
+/// Copies until one of both ends; then both are closed. What that one has sent before its end has
+/// arrived by then.
+pub(crate) async fn relay(mut far: TcpStream, mut near: UnixStream) {
+    let (far_from, far_to) = far.split();
+    let (near_from, near_to) = near.split();
+    let copied = tokio::select! {
+        copied = copy(far_from, near_to) => copied,
+        copied = copy(near_from, far_to) => copied,
+    };
+    if let Err(error) = copied {
+        tracing::debug!(%error, "the connection of a task broke");
+    }
+}
+
+async fn copy(
+    from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+) -> std::io::Result<()> {
+    let mut from = BufReader::with_capacity(STEP, from);
+    copy_buf(&mut from, &mut to).await?;
+    to.flush().await
+}

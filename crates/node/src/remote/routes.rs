@@ -1,0 +1,85 @@
+//! The requests for connections of this folder, over HTTP with the token of the cluster.
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware;
+use axum::response::Response;
+use axum::routing::get;
+use snowmelt_rpc::upgrade::Incoming;
+use snowmelt_rpc::{Problem, Token, admit};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+
+use super::hosted::Hosted;
+use super::messages::{OUTPUTS, SESSION, TASKS};
+use super::reading;
+use crate::Node;
+
+#[derive(Clone)]
+struct Routes {
+    hosted: Hosted,
+    // The thread that serves HTTP may be one that must be on time: connections move to this.
+    runtime: Handle,
+}
+
+/// All of them, for a host whose tasks are of a control on another host. Call it in the runtime
+/// that is to serve the connections.
+pub(crate) fn all(node: Node, token: Token) -> Router {
+    let routes = Routes { hosted: Hosted::new(node, token), runtime: Handle::current() };
+    Router::new()
+        .route(SESSION, get(session))
+        .route(TASKS, get(task))
+        .route(OUTPUTS, get(outputs))
+        .with_state(routes)
+}
+
+/// The outputs only, for control's own host, with the check of the token. Call it in the runtime
+/// that is to serve the connections.
+pub fn outputs_only(node: Node, token: Token) -> Router {
+    let hosted = Hosted::new(node, token.clone());
+    Router::new()
+        .route(OUTPUTS, get(outputs))
+        .layer(middleware::from_fn_with_state(token, admit))
+        .with_state(Routes { hosted, runtime: Handle::current() })
+}
+
+async fn session(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
+    routes.take(request, async |hosted, stream| hosted.serve_session(stream).await)
+}
+
+async fn task(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
+    routes.take(request, async |hosted, stream| hosted.serve_task(stream).await)
+}
+
+async fn outputs(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
+    let serve = async |hosted: Hosted, stream| {
+        reading::serve(stream, &hosted.node().inner.kept_outputs).await;
+    };
+    routes.take(request, serve)
+}
+
+impl Routes {
+    fn take<F: Future<Output = ()> + Send + 'static>(
+        self,
+        request: Request,
+        serve: impl FnOnce(Hosted, TcpStream) -> F + Send + 'static,
+    ) -> Result<Response, Problem> {
+        let (answer, incoming) = Incoming::of(request)?;
+        let Self { hosted, runtime } = self;
+        // On this thread as long as it is HTTP.
+        tokio::spawn(async move {
+            let taken = incoming.connection().await.map_err(|error| error.to_string());
+            let taken = taken.and_then(|stream| stream.into_std().map_err(|e| e.to_string()));
+            match taken {
+                Ok(stream) => drop(runtime.spawn(async move {
+                    match TcpStream::from_std(stream) {
+                        Ok(stream) => serve(hosted, stream).await,
+                        Err(error) => tracing::warn!(%error, "a connection cannot be served"),
+                    }
+                })),
+                Err(error) => tracing::debug!(error, "a connection was not opened"),
+            }
+        });
+        Ok(answer)
+    }
+}

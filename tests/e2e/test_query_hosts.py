@@ -1,0 +1,268 @@
+"""Queries on all hosts of a lab: the same answers, also when hosts are lost, and nothing left."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analytics import TPCH_QUERIES, tpch_tables
+from conftest import Snowmelt, descendants, wait_for
+from lab import Lab, lab
+from reference import Reference
+from suites import failures, report, wrong
+
+import snowmelt as sm
+from common.paths import SNOWMELT
+
+QUERIES = {file.stem: file.read_text() for file in sorted(TPCH_QUERIES.glob("q*.sql"))}
+HOSTS = 4
+NAMES = [f"host-{number}" for number in range(1, HOSTS + 1)]
+
+SLOW = """import time
+import snowmelt as sm
+
+@sm.udf
+def slow(x: int) -> int:
+    time.sleep(0.004)
+    return x
+"""
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Path]:
+    return tpch_tables()
+
+
+@pytest.fixture(scope="module")
+def reference(tables: dict[str, Path]) -> Reference:
+    return Reference(tables)
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """A function that takes long enough for a fault to happen while it runs."""
+    file = tmp_path / "udfs.py"
+    file.write_text(SLOW)
+    return file
+
+
+@contextmanager
+def client_of(socket: Path) -> Iterator[None]:
+    """The SDK of this process is a client of this platform during the block."""
+    before = os.environ.get("SNOWMELT_SOCKET")
+    os.environ["SNOWMELT_SOCKET"] = str(socket)
+    try:
+        yield
+    finally:
+        del os.environ["SNOWMELT_SOCKET"]
+        if before is not None:
+            os.environ["SNOWMELT_SOCKET"] = before
+
+
+@pytest.fixture
+def four(alone: Snowmelt) -> Iterator[Lab]:
+    with lab(alone, HOSTS, "--link", "1gbit", "--memory", "2GiB") as made:
+        [socket] = (alone.folder / "run" / "labs").glob("*/snowmelt.sock")
+        with client_of(socket):
+            yield made
+
+
+def pids(made: Lab) -> dict[str, int]:
+    """The process of each host that runs."""
+    return {state["name"]: state["pid"] for state in made.states() if state["pid"]}
+
+
+def workers(made: Lab, host: str) -> list[int]:
+    """The workers on a host, busy and idle."""
+    below = descendants(pids(made)[host])
+    return [pid for pid, line in below.items() if "snowmelt-query" in line]
+
+
+def outputs(made: Lab) -> Counter[str]:
+    """How many outputs of tasks the processes of the hosts keep."""
+    found: Counter[str] = Counter()
+    for host, pid in pids(made).items():
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                found[host] += "/exchange/" in os.readlink(link)
+            except OSError:
+                continue
+    return +found
+
+
+def sandboxes(made: Lab) -> int:
+    """The sandboxes of functions that run."""
+    return sum("_runtime" in line for pid in pids(made).values() for line in lines(pid))
+
+
+def lines(pid: int) -> list[str]:
+    return list(descendants(pid).values())
+
+
+def wait_until_clean(made: Lab) -> None:
+    wait_for("all outputs to go", lambda: not outputs(made))
+
+
+def joined(tables: dict[str, Path], before: str, after: str) -> str:
+    """Two scans, a join of both, and groups of that: four stages."""
+    return (
+        f"select o_orderpriority p, count(*) c, sum(k) s from ("
+        f" select o_orderpriority, {after} k from"
+        f" (select l_orderkey from '{tables['lineitem']}' where l_quantity > 45) l join"
+        f" (select o_orderkey, o_orderpriority, {before} v from '{tables['orders']}'"
+        f"  where o_orderkey < 9000) o on l_orderkey = o_orderkey)"
+        f" group by o_orderpriority order by 1"
+    )
+
+
+class Running:
+    """A query that runs in a thread."""
+
+    def __init__(self, sql: str, **options: Any) -> None:
+        self._query = sm.sql(sql, progress=False, **options)
+        self._answer: list[dict[str, Any]] = []
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._query.collect().to_pylist()
+        except Exception as error:
+            self._error = error
+
+    def rows(self) -> list[dict[str, Any]]:
+        self._thread.join(180)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+def answer(sql: str, **options: Any) -> list[dict[str, Any]]:
+    return list(sm.sql(sql, progress=False, **options).collect().to_pylist())
+
+
+def test_answers_to_tpch_on_four_hosts(
+    four: Lab, tables: dict[str, Path], reference: Reference
+) -> None:
+    assert len(QUERIES) == 22
+    found = failures(QUERIES, lambda sql: wrong(sql, tables, 8, reference))
+    assert not found, report(found, QUERIES, 8)
+    wait_until_clean(four)
+
+
+def test_tasks_run_on_all_hosts_and_the_plan_names_the_exchange(
+    four: Lab, tables: dict[str, Path]
+) -> None:
+    sql = joined(tables, "o_orderkey", "v")
+    query = sm.sql(sql, workers=8, progress=False)
+    query.collect()
+    lanes = [lane for lane in (query.profile or {})["lanes"] if "worker" in lane["name"]]
+    found = Counter(lane["host"] for lane in lanes)
+    assert set(found) == set(NAMES), found
+    plan = answer(f"explain {sql}", workers=8)
+    assert any("exchange by hosts" in row["plan"] for row in plan), plan
+
+
+def test_functions_run_beside_the_tasks_of_all_hosts(
+    four: Lab, tables: dict[str, Path], slow: Path
+) -> None:
+    sql = joined(tables, "slow(o_orderkey)", "v")
+    query = sm.sql(sql, workers=8, udfs=[slow], progress=False)
+    assert query.collect().to_pylist() == answer(joined(tables, "o_orderkey", "v"), workers=1)
+    lanes = [lane for lane in (query.profile or {})["lanes"] if "slow" in lane["name"]]
+    assert {lane["host"] for lane in lanes} == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("slow(o_orderkey)", "v"), ("o_orderkey", "slow(v)")]
+)
+@pytest.mark.parametrize("how", ["kill", "unplug", "partition"])
+def test_a_host_lost_in_any_stage_gives_the_same_answer(
+    four: Lab, tables: dict[str, Path], slow: Path, before: str, after: str, how: str
+) -> None:
+    rows = answer(joined(tables, "o_orderkey", "v"), workers=8)
+    running = Running(joined(tables, before, after), workers=8, udfs=[slow])
+    wait_for("functions on all hosts", lambda: sandboxes(four) >= 2 * HOSTS)
+    four.fail("host-3", how)
+    assert running.rows() == rows
+    four.heal("host-3")
+    wait_until_clean(four)
+
+
+def test_a_frozen_host_is_lost(four: Lab, tables: dict[str, Path], slow: Path) -> None:
+    rows = answer(joined(tables, "o_orderkey", "v"), workers=8)
+    running = Running(joined(tables, "slow(o_orderkey)", "v"), workers=8, udfs=[slow])
+    wait_for("functions on all hosts", lambda: sandboxes(four) >= 2 * HOSTS)
+    frozen = pids(four)["host-2"]
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        assert running.rows() == rows
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    wait_until_clean(four)
+
+
+def test_a_cancelled_query_leaves_nothing_on_any_host(
+    four: Lab, tables: dict[str, Path], slow: Path
+) -> None:
+    sql = joined(tables, "o_orderkey", "slow(v)")
+    client = four.start(f"sm.sql({sql!r}, workers=8, udfs=[{str(slow)!r}]).collect()")
+    wait_for("outputs on all hosts", lambda: len(outputs(four)) == HOSTS)
+    client.kill()
+    client.communicate()
+    wait_until_clean(four)
+
+
+def test_a_control_that_is_killed_leaves_nothing_on_other_hosts(
+    four: Lab, tables: dict[str, Path], slow: Path
+) -> None:
+    sql = joined(tables, "o_orderkey", "slow(v)")
+    client = four.start(f"sm.sql({sql!r}, workers=8, udfs=[{str(slow)!r}]).collect()")
+    wait_for("outputs on all hosts", lambda: len(outputs(four)) == HOSTS)
+    four.fail("host-1")
+    client.communicate()
+    wait_until_clean(four)
+    four.heal("host-1")
+
+
+@pytest.fixture
+def unlike(alone: Snowmelt, tmp_path: Path) -> Iterator[Path]:
+    """A folder that control's host has and the other host of its cluster does not see."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    common = ["--token-file", str(token), "--name"]
+    up = [str(SNOWMELT), "up", "--listen", "127.0.0.1:7470", *common, "one"]
+    subprocess.run(up, check=True, capture_output=True, env=alone.environ())
+    hide = f"mount -t tmpfs none {folder} && exec \"$@\""
+    join = ["--control", "127.0.0.1:7470", "--address", "127.0.0.1:7471", *common, "two"]
+    command = ["unshare", "--mount", "sh", "-c", hide, "sh", str(SNOWMELT), "node", *join]
+    environment = alone.environ() | {"SNOWMELT_STATE": str(alone.folder / "second")}
+    member = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    try:
+        wait_for("two hosts", lambda: '"two"' in alone.run("hosts", "-o", "json").out)
+        with client_of(alone.folder / "state" / "snowmelt.sock"):
+            yield folder
+    finally:
+        member.send_signal(signal.SIGTERM)
+        member.wait(30)
+        alone.run("down")
+
+
+def test_a_file_that_only_one_host_has_is_read_there(unlike: Path, tmp_path: Path) -> None:
+    for number in range(4):
+        lines = [f"{value}" for value in range(1000 * number, 1000 * (number + 1))]
+        (unlike / f"{number}.csv").write_text("\n".join(["a", *lines]))
+    query = sm.sql(f"select count(*) n, sum(a) s from '{unlike}'", workers=4, progress=False)
+    assert query.collect().to_pylist() == [{"n": 4000, "s": 7998000}]
+    lanes = (query.profile or {})["lanes"]
+    assert {lane["host"] for lane in lanes if lane["stage"] == 0} == {"one"}
