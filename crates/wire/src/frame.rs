@@ -80,6 +80,8 @@ kinds! {
     Inputs = 20,
     /// The file that a task writes its output to, as a descriptor.
     Output = 21,
+    /// JSON [`crate::Clean`]: what a worker removes from the locations of an exchange.
+    Clean = 22,
 }
 
 /// A complete frame.

@@ -141,7 +141,7 @@ impl Allowance {
 mod tests {
     use std::collections::BTreeMap;
 
-    use snowmelt_wire::{FileGrant, OnError, Signature};
+    use snowmelt_wire::{ExchangeOptions, FileGrant, OnError, Signature};
 
     use super::*;
 
@@ -166,6 +166,8 @@ mod tests {
             threads: 1,
             memory_bytes: 1,
             retries: 1,
+            exchange: ExchangeOptions::default(),
+            exchange_folder: String::new(),
             elapsed_us: 0,
             packages_us: 0,
         };
@@ -184,6 +186,7 @@ mod tests {
             batch_rows: 1,
             reads: Vec::new(),
             output: false,
+            objects: None,
         }
     }
 

@@ -228,7 +228,9 @@ impl<'q> Desk<'q> {
             })?;
             Ok((task, OwnedFd::from(file)))
         };
-        let tasks: BTreeSet<u32> = ask.reads.iter().map(|read| read.task).collect();
+        // Objects are read with the query's own keys.
+        let in_files = ask.reads.iter().filter(|read| read.objects.is_none());
+        let tasks: BTreeSet<u32> = in_files.map(|read| read.task).collect();
         tasks.into_iter().map(input).collect()
     }
 

@@ -10,6 +10,7 @@
 //! a query leased is held by [`Driver::serve`], so dropping that future ends all of it.
 
 mod allowance;
+mod clean;
 mod desk;
 mod locations;
 mod quoted;
@@ -26,6 +27,7 @@ use snowmelt_wire::{Drive, Frame, FrameStream, Kind};
 use tokio::net::UnixStream;
 
 use allowance::Allowance;
+pub use clean::clean;
 use desk::{Desk, Scope};
 use locations::Locations;
 

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use snowmelt_api::Lane;
 use snowmelt_types::ErrorReport;
 pub use snowmelt_wire::RunProgress;
-use snowmelt_wire::{Failed, FileGrant, S3Access, TaskAsk, TaskDone, TaskRead, UdfConnection};
+use snowmelt_wire::{
+    Failed, FileGrant, ObjectOutput, S3Access, TaskAsk, TaskDone, TaskRead, UdfConnection,
+};
 
 use super::Attempt;
 
@@ -33,6 +35,8 @@ pub struct PlannedTask {
     pub reads: Vec<TaskRead>,
     /// True if it writes its batches to a file for other tasks, and sends none.
     pub output: bool,
+    /// The objects that it writes its batches to instead.
+    pub objects: Option<ObjectOutput>,
 }
 
 impl PlannedTask {
@@ -49,6 +53,7 @@ impl PlannedTask {
             batch_rows: crate::plan::BATCH_ROWS as u32,
             reads: self.reads.clone(),
             output: self.output,
+            objects: self.objects.clone(),
         }
     }
 }

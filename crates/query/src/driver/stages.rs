@@ -14,6 +14,7 @@ use super::progress::ProgressTracker;
 use super::queue::{MEMORY_BYTES, Spool};
 use super::tasks::{Finished, Shared, run_one};
 use super::{Reporter, TaskRunner};
+use crate::exchange::Exchange;
 use crate::plan::{Division, Outputs, PlannedQuery, TaskOutput, tasks};
 use crate::{Error, Result};
 
@@ -105,7 +106,9 @@ impl<'q> Progress<'q> {
     fn ended(&mut self, finished: &mut Finished) -> bool {
         let index = finished.stage;
         let partitions = Arc::new(std::mem::take(&mut finished.result.done.output));
-        let output = TaskOutput { task: finished.task, partitions };
+        let objects = self.query.cut.stages[index].exchange().and_then(Exchange::objects);
+        let (task, attempt) = (finished.task, finished.retries);
+        let output = TaskOutput { task, attempt, partitions, objects: objects.cloned() };
         self.outputs.entry(index as u32).or_default().push(output);
         let State::Running(left) = self.states[index] else { return false };
         self.states[index] = match left {

@@ -4,6 +4,7 @@
 mod answers;
 mod checksums;
 mod data;
+mod exchange;
 mod faults;
 mod formats;
 mod functions;
@@ -14,6 +15,7 @@ mod plans;
 mod refusals;
 mod runner;
 mod s3;
+mod small_s3;
 mod storage;
 mod udfs;
 mod windows;
