@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 BUSY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/xml\r\nContent-Length: 41\r\n\r\n"
-    b"<Error><Code>SlowDown</Code>     </Error>"
+    b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: 36\r\n\r\n"
+    b"<Error><Code>SlowDown</Code></Error>"
 )
 
 

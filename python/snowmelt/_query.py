@@ -92,9 +92,9 @@ def _exchange(
     """The options of exchanges that are given. The platform checks what they need of each other."""
     given: dict[str, Any] = {}
     if medium is not None:
-        if medium not in _MEDIA:
+        if not isinstance(medium, str) or medium not in _MEDIA:
             names = ", ".join(_MEDIA)
-            raise make("SM-0110", f"exchange={medium!r} is not one of {names}")
+            raise make("SM-0110", f"exchange= is one of {names}, not {medium!r}")
         given["medium"] = medium
     if locations is not None:
         given["locations"] = [locations] if isinstance(locations, str) else list(locations)

@@ -172,7 +172,8 @@ impl Queries {
         let workers = workers(request.options.workers)?;
         let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
         let name = id.as_str().to_owned();
-        let drive = Drive { exchange_folder, ..drive(request, name.clone(), &udfs, workers, accepted) };
+        let drive =
+            Drive { exchange_folder, ..drive(request, name.clone(), &udfs, workers, accepted) };
         let (node, tenant) = (self.node.clone(), tenant.clone());
         let runner = QueryRunner::new(node, name, tenant, accepted, limits, udfs.bindings);
         let runner = Arc::new(runner);

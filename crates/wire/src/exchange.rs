@@ -92,7 +92,9 @@ impl ExchangeOptions {
         }
         if self.by_objects() && self.locations.is_empty() {
             let message = "an exchange by objects needs a location for them".to_owned();
-            return Err(wrong(message).hint(format!("name a bucket that you may write to, {example}")));
+            return Err(
+                wrong(message).hint(format!("name a bucket that you may write to, {example}"))
+            );
         }
         Ok(())
     }

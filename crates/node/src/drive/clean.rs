@@ -29,15 +29,13 @@ pub async fn clean(
             Err(frame.parse().map_err(|error| error.report())?)
         }
         Some(_) => Ok(()),
-        None => Err(ErrorReport::new(Code::WORKER_LOST, "the worker that removes objects was lost")),
+        None => {
+            Err(ErrorReport::new(Code::WORKER_LOST, "the worker that removes objects was lost"))
+        }
     }
 }
 
-async fn ask(
-    runner: &QueryRunner,
-    clean: &Clean,
-    memory: ByteSize,
-) -> Result<Option<Frame>> {
+async fn ask(runner: &QueryRunner, clean: &Clean, memory: ByteSize) -> Result<Option<Frame>> {
     let lease = runner.admit(&WorkerSpec { memory, cpu: CpuMillis(1000), network: true }).await?;
     let mut socket: UnixStream = nonblocking(lease.connect()?)?;
     write_frame(&mut socket, &Frame::json(Kind::Clean, clean)?).await?;

@@ -48,11 +48,7 @@ impl Cleaner {
     ///
     /// # Errors
     /// The settings for S3 are wrong.
-    pub fn new(
-        locations: &[String],
-        folder: &str,
-        aws: &BTreeMap<String, String>,
-    ) -> Result<Self> {
+    pub fn new(locations: &[String], folder: &str, aws: &BTreeMap<String, String>) -> Result<Self> {
         Self::with(locations, folder, &S3Settings::new(aws))
     }
 
@@ -63,9 +59,11 @@ impl Cleaner {
             let (bucket, key) = bucket_and_key(location).unwrap_or_default();
             let exchanges = object_path(&joined(key, EXCHANGES));
             let (location, anonymous) = (location.clone(), s3.anonymous());
-            let store = s3
-                .open(bucket)
-                .map_err(|source| Error::Storage { location: location.clone(), source, anonymous })?;
+            let store = s3.open(bucket).map_err(|source| Error::Storage {
+                location: location.clone(),
+                source,
+                anonymous,
+            })?;
             places.push(Place { location, store, exchanges });
         }
         Ok(Self { places, folder: folder.to_owned(), anonymous: s3.anonymous() })
@@ -147,10 +145,7 @@ pub(crate) fn objects_at(options: &ExchangeOptions, folder: &str, stage: u32) ->
         let (bucket, key) = bucket_and_key(location).unwrap_or_default();
         format!("s3://{bucket}/{}", joined(key, &format!("{EXCHANGES}/{folder}/{stage}")))
     };
-    ObjectsAt {
-        folders: options.locations.iter().map(of).collect(),
-        combined: options.combining,
-    }
+    ObjectsAt { folders: options.locations.iter().map(of).collect(), combined: options.combining }
 }
 
 fn joined(key: &str, name: &str) -> String {
@@ -190,12 +185,8 @@ mod tests {
     }
 
     async fn keys(store: &InMemory) -> Vec<String> {
-        let mut keys: Vec<String> = store
-            .list(None)
-            .map_ok(|meta| meta.location.to_string())
-            .try_collect()
-            .await
-            .unwrap();
+        let mut keys: Vec<String> =
+            store.list(None).map_ok(|meta| meta.location.to_string()).try_collect().await.unwrap();
         keys.sort();
         keys
     }
@@ -228,7 +219,10 @@ mod tests {
         let left = format!("x/snowmelt-exchange/{}-q-1/0/1.0/0", now - 49 * 3600);
         let store = with(&[&recent, &left, "snowmelt-exchange/mine/0", "1-q-3/0"]).await;
         cleaner(&store, "9-q-1").begin().await.unwrap();
-        assert_eq!(keys(&store).await, ["1-q-3/0".to_owned(), recent, "snowmelt-exchange/mine/0".to_owned()]);
+        assert_eq!(
+            keys(&store).await,
+            ["1-q-3/0".to_owned(), recent, "snowmelt-exchange/mine/0".to_owned()]
+        );
     }
 
     #[test]

@@ -89,14 +89,21 @@ mod tests {
             pairs.push(sent);
         }
         let mut found: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        rows.into_iter().for_each(|(place, partition)| found.entry(place).or_default().push(partition));
+        rows.into_iter()
+            .for_each(|(place, partition)| found.entry(place).or_default().push(partition));
         (pairs, found)
     }
 
     #[test]
     fn the_units_are_the_powers_of_the_side() {
-        assert_eq!((units(16, 1), units(16, 2), units(16, 4)), (vec![1], vec![4, 1], vec![8, 4, 2, 1]));
-        assert_eq!((units(27, 3), units(10, 2), units(5, 2)), (vec![9, 3, 1], vec![4, 1], vec![3, 1]));
+        assert_eq!(
+            (units(16, 1), units(16, 2), units(16, 4)),
+            (vec![1], vec![4, 1], vec![8, 4, 2, 1])
+        );
+        assert_eq!(
+            (units(27, 3), units(10, 2), units(5, 2)),
+            (vec![9, 3, 1], vec![4, 1], vec![3, 1])
+        );
         assert_eq!((units(1, 3), units(2, 3), units(4, 3)), (vec![1], vec![1], vec![2, 1]));
     }
 

@@ -42,8 +42,7 @@ pub struct ExchangePrices {
 
 impl ExchangePrices {
     /// Those of the paper: S3 and Lambda with 2 GiB in us-east-1, 2019.
-    pub const PAPER: Self =
-        Self { million_reads: 0.4, million_writes: 5.0, worker_second: 3.3e-5 };
+    pub const PAPER: Self = Self { million_reads: 0.4, million_writes: 5.0, worker_second: 3.3e-5 };
 }
 
 /// Bytes per second that a worker of the paper moves.

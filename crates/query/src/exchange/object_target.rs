@@ -43,12 +43,7 @@ struct Upload {
 }
 
 impl ObjectTarget {
-    pub(crate) fn new(
-        stores: Arc<Stores>,
-        at: ObjectsAt,
-        writer: (u32, u32),
-        budget: u64,
-    ) -> Self {
+    pub(crate) fn new(stores: Arc<Stores>, at: ObjectsAt, writer: (u32, u32), budget: u64) -> Self {
         let budget = usize::try_from(budget).unwrap_or(usize::MAX);
         let (next, uploads) = (AtomicU32::new(0), Mutex::default());
         Self { stores, at, writer, next, budget, uploads, slots: Arc::new(Semaphore::new(UPLOADS)) }

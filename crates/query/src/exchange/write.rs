@@ -96,12 +96,8 @@ impl ExchangeWriter {
     ) -> Result<Splitter> {
         // Rounds of a round robin begin at another partition for each writer.
         let of = partition + 1;
-        let by_key = BatchPartitioner::try_new(
-            partitioning.clone(),
-            Time::default(),
-            partition,
-            of,
-        )?;
+        let by_key =
+            BatchPartitioner::try_new(partitioning.clone(), Time::default(), partition, of)?;
         Ok(Splitter { by_key, level })
     }
 
@@ -208,9 +204,8 @@ impl Splitter {
     /// Adds a batch to the partitions of its rows.
     pub(crate) fn split(&mut self, batch: RecordBatch, to: &ExchangeWriter) -> Result<()> {
         let LevelOfTask { unit, own } = self.level;
-        self.by_key.partition(batch, |partition, rows| {
-            to.add(cell(unit, partition as u32, own), rows)
-        })
+        self.by_key
+            .partition(batch, |partition, rows| to.add(cell(unit, partition as u32, own), rows))
     }
 }
 
@@ -240,7 +235,8 @@ mod tests {
         let writer = ExchangeWriter::new(target, 512, budget);
         let keys = vec![col("n", &batch(0..1).schema()).unwrap()];
         let by_key = Partitioning::Hash(keys, 4);
-        let mut splitter = ExchangeWriter::splitter(&by_key, 0, LevelOfTask { unit: 1, own: 0 }).unwrap();
+        let mut splitter =
+            ExchangeWriter::splitter(&by_key, 0, LevelOfTask { unit: 1, own: 0 }).unwrap();
         for start in (0..10_000).step_by(1_000) {
             splitter.split(batch(start..start + 1_000), &writer).unwrap();
         }

@@ -50,10 +50,10 @@ pub(crate) use tasks::{Division, Outputs, TaskOutput, tasks};
 pub(crate) use text::operator_line;
 pub(crate) use tree::with_children;
 
-use crate::{Error, Result};
 use crate::faster::with_faster_operators;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
+use crate::{Error, Result};
 
 /// Rows in a batch: DataFusion's default, and the maximum in one call of a UDF.
 pub(crate) const BATCH_ROWS: usize = 8192;

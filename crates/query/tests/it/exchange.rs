@@ -108,7 +108,11 @@ async fn requests_are_those_of_table_2() {
             let what = format!("{partitions} partitions, {levels} levels, combining: {combining}");
             assert_eq!((found.reads, found.writes), (reads, writes), "{what}");
             let counted = &profile.totals.progress;
-            assert_eq!((counted.exchange_reads, counted.exchange_writes), (reads, writes), "{what}");
+            assert_eq!(
+                (counted.exchange_reads, counted.exchange_writes),
+                (reads, writes),
+                "{what}"
+            );
             assert_eq!(counted.exchange_bytes_read, counted.exchange_bytes_written, "{what}");
             assert!(store.keys().is_empty());
         }
@@ -193,7 +197,9 @@ async fn the_plan_names_the_medium_of_each_exchange() {
     let plan = text(1, true).await;
     assert!(plan.contains("exchange by objects (1 level, combined) for stage 2"), "{plan}");
     let plan = text(2, false).await;
-    for level in ["level 1 of 2, not combined) for stage 1", "level 2 of 2, not combined) for stage"] {
+    for level in
+        ["level 1 of 2, not combined) for stage 1", "level 2 of 2, not combined) for stage"]
+    {
         assert!(plan.contains(level), "{plan}");
     }
     assert_eq!(store.requests(), Requests::default());

@@ -159,10 +159,14 @@ fn answer(request: &Request, state: &State) -> Response {
         "POST" => {
             let body = String::from_utf8_lossy(&request.body).into_owned();
             let mut objects = state.objects.lock().unwrap();
+            let mut deleted = String::new();
             for part in body.split("<Key>").skip(1) {
-                objects.remove(part.split("</Key>").next().unwrap());
+                let key = part.split("</Key>").next().unwrap();
+                objects.remove(key);
+                deleted += &format!("<Deleted><Key>{key}</Key></Deleted>");
             }
-            ("200 OK", Vec::new(), b"<DeleteResult></DeleteResult>".to_vec())
+            let body = format!("<DeleteResult>{deleted}</DeleteResult>");
+            ("200 OK", Vec::new(), body.into_bytes())
         }
         other => panic!("an exchange sends no {other}"),
     }
@@ -170,8 +174,8 @@ fn answer(request: &Request, state: &State) -> Response {
 
 fn get(request: &Request, key: &str, state: &State) -> Response {
     let objects = state.objects.lock().unwrap();
-    let is_first = state.late.load(Ordering::SeqCst)
-        && state.seen.lock().unwrap().insert(key.to_owned());
+    let is_first =
+        state.late.load(Ordering::SeqCst) && state.seen.lock().unwrap().insert(key.to_owned());
     let Some(object) = objects.get(key).filter(|_| !is_first) else {
         return error("404 Not Found", "NoSuchKey");
     };

@@ -66,7 +66,11 @@ pub struct SqlArgs {
     #[arg(long, value_enum, value_name = "MEDIUM", help_heading = "Exchange")]
     pub exchange: Option<ExchangeMedium>,
     /// Bucket or prefix for an exchange by objects (repeatable: objects are spread over them)
-    #[arg(long = "exchange-location", value_name = "s3://BUCKET/PREFIX/", help_heading = "Exchange")]
+    #[arg(
+        long = "exchange-location",
+        value_name = "s3://BUCKET/PREFIX/",
+        help_heading = "Exchange"
+    )]
     pub exchange_locations: Vec<String>,
     /// Levels of an exchange by objects, 1 to 3: more levels need fewer requests and move rows again [default: 1]
     #[arg(long, value_name = "N", value_parser = whole::<u32>, help_heading = "Exchange")]
