@@ -27,7 +27,21 @@ UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
 
 _ROWS_SHOWN = 20
 
-_OPTIONS = ("udfs", "image", "workers", "memory", "timeout", "progress")
+_MEDIA = ("auto", "files", "hosts", "objects")
+
+_OPTIONS = (
+    "udfs",
+    "image",
+    "workers",
+    "memory",
+    "timeout",
+    "exchange",
+    "exchange_locations",
+    "exchange_levels",
+    "exchange_combining",
+    "exchange_task",
+    "progress",
+)
 
 
 def sql(
@@ -38,6 +52,11 @@ def sql(
     workers: int | None = None,
     memory: _amounts.Memory | None = None,
     timeout: _amounts.Duration | None = None,
+    exchange: str | None = None,
+    exchange_locations: str | Sequence[str] | None = None,
+    exchange_levels: int | None = None,
+    exchange_combining: bool | None = None,
+    exchange_task: _amounts.Memory | None = None,
     progress: bool | None = None,
     **tables: Any,
 ) -> Query:
@@ -46,16 +65,46 @@ def sql(
     _names.refuse_unread(query, tables, _OPTIONS)
     tables = {**_names.read_frames(query, caller, set(tables)), **tables}
     functions = _names.called_udfs(query, caller) if udfs is None else [_as_udf(u) for u in udfs]
-    options: dict[str, int] = {}
+    options: dict[str, Any] = {}
     if workers is not None:
         options["workers"] = _amounts.count("workers", workers)
     if memory is not None:
         options["memory"] = _amounts.memory_bytes(memory)
     if timeout is not None:
         options["timeout_ms"] = _amounts.milliseconds(timeout)
+    exchanged = _exchange(
+        exchange, exchange_locations, exchange_levels, exchange_combining, exchange_task
+    )
+    if exchanged:
+        options["exchange"] = exchanged
     made = [Table(name, given) for name, given in tables.items()]
     _check_image(image, functions)
     return Query(query, made, functions, options, progress, image)
+
+
+def _exchange(
+    medium: str | None,
+    locations: str | Sequence[str] | None,
+    levels: int | None,
+    combining: bool | None,
+    task: _amounts.Memory | None,
+) -> dict[str, Any]:
+    """The options of exchanges that are given. The platform checks what they need of each other."""
+    given: dict[str, Any] = {}
+    if medium is not None:
+        if not isinstance(medium, str) or medium not in _MEDIA:
+            names = ", ".join(_MEDIA)
+            raise make("SM-0110", f"exchange= is one of {names}, not {medium!r}")
+        given["medium"] = medium
+    if locations is not None:
+        given["locations"] = [locations] if isinstance(locations, str) else list(locations)
+    if levels is not None:
+        given["levels"] = _amounts.count("exchange_levels", levels)
+    if combining is not None:
+        given["combining"] = bool(combining)
+    if task is not None:
+        given["task_bytes"] = _amounts.memory_bytes(task)
+    return given
 
 
 def _check_image(image: Any, functions: Sequence[Any]) -> None:
@@ -88,7 +137,7 @@ class Query:
         text: str,
         tables: list[Table],
         udfs: Sequence[AnyUdf | Path],
-        options: dict[str, int],
+        options: dict[str, Any],
         progress: bool | None,
         image: str | None = None,
     ) -> None:

@@ -382,6 +382,28 @@ def test_invalid_counts_are_refused_by_name() -> None:
     assert sm.function(prewarmed=0)(abs).options == {"prewarmed": 0}
 
 
+def test_options_of_exchanges_are_sent() -> None:
+    query = sm.sql(
+        "select 1",
+        exchange="objects",
+        exchange_locations="s3://b/x/",
+        exchange_levels=2,
+        exchange_combining=False,
+        exchange_task="1MiB",
+    )
+    assert query._request()["options"]["exchange"] == {
+        "medium": "objects",
+        "locations": ["s3://b/x/"],
+        "levels": 2,
+        "combining": False,
+        "task_bytes": 1 << 20,
+    }
+    assert "exchange" not in sm.sql("select 1")._request()["options"]
+    with pytest.raises(sm.QueryError, match="auto, files, hosts, objects") as refused:
+        sm.sql("select 1", exchange="pigeons")
+    assert refused.value.code == "SM-0110"
+
+
 def test_showing_a_query_runs_nothing(tmp_path: Path) -> None:
     program = (
         "import snowmelt as sm, pyarrow as pa\n"

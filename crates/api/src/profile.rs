@@ -195,6 +195,9 @@ pub struct Totals {
     pub bytes_total: u64,
     /// Bytes of the tasks' results that went to the driver.
     pub bytes_exchanged: u64,
+    /// Requests of the driver that listed objects of exchanges.
+    #[serde(default)]
+    pub exchange_lists: u64,
     /// The most memory that one sandbox held.
     pub peak_memory: u64,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, QueryId, Tenant};
-use snowmelt_wire::{Signature, SourceCode};
+use snowmelt_wire::{ExchangeOptions, Signature, SourceCode};
 use utoipa::ToSchema;
 
 /// A query with everything that it needs.
@@ -59,11 +59,14 @@ pub struct QueryOptions {
     pub memory: ByteSize,
     /// The most time for the whole query, in milliseconds; 0 means no limit.
     pub timeout_ms: u64,
+    /// How its stages exchange rows.
+    pub exchange: ExchangeOptions,
 }
 
 impl Default for QueryOptions {
     fn default() -> Self {
-        Self { workers: 0, memory: ByteSize::mib(1024), timeout_ms: 0 }
+        let (memory, exchange) = (ByteSize::mib(1024), ExchangeOptions::default());
+        Self { workers: 0, memory, timeout_ms: 0, exchange }
     }
 }
 

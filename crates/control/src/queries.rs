@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -12,8 +12,10 @@ use snowmelt_api::{Event, Phase, QueryRequest};
 use snowmelt_node::{Driver, Frames, Node, QueryRunner, WorkerLimits};
 use snowmelt_rpc::trace::{self, SPANS};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, Tenant, micros};
-use snowmelt_wire::{Drive, Frame, Kind, MAX_ANSWER_BYTES, read_frame_within};
-use tokio::sync::mpsc;
+use snowmelt_wire::{
+    Clean, Drive, Frame, Kind, MAX_ANSWER_BYTES, Medium, exchange_folder, read_frame_within,
+};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
@@ -43,6 +45,24 @@ pub(crate) struct Queries {
     udfs: UdfCatalog,
     shutdown: CancellationToken,
     running: Arc<AtomicU32>,
+    // Queries whose objects are not removed yet.
+    with_objects: watch::Sender<u32>,
+}
+
+/// Counts a query with objects until they are removed.
+struct WithObjects<'q>(&'q watch::Sender<u32>);
+
+impl<'q> WithObjects<'q> {
+    fn new(count: &'q watch::Sender<u32>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count)
+    }
+}
+
+impl Drop for WithObjects<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 /// Counts a query for as long as it lives, however it ends.
@@ -65,12 +85,19 @@ impl Queries {
         shutdown: CancellationToken,
     ) -> Self {
         let udfs = UdfCatalog::new(node.clone(), analysis);
-        Self { node, hosts, udfs, shutdown, running: Arc::default() }
+        let with_objects = watch::Sender::default();
+        Self { node, hosts, udfs, shutdown, running: Arc::default(), with_objects }
     }
 
     /// Running queries.
     pub fn running(&self) -> u32 {
         self.running.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the objects of all queries are removed, or the time is up. The server ends then.
+    pub async fn cleaned(&self, limit: Duration) {
+        let mut count = self.with_objects.subscribe();
+        let _ = tokio::time::timeout(limit, count.wait_for(|count| *count == 0)).await;
     }
 
     /// Runs a query and sends its frames. It ends early when the client disconnects, when its time
@@ -95,10 +122,18 @@ impl Queries {
             "error.type" = Empty,
             otel.status_code = Empty,
         );
+        let by_objects = request.options.exchange.by_objects();
+        let _with_objects = by_objects.then(|| WithObjects::new(&self.with_objects));
+        let folder = exchange_folder(seconds_since_1970(), id.as_str());
         // Boxed, because the compiler follows the types of futures only to some depth.
-        let answer = self.answer(tenant, &request, id.clone(), frames.clone()).boxed();
+        let asked = Asked { tenant, request: &request, id: id.clone(), folder: folder.clone() };
+        let answer = self.answer(asked, frames.clone()).boxed();
+        let mut complete = false;
         let failure = tokio::select! {
-            answered = answer.instrument(span.clone()) => answered.err(),
+            answered = answer.instrument(span.clone()) => {
+                complete = matches!(answered, Ok(Ended::Complete));
+                answered.err()
+            }
             () = frames.closed() => None,
             () = self.shutdown.cancelled() => Some(server_ends()),
             () = time_is_up => Some(timed_out(limit)),
@@ -109,28 +144,49 @@ impl Queries {
             // A client that disconnected needs no reason.
             let _ = send(&frames, Frame::json(Kind::Failure, &report)).await;
         }
+        // A driver that ended well has removed its objects. The client need not wait for this.
+        drop(frames);
+        if by_objects && !complete {
+            self.clean(tenant, request, folder).await;
+        }
+    }
+
+    /// Removes the objects of a query whose driver could not. All its sandboxes are ended.
+    async fn clean(&self, tenant: &Tenant, request: QueryRequest, folder: String) {
+        let Ok(memory) = self.memory(request.options.memory) else { return };
+        let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
+        let (node, tenant, now) = (self.node.clone(), tenant.clone(), Instant::now());
+        let runner = QueryRunner::new(node, folder.clone(), tenant, now, limits, []);
+        let locations = request.options.exchange.locations;
+        let clean = Clean { locations, folder, aws: request.aws };
+        if let Err(report) = snowmelt_node::clean(&runner, &clean, memory).await {
+            tracing::warn!(error = %report.message, folder = clean.folder, "objects are left");
+        }
     }
 
     async fn answer(
         &self,
-        tenant: &Tenant,
-        request: &QueryRequest,
-        id: QueryId,
+        Asked { tenant, request, id, folder: exchange_folder }: Asked<'_>,
         frames: mpsc::Sender<Bytes>,
-    ) -> Result<(), ErrorReport> {
+    ) -> Result<Ended, ErrorReport> {
         let accepted = Instant::now();
         let events = Events::forward_to(frames.clone());
         events.send(Event::Accepted { query: id.clone() });
+        request.options.exchange.check()?;
         let memory = self.memory(request.options.memory)?;
         let udfs = self.prepare(tenant, request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         // A query that must exchange by files runs on one host: it is given no others here.
-        let hosts = self.hosts.all();
+        let hosts = match request.options.exchange.medium {
+            Medium::Files => vec![self.hosts.local()],
+            _ => self.hosts.all(),
+        };
         let all_cores = hosts.iter().map(|host| host.cores()).sum();
         let workers = workers(request.options.workers, all_cores)?;
         let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
         let name = id.as_str().to_owned();
         let drive = Drive {
+            exchange_folder,
             hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
             ..drive(request, name.clone(), &udfs, workers, accepted)
         };
@@ -153,7 +209,10 @@ impl Queries {
             relayed
         };
         match relayed {
-            Relayed::Complete => driver.give_back(),
+            Relayed::Complete => {
+                driver.give_back();
+                return Ok(Ended::Complete);
+            }
             Relayed::Failed(report) => {
                 driver.give_back();
                 return Err(runner.explain_driver(*report).await);
@@ -161,7 +220,7 @@ impl Queries {
             Relayed::ClientGone => (),
             Relayed::Lost => return Err(driver.lost().await),
         }
-        Ok(())
+        Ok(Ended::Early)
     }
 
     /// Waits for the driver, and says so if it has no room for some time.
@@ -205,6 +264,27 @@ impl Queries {
     }
 }
 
+/// A query that was accepted.
+struct Asked<'q> {
+    tenant: &'q Tenant,
+    request: &'q QueryRequest,
+    id: QueryId,
+    /// Its folder in the locations of its exchange.
+    folder: String,
+}
+
+/// How a query without a failure ended.
+enum Ended {
+    /// Its client has the whole answer.
+    Complete,
+    /// Its client is gone.
+    Early,
+}
+
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 /// The requested number of workers, or one for each core of all hosts.
 fn workers(asked: u32, all_cores: u32) -> Result<u32, ErrorReport> {
     if asked > MOST_WORKERS {
@@ -236,6 +316,8 @@ fn drive(
         threads: DRIVER_THREADS.min(cores()),
         memory_bytes: 0,
         retries: RETRIES,
+        exchange: request.options.exchange.clone(),
+        exchange_folder: String::new(),
         elapsed_us: 0,
         packages_us: if udfs.signatures.is_empty() { 0 } else { micros(accepted.elapsed()) },
         hosts: 1,

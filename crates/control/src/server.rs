@@ -227,6 +227,7 @@ impl Launch {
         let (served, joined, leased) = tokio::join!(serving, joining, leasing);
         // What its connections had asked for is cancelled now.
         platform.images.idle(ENDS_WITHIN).await;
+        platform.queries.cleaned(ENDS_WITHIN).await;
         let stopped = node.stop().await.map_err(|error| error.report());
         let _ = std::fs::remove_file(&self.socket);
         let _ = std::fs::remove_file(lease_socket(&self.socket));

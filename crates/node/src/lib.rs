@@ -41,7 +41,7 @@ pub use account::{OVERCOMMIT, capacity};
 pub use bound::{UdfBinding, UdfSource};
 pub use code::CodeStore;
 pub use code_package::PackageAt;
-pub use drive::{Driver, DriverReporter, Frames};
+pub use drive::{Driver, DriverReporter, Frames, clean};
 pub use enforcement::EnforcementChoice;
 pub use error::Error;
 pub use images::{

@@ -72,3 +72,7 @@ pub(crate) const GROWN_AGAIN_AFTER: Duration = Duration::from_secs(120);
 /// How long the end of an instance is waited for when its code gave a reason of its own, which is
 /// usually the better one.
 pub(crate) const END_KNOWN_WITHIN: Duration = Duration::from_millis(20);
+
+/// How long a worker may take to remove what a query has left in object storage. Most of it are a
+/// few requests; what takes longer is left to the next query that uses the location.
+pub(crate) const CLEANED_WITHIN: Duration = Duration::from_secs(60);

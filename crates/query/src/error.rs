@@ -65,6 +65,16 @@ pub enum Error {
         /// True if no keys were set.
         anonymous: bool,
     },
+    /// Object storage does not take an object of an exchange.
+    #[error("`{location}` cannot be written: {source}")]
+    Upload {
+        /// The object.
+        location: String,
+        /// The store's error.
+        source: object_store::Error,
+        /// True if no keys were set.
+        anonymous: bool,
+    },
     /// A variable for S3 is invalid, which is detected without a request.
     #[error("the settings for S3 are invalid: {why}")]
     S3Setting {
@@ -137,6 +147,9 @@ impl Report for Error {
                 .hint("query these files separately, and combine them with CAST and UNION ALL"),
             Self::Storage { location, source, anonymous } => {
                 s3_error::report(source, &format!("`{location}`"), *anonymous)
+            }
+            Self::Upload { location, source, anonymous } => {
+                s3_error::report_write(source, &format!("`{location}`"), *anonymous)
             }
             Self::S3Setting { .. } => new(Code::S3_SETTING)
                 .hint("only the AWS_* variables of the client's environment are used"),

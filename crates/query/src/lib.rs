@@ -39,6 +39,7 @@ pub use driver::{
     TaskResult, TaskRunner,
 };
 pub use error::Error;
+pub use exchange::{Cleaner, ExchangePrices, ExchangeRequests, ObjectExchange};
 pub use plan::{HostFiles, LocalFiles, PlannedQuery, QuerySpec, plan};
 
 /// A result of this crate.

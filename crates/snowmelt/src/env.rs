@@ -59,6 +59,16 @@ pub const WORKERS: &str = "SNOWMELT_WORKERS";
 pub const MEMORY: &str = "SNOWMELT_MEMORY";
 /// Time limit of a query, as `10m`; 0 means no limit.
 pub const TIMEOUT: &str = "SNOWMELT_TIMEOUT";
+/// Medium of exchanges.
+pub const EXCHANGE: &str = "SNOWMELT_EXCHANGE";
+/// Locations of exchanges by objects, separated by commas.
+pub const EXCHANGE_LOCATIONS: &str = "SNOWMELT_EXCHANGE_LOCATIONS";
+/// Levels of exchanges by objects.
+pub const EXCHANGE_LEVELS: &str = "SNOWMELT_EXCHANGE_LEVELS";
+/// Whether exchanges by objects combine what a task writes.
+pub const EXCHANGE_COMBINING: &str = "SNOWMELT_EXCHANGE_COMBINING";
+/// Exchanged bytes that are worth a task.
+pub const EXCHANGE_TASK: &str = "SNOWMELT_EXCHANGE_TASK";
 /// Output format: `table`, `json`, `csv`, `arrow` or `parquet`.
 pub const OUTPUT: &str = "SNOWMELT_OUTPUT";
 /// Rows that a table shows on a terminal; 0 means all.

@@ -129,6 +129,7 @@ fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport>
             workers: config.workers.value,
             memory: config.memory.value,
             timeout_ms: u64::try_from(timeout).unwrap_or(u64::MAX),
+            exchange: config.exchange.options()?,
         },
         working_folder: working_folder()?,
         aws: env::aws().collect(),

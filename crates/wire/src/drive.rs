@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{Code, ErrorReport, Report};
 
+use crate::exchange::{ExchangeOptions, ObjectOutput};
 use crate::{Error, FileGrant, S3Access, Signature, Task, TaskRead};
 
 /// The maximum size of a request and of a plan of a driver. A task lists its files: 100,000 of
@@ -50,6 +51,12 @@ pub struct Drive {
     pub memory_bytes: u64,
     /// How many times a task is retried after its worker was lost.
     pub retries: u32,
+    /// How its stages exchange rows.
+    #[serde(default)]
+    pub exchange: ExchangeOptions,
+    /// The query's folder in the locations of its exchange.
+    #[serde(default)]
+    pub exchange_folder: String,
     /// Microseconds since the query was accepted.
     pub elapsed_us: u64,
     /// The part of them that was spent on packages and signatures of its functions.
@@ -164,6 +171,9 @@ pub struct TaskAsk {
     /// no room for it at once.
     #[serde(default)]
     pub twin: bool,
+    /// The objects that it writes its batches to instead.
+    #[serde(default)]
+    pub objects: Option<ObjectOutput>,
 }
 
 impl TaskAsk {
@@ -181,6 +191,7 @@ impl TaskAsk {
             s3: self.s3.clone(),
             reads: self.reads.clone(),
             output: self.output,
+            objects: self.objects.clone(),
         }
     }
 }

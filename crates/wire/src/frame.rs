@@ -83,6 +83,8 @@ kinds! {
     /// JSON list of [`crate::HostOutputs`], with one connected socket each: the outputs on other hosts
     /// that a task reads.
     HostOutputs = 32,
+    /// JSON [`crate::Clean`]: what a worker removes from the locations of an exchange.
+    Clean = 22,
 }
 
 /// A complete frame.

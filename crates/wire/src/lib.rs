@@ -9,6 +9,7 @@ mod batch;
 mod bounds;
 mod drive;
 mod error;
+mod exchange;
 mod frame;
 mod function;
 mod grants;
@@ -24,6 +25,10 @@ pub use drive::{
     MAX_REQUEST_BYTES, Reply, Request, RunProgress, SandboxUse, TaskAsk,
 };
 pub use error::Error;
+pub use exchange::{
+    Clean, EXCHANGES, ExchangeOptions, MOST_LEVELS, Medium, ObjectOutput, ObjectsAt,
+    bucket_and_key, exchange_folder,
+};
 pub use frame::{
     Frame, HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES, decode_header, read_frame, read_frame_within,
     read_header, read_payload, write_frame,

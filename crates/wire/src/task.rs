@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::exchange::{ObjectOutput, ObjectsAt};
+
 /// The header of a task: one worker's share of a query's plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
@@ -35,6 +37,9 @@ pub struct Task {
     /// True if the batches go to the granted output file.
     #[serde(default)]
     pub output: bool,
+    /// The objects that the batches go to, if they go to no file and not to the driver.
+    #[serde(default)]
+    pub objects: Option<ObjectOutput>,
 }
 
 /// What a task reads of the output of one other task.
@@ -44,11 +49,17 @@ pub struct TaskRead {
     pub stage: u32,
     /// The other task.
     pub task: u32,
+    /// The attempt of it that was complete.
+    #[serde(default)]
+    pub attempt: u32,
     /// The partitions that are read.
     pub partitions: Vec<OutputPartition>,
+    /// The objects of its stage, if the output is not a granted file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<ObjectsAt>,
 }
 
-/// Where a partition is in the output file of a task.
+/// Where a partition is in the output of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputPartition {
     /// Its number.
@@ -58,6 +69,9 @@ pub struct OutputPartition {
     /// Its byte ranges in the order of its batches: offset and length. Each range holds whole
     /// `Batch` frames.
     pub ranges: Vec<(u64, u64)>,
+    /// The number of the object that holds each range; empty for a file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<u32>,
 }
 
 impl OutputPartition {
@@ -118,6 +132,18 @@ pub struct TaskProgress {
     pub udf_rows: u64,
     /// Nanoseconds spent waiting for UDFs.
     pub udf_nanos: u64,
+    /// Requests that read objects of exchanges.
+    #[serde(default)]
+    pub exchange_reads: u64,
+    /// Requests that wrote objects of exchanges.
+    #[serde(default)]
+    pub exchange_writes: u64,
+    /// Bytes read from objects of exchanges.
+    #[serde(default)]
+    pub exchange_bytes_read: u64,
+    /// Bytes written to objects of exchanges.
+    #[serde(default)]
+    pub exchange_bytes_written: u64,
 }
 
 /// The use of a UDF by one task.
@@ -164,7 +190,7 @@ pub struct TaskDone {
     /// The use of each UDF.
     #[serde(default)]
     pub udfs: Vec<UdfUse>,
-    /// The partitions in its output file, without empty ones.
+    /// The partitions of its output, without empty ones.
     #[serde(default)]
     pub output: Vec<OutputPartition>,
 }

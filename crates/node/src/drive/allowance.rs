@@ -141,7 +141,7 @@ impl Allowance {
 mod tests {
     use std::collections::BTreeMap;
 
-    use snowmelt_wire::{FileGrant, OnError, Signature};
+    use snowmelt_wire::{ExchangeOptions, FileGrant, OnError, Signature};
 
     use super::*;
 
@@ -166,6 +166,8 @@ mod tests {
             threads: 1,
             memory_bytes: 1,
             retries: 1,
+            exchange: ExchangeOptions::default(),
+            exchange_folder: String::new(),
             elapsed_us: 0,
             packages_us: 0,
             hosts: 1,
@@ -186,6 +188,7 @@ mod tests {
             reads: Vec::new(),
             output: false,
             twin: false,
+            objects: None,
         }
     }
 

@@ -15,15 +15,18 @@ pub(super) struct Locations {
     /// `None` where any quoted text may be one.
     quoted: Option<Vec<String>>,
     tables: Vec<String>,
+    /// True if its stages exchange rows through a bucket.
+    exchange: bool,
 }
 
 impl Locations {
     pub(super) fn of(drive: &Drive) -> Self {
-        Self::new(&drive.sql, drive.tables.values().cloned().collect())
+        let named = Self::new(&drive.sql, drive.tables.values().cloned().collect());
+        Self { exchange: drive.exchange.by_objects(), ..named }
     }
 
     fn new(sql: &str, tables: Vec<String>) -> Self {
-        Self { sql: sql.to_owned(), quoted: quoted::tables(sql), tables }
+        Self { sql: sql.to_owned(), quoted: quoted::tables(sql), tables, exchange: false }
     }
 
     /// True if the query names this local location, with or without `file://`.
@@ -38,14 +41,15 @@ impl Locations {
         named && !location.trim_matches('/').is_empty()
     }
 
-    /// True if the query can name a bucket: only then its driver and workers have a network.
+    /// True if the query can name a bucket, as a table or for its exchange: only then its driver and
+    /// workers have a network.
     pub(super) fn in_buckets(&self) -> bool {
         let is = |named: &String| named.starts_with("s3://") || named.starts_with("s3a://");
         let in_sql = || match &self.quoted {
             Some(quoted) => quoted.iter().any(is),
             None => self.sql.contains("s3://") || self.sql.contains("s3a://"),
         };
-        self.tables.iter().any(is) || in_sql()
+        self.exchange || self.tables.iter().any(is) || in_sql()
     }
 
     /// The most locations that the query names.

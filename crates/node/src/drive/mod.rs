@@ -11,6 +11,7 @@
 
 mod allowance;
 mod attempts;
+mod clean;
 mod cluster;
 mod desk;
 mod inputs;
@@ -33,6 +34,7 @@ use snowmelt_wire::{Drive, Frame, FrameStream, Kind};
 use tokio::net::UnixStream;
 
 use allowance::Allowance;
+pub use clean::clean;
 use desk::Desk;
 use locations::Locations;
 use scope::Scope;

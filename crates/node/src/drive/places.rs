@@ -82,7 +82,8 @@ impl Places {
     /// The outputs that a task reads.
     pub fn inputs(&self, ask: &TaskAsk) -> Result<Vec<Input>, Failed> {
         let mut bytes: HashMap<u32, u64> = HashMap::new();
-        for read in &ask.reads {
+        // Objects are read with the query's own keys, on any host.
+        for read in ask.reads.iter().filter(|read| read.objects.is_none()) {
             let read_bytes = read.partitions.iter().map(|partition| partition.bytes());
             *bytes.entry(read.task).or_default() += read_bytes.sum::<u64>();
         }

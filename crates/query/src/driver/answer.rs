@@ -41,6 +41,8 @@ pub struct Answer {
     merging: Duration,
     profile: Profile,
     workers: u32,
+    // True if tasks were cancelled.
+    early: bool,
 }
 
 impl PlannedQuery {
@@ -48,7 +50,8 @@ impl PlannedQuery {
     /// the answer is read. Dropping the answer cancels all tasks.
     ///
     /// # Errors
-    /// A UDF that the driver itself calls cannot be connected.
+    /// A UDF that the driver itself calls cannot be connected, or a location of an exchange cannot
+    /// be used.
     pub async fn run(
         self,
         runner: Arc<dyn TaskRunner>,
@@ -62,6 +65,10 @@ impl PlannedQuery {
             let stream = MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?;
             return Ok(query.answer(schema, Box::pin(stream), reporter, memory));
         }
+        let lists = match query.cleaner() {
+            Some(cleaner) => cleaner.begin().await?,
+            None => 0,
+        };
         let done = Done::default();
         let tasks = run_all(
             Arc::clone(&query),
@@ -80,6 +87,7 @@ impl PlannedQuery {
         let mut answer = query.answer(schema, stream, reporter, memory);
         answer.plan = Some(Arc::clone(&answer.query.cut.driver));
         answer.workers = options.workers;
+        answer.profile.totals.exchange_lists = lists;
         answer.done = done;
         match ended {
             true => answer.tasks_done(),
@@ -116,6 +124,7 @@ impl PlannedQuery {
             merging: began,
             profile,
             workers: 0,
+            early: false,
         }
     }
 }
@@ -195,6 +204,7 @@ impl Answer {
                         ended = true;
                         if !self.has_all_results() {
                             self.tasks = None;
+                            self.early = true;
                             self.tasks_done();
                         }
                     }
@@ -208,6 +218,11 @@ impl Answer {
     fn has_all_results(&self) -> bool {
         let mut stages = self.query.cut.stages.iter();
         stages.all(|stage| stage.queue().is_none_or(|queue| queue.is_complete(count(stage.body()))))
+    }
+
+    /// True if each task has ended, with its first attempt: no other attempt may still write.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.tasks.is_none() && !self.early && self.profile.lanes.iter().all(|it| it.retries == 0)
     }
 
     fn tasks_done(&mut self) {

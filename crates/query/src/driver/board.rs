@@ -18,6 +18,7 @@ use super::options::RunOptions;
 use super::records::{Counts, Done, Records};
 use super::tasks::{Ended, Entry, Live, Run, Shared, finish};
 use super::{PlannedTask, TaskError};
+use crate::exchange::Exchange;
 use crate::plan::{Division, Outputs, PlannedQuery, TaskOutput, reads, repeats, tasks};
 use crate::{Error, Result};
 
@@ -152,6 +153,7 @@ impl<'q> Board<'q> {
         self.cancel(task, "overtaken");
         let entry = &mut self.entries[task as usize];
         let stage = &self.query.cut.stages[entry.stage];
+        let number = attempt.number();
         let (finished, partitions) = finish(entry, stage, attempt, result)?;
         entry.took = live.clock.runs_for();
         self.shared.tracker.done(task, &finished.result.done.progress);
@@ -159,7 +161,8 @@ impl<'q> Board<'q> {
             let outputs = self.outputs.entry(entry.stage as u32).or_default();
             // Readers read outputs in the order of their tasks, however often they are retried.
             let index = outputs.partition_point(|output| output.task < task);
-            outputs.insert(index, TaskOutput { task, partitions });
+            let objects = stage.exchange().and_then(Exchange::objects).cloned();
+            outputs.insert(index, TaskOutput { task, attempt: number, partitions, objects });
         }
         self.records().finished.insert(task, finished);
         let released = self.graph.ended(task);

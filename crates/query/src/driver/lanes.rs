@@ -73,6 +73,10 @@ fn add_progress(sum: TaskProgress, task: &TaskProgress) -> TaskProgress {
         requests: sum.requests + task.requests,
         udf_rows: sum.udf_rows + task.udf_rows,
         udf_nanos: sum.udf_nanos + task.udf_nanos,
+        exchange_reads: sum.exchange_reads + task.exchange_reads,
+        exchange_writes: sum.exchange_writes + task.exchange_writes,
+        exchange_bytes_read: sum.exchange_bytes_read + task.exchange_bytes_read,
+        exchange_bytes_written: sum.exchange_bytes_written + task.exchange_bytes_written,
     }
 }
 

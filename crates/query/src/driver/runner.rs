@@ -9,7 +9,8 @@ use snowmelt_api::Lane;
 use snowmelt_types::ErrorReport;
 pub use snowmelt_wire::RunProgress;
 use snowmelt_wire::{
-    Failed, FileGrant, OutputPartition, S3Access, TaskAsk, TaskDone, TaskRead, UdfConnection,
+    Failed, FileGrant, ObjectOutput, OutputPartition, S3Access, TaskAsk, TaskDone, TaskRead,
+    UdfConnection,
 };
 
 use super::Attempt;
@@ -41,6 +42,8 @@ pub struct PlannedTask {
     /// True for an attempt beside another one of the same task: it is started only if there is room
     /// for it at once that nothing else waits for, and is lost otherwise.
     pub twin: bool,
+    /// The objects that it writes its batches to instead.
+    pub objects: Option<ObjectOutput>,
 }
 
 impl PlannedTask {
@@ -58,6 +61,7 @@ impl PlannedTask {
             reads: self.reads.clone(),
             output: self.output,
             twin: self.twin,
+            objects: self.objects.clone(),
         }
     }
 

@@ -181,7 +181,10 @@ fn check_partitions(
     output: &[OutputPartition],
 ) -> Result<()> {
     let posted = attempt.parts.keys().find(|partition| !task.partitions.contains(partition));
-    let split = output_split(&stage.plan).map(|split| split.partitioning().partition_count());
+    let split = output_split(&stage.plan).map(|split| {
+        let partitions = split.partitioning().partition_count();
+        stage.exchange().map_or(partitions, |it| it.level.cells(partitions as u32) as usize)
+    });
     let written = output.iter().map(|it| it.partition).find(|partition| match split {
         Some(partitions) => *partition as usize >= partitions,
         None => !task.partitions.contains(partition),

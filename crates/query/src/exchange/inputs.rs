@@ -8,9 +8,11 @@ use arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result};
 use futures::TryStreamExt;
 use snowmelt_types::Report;
-use snowmelt_wire::{BatchDecoder, BatchEncoder, Frame, TaskRead};
+use snowmelt_wire::{BatchDecoder, BatchEncoder, Frame, ObjectsAt, OutputPartition, TaskRead};
 
+use super::object_source::ObjectSource;
 use super::source::{Frames, Source};
+use super::stores::{Stores, object};
 use crate::Error;
 
 /// Parts that are begun ahead of the one that is read, with that one.
@@ -24,26 +26,43 @@ struct Part {
     ranges: Vec<(u64, u64)>,
 }
 
+impl Part {
+    fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|(_, length)| length).sum()
+    }
+}
+
+/// The most parts that a reader has open: so many requests are under way while it decodes.
+const AHEAD: usize = 16;
+
 /// The granted parts by stage and partition. An extension of the session's configuration, from
 /// which the leaves of a decoded plan take them.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     /// One for each task that wrote to the partition.
     parts: BTreeMap<(u32, u32), Vec<Part>>,
+    /// Bytes of parts that a reader opens ahead.
+    ahead_bytes: u64,
 }
 
 impl Inputs {
-    /// Combines the ranges of a task's header with the places of the outputs, by task.
+    /// Combines the ranges of a task's header with the places of the outputs: granted ones by task,
+    /// and objects.
     pub(crate) fn new(
         reads: &[TaskRead],
-        sources: &BTreeMap<u32, Arc<dyn Source>>,
+        granted: &BTreeMap<u32, Arc<dyn Source>>,
+        stores: &Arc<Stores>,
+        ahead_bytes: u64,
     ) -> Result<Self, Error> {
-        let mut inputs = Self::default();
-        for TaskRead { stage, task, partitions } in reads {
-            let source = sources.get(task).ok_or_else(|| missing(*task))?;
-            for partition in partitions {
-                let part = Part { source: Arc::clone(source), ranges: partition.ranges.clone() };
-                inputs.parts.entry((*stage, partition.partition)).or_default().push(part);
+        let mut inputs = Self { parts: BTreeMap::new(), ahead_bytes };
+        for read in reads {
+            for partition in &read.partitions {
+                let source = match &read.objects {
+                    Some(at) => objects(at, read, partition, stores)?,
+                    None => Arc::clone(granted.get(&read.task).ok_or_else(|| missing(read.task))?),
+                };
+                let part = Part { source, ranges: partition.ranges.clone() };
+                inputs.parts.entry((read.stage, partition.partition)).or_default().push(part);
             }
         }
         Ok(inputs)
@@ -57,11 +76,28 @@ impl Inputs {
         Reader {
             schema,
             parts,
-            begun: VecDeque::new(),
-            is_new: true,
+            open: VecDeque::new(),
+            open_bytes: 0,
+            ahead_bytes: self.ahead_bytes,
+            current: None,
             decoder: BatchDecoder::default(),
         }
     }
+}
+
+fn objects(
+    at: &ObjectsAt,
+    read: &TaskRead,
+    partition: &OutputPartition,
+    stores: &Arc<Stores>,
+) -> Result<Arc<dyn Source>, Error> {
+    if partition.objects.len() != partition.ranges.len() {
+        return Err(missing(read.task));
+    }
+    let writer = (read.task, read.attempt);
+    let numbers = partition.objects.iter();
+    let objects = numbers.map(|number| object(at, writer, partition.partition, *number)).collect();
+    Ok(Arc::new(ObjectSource::new(Arc::clone(stores), objects)))
 }
 
 fn missing(task: u32) -> Error {
@@ -72,13 +108,14 @@ fn missing(task: u32) -> Error {
 /// Reads the batches of some parts.
 pub(super) struct Reader {
     schema: SchemaRef,
-    // The last one is next.
+    // Not open yet. The last one is next.
     parts: Vec<Part>,
-    // The part that is being read, and some that are read next: a part on another host is asked for
-    // before it is needed.
-    begun: VecDeque<Frames>,
-    // No frame of the first of them was read.
-    is_new: bool,
+    // The next ones, open, with their sizes.
+    open: VecDeque<(u64, Frames)>,
+    open_bytes: u64,
+    ahead_bytes: u64,
+    // The part that is being read, and its size.
+    current: Option<(u64, Frames)>,
     decoder: BatchDecoder,
 }
 
@@ -90,26 +127,35 @@ impl Reader {
 
     async fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
         loop {
-            while self.begun.len() < AHEAD
-                && let Some(part) = self.parts.pop()
-            {
-                self.begun.push_back(part.source.frames(part.ranges));
-            }
-            let Some(frames) = self.begun.front_mut() else { return Ok(None) };
-            match frames.try_next().await? {
-                Some(frame) => {
-                    if std::mem::take(&mut self.is_new) {
-                        // Each writer has dictionaries of its own.
-                        self.decoder = BatchDecoder::default();
-                        self.decoder.push(&BatchEncoder::default().schema(&self.schema)?)?;
+            if let Some((bytes, frames)) = &mut self.current {
+                match frames.try_next().await? {
+                    Some(frame) => return Ok(Some(frame)),
+                    None => {
+                        self.open_bytes -= *bytes;
+                        self.current = None;
                     }
-                    return Ok(Some(frame));
-                }
-                None => {
-                    self.begun.pop_front();
-                    self.is_new = true;
                 }
             }
+            self.open_ahead();
+            let Some(next) = self.open.pop_front() else { return Ok(None) };
+            // Each writer has dictionaries of its own.
+            self.decoder = BatchDecoder::default();
+            self.decoder.push(&BatchEncoder::default().schema(&self.schema)?)?;
+            self.current = Some(next);
+        }
+    }
+
+    /// Opens the next part, and others while there are few and they are small.
+    fn open_ahead(&mut self) {
+        while let Some(part) = self.parts.pop() {
+            let bytes = part.bytes();
+            let full = self.open.len() >= AHEAD || self.open_bytes + bytes > self.ahead_bytes;
+            if full && !self.open.is_empty() {
+                self.parts.push(part);
+                return;
+            }
+            self.open_bytes += bytes;
+            self.open.push_back((bytes, part.source.frames(part.ranges)));
         }
     }
 

@@ -5,20 +5,38 @@
 //! reader on the same host are granted a descriptor of it, so that workers need neither a network nor
 //! a path, and a page is copied once on each side. Its pages are in memory until the kernel needs
 //! that memory. A reader on another host is granted a connection to the agent that keeps the file.
+//! Or it is objects on S3, in one to three levels ([`levels()`]), which need a bucket and no host in
+//! common (Lambada 4.4).
 //!
-//! Invariant: a file is read only after its attempt was reported complete, and is never written to
-//! afterwards.
+//! Invariant: an output is read only after its attempt was reported complete, and is never written
+//! to afterwards.
 
+mod cleaner;
 mod facts;
 mod host;
 mod inputs;
+mod levels;
+mod medium;
+mod model;
+mod object_source;
+mod object_target;
 mod read;
 mod source;
+mod stores;
+mod target;
 mod write;
 
+pub use cleaner::Cleaner;
+pub(crate) use cleaner::objects_at;
 pub(crate) use facts::{Constant, Facts};
 pub(crate) use host::host_sources;
 pub(crate) use inputs::Inputs;
+pub(crate) use levels::{Level, levels};
+pub(crate) use medium::{Exchange, Medium};
+pub use model::{ExchangePrices, ExchangeRequests, ObjectExchange};
+pub(crate) use object_target::ObjectTarget;
 pub(crate) use read::ExchangeReadExec;
 pub(crate) use source::{FileSource, Source};
-pub(crate) use write::{ExchangeWriter, output_split};
+pub(crate) use stores::Stores;
+pub(crate) use target::{FileTarget, Target};
+pub(crate) use write::{ExchangeWriter, LevelOfTask, output_split};

@@ -1,11 +1,10 @@
-//! Writes the output of a task: its batches, split into partitions, into one file.
+//! Writes the output of a task: its batches, split into partitions.
 //!
 //! The rows of a partition are collected to batches of full size, and its frames in memory up to a
-//! share of the task's memory. If all fits, the file has one range for each partition, one after
-//! another; otherwise the largest partition is written whenever the share is full.
+//! share of the task's memory. If all fits, the output has one range for each partition, one after
+//! another. Otherwise, whenever the share is full, the largest partition is written, or all of them
+//! where each write is a request.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
@@ -18,6 +17,8 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use snowmelt_types::Report;
 use snowmelt_wire::{BatchEncoder, OutputPartition};
 
+use super::levels::cell;
+use super::target::{Piece, Target};
 use crate::Error;
 
 /// The root of a stage's plan if it says how the output is split: its input gives the rows.
@@ -26,9 +27,9 @@ pub(crate) fn output_split(plan: &Arc<dyn ExecutionPlan>) -> Option<&Repartition
     plan.downcast_ref()
 }
 
-/// The output file of a task. Shared by the threads of a task.
+/// The output of a task. Shared by the threads of a task.
 pub(crate) struct ExchangeWriter {
-    file: File,
+    target: Box<dyn Target>,
     batch_rows: usize,
     /// Bytes of frames that are kept in memory.
     budget: usize,
@@ -40,7 +41,6 @@ struct State {
     /// By partition; `None` until it has rows.
     partitions: Vec<Option<Part>>,
     buffered: usize,
-    end: u64,
     rows: u64,
 }
 
@@ -76,10 +76,10 @@ impl Part {
 }
 
 impl ExchangeWriter {
-    /// Writes to `file`, which is empty, and keeps up to `budget` bytes in memory.
-    pub(crate) fn new(file: File, batch_rows: usize, budget: u64) -> Self {
+    /// Writes to `target` and keeps up to `budget` bytes in memory.
+    pub(crate) fn new(target: Box<dyn Target>, batch_rows: usize, budget: u64) -> Self {
         let budget = usize::try_from(budget).unwrap_or(usize::MAX);
-        Self { file, batch_rows, budget, state: Mutex::default() }
+        Self { target, batch_rows, budget, state: Mutex::default() }
     }
 
     /// Rows so far.
@@ -87,12 +87,18 @@ impl ExchangeWriter {
         self.lock().rows
     }
 
-    /// A splitter of the batches of one partition of the plan.
-    pub(crate) fn splitter(partitioning: &Partitioning, partition: usize) -> Result<Splitter> {
+    /// A splitter of the batches of one partition of the plan. It sends rows to the cells of a level
+    /// of the exchange.
+    pub(crate) fn splitter(
+        partitioning: &Partitioning,
+        partition: usize,
+        level: LevelOfTask,
+    ) -> Result<Splitter> {
         // Rounds of a round robin begin at another partition for each writer.
         let of = partition + 1;
-        BatchPartitioner::try_new(partitioning.clone(), Time::default(), partition, of)
-            .map(Splitter)
+        let by_key =
+            BatchPartitioner::try_new(partitioning.clone(), Time::default(), partition, of)?;
+        Ok(Splitter { by_key, level })
     }
 
     /// Adds a batch to a partition.
@@ -117,42 +123,60 @@ impl ExchangeWriter {
         let encoded = part.encode()?;
         state.buffered += encoded;
         while state.buffered > self.budget && state.buffered > 0 {
-            self.write_largest(&mut state)?;
+            self.make_room(&mut state)?;
         }
         Ok(())
     }
 
-    fn write_largest(&self, state: &mut State) -> Result<(), Error> {
-        let parts = state.partitions.iter_mut().flatten();
-        let Some(part) = parts.max_by_key(|part| part.frames.len()) else { return Ok(()) };
-        let written = self.write(part, state.end)?;
-        state.end += written;
-        state.buffered -= written as usize;
+    fn make_room(&self, state: &mut State) -> Result<(), Error> {
+        let mut parts: Vec<&mut Part> = state.partitions.iter_mut().flatten().collect();
+        if !self.target.writes_all() {
+            parts.sort_by_key(|part| std::cmp::Reverse(part.frames.len()));
+            parts.truncate(1);
+        }
+        state.buffered -= self.write(parts)?;
         Ok(())
     }
 
-    fn write(&self, part: &mut Part, offset: u64) -> Result<u64, Error> {
-        let length = part.frames.len() as u64;
-        self.file.write_all_at(&part.frames, offset).map_err(Error::Exchange)?;
-        part.frames = Vec::new();
-        match part.written.ranges.last_mut() {
-            Some((start, before)) if *start + *before == offset => *before += length,
-            _ => part.written.ranges.push((offset, length)),
+    /// Writes what some partitions have in memory; gives the number of bytes.
+    fn write<'p>(&self, parts: impl IntoIterator<Item = &'p mut Part>) -> Result<usize, Error> {
+        let mut parts: Vec<&mut Part> =
+            parts.into_iter().filter(|part| !part.frames.is_empty()).collect();
+        let take = |part: &mut &mut Part| Piece {
+            partition: part.written.partition,
+            frames: std::mem::take(&mut part.frames),
+        };
+        let pieces: Vec<Piece> = parts.iter_mut().map(take).collect();
+        let lengths: Vec<usize> = pieces.iter().map(|piece| piece.frames.len()).collect();
+        let places = self.target.write(pieces)?;
+        for ((part, place), length) in parts.into_iter().zip(places).zip(&lengths) {
+            let written = &mut part.written;
+            match (place.object, written.ranges.last_mut()) {
+                (None, Some((start, before))) if *start + *before == place.offset => {
+                    *before += *length as u64;
+                }
+                _ => written.ranges.push((place.offset, *length as u64)),
+            }
+            written.objects.extend(place.object);
         }
-        Ok(length)
+        Ok(lengths.iter().sum())
     }
 
-    /// Writes what is left, partition by partition. Gives the index of the file.
-    pub(crate) fn finish(&self) -> Result<Vec<OutputPartition>, Error> {
-        let mut state = self.lock();
-        let mut parts = std::mem::take(&mut state.partitions);
+    /// Waits until few bytes are on their way.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        let settled = self.target.settle(false).await;
+        settled.map_err(|error| DataFusionError::External(Box::new(error.report())))
+    }
+
+    /// Writes what is left, partition by partition. Gives the index of the output.
+    pub(crate) async fn finish(&self) -> Result<Vec<OutputPartition>, Error> {
+        let mut parts = std::mem::take(&mut self.lock().partitions);
         for part in parts.iter_mut().flatten() {
             part.collected.finish_buffered_batch()?;
             part.encode()?;
-            if !part.frames.is_empty() {
-                state.end += self.write(part, state.end)?;
-            }
         }
+        self.write(parts.iter_mut().flatten())?;
+        self.target.settle(true).await?;
         Ok(parts.into_iter().flatten().map(|part| part.written).collect())
     }
 
@@ -161,13 +185,27 @@ impl ExchangeWriter {
     }
 }
 
+/// The level of an exchange that a task writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LevelOfTask {
+    /// The unit of the level; 1 for the last one.
+    pub(crate) unit: u32,
+    /// The cell of the task.
+    pub(crate) own: u32,
+}
+
 /// Splits batches by the keys of their rows.
-pub(crate) struct Splitter(BatchPartitioner);
+pub(crate) struct Splitter {
+    by_key: BatchPartitioner,
+    level: LevelOfTask,
+}
 
 impl Splitter {
     /// Adds a batch to the partitions of its rows.
     pub(crate) fn split(&mut self, batch: RecordBatch, to: &ExchangeWriter) -> Result<()> {
-        self.0.partition(batch, |partition, rows| to.add(partition as u32, rows))
+        let LevelOfTask { unit, own } = self.level;
+        self.by_key
+            .partition(batch, |partition, rows| to.add(cell(unit, partition as u32, own), rows))
     }
 }
 
@@ -179,7 +217,7 @@ mod tests {
     use snowmelt_wire::TaskRead;
 
     use super::*;
-    use crate::exchange::{FileSource, Inputs, Source};
+    use crate::exchange::{FileSource, FileTarget, Inputs, Source};
 
     fn batch(numbers: std::ops::Range<i64>) -> RecordBatch {
         let text = numbers.clone().map(|n| format!("a text that is longer than a view {n}"));
@@ -193,19 +231,21 @@ mod tests {
     /// Writes 10,000 rows into 4 partitions; gives the number of ranges and all rows read back.
     fn written(budget: u64) -> (usize, Vec<i64>) {
         let file = tempfile::tempfile().unwrap();
-        let writer = ExchangeWriter::new(file.try_clone().unwrap(), 512, budget);
+        let target = Box::new(FileTarget::new(file.try_clone().unwrap()));
+        let writer = ExchangeWriter::new(target, 512, budget);
         let keys = vec![col("n", &batch(0..1).schema()).unwrap()];
         let by_key = Partitioning::Hash(keys, 4);
-        let mut splitter = ExchangeWriter::splitter(&by_key, 0).unwrap();
+        let mut splitter =
+            ExchangeWriter::splitter(&by_key, 0, LevelOfTask { unit: 1, own: 0 }).unwrap();
         for start in (0..10_000).step_by(1_000) {
             splitter.split(batch(start..start + 1_000), &writer).unwrap();
         }
-        let output = writer.finish().unwrap();
+        let output = block_on(writer.finish()).unwrap();
         assert_eq!(output.iter().map(|part| part.rows).sum::<u64>(), 10_000);
         let ranges = output.iter().map(|part| part.ranges.len()).sum();
-        let read = TaskRead { stage: 3, task: 8, partitions: output };
+        let read = TaskRead { stage: 3, task: 8, attempt: 0, partitions: output, objects: None };
         let source: Arc<dyn Source> = Arc::new(FileSource::new(file));
-        let inputs = Inputs::new(&[read], &[(8, source)].into()).unwrap();
+        let inputs = Inputs::new(&[read], &[(8, source)].into(), &Arc::default(), 1 << 20).unwrap();
         let mut rows = Vec::new();
         for partition in 0..4 {
             let mut reader = inputs.read(3, &[partition], batch(0..1).schema());

@@ -7,7 +7,8 @@
 //! - below a merge of partitions: the stage below writes its partitions as they are;
 //! - below the build side of a join: the stage below writes, and every task above reads all of it.
 //!
-//! The stage above reads with an [`ExchangeReadExec`]. What is above the last merge runs in the
+//! An exchange of several levels (Lambada 4.4.2) is several stages, of which all but the first only
+//! split rows again. The stage above reads with an [`ExchangeReadExec`]. What is above the last merge runs in the
 //! driver, over a [`ResultExec`] for each stage whose results it reads.
 //!
 //! An operator that the codec would change runs in the driver, and so does everything above it.
@@ -24,13 +25,16 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
+use snowmelt_wire::ExchangeOptions;
 
 use super::leaves::{count, file_scan, is_partition_wise};
 use super::sendable::Sendable;
 use super::small;
 use super::tree::{address, with_children};
 use crate::driver::{ResultExec, ResultQueue};
-use crate::exchange::{ExchangeReadExec, Facts, output_split};
+use crate::exchange::{
+    Exchange, ExchangeReadExec, Facts, Level, Medium, levels, objects_at, output_split,
+};
 use crate::{Error, Result, codec};
 
 /// A plan in stages.
@@ -60,14 +64,14 @@ pub(crate) enum Output {
     /// To the driver.
     Results(Arc<ResultQueue>),
     /// To the tasks of another stage.
-    Exchange,
+    Exchange(Exchange),
 }
 
 impl Stage {
     /// The part of the plan whose partitions the tasks run.
     pub(crate) fn body(&self) -> &Arc<dyn ExecutionPlan> {
         match output_split(&self.plan) {
-            Some(split) if matches!(self.output, Output::Exchange) => split.input(),
+            Some(split) if matches!(self.output, Output::Exchange(_)) => split.input(),
             _ => &self.plan,
         }
     }
@@ -76,7 +80,44 @@ impl Stage {
     pub(crate) fn queue(&self) -> Option<&Arc<ResultQueue>> {
         match &self.output {
             Output::Results(queue) => Some(queue),
-            Output::Exchange => None,
+            Output::Exchange(_) => None,
+        }
+    }
+
+    /// How its output is exchanged, if other tasks read it.
+    pub(crate) fn exchange(&self) -> Option<&Exchange> {
+        match &self.output {
+            Output::Exchange(exchange) => Some(exchange),
+            Output::Results(_) => None,
+        }
+    }
+}
+
+/// How the rows of a query are exchanged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exchanges<'q> {
+    pub(super) options: &'q ExchangeOptions,
+    /// The query's folder in the locations of the options.
+    pub(super) folder: &'q str,
+}
+
+impl Exchanges<'_> {
+    /// The exchange below stage number `stage`, at a level.
+    fn of(&self, stage: u32, level: Level) -> Output {
+        let medium = match self.options.by_objects() {
+            true => Medium::Objects(objects_at(self.options, self.folder, stage)),
+            false => Medium::Files,
+        };
+        Output::Exchange(Exchange { medium, level })
+    }
+
+    /// The levels of an exchange to so many partitions.
+    fn levels(&self, partitioning: &Partitioning) -> Vec<Level> {
+        match partitioning {
+            Partitioning::Hash(_, partitions) if self.options.by_objects() => {
+                levels(*partitions as u32, self.options.levels)
+            }
+            _ => vec![Level::ONLY],
         }
     }
 }
@@ -86,10 +127,12 @@ impl Stage {
 pub(super) fn cut(
     plan: Arc<dyn ExecutionPlan>,
     config: &SessionConfig,
+    exchanges: Exchanges<'_>,
     finish: &dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
 ) -> Result<Cut> {
     let sendable = Sendable::of(&plan, config)?;
-    let mut cutter = Cutter { config, finish, sendable, stages: Vec::new(), cut: HashMap::new() };
+    let (stages, cut) = (Vec::new(), HashMap::new());
+    let mut cutter = Cutter { config, exchanges, finish, sendable, stages, cut };
     let driver = cutter.driver_part(&plan, Parent { again: false, merges: true })?;
     let driver = finish(driver)?;
     Ok(Cut { stages: cutter.stages, driver })
@@ -106,6 +149,7 @@ struct Parent {
 
 struct Cutter<'c> {
     config: &'c SessionConfig,
+    exchanges: Exchanges<'c>,
     finish: &'c dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
     sendable: Sendable,
     stages: Vec<Stage>,
@@ -194,11 +238,16 @@ impl Cutter<'_> {
         if let Some(leaf) = self.cut.get(&address(node)) {
             return Ok(Arc::clone(leaf));
         }
-        let input = self.worker_part(exchange.input())?;
         let partitioning = exchange.partitioning().clone();
-        let written = RepartitionExec::try_new(input, partitioning.clone())?;
-        let stage = self.stages.len() as u32;
-        self.add(Arc::new(written), Output::Exchange)?;
+        let mut input = self.worker_part(exchange.input())?;
+        let mut stage = 0;
+        for level in self.exchanges.levels(&partitioning) {
+            let written = RepartitionExec::try_new(input, partitioning.clone())?;
+            stage = self.stages.len() as u32;
+            let output = self.exchanges.of(stage, level);
+            let written = self.add(Arc::new(written), output)?;
+            input = Self::cells(stage, &written, &partitioning, level)?;
+        }
         let facts = Facts::of_partitions(node.equivalence_properties());
         let facts = match count(exchange.input()) {
             1 => facts.divided(),
@@ -213,6 +262,19 @@ impl Cutter<'_> {
         }
         self.cut.insert(address(node), Arc::clone(&leaf));
         Ok(leaf)
+    }
+
+    /// The leaf that reads the cells of a level, for the stage of the next one.
+    fn cells(
+        stage: u32,
+        written: &Arc<dyn ExecutionPlan>,
+        partitioning: &Partitioning,
+        level: Level,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let cells = level.cells(partitioning.partition_count() as u32) as usize;
+        let facts = Facts::of_partitions(written.equivalence_properties()).mixed();
+        let cells = Partitioning::UnknownPartitioning(cells);
+        Ok(Arc::new(ExchangeReadExec::new(stage, written.schema(), cells, facts)?))
     }
 
     /// An input of one partition that every task reads whole.
@@ -235,7 +297,7 @@ impl Cutter<'_> {
         }
         let plan = self.worker_part(node)?;
         let stage = self.stages.len() as u32;
-        let plan = self.add(plan, Output::Exchange)?;
+        let plan = self.add(plan, self.exchanges.of(stage, Level::ONLY))?;
         let facts = Facts::of_partitions(plan.equivalence_properties());
         let partitioning = Partitioning::UnknownPartitioning(count(&plan));
         let read = ExchangeReadExec::new(stage, plan.schema(), partitioning, facts)?;

@@ -36,8 +36,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use snowmelt_wire::Signature;
+use snowmelt_wire::{ExchangeOptions, Signature};
 
+use cut::Exchanges;
 pub(crate) use cut::Stage;
 pub(crate) use footer::{FooterError, bytes as read_bytes, catch_panic, read as read_footer};
 pub(crate) use info::TableInfo;
@@ -52,10 +53,10 @@ pub(crate) use tasks::{Division, Outputs, TaskOutput, reads, tasks};
 pub(crate) use text::operator_line;
 pub(crate) use tree::with_children;
 
-use crate::Result;
 use crate::faster::with_faster_operators;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
+use crate::{Error, Result};
 
 /// Rows in a batch: DataFusion's default, and the maximum in one call of a UDF.
 pub(crate) const BATCH_ROWS: usize = 8192;
@@ -80,6 +81,10 @@ pub struct QuerySpec {
     pub workers: u32,
     /// Number of hosts on which the workers may be. At least 1.
     pub hosts: u32,
+    /// How its stages exchange rows.
+    pub exchange: ExchangeOptions,
+    /// Its folder in the locations of its exchange ([`snowmelt_wire::exchange_folder`]).
+    pub exchange_folder: String,
     /// When the query was accepted: time zero of its profile.
     pub accepted: Instant,
     /// How long the installation of its UDFs' packages took, from `accepted` on.
@@ -92,6 +97,7 @@ pub struct QuerySpec {
 /// # Errors
 /// Errors of the SQL or of its tables' locations, before any worker starts.
 pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
+    spec.exchange.check().map_err(|report| Error::Task(Box::new(report)))?;
     let statement = statement::parse(&spec.sql)?;
     let pool = UdfPool::empty();
     let session = session::planning(spec, &pool)?;
@@ -100,7 +106,8 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let physical = session::physical_plan(&session, &statement, spec).await?;
     let config = session.copied_config();
     let finish = |plan| session::finish(plan, &config);
-    let mut cut = cut::cut(physical, &config, &finish)?;
+    let exchanges = Exchanges { options: &spec.exchange, folder: &spec.exchange_folder };
+    let mut cut = cut::cut(physical, &config, exchanges, &finish)?;
     streaming::mark(&cut);
     cut.driver = with_faster_operators(cut.driver)?;
     PlannedQuery::new(spec, statement.result_kind, cut, tables, pool, s3)

@@ -9,7 +9,7 @@ use arrow::datatypes::SchemaRef;
 use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_wire::{FileGrant, S3Access};
 
-use super::cut::Cut;
+use super::cut::{Cut, Stage};
 use super::info::TableInfo;
 use super::statement::ResultKind;
 use super::tasks::{self, Division, Outputs};
@@ -17,6 +17,7 @@ use super::{QuerySpec, explain, text};
 use crate::Result;
 use crate::driver::PlannedTask;
 use crate::driver::output_schema;
+use crate::exchange::Cleaner;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
 
@@ -29,6 +30,7 @@ pub struct PlannedQuery {
     pub(crate) accepted: Instant,
     pub(crate) profile: Profile,
     pub(crate) s3: S3Settings,
+    cleaner: Option<Cleaner>,
     workers: u32,
     result_kind: ResultKind,
 }
@@ -47,7 +49,11 @@ impl PlannedQuery {
         profile.driver_plan = text::driver(&cut);
         let accepted = spec.accepted;
         let workers = spec.workers;
-        let mut query = Self { cut, tables, pool, accepted, profile, s3, workers, result_kind };
+        let by_objects = |stage: &Stage| stage.exchange().is_some_and(|it| it.objects().is_some());
+        let folder = || Cleaner::with(&spec.exchange.locations, &spec.exchange_folder, &s3);
+        let cleaner = cut.stages.iter().any(by_objects).then(folder).transpose()?;
+        let mut query =
+            Self { cut, tables, pool, accepted, profile, s3, cleaner, workers, result_kind };
         let tasks = query.tasks()?;
         query.profile.totals.tasks = tasks.len() as u32;
         query.profile.totals.bytes_total = tasks.iter().map(|task| task.bytes).sum();
@@ -109,6 +115,15 @@ impl PlannedQuery {
     /// Access to the buckets that the query reads.
     pub fn s3(&self) -> Result<BTreeMap<String, S3Access>> {
         Ok(self.tasks()?.into_iter().flat_map(|task| task.s3).collect())
+    }
+
+    /// What removes the objects of its exchanges, if it has any. Its caller runs it when the query
+    /// has ended.
+    pub fn cleaner(&self) -> Option<Cleaner> {
+        match self.result_kind {
+            ResultKind::Rows => self.cleaner.clone(),
+            ResultKind::Plan | ResultKind::Columns => None,
+        }
     }
 
     /// The result of an EXPLAIN or DESCRIBE, which runs no task.

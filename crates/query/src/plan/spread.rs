@@ -27,7 +27,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
-use super::cut::{Output, Stage};
+use super::cut::Stage;
 use super::leaves::count;
 use super::tasks::{Outputs, TaskOutput};
 use crate::exchange::{ExchangeReadExec, output_split};
@@ -60,8 +60,7 @@ pub(super) fn spread(
 /// The stage whose rows may be divided.
 fn probe_side(stage: &Stage) -> Option<u32> {
     let split = output_split(&stage.plan).map(|split| split.partitioning());
-    let is_split =
-        matches!((&stage.output, split), (Output::Exchange, Some(Partitioning::Hash(..))));
+    let is_split = stage.exchange().is_some() && matches!(split, Some(Partitioning::Hash(..)));
     let (probe, joined) = is_split.then(|| row_by_row(stage.body())).flatten()?;
     // One leaf: what a task does not read of it, it must not read elsewhere.
     (joined && leaves_of(stage.body(), probe) == 1).then_some(probe)
@@ -193,9 +192,11 @@ mod tests {
                 partition: partition as u32,
                 rows: *size,
                 ranges: vec![(0, *size)],
+                ..OutputPartition::default()
             };
             let parts = sizes.iter().enumerate().filter(|(_, size)| **size > 0).map(part);
-            TaskOutput { task: task as u32, partitions: Arc::new(parts.collect()) }
+            let partitions = Arc::new(parts.collect());
+            TaskOutput { task: task as u32, attempt: 0, partitions, objects: None }
         };
         tasks.iter().enumerate().map(output).collect()
     }

@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use object_store::ObjectMeta;
-use snowmelt_wire::{FileGrant, OutputPartition, S3Access, TaskRead};
+use snowmelt_wire::{FileGrant, ObjectOutput, ObjectsAt, OutputPartition, S3Access, TaskRead};
 
-use super::cut::{Output, Stage};
+use super::cut::Stage;
 use super::info::read_bytes;
 use super::leaves;
 use super::spread::{Share, spread};
 use crate::Result;
 use crate::driver::PlannedTask;
-use crate::exchange::ExchangeReadExec;
+use crate::exchange::{Exchange, ExchangeReadExec, Medium};
 use crate::scan::{S3Settings, file_path};
 use crate::udf;
 
@@ -25,7 +25,11 @@ pub(crate) type Outputs = BTreeMap<u32, Vec<TaskOutput>>;
 #[derive(Clone, Debug)]
 pub(crate) struct TaskOutput {
     pub(crate) task: u32,
+    /// The attempt that was complete.
+    pub(crate) attempt: u32,
     pub(crate) partitions: Arc<Vec<OutputPartition>>,
+    /// The objects of its stage, unless it wrote to a file.
+    pub(crate) objects: Option<ObjectsAt>,
 }
 
 /// How a stage is divided.
@@ -51,16 +55,42 @@ pub(crate) fn tasks(
     let most = most_tasks(stage, outputs, division, !udfs.is_empty());
     let shares = spread(stage, outputs, most, division.task_bytes);
     let shares = shares.unwrap_or_else(|| shares_of(partitions, most).collect());
-    let task = |(index, Share { partitions, only }): (usize, Share)| PlannedTask {
-        task: first + index as u32,
-        plan: stage.bytes.clone(),
-        udfs: udfs.clone(),
-        output: matches!(stage.output, Output::Exchange),
-        reads: reads(stage, outputs, &partitions, only.as_ref()),
-        only,
-        ..grants_for(stage, partitions, s3)
+    let output = matches!(stage.exchange().map(|it| &it.medium), Some(Medium::Files));
+    let task = |(index, Share { partitions, only }): (usize, Share)| {
+        let reads = reads(stage, outputs, &partitions, only.as_ref());
+        let objects = stage.exchange().and_then(object_output);
+        let mut task = grants_for(stage, partitions, s3);
+        let written = objects.iter().map(|output| &output.at);
+        for at in reads.iter().filter_map(|read| read.objects.as_ref()).chain(written) {
+            grant_buckets(at, s3, &mut task.s3);
+        }
+        PlannedTask {
+            task: first + index as u32,
+            plan: stage.bytes.clone(),
+            udfs: udfs.clone(),
+            output,
+            objects,
+            reads,
+            only,
+            ..task
+        }
     };
     Ok(shares.into_iter().enumerate().map(task).collect())
+}
+
+fn object_output(exchange: &Exchange) -> Option<ObjectOutput> {
+    let at = exchange.objects()?.clone();
+    Some(ObjectOutput { at, unit: exchange.level.unit })
+}
+
+/// Adds access to the buckets of an exchange.
+fn grant_buckets(at: &ObjectsAt, s3: &S3Settings, granted: &mut BTreeMap<String, S3Access>) {
+    for bucket in at.buckets() {
+        if !granted.contains_key(bucket) {
+            let access = S3Access { settings: s3.settings().clone(), ..S3Access::default() };
+            granted.insert(bucket.to_owned(), access);
+        }
+    }
 }
 
 /// A stage that only reads other stages has as many tasks as their bytes are worth. One that scans
@@ -117,7 +147,9 @@ pub(crate) fn reads(
             let is_wanted = |it: &&OutputPartition| partitions.binary_search(&it.partition).is_ok();
             let found: Vec<_> = output.partitions.iter().filter(is_wanted).cloned().collect();
             if !found.is_empty() {
-                reads.push(TaskRead { stage, task: output.task, partitions: found });
+                let TaskOutput { task, attempt, .. } = *output;
+                let objects = output.objects.clone();
+                reads.push(TaskRead { stage, task, attempt, partitions: found, objects });
             }
         }
     }

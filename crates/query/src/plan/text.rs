@@ -16,11 +16,11 @@ pub(super) fn workers(cut: &Cut, medium: &str) -> String {
         let partitions = count(stage.body());
         let output = match &stage.output {
             Output::Results(_) => "results for the driver".to_owned(),
-            Output::Exchange => {
+            Output::Exchange(exchange) => {
                 let readers = cut.stages.iter().enumerate();
                 let readers = readers.filter(|(_, it)| it.reads.contains(&(index as u32)));
                 let readers: Vec<String> = readers.map(|(reader, _)| reader.to_string()).collect();
-                format!("exchange by {medium} for stage {}", readers.join(" and "))
+                format!("exchange by {} for stage {}", exchange.text(medium), readers.join(" and "))
             }
         };
         let head = format!("stage {index}: {partitions} partitions, {output}\n");

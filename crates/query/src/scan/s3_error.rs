@@ -23,9 +23,24 @@ const REGION: &str = "AWS_REGION is not the region of the bucket";
 
 /// The report of a failure to read something, named by `what`. `anonymous` if no keys were set.
 pub(crate) fn report(error: &Error, what: &str, anonymous: bool) -> ErrorReport {
+    report_of(error, what, anonymous, ("read", "read"))
+}
+
+/// The report of a failure to write something.
+pub(crate) fn report_write(error: &Error, what: &str, anonymous: bool) -> ErrorReport {
+    report_of(error, what, anonymous, ("written", "write"))
+}
+
+/// `done` and `permission` name what was tried.
+fn report_of(
+    error: &Error,
+    what: &str,
+    anonymous: bool,
+    (done, permission): (&str, &str),
+) -> ErrorReport {
     let text = error.to_string();
     let new = |code, why: &str| {
-        ErrorReport::new(code, format!("{what} cannot be read: {why}"))
+        ErrorReport::new(code, format!("{what} cannot be {done}: {why}"))
             .excerpt(server_message(&text))
     };
     if let Some((_, why)) = REFUSALS.iter().find(|(code, _)| code_of(&text) == Some(*code)) {
@@ -48,7 +63,10 @@ pub(crate) fn report(error: &Error, what: &str, anonymous: bool) -> ErrorReport 
                 Code::S3_SETTING,
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and the bucket is not public",
             ),
-            false => new(Code::S3_SETTING, "the key in AWS_ACCESS_KEY_ID has no read permission"),
+            false => new(
+                Code::S3_SETTING,
+                &format!("the key in AWS_ACCESS_KEY_ID has no {permission} permission"),
+            ),
         };
     }
     if throttled(error) {
@@ -144,5 +162,7 @@ mod tests {
     fn with_keys_a_refusal_is_about_permissions() {
         let report = report(&error("403 Forbidden", ""), "`s3://b/k`", false).to_string();
         assert!(report.contains("has no read permission"), "{report}");
+        let report = report_write(&error("403 Forbidden", ""), "`s3://b/k`", false).to_string();
+        assert!(report.contains("cannot be written") && report.contains("no write permission"));
     }
 }

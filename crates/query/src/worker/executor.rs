@@ -28,7 +28,7 @@ use super::narrow::{narrow, numbers};
 use super::outbox::Outbox;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::{PeakPool, STACK_BYTES, panics};
-use crate::exchange::{FileSource, Inputs, Source, host_sources};
+use crate::exchange::{FileSource, Inputs, Source, Stores, host_sources};
 use crate::faster::{apply_dynamic_filters, read_ahead_of_calls, with_faster_operators};
 use crate::fault::{self, FaultContext};
 use crate::plan::{execution_config, function_registry};
@@ -36,6 +36,10 @@ use crate::read::with_own_readers;
 use crate::scan::{Counters, CountingStore, GrantedFiles, Versions, open_bucket};
 use crate::udf::{self, UdfPool};
 use crate::{Error, codec};
+
+/// The share of a task's memory, and the most, that each of its inputs reads ahead from objects.
+const AHEAD_SHARE: u64 = 16;
+const AHEAD_BYTES: u64 = 16 << 20;
 
 /// A prepared task. All methods but `run` may be called from other threads while it runs.
 pub(super) trait Executor: Send + Sync {
@@ -57,7 +61,7 @@ pub(super) trait Executor: Send + Sync {
     /// The peak of the bytes that operators reserved.
     fn peak_reserved(&self) -> u64;
 
-    /// The rows and the index of the output file, once it is complete.
+    /// The rows and the index of the output, once it is complete.
     fn output(&self) -> (u64, Vec<OutputPartition>);
 }
 
@@ -73,6 +77,8 @@ pub(super) struct DataFusionExecutor {
     task: Task,
     files: Vec<String>,
     counters: Arc<Counters>,
+    // Of its exchanges.
+    stores: Arc<Stores>,
     granted: Arc<GrantedFiles>,
     // By bucket.
     versions: Vec<Arc<Versions>>,
@@ -98,7 +104,10 @@ impl DataFusionExecutor {
             .map_err(|error| error.report())?;
         let files_here = inputs.into_iter().map(|(task, file)| (task, file_source(file)));
         let sources = files_here.chain(hosts.into_iter().flat_map(host_sources)).collect();
-        let inputs = Inputs::new(&task.reads, &sources).map_err(|e| e.report())?;
+        let stores = Arc::new(exchange_stores(&task).map_err(|error| error.report())?);
+        let ahead = (task.memory_bytes / AHEAD_SHARE).min(AHEAD_BYTES);
+        let inputs =
+            Inputs::new(&task.reads, &sources, &stores, ahead).map_err(|error| error.report())?;
         let config = execution_config(1, task.batch_rows as usize).with_extension(Arc::new(inputs));
         let context = TaskContext::from(function_registry())
             .with_session_config(config)
@@ -107,7 +116,7 @@ impl DataFusionExecutor {
         let wrong = |error: &DataFusionError| fault::report(error, &FaultContext::driver());
         let decoded = codec::decode(&plan, &context, Arc::clone(&pool)).map_err(|e| wrong(&e))?;
         let sockets = connect(udfs, &decoded, &pool)?;
-        let (sink, whole) = Sink::of(output, decoded, &task)?;
+        let (sink, whole) = Sink::of(output, decoded, &task, &stores)?;
         check_partitions(&task, &whole)?;
         let plan = narrow(&whole, &task.partitions).map_err(|error| error.report())?;
         let plan = with_own_readers(plan)
@@ -124,6 +133,7 @@ impl DataFusionExecutor {
             task,
             files: names,
             counters,
+            stores,
             granted,
             versions,
             memory,
@@ -175,7 +185,7 @@ impl DataFusionExecutor {
             }
         }
         let Some(sink) = &self.sink else { return Ok(()) };
-        let written = sink.writer.finish().map_err(|error| error.report())?;
+        let written = sink.writer.finish().await.map_err(|error| error.report())?;
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) = written;
         Ok(())
     }
@@ -255,7 +265,15 @@ impl Executor for DataFusionExecutor {
         let used = self.udfs.used();
         let udf_rows = used.iter().map(|udf| udf.rows).sum();
         let udf_nanos = used.iter().map(|udf| udf.nanos).sum();
-        TaskProgress { rows_read: rows_read(&self.plan), bytes_read, requests, udf_rows, udf_nanos }
+        let rows_read = rows_read(&self.plan);
+        self.stores.counted(TaskProgress {
+            rows_read,
+            bytes_read,
+            requests,
+            udf_rows,
+            udf_nanos,
+            ..TaskProgress::default()
+        })
     }
 
     fn operators(&self) -> Vec<OperatorMetric> {
@@ -301,6 +319,12 @@ fn register_stores(
         all.push(versions);
     }
     Ok(all)
+}
+
+/// The buckets that a task reads other tasks' objects from, and writes its own to.
+fn exchange_stores(task: &Task) -> Result<Stores, Error> {
+    let read = task.reads.iter().filter_map(|read| read.objects.as_ref());
+    Stores::open(read.chain(task.objects.iter().map(|output| &output.at)), &task.s3)
 }
 
 fn file_source(file: File) -> Arc<dyn Source> {

@@ -1,5 +1,6 @@
 //! The worker, in its sandbox: receives tasks, runs their partitions and posts the results. A
-//! connection may also request it to drive a whole query (`drive`).
+//! connection may also request it to drive a whole query (`drive`), or to remove the objects of one
+//! that ended early (`clean`).
 //!
 //! A worker opens no path and starts no process. It has a listening socket; the node connects for
 //! each task and sends descriptors for files and UDFs, then the plan, then the task. Nothing that
@@ -8,6 +9,7 @@
 //! The results of partition `p` follow a schema frame whose metadata contains `p`. Batches of
 //! several partitions may alternate; a schema frame precedes each change.
 
+mod clean;
 mod damage;
 mod drive;
 mod executor;
@@ -74,6 +76,7 @@ fn answer(socket: UnixStream) -> snowmelt_wire::Result<()> {
     let (first, descriptors) = stream.receive_with()?;
     match first.kind {
         Kind::Drive => drive::answer(&first, descriptors, stream),
+        Kind::Clean => clean::answer(&first, stream),
         _ => task::answer((first, descriptors), stream),
     }
 }

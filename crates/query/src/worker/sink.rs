@@ -1,4 +1,4 @@
-//! Where the batches of a task go: to the driver, or to its output file.
+//! Where the batches of a task go: to the driver, or to its output, a file or objects.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -11,12 +11,15 @@ use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::Task;
 
 use super::outbox::Outbox;
-use crate::exchange::{ExchangeWriter, output_split};
+use crate::exchange::{
+    ExchangeWriter, FileTarget, LevelOfTask, ObjectTarget, Stores, Target, output_split,
+};
 
 /// The output of a task, and how its rows are split.
 pub(super) struct Sink {
     pub(super) writer: ExchangeWriter,
     split: Option<Partitioning>,
+    level: LevelOfTask,
 }
 
 /// The sink of a task, if it has one, and the part of its plan that gives the rows.
@@ -28,10 +31,16 @@ impl Sink {
         output: Option<File>,
         plan: Arc<dyn ExecutionPlan>,
         task: &Task,
+        stores: &Arc<Stores>,
     ) -> Result<Divided, Box<ErrorReport>> {
-        let file = match (task.output, output) {
-            (false, None) => return Ok((None, plan)),
-            (true, Some(file)) => file,
+        let budget = (task.memory_bytes / OUTPUT_SHARE).min(OUTPUT_BYTES);
+        let target: Box<dyn Target> = match (task.output, output, &task.objects) {
+            (false, None, None) => return Ok((None, plan)),
+            (true, Some(file), None) => Box::new(FileTarget::new(file)),
+            (false, None, Some(objects)) => {
+                let (at, writer) = (objects.at.clone(), (task.task, task.attempt));
+                Box::new(ObjectTarget::new(Arc::clone(stores), at, writer, budget))
+            }
             _ => {
                 let message = "a task and its grants disagree about its output";
                 return Err(ErrorReport::new(Code::PROTOCOL, message).into());
@@ -43,9 +52,10 @@ impl Sink {
         };
         let parts = split.as_ref().map_or(1, Partitioning::partition_count);
         let rows = (COLLECTED_ROWS / parts).clamp(1024, task.batch_rows.max(1024) as usize);
-        let budget = task.memory_bytes / OUTPUT_SHARE;
-        let writer = ExchangeWriter::new(file, rows, budget.min(OUTPUT_BYTES));
-        Ok((Some(Self { writer, split }), plan))
+        let writer = ExchangeWriter::new(target, rows, budget);
+        let unit = task.objects.as_ref().map_or(1, |objects| objects.unit);
+        let level = LevelOfTask { unit, own: task.partitions.first().copied().unwrap_or(0) };
+        Ok((Some(Self { writer, split, level }), plan))
     }
 }
 
@@ -79,10 +89,10 @@ pub(super) async fn run_partition(
     let stopped = |error| PartitionError { partition, error };
     let mut stream = plan.execute(index, context).map_err(stopped)?;
     let mut splitter = match &to {
-        Destination::Output(sink) => sink
-            .split
-            .as_ref()
-            .map(|split| ExchangeWriter::splitter(split, partition as usize).map_err(stopped)),
+        Destination::Output(sink) => sink.split.as_ref().map(|split| {
+            let splitter = ExchangeWriter::splitter(split, partition as usize, sink.level);
+            splitter.map_err(stopped)
+        }),
         Destination::Driver(_) => None,
     }
     .transpose()?;
@@ -101,6 +111,9 @@ pub(super) async fn run_partition(
             (Destination::Output(sink), None) => {
                 sink.writer.add(partition, batch).map_err(stopped)?;
             }
+        }
+        if let Destination::Output(sink) = &to {
+            sink.writer.settle().await.map_err(stopped)?;
         }
     }
     Ok(())

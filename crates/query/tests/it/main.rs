@@ -4,6 +4,7 @@
 mod answers;
 mod checksums;
 mod data;
+mod exchange;
 mod faults;
 mod formats;
 mod functions;
@@ -16,6 +17,7 @@ mod refusals;
 mod runner;
 mod s3;
 mod skew;
+mod small_s3;
 mod storage;
 mod udfs;
 mod windows;

@@ -19,7 +19,7 @@ use snowmelt_query::{
     RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, follow, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
-use snowmelt_wire::{Failed, Grants, UdfConnection, UdfGrant, hand_over};
+use snowmelt_wire::{ExchangeOptions, Failed, Grants, UdfConnection, UdfGrant, hand_over};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{data, udfs};
@@ -98,7 +98,8 @@ impl InProcess {
             let path = format!("/proc/self/fd/{}", outputs[task].as_raw_fd());
             (*task, File::open(path).unwrap().into())
         };
-        let read: BTreeSet<u32> = task.reads.iter().map(|read| read.task).collect();
+        let in_files = task.reads.iter().filter(|read| read.objects.is_none());
+        let read: BTreeSet<u32> = in_files.map(|read| read.task).collect();
         Grants {
             files,
             udfs: task.udfs.iter().map(udf).collect(),
@@ -204,6 +205,8 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         aws: BTreeMap::new(),
         workers,
         hosts: 1,
+        exchange: ExchangeOptions::default(),
+        exchange_folder: "1-q-test".to_owned(),
         accepted: Instant::now(),
         packages: Duration::ZERO,
     }

@@ -210,6 +210,28 @@ pub enum OutputFormat {
     Parquet,
 }
 
+/// Where the rows of a query are between its stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExchangeMedium {
+    // Chosen by the hosts of the query.
+    Auto,
+    // Files of one host.
+    Files,
+    // Files of several hosts.
+    Hosts,
+    // Objects on S3.
+    Objects,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    // On.
+    On,
+    // Off.
+    Off,
+}
+
 /// Formats of short lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ListFormat {

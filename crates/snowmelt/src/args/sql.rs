@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use snowmelt_types::{ByteSize, parse_duration};
 
-use super::{OutputFormat, PlatformArgs};
+use super::{ExchangeMedium, OutputFormat, PlatformArgs, Switch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,6 +61,26 @@ pub struct SqlArgs {
     /// Time limit of the query, for example 30s or 10m; 0 means no limit [default: 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub timeout: Option<Duration>,
+
+    /// Where rows are between stages; auto chooses by the hosts of the query [default: auto]
+    #[arg(long, value_enum, value_name = "MEDIUM", help_heading = "Exchange")]
+    pub exchange: Option<ExchangeMedium>,
+    /// Bucket or prefix for an exchange by objects (repeatable: objects are spread over them)
+    #[arg(
+        long = "exchange-location",
+        value_name = "s3://BUCKET/PREFIX/",
+        help_heading = "Exchange"
+    )]
+    pub exchange_locations: Vec<String>,
+    /// Levels of an exchange by objects, 1 to 3: more levels need fewer requests and move rows again [default: 1]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>, help_heading = "Exchange")]
+    pub exchange_levels: Option<u32>,
+    /// Whether a task writes all its partitions into one object [default: on]
+    #[arg(long, value_enum, value_name = "ON|OFF", help_heading = "Exchange")]
+    pub exchange_combining: Option<Switch>,
+    /// Exchanged bytes that are worth a task: a stage that reads fewer has fewer tasks [default: 4MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Exchange")]
+    pub exchange_task: Option<ByteSize>,
 
     /// Name a table: a file, folder, glob or s3:// URL of Parquet, CSV, JSON or Arrow files (repeatable)
     #[arg(long = "table", value_name = "NAME=LOCATION", value_parser = named_location, help_heading = "Data and code")]

@@ -48,6 +48,11 @@ keys! {
     WORKERS = "query.workers", env::WORKERS, "0";
     MEMORY = "query.memory", env::MEMORY, "1GiB";
     TIMEOUT = "query.timeout", env::TIMEOUT, "0";
+    EXCHANGE = "exchange.medium", env::EXCHANGE, "auto";
+    EXCHANGE_LOCATIONS = "exchange.locations", env::EXCHANGE_LOCATIONS, "";
+    EXCHANGE_LEVELS = "exchange.levels", env::EXCHANGE_LEVELS, "1";
+    EXCHANGE_COMBINING = "exchange.combining", env::EXCHANGE_COMBINING, "on";
+    EXCHANGE_TASK = "exchange.task", env::EXCHANGE_TASK, "4MiB";
     FORMAT = "output.format", env::OUTPUT, "table";
     ROWS = "output.rows", env::ROWS, "40";
     PROGRESS = "output.progress", env::PROGRESS, "auto";

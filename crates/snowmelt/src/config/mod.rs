@@ -3,6 +3,7 @@
 //! Invariant: an option overrides its variable, which overrides the file, which overrides the
 //! default; the default of every key is defined only in [`KEYS`].
 
+mod exchange;
 mod file;
 mod keys;
 mod show;
@@ -22,6 +23,7 @@ use snowmelt_types::{
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode};
 use crate::env;
+use exchange::Exchange;
 use file::{Entry, File};
 
 use keys::*;
@@ -105,6 +107,8 @@ pub struct Config {
     pub memory: Value<ByteSize>,
     /// Time limit of a query; zero means no limit.
     pub timeout: Value<Duration>,
+    /// How a query exchanges rows between its stages.
+    pub exchange: Exchange,
     /// Format of the answer.
     pub format: Value<OutputFormat>,
     /// Rows that a table shows on a terminal; 0 means all.
@@ -168,6 +172,7 @@ impl Config {
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
             memory: sources.get(&MEMORY, sql.and_then(|sql| sql.memory), amount)?,
             timeout: sources.get(&TIMEOUT, sql.and_then(|sql| sql.timeout), duration)?,
+            exchange: Exchange::load(&sources, sql)?,
             format: sources.get(&FORMAT, sql.and_then(|sql| sql.output), choice)?,
             rows: sources.get(&ROWS, sql.and_then(|sql| sql.rows), number)?,
             progress: sources.get(&PROGRESS, cli.global.progress, choice)?,
@@ -335,7 +340,12 @@ fn keys(text: &str) -> Result<Vec<PublicKey>, String> {
         let wrong = format!("`{text}` is not a key: `snowmelt image key` prints one");
         PublicKey::parse(text).map_err(|_| wrong)
     };
-    text.split(',').map(str::trim).filter(|key| !key.is_empty()).map(key).collect()
+    list(text).iter().map(|text| key(text)).collect()
+}
+
+fn list(text: &str) -> Vec<String> {
+    let parts = text.split(',').map(str::trim);
+    parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
 fn amount(text: &str) -> Result<ByteSize, String> {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
+use super::exchange::Exchange;
 use super::{Config, Origin, Value};
 use crate::text;
 
@@ -27,7 +28,7 @@ pub fn show(config: &Config, origin: bool) -> String {
 }
 
 /// The settings of each section, and their origins.
-fn sections(config: &Config) -> [(&'static str, Lines); 10] {
+fn sections(config: &Config) -> [(&'static str, Lines); 11] {
     let tenant = config.tenant.as_ref();
     let client = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
     [
@@ -56,6 +57,7 @@ fn sections(config: &Config) -> [(&'static str, Lines); 10] {
                 line("timeout", &config.timeout, |time| quoted(&text::setting(*time))),
             ],
         ),
+        ("exchange", exchange(&config.exchange)),
         (
             "output",
             vec![
@@ -65,6 +67,19 @@ fn sections(config: &Config) -> [(&'static str, Lines); 10] {
                 line("errors", &config.errors, choice),
             ],
         ),
+    ]
+}
+
+fn exchange(exchange: &Exchange) -> Lines {
+    let all = |of: &Vec<String>| {
+        format!("[{}]", of.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(", "))
+    };
+    vec![
+        line("medium", &exchange.medium, choice),
+        line("locations", &exchange.locations, all),
+        line("levels", &exchange.levels, u32::to_string),
+        line("combining", &exchange.combining, choice),
+        line("task", &exchange.task, |bytes| quoted(&bytes.to_string())),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use snowmelt_api::{Lane, Profile};
+use snowmelt_api::{Lane, Profile, Totals};
 use snowmelt_types::ByteSize;
 use snowmelt_wire::OperatorMetric;
 
@@ -23,7 +23,24 @@ pub fn text(profile: &Profile) -> String {
     operators("workers", &profile.operators, &mut shown);
     operators("driver", &profile.driver_operators, &mut shown);
     lanes(&profile.lanes, &mut shown);
+    exchange(&profile.totals, &mut shown);
     shown
+}
+
+/// Requests to object storage, each of which costs money there.
+fn exchange(totals: &Totals, shown: &mut String) {
+    let done = &totals.progress;
+    if done.exchange_reads + done.exchange_writes > 0 {
+        let _ = writeln!(
+            shown,
+            "\nexchange by objects\n  {} reads of {}, {} writes of {}, {} lists",
+            text::count(done.exchange_reads),
+            ByteSize(done.exchange_bytes_read),
+            text::count(done.exchange_writes),
+            ByteSize(done.exchange_bytes_written),
+            text::count(totals.exchange_lists),
+        );
+    }
 }
 
 fn phases(profile: &Profile, shown: &mut String) {

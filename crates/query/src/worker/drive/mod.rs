@@ -29,8 +29,8 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
 use super::{STACK_BYTES, panics};
-use crate::plan::{QuerySpec, plan};
-use crate::{Error, RunOptions};
+use crate::plan::{PlannedQuery, QuerySpec, plan};
+use crate::{Answer, Cleaner, Error, RunOptions};
 
 use platform::Platform;
 use runner::PlatformRunner;
@@ -122,11 +122,31 @@ async fn query(
         memory_bytes: drive.memory_bytes,
         retries: drive.retries,
         workers: drive.workers,
-        ..RunOptions::default()
+        task_bytes: drive.exchange.task_bytes.bytes(),
     };
     let spec = spec(drive, &runner);
     let planned = plan(&spec).await?;
     runner.planned();
+    let cleaner = planned.cleaner();
+    let answered = answer_all(planned, runner, options, socket).await;
+    // Before the end of the answer: then nothing is left once its reader has it.
+    let lists = match &cleaner {
+        Some(cleaner) => clean(cleaner, answered.as_ref().is_ok_and(Answer::is_whole)).await,
+        None => 0,
+    };
+    let mut profile = answered?.finish();
+    profile.totals.exchange_lists += lists;
+    write_frame(socket, &Frame::json(Kind::Profile, &profile)?).await?;
+    Ok(())
+}
+
+/// Writes all batches.
+async fn answer_all(
+    planned: PlannedQuery,
+    runner: Arc<PlatformRunner>,
+    options: RunOptions,
+    socket: &mut UnixStream,
+) -> Result<Answer, DriveError> {
     let mut answer = planned.run(Arc::clone(&runner) as _, runner, options).await?;
     let mut encoder = BatchEncoder::default();
     // A client shows progress until it receives the schema, so the schema is sent with the first
@@ -137,8 +157,21 @@ async fn query(
         write_batch(socket, &mut encoder, batch).await?;
         next = answer.next().await.transpose()?;
     }
-    write_frame(socket, &Frame::json(Kind::Profile, &answer.finish())?).await?;
-    Ok(())
+    Ok(answer)
+}
+
+/// Removes the objects of the query's exchanges; gives the number of LIST requests. A failure does
+/// not change the answer, which is complete: what is left is removed by a later query.
+async fn clean(cleaner: &Cleaner, whole: bool) -> u64 {
+    let cleaned = match whole {
+        true => cleaner.clean().await,
+        // Objects of attempts that were cancelled may be on their way.
+        false => cleaner.clean_twice().await,
+    };
+    cleaned.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the objects of an exchange were not removed");
+        0
+    })
 }
 
 /// Writes a batch in frames of limited length, because several frames may be buffered for a client.
@@ -175,6 +208,8 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> QuerySpec {
         aws: drive.aws,
         workers: drive.workers,
         hosts: drive.hosts.max(1),
+        exchange: drive.exchange,
+        exchange_folder: drive.exchange_folder,
         accepted: now.checked_sub(elapsed).unwrap_or(now),
         packages: Duration::from_micros(drive.packages_us),
     }

@@ -1,0 +1,47 @@
+//! Removes the objects that a query has left whose driver could not remove them.
+//!
+//! A worker does it: the server has no client for S3.
+
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, Report};
+use snowmelt_wire::{Clean, Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, write_frame};
+use tokio::net::UnixStream;
+
+use super::nonblocking;
+use crate::runner::QueryRunner;
+use crate::times::CLEANED_WITHIN;
+use crate::{Result, WorkerSpec};
+
+/// Removes them, in a sandbox with a network. Call it when all sandboxes of the query have ended.
+///
+/// # Errors
+/// No sandbox could be started, or the store failed; a later query that uses the same location
+/// removes what is left.
+pub async fn clean(
+    runner: &QueryRunner,
+    clean: &Clean,
+    memory: ByteSize,
+) -> std::result::Result<(), ErrorReport> {
+    let asked = tokio::time::timeout(CLEANED_WITHIN, ask(runner, clean, memory)).await;
+    let late = || ErrorReport::new(Code::STORAGE, "the objects were not removed in time");
+    let frame = asked.map_err(|_| late())?.map_err(|error| error.report())?;
+    match frame {
+        Some(frame) if frame.kind == Kind::Failure => {
+            Err(frame.parse().map_err(|error| error.report())?)
+        }
+        Some(_) => Ok(()),
+        None => {
+            Err(ErrorReport::new(Code::WORKER_LOST, "the worker that removes objects was lost"))
+        }
+    }
+}
+
+async fn ask(runner: &QueryRunner, clean: &Clean, memory: ByteSize) -> Result<Option<Frame>> {
+    let lease = runner.admit(&WorkerSpec { memory, cpu: CpuMillis(1000), network: true }).await?;
+    let mut socket: UnixStream = nonblocking(lease.connect()?)?;
+    write_frame(&mut socket, &Frame::json(Kind::Clean, clean)?).await?;
+    let frame = read_frame_within(&mut socket, MAX_REQUEST_BYTES).await?;
+    if frame.is_some() {
+        lease.give_back();
+    }
+    Ok(frame)
+}

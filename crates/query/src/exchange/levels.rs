@@ -1,0 +1,139 @@
+//! The levels of an exchange (Lambada 4.4.2): each divides the rows by one coordinate of their
+//! partitions on a grid.
+//!
+//! A partition is a number with `k` digits to the base `s`, the side of the grid: the smallest with
+//! `s^k` at least the number of partitions. Level `l` of `k` is right in the `l` highest digits: a
+//! row goes to the cell that has these digits of its partition, and the other digits of the task
+//! that sends it. So each task sends to `s` cells, and each cell receives from `s` tasks.
+//!
+//! Invariant: the cells of the last level are the partitions.
+
+/// One level of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level {
+    /// Its number, from 1.
+    pub(crate) number: u32,
+    /// The number of levels.
+    pub(crate) of: u32,
+    /// Partitions whose numbers agree but for the remainder by this have the same digits so far.
+    pub(crate) unit: u32,
+}
+
+impl Level {
+    /// The only level of an exchange.
+    pub(crate) const ONLY: Self = Self { number: 1, of: 1, unit: 1 };
+
+    /// The number of its cells, for so many partitions.
+    pub(crate) fn cells(self, partitions: u32) -> u32 {
+        partitions.div_ceil(self.unit) * self.unit
+    }
+}
+
+/// At most `most` levels for an exchange to so many partitions. A level whose grid has one cell for
+/// all rows of a task is left out.
+pub(crate) fn levels(partitions: u32, most: u32) -> Vec<Level> {
+    let side = side(partitions, most);
+    let units = (0..most).rev().map(|power| side.saturating_pow(power));
+    let units: Vec<u32> = units.filter(|unit| *unit == 1 || *unit < partitions).collect();
+    let of = units.len() as u32;
+    let level = |(index, unit)| Level { number: index as u32 + 1, of, unit };
+    units.into_iter().enumerate().map(level).collect()
+}
+
+/// The cell of a level to which a task sends the rows of a partition. `own` is any number of the
+/// task, and its cell if it has one.
+pub(crate) fn cell(unit: u32, partition: u32, own: u32) -> u32 {
+    let unit = unit.max(1);
+    partition / unit * unit + own % unit
+}
+
+/// The smallest side of a grid of `dimensions` with at least so many cells.
+fn side(cells: u32, dimensions: u32) -> u32 {
+    let mut side = 1u32;
+    while side.saturating_pow(dimensions) < cells {
+        side += 1;
+    }
+    side
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn units(partitions: u32, most: u32) -> Vec<u32> {
+        levels(partitions, most).into_iter().map(|level| level.unit).collect()
+    }
+
+    /// Sends one row of each task to each partition through all levels; gives the pairs of task and
+    /// cell that exchange rows, by level, and where the rows are in the end.
+    fn exchanged(
+        tasks: u32,
+        partitions: u32,
+        most: u32,
+    ) -> (Vec<BTreeSet<(u32, u32)>>, BTreeMap<u32, Vec<u32>>) {
+        let row = |task| (0..partitions).map(move |partition| (task, partition));
+        let mut rows: Vec<(u32, u32)> = (0..tasks).flat_map(row).collect();
+        let mut pairs = Vec::new();
+        for level in levels(partitions, most) {
+            let mut sent = BTreeSet::new();
+            for (place, partition) in &mut rows {
+                let to = cell(level.unit, *partition, *place);
+                assert!(to < level.cells(partitions));
+                sent.insert((*place, to));
+                *place = to;
+            }
+            pairs.push(sent);
+        }
+        let mut found: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        rows.into_iter()
+            .for_each(|(place, partition)| found.entry(place).or_default().push(partition));
+        (pairs, found)
+    }
+
+    #[test]
+    fn the_units_are_the_powers_of_the_side() {
+        assert_eq!(
+            (units(16, 1), units(16, 2), units(16, 4)),
+            (vec![1], vec![4, 1], vec![8, 4, 2, 1])
+        );
+        assert_eq!(
+            (units(27, 3), units(10, 2), units(5, 2)),
+            (vec![9, 3, 1], vec![4, 1], vec![3, 1])
+        );
+        assert_eq!((units(1, 3), units(2, 3), units(4, 3)), (vec![1], vec![1], vec![2, 1]));
+    }
+
+    #[test]
+    fn powers_need_the_requests_of_table_2() {
+        for (partitions, most) in [(4, 2), (9, 2), (16, 2), (64, 2), (8, 3), (27, 3), (64, 3)] {
+            let side = side(partitions, most);
+            assert_eq!(side.pow(most), partitions);
+            let (pairs, _) = exchanged(partitions, partitions, most);
+            assert_eq!(pairs.len(), most as usize);
+            for level in pairs {
+                assert_eq!(level.len() as u32, partitions * side, "{partitions} {most}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_row_reaches_its_partition(
+            tasks in 1u32..60,
+            partitions in 1u32..60,
+            most in 1u32..=3,
+        ) {
+            let (pairs, found) = exchanged(tasks, partitions, most);
+            prop_assert_eq!(found.len() as u32, partitions);
+            for (place, rows) in found {
+                prop_assert_eq!(rows, vec![place; tasks as usize]);
+            }
+            let bound = (side(partitions, most) + 1) * tasks.max(partitions + partitions);
+            prop_assert!(pairs.iter().all(|level| level.len() as u32 <= bound * 2));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Where a task writes its output: an open file, or objects.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::Error;
+
+/// Frames of a partition that are written together.
+pub(crate) struct Piece {
+    pub(crate) partition: u32,
+    pub(crate) frames: Vec<u8>,
+}
+
+/// Where a piece was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The number of its object; `None` in a file.
+    pub(crate) object: Option<u32>,
+    pub(crate) offset: u64,
+}
+
+/// A medium for the output of one task.
+pub(crate) trait Target: Send + Sync {
+    /// True if a full buffer is to be written as a whole, because each write is a request.
+    fn writes_all(&self) -> bool;
+
+    /// Begins to write the pieces, which are in the order of their partitions. Does not block for
+    /// long. Gives a place for each.
+    fn write(&self, pieces: Vec<Piece>) -> Result<Vec<Place>, Error>;
+
+    /// Waits until few bytes are on their way, or none if the output is to be complete.
+    fn settle(&self, complete: bool) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+/// A granted file, which is empty at first.
+pub(crate) struct FileTarget {
+    file: File,
+    end: AtomicU64,
+}
+
+impl FileTarget {
+    pub(crate) fn new(file: File) -> Self {
+        Self { file, end: AtomicU64::new(0) }
+    }
+}
+
+impl Target for FileTarget {
+    fn writes_all(&self) -> bool {
+        false
+    }
+
+    fn write(&self, pieces: Vec<Piece>) -> Result<Vec<Place>, Error> {
+        let write = |Piece { frames, .. }: Piece| {
+            let offset = self.end.fetch_add(frames.len() as u64, Ordering::Relaxed);
+            self.file.write_all_at(&frames, offset).map_err(Error::Exchange)?;
+            Ok(Place { object: None, offset })
+        };
+        pieces.into_iter().map(write).collect()
+    }
+
+    fn settle(&self, _: bool) -> BoxFuture<'_, Result<(), Error>> {
+        std::future::ready(Ok(())).boxed()
+    }
+}
