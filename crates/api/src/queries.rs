@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, QueryId, Tenant};
-use snowmelt_wire::{Signature, SourceCode};
+use snowmelt_wire::{PriceFile, Signature, SourceCode};
 use utoipa::ToSchema;
 
 /// A query with everything that it needs.
@@ -59,11 +59,14 @@ pub struct QueryOptions {
     pub memory: ByteSize,
     /// The most time for the whole query, in milliseconds; 0 means no limit.
     pub timeout_ms: u64,
+    /// Prices that replace those of AWS's list, for the cost of the query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices: Option<PriceFile>,
 }
 
 impl Default for QueryOptions {
     fn default() -> Self {
-        Self { workers: 0, memory: ByteSize::mib(1024), timeout_ms: 0 }
+        Self { workers: 0, memory: ByteSize::mib(1024), timeout_ms: 0, prices: None }
     }
 }
 

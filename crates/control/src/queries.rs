@@ -221,6 +221,9 @@ fn drive(
         memory_bytes: 0,
         retries: RETRIES,
         elapsed_us: 0,
+        worker_memory: 0,
+        driver_memory: 0,
+        prices: request.options.prices.clone(),
         packages_us: if udfs.signatures.is_empty() { 0 } else { micros(accepted.elapsed()) },
     }
 }

@@ -19,8 +19,8 @@ pub use batch::{
     BatchDecoder, BatchEncoder, decode_schema, encode_schema, schema_from_text, schema_to_text,
 };
 pub use drive::{
-    Answered, Ask, Drive, Failed, LocalFile, MAX_ANSWER_BYTES, MAX_PLANS, MAX_REQUEST_BYTES, Reply,
-    Request, RunProgress, SandboxUse, TaskAsk,
+    Answered, Ask, Drive, Failed, LocalFile, MAX_ANSWER_BYTES, MAX_PLANS, MAX_REQUEST_BYTES,
+    PriceFile, Reply, Request, RunProgress, SandboxUse, TaskAsk,
 };
 pub use error::Error;
 pub use frame::{

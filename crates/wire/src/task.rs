@@ -112,8 +112,11 @@ pub struct TaskProgress {
     pub rows_read: u64,
     /// Bytes read from storage.
     pub bytes_read: u64,
-    /// Requests to storage.
+    /// Requests to storage, local files included.
     pub requests: u64,
+    /// Of these, the requests to object storage, which cost money.
+    #[serde(default)]
+    pub store_reads: u64,
     /// Rows passed to UDFs.
     pub udf_rows: u64,
     /// Nanoseconds spent waiting for UDFs.

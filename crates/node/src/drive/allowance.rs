@@ -168,6 +168,9 @@ mod tests {
             retries: 1,
             elapsed_us: 0,
             packages_us: 0,
+            worker_memory: 0,
+            driver_memory: 0,
+            prices: None,
         };
         Allowance::of(&drive, &Locations::of(&drive))
     }

@@ -36,9 +36,11 @@ use std::time::{Duration, Instant};
 
 use snowmelt_wire::Signature;
 
-pub(crate) use cut::Stage;
-pub(crate) use footer::{FooterError, bytes as read_bytes, catch_panic, read as read_footer};
-pub(crate) use info::TableInfo;
+pub(crate) use cut::{Cut, Stage};
+pub(crate) use footer::{
+    FIRST_READ as FOOTER_READ, FooterError, bytes as read_bytes, catch_panic, read as read_footer,
+};
+pub(crate) use info::{Footer, TableInfo, read_bytes as read_bytes_of};
 pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit_scans};
 pub use local::{HostFiles, LocalFiles};
 pub(crate) use nullable::Nullable;
@@ -50,6 +52,7 @@ pub(crate) use text::operator_line;
 pub(crate) use tree::with_children;
 
 use crate::Result;
+use crate::cost::CostBasis;
 use crate::faster::with_faster_operators;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
@@ -79,6 +82,8 @@ pub struct QuerySpec {
     pub accepted: Instant,
     /// How long the installation of its UDFs' packages took, from `accepted` on.
     pub packages: Duration,
+    /// What its cost is computed from.
+    pub cost: CostBasis,
 }
 
 /// Parses, checks, optimises and cuts a query. Reads only the footers or the

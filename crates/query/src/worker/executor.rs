@@ -252,7 +252,9 @@ impl Executor for DataFusionExecutor {
         let used = self.udfs.used();
         let udf_rows = used.iter().map(|udf| udf.rows).sum();
         let udf_nanos = used.iter().map(|udf| udf.nanos).sum();
-        TaskProgress { rows_read: rows_read(&self.plan), bytes_read, requests, udf_rows, udf_nanos }
+        let (store_reads, _) = self.counters.of_store();
+        let rows_read = rows_read(&self.plan);
+        TaskProgress { rows_read, bytes_read, requests, store_reads, udf_rows, udf_nanos }
     }
 
     fn operators(&self) -> Vec<OperatorMetric> {

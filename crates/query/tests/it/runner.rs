@@ -165,6 +165,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         workers,
         accepted: Instant::now(),
         packages: Duration::ZERO,
+        cost: CostBasis::default(),
     }
 }
 

@@ -30,7 +30,7 @@ use tokio::runtime::Builder;
 
 use super::{STACK_BYTES, panics};
 use crate::plan::{QuerySpec, plan};
-use crate::{Error, RunOptions};
+use crate::{CostBasis, Error, RunOptions};
 
 use platform::Platform;
 use runner::PlatformRunner;
@@ -124,7 +124,7 @@ async fn query(
         workers: drive.workers,
         ..RunOptions::default()
     };
-    let spec = spec(drive, &runner);
+    let spec = spec(drive, &runner)?;
     let planned = plan(&spec).await?;
     runner.planned();
     let mut answer = planned.run(Arc::clone(&runner) as _, runner, options).await?;
@@ -163,10 +163,12 @@ async fn write_batch(
     Ok(())
 }
 
-fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> QuerySpec {
+fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> crate::Result<QuerySpec> {
     let elapsed = Duration::from_micros(drive.elapsed_us);
     let now = Instant::now();
-    QuerySpec {
+    let prices = drive.prices.as_ref();
+    Ok(QuerySpec {
+        cost: CostBasis::new(prices, drive.worker_memory, drive.driver_memory)?,
         query: drive.query,
         sql: drive.sql,
         tables: drive.tables,
@@ -176,5 +178,5 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> QuerySpec {
         workers: drive.workers,
         accepted: now.checked_sub(elapsed).unwrap_or(now),
         packages: Duration::from_micros(drive.packages_us),
-    }
+    })
 }
