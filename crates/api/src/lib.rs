@@ -102,7 +102,9 @@ pub use networks::{
     TraceStep, TraceTo,
 };
 pub use platform::{CallFigures, Figures, ShutdownRequest, SpawnerHealth, Status};
-pub use profile::{Finding, Lane, PhaseSpan, Profile, Totals};
+pub use profile::{
+    DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, Profile, StageProfile, Totals,
+};
 pub use queries::{Event, Phase, Progress, QueryOptions, QueryRequest, UdfSource};
 
 /// The header with the tenant of a request. Default: the tenant of the user of the connection.

@@ -25,6 +25,10 @@ pub struct Profile {
     pub phases: Vec<PhaseSpan>,
     /// A lane per task and per UDF instance.
     pub lanes: Vec<Lane>,
+    /// The stages, in the order of their numbers. Each reads only stages before it; those with the
+    /// medium `driver` are read by the driver.
+    #[serde(default)]
+    pub stages: Vec<StageProfile>,
     /// The operators of the stages, one after another in preorder, summed over the tasks.
     pub operators: Vec<OperatorMetric>,
     /// The driver's operators above the cut, in preorder.
@@ -53,11 +57,92 @@ pub struct PhaseSpan {
     pub to_us: u64,
 }
 
+/// One stage: a program that several tasks ran, each on its part of the rows.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct StageProfile {
+    /// Its number.
+    pub stage: u32,
+    /// The stages whose outputs it reads.
+    pub reads: Vec<u32>,
+    /// Where its rows go: to the `driver`, or the medium of its exchange, such as `files`.
+    pub medium: String,
+    /// The columns or expressions by whose hash its output is split; empty if it is not.
+    #[serde(default)]
+    pub keys: Vec<String>,
+    /// Its tasks that are done.
+    pub tasks: u32,
+    /// Attempts that were started for them, with those that did not count.
+    pub attempts: u32,
+    /// Attempts that were started because a worker was lost.
+    pub retries: u32,
+    /// Attempts that were started because an output was lost, of the task itself or of one that it
+    /// reads.
+    pub remakes: u32,
+    /// Attempts that were started because another one of the same task was slow.
+    pub twins: u32,
+    /// Rows of its results or outputs.
+    pub rows: u64,
+    /// Bytes that it read from storage.
+    pub bytes_read: u64,
+    /// Bytes of other stages' outputs that its tasks were given to read.
+    pub bytes_received: u64,
+    /// Bytes of its outputs, or of its results on the wire.
+    pub bytes_sent: u64,
+    /// When the first sandbox of one of its tasks was asked for.
+    pub from_us: u64,
+    /// When its last task was done.
+    pub to_us: u64,
+    /// Processor time of its tasks and of the functions beside them.
+    pub cpu_us: u64,
+    /// The most memory that one of its sandboxes held.
+    pub peak_memory: u64,
+    /// The partition of its output that has most rows; `None` if it has no rows, or no output.
+    #[serde(default)]
+    pub largest: Option<LargestPartition>,
+    /// The attempts that did not count, in the order of their ends.
+    #[serde(default)]
+    pub discarded: Vec<DiscardedAttempt>,
+}
+
+/// The partition of a stage's output with most rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LargestPartition {
+    /// Its number.
+    pub partition: u32,
+    /// How many partitions there are.
+    pub of: u32,
+    /// Its rows.
+    pub rows: u64,
+    /// Its rows as a share of all rows, from 0 to 1.
+    pub share: f64,
+    /// The rows of the median partition, empty ones included.
+    pub median_rows: u64,
+}
+
+/// An attempt of a task that did not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiscardedAttempt {
+    /// The task.
+    pub task: u32,
+    /// The attempt of it, from 0.
+    pub attempt: u32,
+    /// When it was started.
+    pub from_us: u64,
+    /// When it ended.
+    pub to_us: u64,
+    /// `lost` with its worker, `inputs lost`, `output lost`, `overtaken` by another attempt, or
+    /// `cancelled`.
+    pub why: String,
+}
+
 /// What one sandbox did.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Lane {
     /// `worker 3` or `score 3`.
     pub name: String,
+    /// The stage of its task.
+    #[serde(default)]
+    pub stage: u32,
     /// True if its sandbox was started for this query.
     pub cold: bool,
     /// Sandbox asked for.

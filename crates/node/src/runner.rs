@@ -176,6 +176,10 @@ impl QueryRunner {
     /// The real reason of a failed attempt: a sandbox that ended explains more than the
     /// connection that broke because of it.
     async fn explain(&self, failure: Failed, started: &Started) -> Failed {
+        // The worker is well: what it was to read is gone.
+        if !failure.outputs.is_empty() {
+            return failure;
+        }
         let code = if failure.lost { Code::WORKER_LOST } else { failure.report.known_code() };
         // Code that failed gave its own reason; only a broken connection is worth the wait.
         let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL, Code::WORKER_LOST].contains(&code);

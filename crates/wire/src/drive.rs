@@ -236,6 +236,10 @@ pub enum Answered {
 pub struct Failed {
     /// True if another attempt may succeed.
     pub lost: bool,
+    /// The tasks whose outputs the attempt reads and that are gone: another attempt can succeed only
+    /// once they were made again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<u32>,
     /// The error for the user.
     pub report: Box<ErrorReport>,
 }
@@ -243,12 +247,17 @@ pub struct Failed {
 impl Failed {
     /// A failure that would recur.
     pub fn of(report: ErrorReport) -> Self {
-        Self { lost: false, report: Box::new(report) }
+        Self { lost: false, outputs: Vec::new(), report: Box::new(report) }
     }
 
     /// The loss of a sandbox: another attempt may succeed.
     pub fn lost(report: ErrorReport) -> Self {
-        Self { lost: true, report: Box::new(report) }
+        Self { lost: true, outputs: Vec::new(), report: Box::new(report) }
+    }
+
+    /// The loss of outputs of these tasks, which an attempt needs to read.
+    pub fn lost_outputs(tasks: Vec<u32>, report: ErrorReport) -> Self {
+        Self { lost: true, outputs: tasks, report: Box::new(report) }
     }
 
     /// A failure of the connection to a worker: an ended connection is a lost worker, and a

@@ -12,7 +12,7 @@ use super::tasks::Finished;
 pub(super) fn fill(profile: &mut Profile, finished: &[Finished], ended: Duration) {
     profile.operators = summed_operators(finished);
     profile.lanes = finished.iter().map(worker_lane).collect();
-    profile.lanes.extend(finished.iter().flat_map(|task| task.result.udfs.iter().cloned()));
+    profile.lanes.extend(finished.iter().flat_map(udf_lanes));
     let workers = &profile.lanes[..finished.len()];
     let began = profile.phases.last().map_or(0, |phase| phase.to_us);
     profile.phases.extend(phases(workers, began, ended.as_micros() as u64));
@@ -23,12 +23,18 @@ fn worker_lane(finished: &Finished) -> Lane {
     let done = &finished.result.done;
     Lane {
         name: format!("worker {}", finished.task),
+        stage: finished.stage as u32,
         rows: done.rows,
         cpu_us: done.cpu_nanos / 1000,
         retries: finished.retries,
         progress: done.progress.clone(),
         ..finished.result.worker.clone()
     }
+}
+
+fn udf_lanes(finished: &Finished) -> impl Iterator<Item = Lane> {
+    let stage = finished.stage as u32;
+    finished.result.udfs.iter().map(move |lane| Lane { stage, ..lane.clone() })
 }
 
 /// `start` ends when the first task begins, with its worker and all of its UDFs ready; `run` ends

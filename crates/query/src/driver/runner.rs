@@ -75,6 +75,15 @@ pub enum TaskError {
         /// The reason; shown if no attempt succeeds.
         why: Box<ErrorReport>,
     },
+    /// Outputs of other tasks that it reads are gone: another attempt can succeed once these tasks
+    /// were run again.
+    #[error("{}", why.message)]
+    LostInputs {
+        /// The tasks, each named among the task's reads.
+        tasks: Vec<u32>,
+        /// The reason; shown if they cannot be made again.
+        why: Box<ErrorReport>,
+    },
     /// A permanent failure: the query fails.
     #[error("{}", .0.message)]
     Failed(Box<ErrorReport>),
@@ -84,6 +93,11 @@ impl TaskError {
     /// The loss of a worker.
     pub fn lost(why: ErrorReport) -> Self {
         Self::Lost { why: Box::new(why) }
+    }
+
+    /// The loss of the outputs of these tasks.
+    pub fn lost_inputs(tasks: Vec<u32>, why: ErrorReport) -> Self {
+        Self::LostInputs { tasks, why: Box::new(why) }
     }
 
     /// A permanent failure.
@@ -96,6 +110,7 @@ impl From<TaskError> for Failed {
     fn from(error: TaskError) -> Self {
         match error {
             TaskError::Lost { why } => Self::lost(*why),
+            TaskError::LostInputs { tasks, why } => Self::lost_outputs(tasks, *why),
             TaskError::Failed(report) => Self::of(*report),
         }
     }
@@ -103,9 +118,10 @@ impl From<TaskError> for Failed {
 
 impl From<Failed> for TaskError {
     fn from(failed: Failed) -> Self {
-        match failed.lost {
-            true => Self::Lost { why: failed.report },
-            false => Self::Failed(failed.report),
+        match (failed.lost, failed.outputs.is_empty()) {
+            (true, true) => Self::Lost { why: failed.report },
+            (true, false) => Self::LostInputs { tasks: failed.outputs, why: failed.report },
+            (false, _) => Self::Failed(failed.report),
         }
     }
 }

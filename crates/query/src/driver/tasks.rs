@@ -71,7 +71,9 @@ pub(super) async fn run_one(
             Err(TaskError::Lost { why }) => {
                 return Err(retries_exhausted(planned.task, number, *why));
             }
-            Err(TaskError::Failed(report)) => return Err(Error::Task(report)),
+            Err(TaskError::LostInputs { why, .. } | TaskError::Failed(why)) => {
+                return Err(Error::Task(why));
+            }
         }
     }
 }

@@ -28,6 +28,7 @@ pub fn profile() -> Profile {
             .map(|worker| worker_lane(worker, progress(750_000, 0)))
             .chain((0..8).map(|udf| udf_lane(udf, progress(0, 354_000))))
             .collect(),
+        stages: Vec::new(),
         operators: operators(),
         driver_operators: driver_operators(),
         worker_plan: "AggregateExec: mode=Partial, gby=[l_returnflag, s], aggr=[count(*)]\n  \
@@ -79,6 +80,7 @@ fn worker_lane(worker: u64, progress: TaskProgress) -> Lane {
     let slow = worker == 5;
     Lane {
         name: format!("worker {worker}"),
+        stage: 0,
         cold,
         asked_us: 61_000,
         ready_us: if cold { 96_000 + worker * 9_000 } else { 61_000 },
@@ -95,6 +97,7 @@ fn worker_lane(worker: u64, progress: TaskProgress) -> Lane {
 fn udf_lane(udf: u64, progress: TaskProgress) -> Lane {
     Lane {
         name: format!("score {udf}"),
+        stage: 0,
         cold: true,
         asked_us: 61_000,
         ready_us: 190_000 + udf * 6_000,
