@@ -27,7 +27,7 @@ UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
 
 _ROWS_SHOWN = 20
 
-_OPTIONS = ("udfs", "image", "workers", "memory", "timeout", "progress")
+_OPTIONS = ("udfs", "image", "workers", "memory", "timeout", "price_file", "progress")
 
 
 def sql(
@@ -38,6 +38,7 @@ def sql(
     workers: int | None = None,
     memory: _amounts.Memory | None = None,
     timeout: _amounts.Duration | None = None,
+    price_file: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     **tables: Any,
 ) -> Query:
@@ -46,16 +47,25 @@ def sql(
     _names.refuse_unread(query, tables, _OPTIONS)
     tables = {**_names.read_frames(query, caller, set(tables)), **tables}
     functions = _names.called_udfs(query, caller) if udfs is None else [_as_udf(u) for u in udfs]
-    options: dict[str, int] = {}
+    options: dict[str, Any] = {}
     if workers is not None:
         options["workers"] = _amounts.count("workers", workers)
     if memory is not None:
         options["memory"] = _amounts.memory_bytes(memory)
     if timeout is not None:
         options["timeout_ms"] = _amounts.milliseconds(timeout)
+    if price_file is not None:
+        options["prices"] = _prices(price_file)
     made = [Table(name, given) for name, given in tables.items()]
     _check_image(image, functions)
     return Query(query, made, functions, options, progress, image)
+
+
+def _prices(path: str | os.PathLike[str]) -> dict[str, str]:
+    try:
+        return {"file": str(path), "text": Path(path).read_text(encoding="utf-8")}
+    except (OSError, UnicodeDecodeError, TypeError) as error:
+        raise make("SM-0110", f"the file of prices {path} cannot be read: {error}") from None
 
 
 def _check_image(image: Any, functions: Sequence[Any]) -> None:
@@ -88,7 +98,7 @@ class Query:
         text: str,
         tables: list[Table],
         udfs: Sequence[AnyUdf | Path],
-        options: dict[str, int],
+        options: dict[str, Any],
         progress: bool | None,
         image: str | None = None,
     ) -> None:
@@ -166,7 +176,10 @@ class Query:
         if self._image is not None:
             lines.append(f"  functions in the image {self._image}")
         if self._options:
-            lines.append("  " + ", ".join(f"{key}={value}" for key, value in self._options.items()))
+            shown = dict(self._options)
+            if "prices" in shown:
+                shown["prices"] = shown["prices"]["file"]
+            lines.append("  " + ", ".join(f"{key}={value}" for key, value in shown.items()))
         ran = (
             "not run yet"
             if self._table is None

@@ -22,6 +22,7 @@
 mod checked;
 mod codec;
 mod cost;
+mod cpu;
 mod dispatch;
 mod driver;
 mod error;

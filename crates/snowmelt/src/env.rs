@@ -59,6 +59,8 @@ pub const WORKERS: &str = "SNOWMELT_WORKERS";
 pub const MEMORY: &str = "SNOWMELT_MEMORY";
 /// Time limit of a query, as `10m`; 0 means no limit.
 pub const TIMEOUT: &str = "SNOWMELT_TIMEOUT";
+/// File with prices for the cost of queries. Default: AWS's list prices.
+pub const PRICES: &str = "SNOWMELT_PRICES";
 /// Output format: `table`, `json`, `csv`, `arrow` or `parquet`.
 pub const OUTPUT: &str = "SNOWMELT_OUTPUT";
 /// Rows that a table shows on a terminal; 0 means all.

@@ -117,6 +117,12 @@ pub struct TaskProgress {
     /// Of these, the requests to object storage, which cost money.
     #[serde(default)]
     pub store_reads: u64,
+    /// Parts of files and row groups that scans left out because of statistics.
+    #[serde(default)]
+    pub pruned: u64,
+    /// Bytes that operators wrote to scratch, because their memory was full.
+    #[serde(default)]
+    pub spilled_bytes: u64,
     /// Rows passed to UDFs.
     pub udf_rows: u64,
     /// Nanoseconds spent waiting for UDFs.

@@ -7,15 +7,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use snowmelt_api::{Cost, StoreRequests};
 
+use super::basis::CostBasis;
 use super::bill::{Used, cost};
 use super::scan::{Reads, Scan};
 use super::work::Work;
-use super::basis::CostBasis;
 use crate::Result;
 use crate::driver::PlannedTask;
 use crate::plan::{Cut, Division, Outputs, Stage, tasks, visit_scans};
 use crate::scan::S3Settings;
-use crate::udf;
 
 /// Seconds that a worker is held for a task besides its work: to start it, to send it its plan and
 /// files, and to report its end.
@@ -105,11 +104,10 @@ fn of_stage(
         false => planned.len() as u64,
     };
     let cpu_seconds = work.seconds(&stage.plan, tasks as f64);
-    let waits = reads.store.requests as f64 * STORE_LATENCY
-        + reads.store.bytes as f64 / STORE_BANDWIDTH;
+    let waits =
+        reads.store.requests as f64 * STORE_LATENCY + reads.store.bytes as f64 / STORE_BANDWIDTH;
     let is_exchange = stage.queue().is_none();
-    let requests =
-        StoreRequests { scan_reads: reads.store.requests, ..StoreRequests::default() };
+    let requests = StoreRequests { scan_reads: reads.store.requests, ..StoreRequests::default() };
     let part = PartEstimate {
         tasks,
         requests,

@@ -170,7 +170,7 @@ fn columns(config: &FileScanConfig) -> Vec<String> {
     let schema = config.file_schema();
     let name = |index: usize| schema.fields().get(index).map(|field| field.name().clone());
     match config.file_source().projection() {
-        Some(read) => read.ordered_column_indices().into_iter().filter_map(name).collect(),
+        Some(read) => read.column_indices().into_iter().filter_map(name).collect(),
         None => (0..schema.fields().len()).filter_map(name).collect(),
     }
 }

@@ -68,8 +68,7 @@ mod tests {
     #[test]
     fn each_part_is_a_row() {
         let part = |tasks| PartEstimate { tasks, ..PartEstimate::default() };
-        let estimate =
-            Estimate { stages: vec![part(2), part(3)], driver: part(1), total: part(6) };
+        let estimate = Estimate { stages: vec![part(2), part(3)], driver: part(1), total: part(6) };
         let rows = as_rows(&estimate).unwrap();
         let names = rows.column(0).as_any().downcast_ref::<StringArray>().unwrap();
         let tasks = rows.column(1).as_any().downcast_ref::<Int64Array>().unwrap();

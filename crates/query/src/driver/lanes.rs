@@ -72,6 +72,8 @@ fn add_progress(sum: TaskProgress, task: &TaskProgress) -> TaskProgress {
         bytes_read: sum.bytes_read + task.bytes_read,
         requests: sum.requests + task.requests,
         store_reads: sum.store_reads + task.store_reads,
+        pruned: sum.pruned + task.pruned,
+        spilled_bytes: sum.spilled_bytes + task.spilled_bytes,
         udf_rows: sum.udf_rows + task.udf_rows,
         udf_nanos: sum.udf_nanos + task.udf_nanos,
     }

@@ -53,6 +53,7 @@ pub(crate) use tree::with_children;
 
 use crate::Result;
 use crate::cost::CostBasis;
+use crate::cpu::process_cpu;
 use crate::faster::with_faster_operators;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
@@ -92,6 +93,7 @@ pub struct QuerySpec {
 /// # Errors
 /// Errors of the SQL or of its tables' locations, before any worker starts.
 pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
+    let cpu_before = process_cpu();
     let statement = statement::parse(&spec.sql)?;
     let pool = UdfPool::empty();
     let session = session::planning(spec, &pool)?;
@@ -103,5 +105,5 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let mut cut = cut::cut(physical, &config, &finish)?;
     streaming::mark(&cut);
     cut.driver = with_faster_operators(cut.driver)?;
-    PlannedQuery::new(spec, statement.result_kind, cut, tables, pool, s3)
+    PlannedQuery::new(spec, statement.result_kind, cut, tables, pool, s3, cpu_before)
 }

@@ -33,6 +33,8 @@ pub struct PlannedQuery {
     workers: u32,
     // How long it took to plan.
     planning: Duration,
+    /// Processor time of this process when planning began.
+    pub(crate) cpu_before: Duration,
     result_kind: ResultKind,
 }
 
@@ -44,6 +46,7 @@ impl PlannedQuery {
         tables: Vec<TableInfo>,
         pool: Arc<UdfPool>,
         s3: S3Settings,
+        cpu_before: Duration,
     ) -> Result<Self> {
         let mut profile = started_profile(spec);
         profile.worker_plan = text::workers(&cut);
@@ -62,6 +65,7 @@ impl PlannedQuery {
             basis,
             workers,
             planning,
+            cpu_before,
             result_kind,
         };
         let tasks = query.tasks()?;

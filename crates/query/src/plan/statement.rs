@@ -65,7 +65,8 @@ fn without_cost(sql: &str) -> Option<String> {
 
 /// Parses `plain`; errors show `sql`, which has the same positions.
 fn parse_plain(plain: &str, sql: &str) -> Result<Statement> {
-    let parsed = DFParserBuilder::new(plain).build().and_then(|mut parser| parser.parse_statements());
+    let parsed =
+        DFParserBuilder::new(plain).build().and_then(|mut parser| parser.parse_statements());
     let mut statements = parsed.map_err(|error| sql_error::syntax(&error, sql))?;
     match (statements.pop_front(), statements.len()) {
         (None, _) => Err(refused("there is no statement in the SQL", "write one SELECT")),
@@ -273,7 +274,9 @@ mod tests {
 
     #[test]
     fn explain_cost_needs_a_query() {
-        for sql in ["explain cost", "explain cost set a = 1", "explain costs select 1", "explaincost"] {
+        for sql in
+            ["explain cost", "explain cost set a = 1", "explain costs select 1", "explaincost"]
+        {
             assert!(refusal(sql).contains("SM-0101"), "{sql}");
         }
         assert!(refusal("explain cost analyze select 1").contains("ANALYZE"));

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use super::{Versions, with_retries};
@@ -80,9 +80,8 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
         let result = with_retries(|| self.inner.get_opts(location, options.clone())).await;
         let result = result.inspect_err(|error| self.versions.note(location, error));
         // An object that does not exist or has changed is an answer that costs as much.
-        let answered = |error: &Error| {
-            matches!(error, Error::NotFound { .. } | Error::Precondition { .. })
-        };
+        let answered =
+            |error: &Error| matches!(error, Error::NotFound { .. } | Error::Precondition { .. });
         match &result {
             Ok(got) if !head => self.counters.count_store_read(got.range.end - got.range.start),
             Err(error) if !answered(error) => (),

@@ -88,7 +88,10 @@ impl S3Settings {
             (false, true) => {
                 Err("AWS_SECRET_ACCESS_KEY is set and AWS_ACCESS_KEY_ID is not".into())
             }
-            _ => self.variables.get("AWS_ENDPOINT_URL").map_or(Ok(()), |endpoint| check_endpoint(endpoint)),
+            _ => self
+                .variables
+                .get("AWS_ENDPOINT_URL")
+                .map_or(Ok(()), |endpoint| check_endpoint(endpoint)),
         }
     }
 

@@ -48,6 +48,7 @@ keys! {
     WORKERS = "query.workers", env::WORKERS, "0";
     MEMORY = "query.memory", env::MEMORY, "1GiB";
     TIMEOUT = "query.timeout", env::TIMEOUT, "0";
+    PRICES = "cost.prices", env::PRICES, "";
     FORMAT = "output.format", env::OUTPUT, "table";
     ROWS = "output.rows", env::ROWS, "40";
     PROGRESS = "output.progress", env::PROGRESS, "auto";

@@ -105,6 +105,8 @@ pub struct Config {
     pub memory: Value<ByteSize>,
     /// Time limit of a query; zero means no limit.
     pub timeout: Value<Duration>,
+    /// File with prices for the cost of queries; AWS's list prices if absent.
+    pub prices: Option<Value<PathBuf>>,
     /// Format of the answer.
     pub format: Value<OutputFormat>,
     /// Rows that a table shows on a terminal; 0 means all.
@@ -168,6 +170,7 @@ impl Config {
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
             memory: sources.get(&MEMORY, sql.and_then(|sql| sql.memory), amount)?,
             timeout: sources.get(&TIMEOUT, sql.and_then(|sql| sql.timeout), duration)?,
+            prices: sources.file(&PRICES, sql.and_then(|sql| sql.prices.clone()))?,
             format: sources.get(&FORMAT, sql.and_then(|sql| sql.output), choice)?,
             rows: sources.get(&ROWS, sql.and_then(|sql| sql.rows), number)?,
             progress: sources.get(&PROGRESS, cli.global.progress, choice)?,

@@ -27,7 +27,7 @@ pub fn show(config: &Config, origin: bool) -> String {
 }
 
 /// The settings of each section, and their origins.
-fn sections(config: &Config) -> [(&'static str, Lines); 10] {
+fn sections(config: &Config) -> [(&'static str, Lines); 11] {
     let tenant = config.tenant.as_ref();
     let client = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
     [
@@ -56,6 +56,7 @@ fn sections(config: &Config) -> [(&'static str, Lines); 10] {
                 line("timeout", &config.timeout, |time| quoted(&text::setting(*time))),
             ],
         ),
+        ("cost", config.prices.iter().map(|file| path("prices", file)).collect()),
         (
             "output",
             vec![
