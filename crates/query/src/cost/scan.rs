@@ -239,7 +239,96 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+    use datafusion::datasource::source::DataSourceExec;
+    use datafusion::execution::object_store::ObjectStoreUrl;
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{binary, col, lit};
+    use datafusion::physical_plan::collect;
+    use datafusion::prelude::SessionContext;
+    use object_store::memory::InMemory;
+    use object_store::{ObjectStore, ObjectStoreExt};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+
     use super::*;
+    use crate::plan::{execution_config, read_footer};
+    use crate::scan::{Counters, CountingStore};
+
+    const ROWS: i64 = 200_000;
+
+    /// A file of ten row groups with increasing values of `a`; `b`, between `a` and `c`, is larger
+    /// than a gap that is read.
+    fn file(bloom: bool) -> Vec<u8> {
+        let wide = |row: i64| format!("{:064}", row.wrapping_mul(0x5851_f42d_4c95_7f2d));
+        let columns: [(&str, ArrayRef); 3] = [
+            ("a", Arc::new(Int64Array::from_iter_values(0..ROWS))),
+            ("b", Arc::new(StringArray::from_iter_values((0..ROWS).map(wide)))),
+            ("c", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|row| row % 7)))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(ROWS as usize / 10))
+            .set_bloom_filter_enabled(bloom)
+            .set_dictionary_enabled(false)
+            .build();
+        let mut bytes = Vec::new();
+        let mut writer =
+            ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        bytes
+    }
+
+    /// Counts the requests of a scan before and while it runs, and compares them.
+    async fn check(bloom: bool, columns: &[usize], filter: Option<(&str, Operator, i64)>) -> u64 {
+        let (store, counters) = (InMemory::new(), Arc::new(Counters::default()));
+        let location: Path = "t.parquet".into();
+        store.put(&location, file(bloom).into()).await.unwrap();
+        let meta = store.head(&location).await.unwrap();
+        let footer = read_footer(&store, &meta).await.unwrap();
+        let columns_of = footer.file_metadata().schema_descr();
+        let schema = parquet::arrow::parquet_to_arrow_schema(columns_of, None).unwrap();
+        let store = CountingStore::new(store, Arc::clone(&counters), Arc::default());
+        let url = ObjectStoreUrl::parse("s3://b").unwrap();
+        let session = SessionContext::new_with_config(execution_config(1, 8192));
+        session.runtime_env().register_object_store(url.as_ref(), Arc::new(store));
+        let schema = Arc::new(schema);
+        let mut source = ParquetSource::new(Arc::clone(&schema)).with_metadata_size_hint(64 << 10);
+        if let Some((column, operator, value)) = filter {
+            let column = col(column, &schema).unwrap();
+            source = source.with_predicate(binary(column, operator, lit(value), &schema).unwrap());
+        }
+        let part = PartitionedFile::new_from_meta(meta).with_extension(Footer(footer));
+        let config = FileScanConfigBuilder::new(url, Arc::new(source))
+            .with_file_groups(vec![FileGroup::new(vec![part.clone()])])
+            .with_projection_indices(Some(columns.to_vec()))
+            .unwrap()
+            .build();
+        let before = Scan::new(&config, &[]).reads(&part, &mut HashSet::new());
+        collect(DataSourceExec::from_data_source(config), session.task_ctx()).await.unwrap();
+        let (bytes, requests) = counters.read();
+        assert_eq!((before.requests, before.bytes), (requests, bytes), "{columns:?} {filter:?}");
+        requests
+    }
+
+    #[tokio::test]
+    async fn requests_are_counted_as_the_reader_sends_them() {
+        // The footer, and a request for each of ten row groups.
+        assert_eq!(check(false, &[0], None).await, 11);
+        // Two columns with a wide one between them.
+        assert_eq!(check(false, &[0, 2], None).await, 21);
+        assert_eq!(check(false, &[0, 1, 2], None).await, 11);
+        // Statistics leave three row groups, the page index is read.
+        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 50_000))).await, 5);
+        // All rows of the row groups that are left pass: no page index.
+        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 40_000))).await, 3);
+        // A Bloom filter for each row group that statistics leave.
+        assert!(check(true, &[2], Some(("c", Operator::Eq, 3))).await > 11);
+    }
 
     #[test]
     fn near_ranges_are_one_request() {

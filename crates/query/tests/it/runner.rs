@@ -14,8 +14,8 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use snowmelt_api::Profile;
 use snowmelt_query::{
-    Answer, Attempt, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QuerySpec, Reporter,
-    RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, follow, plan, worker,
+    Answer, Attempt, CostBasis, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QuerySpec,
+    Reporter, RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, follow, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{Failed, Grants, UdfConnection, UdfGrant, hand_over};

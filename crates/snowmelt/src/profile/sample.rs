@@ -1,8 +1,8 @@
 //! A profile for tests: eight workers, a UDF, and a straggler that was retried.
 
 use snowmelt_api::{
-    Bill, Cost, DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, PriceList, Profile, StageProfile,
-    StoreRequests, Totals,
+    Bill, Cost, DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, PriceList, Profile,
+    StageProfile, StoreRequests, Totals,
 };
 use snowmelt_wire::{OperatorMetric, TaskProgress};
 
