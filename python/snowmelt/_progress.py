@@ -6,6 +6,7 @@ nor a notebook, unless the caller requests it.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Any
@@ -102,9 +103,18 @@ def summary(profile: dict[str, Any]) -> str:
         f"{totals.get('function_seconds', 0.0):.1f} function-seconds",
         f"{totals.get('cold', 0)} cold starts",
         f"peak {size(totals.get('peak_memory', 0))}",
+        f"cost {dollars(profile.get('cost', {}).get('functions', {}).get('total', 0.0))}",
         str(profile.get("query", "")),
     ]
     return " · ".join(parts)
+
+
+def dollars(amount: float) -> str:
+    """An amount of US dollars with two digits that count: `$0.000012`, `$1.20`."""
+    if amount <= 0:
+        return "$0"
+    digits = min(max(1 - math.floor(math.log10(amount)), 2), 12)
+    return f"${amount:.{digits}f}"
 
 
 def size(count: float) -> str:

@@ -40,6 +40,7 @@ _OPTIONS = (
     "exchange_levels",
     "exchange_combining",
     "exchange_task",
+    "price_file",
     "progress",
 )
 
@@ -57,6 +58,7 @@ def sql(
     exchange_levels: int | None = None,
     exchange_combining: bool | None = None,
     exchange_task: _amounts.Memory | None = None,
+    price_file: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     **tables: Any,
 ) -> Query:
@@ -77,6 +79,8 @@ def sql(
     )
     if exchanged:
         options["exchange"] = exchanged
+    if price_file is not None:
+        options["prices"] = _prices(price_file)
     made = [Table(name, given) for name, given in tables.items()]
     _check_image(image, functions)
     return Query(query, made, functions, options, progress, image)
@@ -105,6 +109,13 @@ def _exchange(
     if task is not None:
         given["task_bytes"] = _amounts.memory_bytes(task)
     return given
+
+
+def _prices(path: str | os.PathLike[str]) -> dict[str, str]:
+    try:
+        return {"file": str(path), "text": Path(path).read_text(encoding="utf-8")}
+    except (OSError, UnicodeDecodeError, TypeError) as error:
+        raise make("SM-0110", f"the file of prices {path} cannot be read: {error}") from None
 
 
 def _check_image(image: Any, functions: Sequence[Any]) -> None:
@@ -215,7 +226,10 @@ class Query:
         if self._image is not None:
             lines.append(f"  functions in the image {self._image}")
         if self._options:
-            lines.append("  " + ", ".join(f"{key}={value}" for key, value in self._options.items()))
+            shown = dict(self._options)
+            if "prices" in shown:
+                shown["prices"] = shown["prices"]["file"]
+            lines.append("  " + ", ".join(f"{key}={value}" for key, value in shown.items()))
         ran = (
             "not run yet"
             if self._table is None

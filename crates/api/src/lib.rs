@@ -58,6 +58,7 @@
 
 mod answer;
 mod bursts;
+mod cost;
 mod figures;
 mod functions;
 mod hosts;
@@ -74,6 +75,7 @@ pub use answer::{Answer, Held};
 pub use bursts::{
     BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstState, BurstStatus, NetworkRequest,
 };
+pub use cost::{Bill, Cost, PriceList, StoreRequests};
 pub use figures::{
     ImportFigures, InstallFigures, LedgerFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start,
     StartFigures, UseFigures, ZygoteFigures,

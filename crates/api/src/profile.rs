@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use snowmelt_wire::{OperatorMetric, TaskProgress};
 use utoipa::ToSchema;
 
+use crate::cost::Cost;
+
 /// Where the time, bytes and memory of one query went. Times are microseconds since the query was
 /// accepted; amounts of memory are bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -37,6 +39,9 @@ pub struct Profile {
     pub driver_plan: String,
     /// Sums over the tasks.
     pub totals: Totals,
+    /// What it cost.
+    #[serde(default)]
+    pub cost: Cost,
     /// What is worth changing, the most important first.
     pub findings: Vec<Finding>,
 }
@@ -156,6 +161,9 @@ pub struct Lane {
     pub rows: u64,
     /// The most memory that its sandbox held.
     pub peak_memory: Option<u64>,
+    /// The memory limit of its sandbox.
+    #[serde(default)]
+    pub memory_limit: u64,
     /// Processor time of its task, where it is known.
     pub cpu_us: u64,
     /// Attempts before the one that succeeded.
@@ -168,6 +176,11 @@ impl Lane {
     /// When it began to run its task.
     pub fn runs_from_us(&self) -> u64 {
         self.began_us.max(self.ready_us)
+    }
+
+    /// How long its sandbox was held for the task.
+    pub fn held_us(&self) -> u64 {
+        self.done_us.saturating_sub(self.asked_us)
     }
 
     /// How long it ran its task.

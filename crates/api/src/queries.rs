@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, QueryId, Tenant};
-use snowmelt_wire::{ExchangeOptions, Signature, SourceCode};
+use snowmelt_wire::{ExchangeOptions, PriceFile, Signature, SourceCode};
 use utoipa::ToSchema;
 
 /// A query with everything that it needs.
@@ -61,12 +61,15 @@ pub struct QueryOptions {
     pub timeout_ms: u64,
     /// How its stages exchange rows.
     pub exchange: ExchangeOptions,
+    /// Prices that replace those of AWS's list, for the cost of the query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices: Option<PriceFile>,
 }
 
 impl Default for QueryOptions {
     fn default() -> Self {
         let (memory, exchange) = (ByteSize::mib(1024), ExchangeOptions::default());
-        Self { workers: 0, memory, timeout_ms: 0, exchange }
+        Self { workers: 0, memory, timeout_ms: 0, exchange, prices: None }
     }
 }
 

@@ -319,6 +319,9 @@ fn drive(
         exchange: request.options.exchange.clone(),
         exchange_folder: String::new(),
         elapsed_us: 0,
+        worker_memory: 0,
+        driver_memory: 0,
+        prices: request.options.prices.clone(),
         packages_us: if udfs.signatures.is_empty() { 0 } else { micros(accepted.elapsed()) },
         hosts: 1,
     }

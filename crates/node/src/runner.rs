@@ -348,7 +348,7 @@ impl QueryRunner {
         let done_us = self.since_accepted(Instant::now());
         let began_us = self.since_accepted(started.began);
         let Started { task, worker, udfs, _kept, .. } = started;
-        let used = |name: String, cold, asked, ready, peak: Option<ByteSize>, cpu_us| SandboxUse {
+        let used = |name: String, cold, asked, ready, peak: Option<ByteSize>| SandboxUse {
             name,
             host: None,
             cold,
@@ -357,24 +357,20 @@ impl QueryRunner {
             began_us,
             done_us,
             peak_memory: peak.map(ByteSize::bytes),
-            cpu_us,
+            ..SandboxUse::default()
         };
-        let worker_use = used(
-            format!("worker {task}"),
-            worker.cold,
-            worker.asked,
-            worker.ready,
-            worker.memory_peak(),
-            0,
-        );
+        let (name, peak) = (format!("worker {task}"), worker.memory_peak());
+        let mut worker_use = used(name, worker.cold, worker.asked, worker.ready, peak);
+        worker_use.memory_limit = self.limits.memory.bytes();
         worker.give_back();
         let instance_use = |udf: Beside| {
             let cpu_us = udf.cpu_us();
             let Beside { name, lease, loaded, .. } = udf;
+            let limit = self.udfs.get(&name).map_or(0, |bound| bound.udf.limits.memory.bytes());
             let name = format!("{name} {task}");
-            let found = used(name, lease.cold, lease.asked, loaded, lease.memory_peak(), cpu_us);
+            let found = used(name, lease.cold, lease.asked, loaded, lease.memory_peak());
             lease.give_back();
-            found
+            SandboxUse { cpu_us, memory_limit: limit, ..found }
         };
         Ok((worker_use, udfs.into_iter().map(instance_use).collect()))
     }

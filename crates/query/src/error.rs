@@ -81,6 +81,9 @@ pub enum Error {
         /// Which variable, and why.
         why: String,
     },
+    /// A setting of the query is wrong.
+    #[error("{0}")]
+    Setting(Box<ErrorReport>),
     /// A UDF's signature has no usable schema.
     #[error("`{function}` has no usable schema: {why}")]
     Signature {
@@ -126,7 +129,9 @@ impl Report for Error {
     fn report(&self) -> ErrorReport {
         let new = |code| ErrorReport::new(code, self.to_string());
         match self {
-            Self::Sql(report) | Self::Task(report) | Self::File(report) => report.as_ref().clone(),
+            Self::Sql(report) | Self::Task(report) | Self::File(report) | Self::Setting(report) => {
+                report.as_ref().clone()
+            }
             Self::ScanChanged { .. } => new(Code::SCAN_CHANGED)
                 .hint("this is a bug in Snowmelt: please report the query; a simpler one may run"),
             Self::Location(error) => error.report(),

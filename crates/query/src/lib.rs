@@ -21,6 +21,8 @@
 
 mod checked;
 mod codec;
+mod cost;
+mod cpu;
 mod dispatch;
 mod driver;
 mod error;
@@ -33,6 +35,7 @@ mod scan;
 mod udf;
 pub mod worker;
 
+pub use cost::CostBasis;
 pub use dispatch::follow;
 pub use driver::{
     Answer, Attempt, PlannedTask, Reporter, RunOptions, RunProgress, Stragglers, TaskError,

@@ -69,6 +69,8 @@ pub const EXCHANGE_LEVELS: &str = "SNOWMELT_EXCHANGE_LEVELS";
 pub const EXCHANGE_COMBINING: &str = "SNOWMELT_EXCHANGE_COMBINING";
 /// Exchanged bytes that are worth a task.
 pub const EXCHANGE_TASK: &str = "SNOWMELT_EXCHANGE_TASK";
+/// File with prices for the cost of queries. Default: AWS's list prices.
+pub const PRICES: &str = "SNOWMELT_PRICES";
 /// Output format: `table`, `json`, `csv`, `arrow` or `parquet`.
 pub const OUTPUT: &str = "SNOWMELT_OUTPUT";
 /// Rows that a table shows on a terminal; 0 means all.

@@ -6,6 +6,7 @@ use std::path::Path;
 use snowmelt_api::{Profile, QueryOptions, QueryRequest, UdfSource};
 use snowmelt_control::client::{QueryFrame, QueryStream};
 use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::PriceFile;
 
 use crate::args::SqlArgs;
 use crate::config::{Config, Origin};
@@ -130,10 +131,15 @@ fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport>
             memory: config.memory.value,
             timeout_ms: u64::try_from(timeout).unwrap_or(u64::MAX),
             exchange: config.exchange.options()?,
+            prices: config.prices.as_ref().map(|file| prices(&file.value)).transpose()?,
         },
         working_folder: working_folder()?,
         aws: env::aws().collect(),
     })
+}
+
+fn prices(path: &Path) -> Result<PriceFile, ErrorReport> {
+    Ok(PriceFile { file: path.display().to_string(), text: input::file(path)? })
 }
 
 fn tables(named: &[(String, String)]) -> Result<BTreeMap<String, String>, ErrorReport> {

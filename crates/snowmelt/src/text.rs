@@ -43,6 +43,15 @@ pub fn micros(micros: u64) -> String {
     time(Duration::from_micros(micros))
 }
 
+/// An amount of US dollars with two digits that count: `$0.000012`, `$1.20`, `$340.00`.
+pub fn dollars(amount: f64) -> String {
+    if amount <= 0.0 {
+        return "$0".to_owned();
+    }
+    let digits = 1 - amount.log10().floor() as i32;
+    format!("${amount:.*}", digits.clamp(2, 12) as usize)
+}
+
 /// A duration in the syntax of settings: `90s`, `250ms`.
 pub fn setting(time: Duration) -> String {
     match time.subsec_millis() {
@@ -115,6 +124,19 @@ fn civil(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dollars_have_two_digits_that_count() {
+        for (amount, shown) in [
+            (0.0, "$0"),
+            (0.000_012_34, "$0.000012"),
+            (0.099_6, "$0.100"),
+            (1.2, "$1.20"),
+            (340.0, "$340.00"),
+        ] {
+            assert_eq!(dollars(amount), shown);
+        }
+    }
 
     #[test]
     fn groups_digits() {

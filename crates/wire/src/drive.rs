@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{Code, ErrorReport, Report};
+use utoipa::ToSchema;
 
 use crate::exchange::{ExchangeOptions, ObjectOutput};
 use crate::{Error, FileGrant, S3Access, Signature, Task, TaskRead};
@@ -57,6 +58,15 @@ pub struct Drive {
     /// The query's folder in the locations of its exchange.
     #[serde(default)]
     pub exchange_folder: String,
+    /// Memory limit of each worker in bytes: its cost is that of its limit.
+    #[serde(default)]
+    pub worker_memory: u64,
+    /// Memory limit of the driver in bytes.
+    #[serde(default)]
+    pub driver_memory: u64,
+    /// The user's prices; the shipped ones if absent.
+    #[serde(default)]
+    pub prices: Option<PriceFile>,
     /// Microseconds since the query was accepted.
     pub elapsed_us: u64,
     /// The part of them that was spent on packages and signatures of its functions.
@@ -68,6 +78,16 @@ pub struct Drive {
 
 fn one() -> u32 {
     1
+}
+
+/// A file with prices. It is read by the driver, because it is untrusted input.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PriceFile {
+    /// Its name, for errors.
+    pub file: String,
+    /// Its content, which is TOML.
+    pub text: String,
 }
 
 impl std::fmt::Debug for Drive {
@@ -312,6 +332,9 @@ pub struct SandboxUse {
     pub done_us: u64,
     /// The peak memory use in bytes.
     pub peak_memory: Option<u64>,
+    /// Its memory limit in bytes.
+    #[serde(default)]
+    pub memory_limit: u64,
     /// Processor time of an instance of a function during the task; 0 for a worker, which reports
     /// its own.
     pub cpu_us: u64,

@@ -22,7 +22,7 @@ pub use batch::{
 };
 pub use drive::{
     Answered, Ask, Drive, Failed, LocalFile, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS, MAX_PLANS,
-    MAX_REQUEST_BYTES, Reply, Request, RunProgress, SandboxUse, TaskAsk,
+    MAX_REQUEST_BYTES, PriceFile, Reply, Request, RunProgress, SandboxUse, TaskAsk,
 };
 pub use error::Error;
 pub use exchange::{

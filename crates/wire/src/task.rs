@@ -126,8 +126,17 @@ pub struct TaskProgress {
     pub rows_read: u64,
     /// Bytes read from storage.
     pub bytes_read: u64,
-    /// Requests to storage.
+    /// Requests to storage, local files included.
     pub requests: u64,
+    /// Of these, the requests to object storage, which cost money.
+    #[serde(default)]
+    pub store_reads: u64,
+    /// Parts of files and row groups that scans left out because of statistics.
+    #[serde(default)]
+    pub pruned: u64,
+    /// Bytes that operators wrote to scratch, because their memory was full.
+    #[serde(default)]
+    pub spilled_bytes: u64,
     /// Rows passed to UDFs.
     pub udf_rows: u64,
     /// Nanoseconds spent waiting for UDFs.

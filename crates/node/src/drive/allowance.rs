@@ -171,6 +171,9 @@ mod tests {
             elapsed_us: 0,
             packages_us: 0,
             hosts: 1,
+            worker_memory: 0,
+            driver_memory: 0,
+            prices: None,
         };
         Allowance::of(&drive, &Locations::of(&drive))
     }

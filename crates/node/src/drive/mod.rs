@@ -86,6 +86,7 @@ impl Driver {
         let spec = WorkerSpec { memory, cpu: CpuMillis(1000 * drive.threads.max(1)), network };
         let lease = runner.admit(&spec).await?;
         drive.memory_bytes = memory.bytes() / 100 * RESERVABLE_PERCENT;
+        (drive.worker_memory, drive.driver_memory) = (worker_memory.bytes(), memory.bytes());
         let socket = lease.connect()?;
         let (near, far) = StdStream::pair()?;
         let spool = tempfile::tempfile()?;

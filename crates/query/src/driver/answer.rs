@@ -13,7 +13,7 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use snowmelt_api::{PhaseSpan, Profile};
+use snowmelt_api::{Cost, PhaseSpan, Profile, StoreRequests};
 use snowmelt_types::{ByteSize, Report};
 
 use super::options::RunOptions;
@@ -22,6 +22,8 @@ use super::records::{Done, Finished};
 use super::stage_profiles::stage_profiles;
 use super::stages::run_all;
 use super::{Reporter, TaskRunner, findings, lanes};
+use crate::cost::{Used, cost};
+use crate::cpu::process_cpu;
 use crate::plan::{BATCH_ROWS, PlannedQuery, count, execution_config, function_registry};
 use crate::udf::{self, UdfPool};
 use crate::worker::{PeakPool, operators};
@@ -257,6 +259,7 @@ impl Answer {
         let udfs = self.query.pool.used();
         profile.driver_operators =
             self.plan.as_ref().map(|plan| operators(plan, udfs)).unwrap_or_default();
+        profile.cost = used(&profile, &self.query);
         let tables = &self.query.tables;
         profile.findings = findings::findings(&profile, tables, self.workers, cores());
         profile
@@ -271,6 +274,26 @@ impl Answer {
         }
         error
     }
+}
+
+/// What the query used, and its cost.
+fn used(profile: &Profile, query: &PlannedQuery) -> Cost {
+    const GIB: f64 = (1u64 << 30) as f64;
+    let gib_seconds = |bytes: u64, micros: u64| bytes as f64 / GIB * micros as f64 / 1e6;
+    let basis = &query.basis;
+    let (plan_reads, lists) = query.s3.requests();
+    let scan_reads = profile.totals.progress.store_reads;
+    let retries: u64 = profile.lanes.iter().map(|lane| u64::from(lane.retries)).sum();
+    let of_lanes = profile.lanes.iter().map(|lane| gib_seconds(lane.memory_limit, lane.held_us()));
+    let own_cpu = process_cpu().saturating_sub(query.cpu_before).as_secs_f64();
+    let used = Used {
+        requests: StoreRequests { scan_reads, plan_reads, lists, ..StoreRequests::default() },
+        // The driver is one.
+        invocations: profile.lanes.len() as u64 + retries + 1,
+        gib_seconds: of_lanes.sum::<f64>() + gib_seconds(basis.driver_memory, profile.wall_us),
+        cpu_seconds: profile.totals.cpu_seconds + own_cpu,
+    };
+    cost(used, &basis.prices)
 }
 
 /// CPU cores that workers share: those of the machine, not of the driver's sandbox.

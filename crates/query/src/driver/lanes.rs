@@ -47,7 +47,7 @@ fn phases(workers: &[Lane], began: u64, ended: u64) -> Vec<PhaseSpan> {
 }
 
 fn totals(before: &Totals, lanes: &[Lane], finished: &[Finished]) -> Totals {
-    let held_us: u64 = lanes.iter().map(|lane| lane.done_us.saturating_sub(lane.asked_us)).sum();
+    let held_us: u64 = lanes.iter().map(Lane::held_us).sum();
     let cpu_us: u64 = lanes.iter().map(|lane| lane.cpu_us).sum();
     let cold = lanes.iter().filter(|lane| lane.cold).count() as u32;
     let reserved = finished.iter().map(|task| task.result.done.peak_reserved_bytes);
@@ -71,6 +71,9 @@ fn add_progress(sum: TaskProgress, task: &TaskProgress) -> TaskProgress {
         rows_read: sum.rows_read + task.rows_read,
         bytes_read: sum.bytes_read + task.bytes_read,
         requests: sum.requests + task.requests,
+        store_reads: sum.store_reads + task.store_reads,
+        pruned: sum.pruned + task.pruned,
+        spilled_bytes: sum.spilled_bytes + task.spilled_bytes,
         udf_rows: sum.udf_rows + task.udf_rows,
         udf_nanos: sum.udf_nanos + task.udf_nanos,
         exchange_reads: sum.exchange_reads + task.exchange_reads,

@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use datafusion::common::Statistics;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
@@ -27,6 +29,8 @@ pub(crate) struct ExchangeReadExec {
     schema: SchemaRef,
     partitions: Vec<Vec<u32>>,
     facts: Facts,
+    // What the stage was cut from: known to the planner only, for estimates.
+    origin: Option<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -60,7 +64,13 @@ impl ExchangeReadExec {
             Boundedness::Bounded,
         );
         let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
-        Ok(Self { stage, schema, partitions, facts, properties, metrics })
+        let origin = None;
+        Ok(Self { stage, schema, partitions, facts, origin, properties, metrics })
+    }
+
+    /// The same, with the operator whose rows it reads: its statistics are those of these rows.
+    pub(crate) fn with_origin(self, origin: &Arc<dyn ExecutionPlan>) -> Self {
+        Self { origin: Some(Arc::clone(origin)), ..self }
     }
 
     /// The stage whose output it reads.
@@ -152,6 +162,19 @@ impl ExecutionPlan for ExchangeReadExec {
             Ok(None)
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        match &self.origin {
+            Some(origin) if args.partition().is_none() => {
+                StatisticsContext::new().compute(origin.as_ref(), args)
+            }
+            _ => Ok(Arc::new(Statistics::new_unknown(&self.schema))),
+        }
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -254,7 +254,7 @@ impl Cutter<'_> {
             _ => facts.mixed(),
         };
         let read = ExchangeReadExec::new(stage, node.schema(), partitioning, facts)?;
-        let mut leaf: Arc<dyn ExecutionPlan> = Arc::new(read);
+        let mut leaf: Arc<dyn ExecutionPlan> = Arc::new(read.with_origin(node));
         // A partition comes from several tasks: its order is lost.
         if let Some(ordering) = node.output_ordering() {
             let sort = SortExec::new(ordering.clone(), leaf).with_preserve_partitioning(true);
@@ -301,7 +301,7 @@ impl Cutter<'_> {
         let facts = Facts::of_partitions(plan.equivalence_properties());
         let partitioning = Partitioning::UnknownPartitioning(count(&plan));
         let read = ExchangeReadExec::new(stage, plan.schema(), partitioning, facts)?;
-        let leaf: Arc<dyn ExecutionPlan> = Arc::new(read);
+        let leaf: Arc<dyn ExecutionPlan> = Arc::new(read.with_origin(node));
         self.cut.insert(address(node), Arc::clone(&leaf));
         Ok(leaf)
     }

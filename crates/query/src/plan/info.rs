@@ -1,6 +1,9 @@
 //! What is known of a table besides its columns: for the profile, and for progress.
 
+use std::sync::Arc;
+
 use datafusion::datasource::listing::PartitionedFile;
+use parquet::file::metadata::ParquetMetaData;
 
 /// Information about a table for the profile.
 #[derive(Clone, Debug)]
@@ -18,7 +21,11 @@ pub(crate) struct TableInfo {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadBytes(pub(crate) u64);
 
+/// The footer of a part's file; stored with the part, to estimate its cost.
+#[derive(Clone, Debug)]
+pub(crate) struct Footer(pub(crate) Arc<ParquetMetaData>);
+
 /// Bytes of a part of a file that a query reads: an upper bound where the columns are unknown.
-pub(super) fn read_bytes(part: &PartitionedFile) -> u64 {
+pub(crate) fn read_bytes(part: &PartitionedFile) -> u64 {
     part.extension::<ReadBytes>().map_or(part.object_meta.size, |read| read.0)
 }

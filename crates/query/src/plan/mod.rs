@@ -39,9 +39,11 @@ use std::time::{Duration, Instant};
 use snowmelt_wire::{ExchangeOptions, Signature};
 
 use cut::Exchanges;
-pub(crate) use cut::Stage;
-pub(crate) use footer::{FooterError, bytes as read_bytes, catch_panic, read as read_footer};
-pub(crate) use info::TableInfo;
+pub(crate) use cut::{Cut, Stage};
+pub(crate) use footer::{
+    FIRST_READ as FOOTER_READ, FooterError, bytes as read_bytes, catch_panic, read as read_footer,
+};
+pub(crate) use info::{Footer, TableInfo, read_bytes as read_bytes_of};
 pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit_scans};
 pub use local::{HostFiles, LocalFiles};
 pub(crate) use nullable::Nullable;
@@ -53,6 +55,9 @@ pub(crate) use tasks::{Division, Outputs, TaskOutput, reads, tasks};
 pub(crate) use text::operator_line;
 pub(crate) use tree::with_children;
 
+use crate::Result;
+use crate::cost::CostBasis;
+use crate::cpu::process_cpu;
 use crate::faster::with_faster_operators;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
@@ -89,6 +94,8 @@ pub struct QuerySpec {
     pub accepted: Instant,
     /// How long the installation of its UDFs' packages took, from `accepted` on.
     pub packages: Duration,
+    /// What its cost is computed from.
+    pub cost: CostBasis,
 }
 
 /// Parses, checks, optimises and cuts a query. Reads only the footers or the
@@ -98,6 +105,7 @@ pub struct QuerySpec {
 /// Errors of the SQL or of its tables' locations, before any worker starts.
 pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     spec.exchange.check().map_err(|report| Error::Task(Box::new(report)))?;
+    let cpu_before = process_cpu();
     let statement = statement::parse(&spec.sql)?;
     let pool = UdfPool::empty();
     let session = session::planning(spec, &pool)?;
@@ -110,5 +118,5 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let mut cut = cut::cut(physical, &config, exchanges, &finish)?;
     streaming::mark(&cut);
     cut.driver = with_faster_operators(cut.driver)?;
-    PlannedQuery::new(spec, statement.result_kind, cut, tables, pool, s3)
+    PlannedQuery::new(spec, statement.result_kind, cut, tables, pool, s3, cpu_before)
 }

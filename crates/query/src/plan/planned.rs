@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -15,8 +15,8 @@ use super::statement::ResultKind;
 use super::tasks::{self, Division, Outputs};
 use super::{QuerySpec, explain, text};
 use crate::Result;
-use crate::driver::PlannedTask;
-use crate::driver::output_schema;
+use crate::cost::{self, Circumstances, CostBasis};
+use crate::driver::{PlannedTask, RunOptions, output_schema};
 use crate::exchange::Cleaner;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
@@ -31,7 +31,12 @@ pub struct PlannedQuery {
     pub(crate) profile: Profile,
     pub(crate) s3: S3Settings,
     cleaner: Option<Cleaner>,
+    pub(crate) basis: CostBasis,
     workers: u32,
+    // How long it took to plan.
+    planning: Duration,
+    /// Processor time of this process when planning began.
+    pub(crate) cpu_before: Duration,
     result_kind: ResultKind,
 }
 
@@ -43,6 +48,7 @@ impl PlannedQuery {
         tables: Vec<TableInfo>,
         pool: Arc<UdfPool>,
         s3: S3Settings,
+        cpu_before: Duration,
     ) -> Result<Self> {
         let mut profile = started_profile(spec);
         profile.worker_plan = text::workers(&cut, if spec.hosts > 1 { "hosts" } else { "files" });
@@ -52,8 +58,22 @@ impl PlannedQuery {
         let by_objects = |stage: &Stage| stage.exchange().is_some_and(|it| it.objects().is_some());
         let folder = || Cleaner::with(&spec.exchange.locations, &spec.exchange_folder, &s3);
         let cleaner = cut.stages.iter().any(by_objects).then(folder).transpose()?;
-        let mut query =
-            Self { cut, tables, pool, accepted, profile, s3, cleaner, workers, result_kind };
+        let planning = spec.accepted.elapsed().saturating_sub(spec.packages);
+        let basis = spec.cost.clone();
+        let mut query = Self {
+            cut,
+            tables,
+            pool,
+            accepted,
+            profile,
+            s3,
+            cleaner,
+            basis,
+            workers,
+            planning,
+            cpu_before,
+            result_kind,
+        };
         let tasks = query.tasks()?;
         query.profile.totals.tasks = tasks.len() as u32;
         query.profile.totals.bytes_total = tasks.iter().map(|task| task.bytes).sum();
@@ -126,10 +146,25 @@ impl PlannedQuery {
         }
     }
 
+    /// What the query will use and cost, if it runs with the default options.
+    pub(crate) fn estimate(&self) -> Result<cost::Estimate> {
+        cost::estimate(
+            &self.cut,
+            &Circumstances {
+                workers: self.workers,
+                task_bytes: RunOptions::default().task_bytes,
+                basis: &self.basis,
+                s3: &self.s3,
+                planning_seconds: self.planning.as_secs_f64(),
+            },
+        )
+    }
+
     /// The result of an EXPLAIN or DESCRIBE, which runs no task.
     pub(crate) fn explanation(&self) -> Result<Option<RecordBatch>> {
         match self.result_kind {
             ResultKind::Rows => Ok(None),
+            ResultKind::Cost => cost::as_rows(&self.estimate()?).map(Some),
             ResultKind::Plan => explain::plan(self.worker_plan(), self.driver_plan()).map(Some),
             ResultKind::Columns => {
                 explain::columns(&output_schema(&self.cut.driver.schema(), &self.tables)).map(Some)

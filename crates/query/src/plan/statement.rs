@@ -34,13 +34,39 @@ pub(super) enum ResultKind {
     Rows,
     /// EXPLAIN: the plan.
     Plan,
+    /// EXPLAIN COST: what the query will cost.
+    Cost,
     /// DESCRIBE: the columns and their types.
     Columns,
 }
 
 /// Parses a text that must contain exactly one statement, which only reads.
 pub(super) fn parse(sql: &str) -> Result<Statement> {
-    let parsed = DFParserBuilder::new(sql).build().and_then(|mut parser| parser.parse_statements());
+    let Some(plain) = without_cost(sql) else { return parse_plain(sql, sql) };
+    let statement = parse_plain(&plain, sql)?;
+    match statement.result_kind {
+        ResultKind::Plan => Ok(Statement { result_kind: ResultKind::Cost, ..statement }),
+        _ => Err(refused("EXPLAIN COST needs a query", "write EXPLAIN COST SELECT …")),
+    }
+}
+
+/// An EXPLAIN COST as an EXPLAIN, which the parser knows. Spaces replace the word, so that positions
+/// in errors stay right.
+fn without_cost(sql: &str) -> Option<String> {
+    let explain = sql.trim_start();
+    let rest = explain.get(..7).filter(|word| word.eq_ignore_ascii_case("explain"))?;
+    let cost = explain[rest.len()..].trim_start();
+    let is_word = cost.get(..4).is_some_and(|word| word.eq_ignore_ascii_case("cost"));
+    let begin = sql.len() - cost.len();
+    let is_apart = cost.len() < explain.len() - rest.len()
+        && cost[4.min(cost.len())..].starts_with(|next: char| next.is_whitespace() || next == '(');
+    (is_word && is_apart).then(|| format!("{}    {}", &sql[..begin], &sql[begin + 4..]))
+}
+
+/// Parses `plain`; errors show `sql`, which has the same positions.
+fn parse_plain(plain: &str, sql: &str) -> Result<Statement> {
+    let parsed =
+        DFParserBuilder::new(plain).build().and_then(|mut parser| parser.parse_statements());
     let mut statements = parsed.map_err(|error| sql_error::syntax(&error, sql))?;
     match (statements.pop_front(), statements.len()) {
         (None, _) => Err(refused("there is no statement in the SQL", "write one SELECT")),
@@ -201,6 +227,9 @@ mod tests {
             assert_eq!(parse(sql).unwrap().result_kind, ResultKind::Rows);
         }
         assert_eq!(parse("explain select 1").unwrap().result_kind, ResultKind::Plan);
+        for sql in ["explain cost select 1", " EXPLAIN\nCost\nselect 1", "explain cost(select 1)"] {
+            assert_eq!(parse(sql).unwrap().result_kind, ResultKind::Cost, "{sql}");
+        }
         for sql in ["describe t", "desc 'a/*.parquet'", "describe select 1"] {
             assert_eq!(parse(sql).unwrap().result_kind, ResultKind::Columns);
         }
@@ -241,6 +270,19 @@ mod tests {
             let text = parse(sql).unwrap().query.to_string().to_lowercase();
             assert!(text.contains("select * from t"), "{text}");
         }
+    }
+
+    #[test]
+    fn explain_cost_needs_a_query() {
+        for sql in
+            ["explain cost", "explain cost set a = 1", "explain costs select 1", "explaincost"]
+        {
+            assert!(refusal(sql).contains("SM-0101"), "{sql}");
+        }
+        assert!(refusal("explain cost analyze select 1").contains("ANALYZE"));
+        // The caret is below the wrong word.
+        let report = refusal("explain cost select 1 from from");
+        assert!(report.contains("explain cost select 1 from from"), "{report}");
     }
 
     #[test]

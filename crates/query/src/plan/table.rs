@@ -23,6 +23,7 @@ use snowmelt_files::Format;
 use super::files::{self, TableFile};
 use super::formats::{self, FilesTable};
 use super::hive::FolderColumns;
+use super::info::Footer;
 pub(super) use super::info::{ReadBytes, TableInfo};
 use super::location::{Located, locate, looks_like_location};
 use super::split::{self, Unit};
@@ -142,7 +143,8 @@ impl ParquetTable {
         let mut part = PartitionedFile::new_from_meta(file.meta.clone())
             .with_range(unit.start, unit.end)
             .with_partition_values(values)
-            .with_extension(ReadBytes(unit.bytes));
+            .with_extension(ReadBytes(unit.bytes))
+            .with_extension(Footer(Arc::clone(&file.footer)));
         part.statistics = Some(self.statistics_of(unit.file));
         part
     }

@@ -6,20 +6,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use super::{Versions, with_retries};
 
-/// Bytes and requests of a task. Shared by all its stores.
+/// Objects in the answer to one request for a list.
+const LIST_PAGE: u64 = 1000;
+
+/// Bytes and requests of a task, or of the planner. Shared by all its stores.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     bytes: AtomicU64,
     requests: AtomicU64,
+    // Requests to object storage, which cost money.
+    store_reads: AtomicU64,
+    lists: AtomicU64,
 }
 
 impl Counters {
@@ -33,9 +39,19 @@ impl Counters {
     pub(crate) fn read(&self) -> (u64, u64) {
         (self.bytes.load(Ordering::Relaxed), self.requests.load(Ordering::Relaxed))
     }
+
+    /// Reads of and lists by object storage so far.
+    pub(crate) fn of_store(&self) -> (u64, u64) {
+        (self.store_reads.load(Ordering::Relaxed), self.lists.load(Ordering::Relaxed))
+    }
+
+    fn count_store_read(&self, bytes: u64) {
+        self.count(bytes);
+        self.store_reads.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
-/// A store that counts reads: each range on the wire is a request.
+/// A store that counts reads and lists: each range on the wire is a request.
 #[derive(Debug)]
 pub(crate) struct CountingStore<S> {
     inner: S,
@@ -62,16 +78,31 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
         let head = options.head;
         let options = self.versions.condition(location, options);
         let result = with_retries(|| self.inner.get_opts(location, options.clone())).await;
-        let result = result.inspect_err(|error| self.versions.note(location, error))?;
-        let bytes = if head { 0 } else { result.range.end - result.range.start };
-        self.counters.count(bytes);
-        Ok(result)
+        let result = result.inspect_err(|error| self.versions.note(location, error));
+        // An object that does not exist or has changed is an answer that costs as much.
+        let answered =
+            |error: &Error| matches!(error, Error::NotFound { .. } | Error::Precondition { .. });
+        match &result {
+            Ok(got) if !head => self.counters.count_store_read(got.range.end - got.range.start),
+            Err(error) if !answered(error) => (),
+            _ => self.counters.count_store_read(0),
+        }
+        result
     }
 
     // `get_ranges` is the default: it merges near ranges and calls `get_opts` concurrently.
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        let counters = Arc::clone(&self.counters);
+        counters.lists.fetch_add(1, Ordering::Relaxed);
+        let listed = self.inner.list(prefix).enumerate();
+        let count = move |(index, meta): (usize, Result<ObjectMeta>)| {
+            if index > 0 && (index as u64).is_multiple_of(LIST_PAGE) {
+                counters.lists.fetch_add(1, Ordering::Relaxed);
+            }
+            meta
+        };
+        listed.map(count).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -9,6 +9,8 @@ use object_store::{ObjectStore, RetryConfig};
 use snowmelt_wire::S3Access;
 use url::Url;
 
+use super::{Counters, CountingStore};
+
 /// Variables that are passed to workers. All others are ignored.
 const KNOWN: [&str; 8] = [
     "AWS_ACCESS_KEY_ID",
@@ -21,14 +23,18 @@ const KNOWN: [&str; 8] = [
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 ];
 
-/// A user's settings for S3.
+/// A user's settings for S3, and the requests that were made with them here. Requests of tasks are
+/// counted by their workers.
 #[derive(Clone, Default)]
-pub(crate) struct S3Settings(BTreeMap<String, String>);
+pub(crate) struct S3Settings {
+    variables: BTreeMap<String, String>,
+    requests: Arc<Counters>,
+}
 
 impl std::fmt::Debug for S3Settings {
     // Values are secrets: only the names are printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.variables.keys()).finish()
     }
 }
 
@@ -46,17 +52,22 @@ impl S3Settings {
         if let Some(endpoint) = special {
             settings.insert("AWS_ENDPOINT_URL".to_owned(), endpoint.clone());
         }
-        Self(settings)
+        Self { variables: settings, requests: Arc::default() }
     }
 
     /// The settings for workers.
     pub(crate) fn settings(&self) -> &BTreeMap<String, String> {
-        &self.0
+        &self.variables
+    }
+
+    /// Reads and lists so far.
+    pub(crate) fn requests(&self) -> (u64, u64) {
+        self.requests.of_store()
     }
 
     /// True if requests are not signed.
     pub(crate) fn anonymous(&self) -> bool {
-        !self.0.contains_key("AWS_ACCESS_KEY_ID")
+        !self.variables.contains_key("AWS_ACCESS_KEY_ID")
     }
 
     /// Checks the settings before the first request, because the client checks them only when it
@@ -64,12 +75,12 @@ impl S3Settings {
     pub(crate) fn check(&self) -> Result<(), String> {
         // All values go into headers and addresses without escaping.
         let odd = |(_, value): &(&String, &String)| !value.chars().all(|c| c.is_ascii_graphic());
-        if let Some((name, _)) = self.0.iter().find(odd) {
+        if let Some((name, _)) = self.variables.iter().find(odd) {
             return Err(format!(
                 "{name} contains a space, a line end or another invalid character"
             ));
         }
-        let set = |name: &str| self.0.contains_key(name);
+        let set = |name: &str| self.variables.contains_key(name);
         match (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY")) {
             (true, false) => {
                 Err("AWS_ACCESS_KEY_ID is set and AWS_SECRET_ACCESS_KEY is not".into())
@@ -77,16 +88,18 @@ impl S3Settings {
             (false, true) => {
                 Err("AWS_SECRET_ACCESS_KEY is set and AWS_ACCESS_KEY_ID is not".into())
             }
-            _ => self.0.get("AWS_ENDPOINT_URL").map_or(Ok(()), |endpoint| check_endpoint(endpoint)),
+            _ => self
+                .variables
+                .get("AWS_ENDPOINT_URL")
+                .map_or(Ok(()), |endpoint| check_endpoint(endpoint)),
         }
     }
 
     /// Opens a bucket. Sends no request.
     pub(crate) fn open(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
-        Ok(Arc::new(open_bucket(
-            bucket,
-            &S3Access { settings: self.0.clone(), ..S3Access::default() },
-        )?))
+        let access = S3Access { settings: self.variables.clone(), ..S3Access::default() };
+        let (store, versions) = (open_bucket(bucket, &access)?, Arc::default());
+        Ok(Arc::new(CountingStore::new(store, Arc::clone(&self.requests), versions)))
     }
 }
 

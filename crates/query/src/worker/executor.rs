@@ -23,7 +23,7 @@ use url::Url;
 
 use super::damage::{self, Damage};
 use super::inbox::Inbox;
-use super::metrics::{operators, rows_read};
+use super::metrics::{operators, pruned_and_spilled, rows_read};
 use super::narrow::{narrow, numbers};
 use super::outbox::Outbox;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
@@ -265,11 +265,15 @@ impl Executor for DataFusionExecutor {
         let used = self.udfs.used();
         let udf_rows = used.iter().map(|udf| udf.rows).sum();
         let udf_nanos = used.iter().map(|udf| udf.nanos).sum();
-        let rows_read = rows_read(&self.plan);
+        let (store_reads, _) = self.counters.of_store();
+        let (pruned, spilled_bytes) = pruned_and_spilled(&self.plan);
         self.stores.counted(TaskProgress {
-            rows_read,
+            rows_read: rows_read(&self.plan),
             bytes_read,
             requests,
+            store_reads,
+            pruned,
+            spilled_bytes,
             udf_rows,
             udf_nanos,
             ..TaskProgress::default()

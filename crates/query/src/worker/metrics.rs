@@ -1,14 +1,20 @@
 //! Metrics of an executed plan.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use snowmelt_wire::{OperatorMetric, UdfUse};
 
 use crate::plan::{file_scan, operator_line};
 use crate::udf;
+
+/// DataFusion's metrics of what a scan leaves out because of statistics.
+const PRUNING: [&str; 3] = [
+    "files_ranges_pruned_statistics",
+    "row_groups_pruned_statistics",
+    "row_groups_pruned_bloom_filter",
+];
 
 /// The operators of a plan in preorder, with the rows and the time of all partitions that ran. Each
 /// operator is followed by the UDFs that it calls, whose time is subtracted from its own.
@@ -70,6 +76,22 @@ fn compute_nanos(plan: &Arc<dyn ExecutionPlan>, metrics: &MetricsSet) -> u64 {
     }
 }
 
+/// Parts of files and row groups that the scans of a plan left out, and bytes that its operators
+/// spilled.
+pub(super) fn pruned_and_spilled(plan: &Arc<dyn ExecutionPlan>) -> (u64, u64) {
+    let metrics = plan.metrics().unwrap_or_default();
+    let mut pruned = 0;
+    for metric in metrics.iter().filter(|_| file_scan(plan).is_some()) {
+        if let MetricValue::PruningMetrics { name, pruning_metrics } = metric.value()
+            && PRUNING.contains(&name.as_ref())
+        {
+            pruned += pruning_metrics.pruned() as u64;
+        }
+    }
+    let own = (pruned, metrics.spilled_bytes().unwrap_or(0) as u64);
+    plan.children().into_iter().map(pruned_and_spilled).fold(own, |a, b| (a.0 + b.0, a.1 + b.1))
+}
+
 /// Number of rows that the scans of a plan have produced so far.
 pub(super) fn rows_read(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     if file_scan(plan).is_some() {
@@ -77,10 +99,4 @@ pub(super) fn rows_read(plan: &Arc<dyn ExecutionPlan>) -> u64 {
         return rows.unwrap_or(0) as u64;
     }
     plan.children().into_iter().map(rows_read).sum()
-}
-
-/// CPU time of this process so far.
-pub(super) fn process_cpu() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec.clamp(0, 999_999_999) as u32)
 }

@@ -10,8 +10,8 @@ use snowmelt_wire::{Frame, FrameStream, Result, TaskDone};
 
 use super::executor::{DataFusionExecutor, Executor};
 use super::inbox;
-use super::metrics::process_cpu;
 use super::outbox::Outbox;
+use crate::cpu::process_cpu;
 
 /// Interval between progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);

@@ -15,8 +15,8 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use snowmelt_api::Profile;
 use snowmelt_query::{
-    Answer, Attempt, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QuerySpec, Reporter,
-    RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, follow, plan, worker,
+    Answer, Attempt, CostBasis, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QuerySpec,
+    Reporter, RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, follow, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{ExchangeOptions, Failed, Grants, UdfConnection, UdfGrant, hand_over};
@@ -209,6 +209,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         exchange_folder: "1-q-test".to_owned(),
         accepted: Instant::now(),
         packages: Duration::ZERO,
+        cost: CostBasis::default(),
     }
 }
 

@@ -52,6 +52,10 @@ pub struct SqlArgs {
     #[arg(long, value_name = "FILE.html", help_heading = "Output")]
     pub profile_out: Option<PathBuf>,
 
+    /// TOML file with prices for the cost of the query [default: list prices of AWS]
+    #[arg(long, value_name = "FILE.toml", help_heading = "Output")]
+    pub prices: Option<PathBuf>,
+
     /// Number of workers; 0 means one for each core [default: 0]
     #[arg(long, value_name = "N", value_parser = whole::<u32>, help_heading = "Resources")]
     pub workers: Option<u32>,

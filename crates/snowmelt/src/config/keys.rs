@@ -53,6 +53,7 @@ keys! {
     EXCHANGE_LEVELS = "exchange.levels", env::EXCHANGE_LEVELS, "1";
     EXCHANGE_COMBINING = "exchange.combining", env::EXCHANGE_COMBINING, "on";
     EXCHANGE_TASK = "exchange.task", env::EXCHANGE_TASK, "4MiB";
+    PRICES = "cost.prices", env::PRICES, "";
     FORMAT = "output.format", env::OUTPUT, "table";
     ROWS = "output.rows", env::ROWS, "40";
     PROGRESS = "output.progress", env::PROGRESS, "auto";

@@ -109,6 +109,8 @@ pub struct Config {
     pub timeout: Value<Duration>,
     /// How a query exchanges rows between its stages.
     pub exchange: Exchange,
+    /// File with prices for the cost of queries; AWS's list prices if absent.
+    pub prices: Option<Value<PathBuf>>,
     /// Format of the answer.
     pub format: Value<OutputFormat>,
     /// Rows that a table shows on a terminal; 0 means all.
@@ -173,6 +175,7 @@ impl Config {
             memory: sources.get(&MEMORY, sql.and_then(|sql| sql.memory), amount)?,
             timeout: sources.get(&TIMEOUT, sql.and_then(|sql| sql.timeout), duration)?,
             exchange: Exchange::load(&sources, sql)?,
+            prices: sources.file(&PRICES, sql.and_then(|sql| sql.prices.clone()))?,
             format: sources.get(&FORMAT, sql.and_then(|sql| sql.output), choice)?,
             rows: sources.get(&ROWS, sql.and_then(|sql| sql.rows), number)?,
             progress: sources.get(&PROGRESS, cli.global.progress, choice)?,

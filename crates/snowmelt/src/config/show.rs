@@ -58,6 +58,7 @@ fn sections(config: &Config) -> [(&'static str, Lines); 11] {
             ],
         ),
         ("exchange", exchange(&config.exchange)),
+        ("cost", config.prices.iter().map(|file| path("prices", file)).collect()),
         (
             "output",
             vec![

@@ -11,6 +11,8 @@ use snowmelt_types::ByteSize;
 use super::escape::Escaped;
 use crate::text;
 
+/// How the names of attempts that did not count begin.
+const LOST: &str = "task ";
 /// Pixels between the tops of two lanes.
 const PITCH: usize = 20;
 /// Height of a lane in pixels.
@@ -21,19 +23,44 @@ const TICKS: u64 = 8;
 /// The axis, the names of the lanes and the lanes.
 pub fn timeline(profile: &Profile) -> String {
     let wall = profile.wall_us.max(1);
-    let height = profile.lanes.len() * PITCH;
+    let lanes: Vec<Lane> = profile.lanes.iter().cloned().chain(discarded(profile)).collect();
+    let height = lanes.len() * PITCH;
     let mut shown = String::from("<div class=\"timeline\"><div class=\"names\">");
-    for lane in &profile.lanes {
+    for lane in &lanes {
         let _ = write!(shown, "<div>{}</div>", Escaped(&lane.name));
     }
     let _ = write!(shown, "</div><div class=\"lanes\"><svg height=\"{height}\" role=\"img\">");
     shown.push_str("<title>What each sandbox did, over time</title>");
     grid(profile, wall, height, &mut shown);
-    for (index, lane) in profile.lanes.iter().enumerate() {
+    for (index, lane) in lanes.iter().enumerate() {
         bars(lane, index * PITCH + (PITCH - THICKNESS) / 2, wall, &mut shown);
     }
     let _ = write!(shown, "</svg><div class=\"axis\">{}</div></div></div>", axis(wall));
     shown
+}
+
+/// The attempts that did not count, as lanes of their own.
+pub fn discarded(profile: &Profile) -> Vec<Lane> {
+    let lanes = profile.stages.iter().flat_map(|stage| {
+        stage.discarded.iter().map(|attempt| Lane {
+            name: format!("{LOST}{}, attempt {}: {}", attempt.task, attempt.attempt, attempt.why),
+            stage: stage.stage,
+            asked_us: attempt.from_us,
+            ready_us: attempt.from_us,
+            done_us: attempt.to_us,
+            ..Lane::default()
+        })
+    });
+    lanes.collect()
+}
+
+/// The colour of a lane that runs.
+pub fn running_class(lane: &Lane) -> &'static str {
+    match (lane.name.starts_with(LOST), is_udf(lane)) {
+        (true, _) => "lost",
+        (false, true) => "udf",
+        (false, false) => "work",
+    }
 }
 
 /// The legend of the timeline's colours.
@@ -45,6 +72,7 @@ pub fn legend(profile: &Profile) -> String {
         ("wait", "waiting for the task's other sandboxes", profile.lanes.iter().any(waits)),
         ("work", "worker running", true),
         ("udf", "UDF instance running", udfs),
+        ("lost", "attempt that did not count", !discarded(profile).is_empty()),
     ] {
         if present {
             let _ = write!(shown, "<span><i class=\"{class}\"></i>{label}</span>");
@@ -98,7 +126,7 @@ fn start(lane: &Lane) -> String {
 
 fn bars(lane: &Lane, top: usize, wall: u64, shown: &mut String) {
     let tip = tip(lane);
-    let class = if is_udf(lane) { "udf" } else { "work" };
+    let class = running_class(lane);
     let starts = if lane.cold { "cold" } else { "wait" };
     for (class, from, to) in [
         (starts, lane.asked_us, lane.ready_us),
@@ -150,7 +178,7 @@ fn grid(profile: &Profile, wall: u64, height: usize, shown: &mut String) {
     profile.phases.iter().skip(1).for_each(|phase| line("phase", phase.from_us));
 }
 
-fn axis(wall: u64) -> String {
+pub fn axis(wall: u64) -> String {
     let label =
         |at: u64| format!("<span style=\"left:{:.3}%\">{}</span>", percent(at, wall), short(at));
     ticks(wall).map(label).collect()
@@ -172,11 +200,11 @@ fn ticks(wall: u64) -> impl Iterator<Item = u64> {
     (0..=wall / step).map(move |tick| tick * step)
 }
 
-fn percent(part: u64, wall: u64) -> f64 {
+pub fn percent(part: u64, wall: u64) -> f64 {
     (part as f64 * 100.0 / wall as f64).min(100.0)
 }
 
-fn is_udf(lane: &Lane) -> bool {
+pub fn is_udf(lane: &Lane) -> bool {
     !lane.name.starts_with("worker ")
 }
 

@@ -2,10 +2,14 @@
 //!
 //! Boundary: the driver computes the metrics and the findings; this folder only formats them.
 
+mod cost;
 mod escape;
+mod graph;
 mod lanes;
+mod lanes_by_stage;
 mod operators;
 mod page;
+mod stages;
 mod text_form;
 
 use snowmelt_api::Profile;
@@ -29,6 +33,7 @@ pub fn summary(profile: &Profile) -> String {
     if totals.peak_memory > 0 {
         parts.push(format!("peak {}", ByteSize(totals.peak_memory)));
     }
+    parts.push(format!("cost {}", text::dollars(profile.cost.functions.total)));
     parts.push(profile.query.clone());
     parts.join(" · ")
 }

@@ -9,7 +9,8 @@ use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_types::{ByteSize, Digest};
 
 use super::escape::Escaped;
-use super::{lanes, operators, share};
+use super::lanes_by_stage::MANY;
+use super::{cost, graph, lanes, lanes_by_stage, operators, share, stages};
 use crate::text;
 
 const STYLE: &str = include_str!("page.css");
@@ -29,11 +30,18 @@ pub fn page(profile: &Profile) -> String {
          <title>Query profile · {}</title><style>{STYLE}</style></head><body>",
         Escaped(&profile.query)
     );
-    for part in [header(profile), phases(profile), findings(profile), timeline(profile)] {
+    for part in [
+        header(profile),
+        phases(profile),
+        findings(profile),
+        stages(profile),
+        timeline(profile),
+        cost(profile),
+        trees(profile),
+        texts(profile),
+    ] {
         page.push_str(&part);
     }
-    page.push_str(&trees(profile));
-    page.push_str(&texts(profile));
     let _ = writeln!(
         page,
         "<footer>Snowmelt {}</footer><div id=\"tip\" hidden></div>\
@@ -55,6 +63,7 @@ fn header(profile: &Profile) -> String {
         (ByteSize(totals.bytes_exchanged).to_string(), "exchanged".to_owned()),
         (ByteSize(totals.peak_memory).to_string(), "peak memory".to_owned()),
         (format!("{} / {}", totals.cold, totals.warm), "cold / warm starts".to_owned()),
+        (text::dollars(profile.cost.functions.total), "cost".to_owned()),
     ];
     let mut shown = format!(
         "<header><h1>Query profile</h1><p><code>{}</code> · {}</p></header><dl class=\"figures\">",
@@ -109,9 +118,30 @@ fn timeline(profile: &Profile) -> String {
     if profile.lanes.is_empty() {
         return String::new();
     }
-    let (legend, lanes) = (lanes::legend(profile), lanes::timeline(profile));
+    let legend = lanes::legend(profile);
+    if profile.lanes.len() > MANY {
+        let hint = "<p class=\"note\">Open a stage to see its sandboxes.</p>";
+        let lanes = lanes_by_stage::timeline(profile);
+        return section("Timeline", &format!("{legend}{lanes}{hint}"));
+    }
+    let lanes = lanes::timeline(profile);
     let details = details("As a table", &lanes::table(profile));
     section("Timeline", &format!("{legend}{lanes}{details}"))
+}
+
+fn stages(profile: &Profile) -> String {
+    if profile.stages.is_empty() {
+        return String::new();
+    }
+    let table = details("As a table", &stages::html_table(profile));
+    section("Stages", &format!("{}{table}", graph::graph(profile)))
+}
+
+fn cost(profile: &Profile) -> String {
+    match profile.cost.prices.name.is_empty() {
+        true => String::new(),
+        false => section("Cost", &cost::html(&profile.cost)),
+    }
 }
 
 fn trees(profile: &Profile) -> String {
@@ -198,6 +228,16 @@ mod tests {
         let page = page(&sample::profile());
         for reference in ["http://", "https://", "src=", "href=", "@import", "url("] {
             assert!(!page.contains(reference), "{reference}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_fifty_stages_of_256_tasks_is_well_formed_and_not_large() {
+        let page = page(&sample::large());
+        assert_well_formed(&page);
+        assert!(page.len() < 10 << 20, "{}", page.len());
+        if let Ok(path) = std::env::var("SNOWMELT_LARGE_PAGE") {
+            std::fs::write(path, page).unwrap();
         }
     }
 

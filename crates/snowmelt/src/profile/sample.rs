@@ -1,6 +1,9 @@
 //! A profile for tests: eight workers, a UDF, and a straggler that was retried.
 
-use snowmelt_api::{Finding, Lane, PhaseSpan, Profile, Totals};
+use snowmelt_api::{
+    Bill, Cost, DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, PriceList, Profile,
+    StageProfile, StoreRequests, Totals,
+};
 use snowmelt_wire::{OperatorMetric, TaskProgress};
 
 /// SQL with HTML that would take effect in a page without escaping.
@@ -14,6 +17,9 @@ pub fn profile() -> Profile {
         rows_read: rows,
         bytes_read: rows * 22,
         requests: 34,
+        store_reads: 34,
+        pruned: 3,
+        spilled_bytes: 5 << 20,
         udf_rows,
         udf_nanos: udf_rows * 900,
     };
@@ -28,7 +34,7 @@ pub fn profile() -> Profile {
             .map(|worker| worker_lane(worker, progress(750_000, 0)))
             .chain((0..8).map(|udf| udf_lane(udf, progress(0, 354_000))))
             .collect(),
-        stages: Vec::new(),
+        stages: stages(),
         operators: operators(),
         driver_operators: driver_operators(),
         worker_plan: "AggregateExec: mode=Partial, gby=[l_returnflag, s], aggr=[count(*)]\n  \
@@ -49,6 +55,7 @@ pub fn profile() -> Profile {
             bytes_exchanged: 1_289_000,
             peak_memory: 187 << 20,
         },
+        cost: cost(),
         findings: vec![
             Finding {
                 title: "71% of the workers' time is spent in `score`".into(),
@@ -62,6 +69,100 @@ pub fn profile() -> Profile {
             },
         ],
     }
+}
+
+/// Three stages, of which the last reads the others.
+fn stages() -> Vec<StageProfile> {
+    let stage = |stage: u32, reads: &[u32], medium: &str| StageProfile {
+        stage,
+        reads: reads.to_vec(),
+        medium: medium.to_owned(),
+        keys: vec!["l_returnflag@0".to_owned()],
+        tasks: 8,
+        attempts: 9,
+        retries: 1,
+        rows: 120_400,
+        bytes_read: 22 << 20,
+        bytes_sent: 1_289_000,
+        from_us: 61_000,
+        to_us: 1_680_000,
+        cpu_us: 4_960_000 / (u64::from(stage) + 1),
+        peak_memory: 187 << 20,
+        largest: Some(LargestPartition {
+            partition: 3,
+            of: 8,
+            rows: 88_000,
+            share: 0.73,
+            median_rows: 4_600,
+        }),
+        discarded: vec![DiscardedAttempt {
+            task: stage * 8 + 5,
+            attempt: 0,
+            from_us: 190_000,
+            to_us: 700_000,
+            why: "lost".to_owned(),
+        }],
+        ..StageProfile::default()
+    };
+    vec![stage(0, &[], "files"), stage(1, &[], "files"), stage(2, &[0, 1], "driver")]
+}
+
+/// What the query cost, at prices with a name that has to be escaped.
+pub fn cost() -> Cost {
+    let bill =
+        Bill { requests: 0.000_48, invocations: 0.000_003, compute: 0.000_32, total: 0.0008 };
+    Cost {
+        prices: PriceList {
+            name: "AWS list prices, us-east-1".to_owned(),
+            date: "2025-06-30".to_owned(),
+            machine: "<m6i>".to_owned(),
+        },
+        requests: StoreRequests {
+            scan_reads: 1_088,
+            plan_reads: 9,
+            lists: 1,
+            exchange_reads: 64,
+            exchange_writes: 64,
+        },
+        invocations: 18,
+        gib_seconds: 19.31,
+        cpu_seconds: 14.2,
+        functions: bill,
+        machines: bill,
+    }
+}
+
+/// Fifty stages of 256 tasks, each after one or two others.
+pub fn large() -> Profile {
+    let mut profile = profile();
+    let model = profile.stages[0].clone();
+    profile.stages = (0..50)
+        .map(|stage: u32| StageProfile {
+            stage,
+            reads: (stage.saturating_sub(4)..stage).filter(|it| (it + stage) % 3 == 0).collect(),
+            medium: if stage == 49 { "driver" } else { "files" }.to_owned(),
+            tasks: 256,
+            attempts: 256,
+            discarded: Vec::new(),
+            ..model.clone()
+        })
+        .collect();
+    profile.lanes = (0..50 * 256)
+        .map(|task: u64| {
+            let stage = task / 256;
+            let from = 61_000 + stage * 30_000 + task % 256 * 100;
+            Lane {
+                name: format!("worker {task}"),
+                stage: stage as u32,
+                asked_us: from,
+                ready_us: from + 900,
+                began_us: from + 1_000,
+                done_us: from + 1_000 + task * 7_919 % 60_000,
+                ..profile.lanes[0].clone()
+            }
+        })
+        .collect();
+    profile
 }
 
 fn phases() -> Vec<PhaseSpan> {
@@ -89,6 +190,7 @@ fn worker_lane(worker: u64, progress: TaskProgress) -> Lane {
         done_us: 1_200_000 + worker * 37_000 % 110_000 + if slow { 480_000 } else { 0 },
         rows: 1_204,
         peak_memory: Some((150 + worker * 5) << 20),
+        memory_limit: 1 << 30,
         cpu_us: 620_000,
         retries: u32::from(slow),
         progress,
@@ -107,6 +209,7 @@ fn udf_lane(udf: u64, progress: TaskProgress) -> Lane {
         done_us: 1_190_000 + udf * 37_000 % 110_000,
         rows: 354_000,
         peak_memory: (udf != 3).then_some(91 << 20),
+        memory_limit: 512 << 20,
         cpu_us: 980_000,
         retries: 0,
         progress,

@@ -6,7 +6,7 @@ use snowmelt_api::{Lane, Profile, Totals};
 use snowmelt_types::ByteSize;
 use snowmelt_wire::OperatorMetric;
 
-use super::share;
+use super::{cost, share, stages};
 use crate::output::{Cell, Layout, draw};
 use crate::text;
 
@@ -19,7 +19,9 @@ const DESCRIPTION: usize = 72;
 pub fn text(profile: &Profile) -> String {
     let mut shown = format!("profile of {}\n\nphases\n", profile.query);
     phases(profile, &mut shown);
+    cost::table(&profile.cost, &mut shown);
     findings(profile, &mut shown);
+    stages::text_table(profile, &mut shown);
     operators("workers", &profile.operators, &mut shown);
     operators("driver", &profile.driver_operators, &mut shown);
     lanes(&profile.lanes, &mut shown);
@@ -134,7 +136,9 @@ mod tests {
     #[test]
     fn shows_every_part() {
         let shown = text(&sample::profile());
-        for part in ["phases", "findings", "workers", "driver", "sandbox", "worker 0", "→"] {
+        for part in
+            ["phases", "cost", "stage", "findings", "workers", "driver", "sandbox", "worker 0", "→"]
+        {
             assert!(shown.contains(part), "{part} is missing in\n{shown}");
         }
     }

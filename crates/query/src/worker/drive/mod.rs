@@ -30,7 +30,7 @@ use tokio::runtime::Builder;
 
 use super::{STACK_BYTES, panics};
 use crate::plan::{PlannedQuery, QuerySpec, plan};
-use crate::{Answer, Cleaner, Error, RunOptions};
+use crate::{Answer, Cleaner, CostBasis, Error, RunOptions};
 
 use platform::Platform;
 use runner::PlatformRunner;
@@ -123,8 +123,9 @@ async fn query(
         retries: drive.retries,
         workers: drive.workers,
         task_bytes: drive.exchange.task_bytes.bytes(),
+        ..RunOptions::default()
     };
-    let spec = spec(drive, &runner);
+    let spec = spec(drive, &runner)?;
     let planned = plan(&spec).await?;
     runner.planned();
     let cleaner = planned.cleaner();
@@ -196,10 +197,12 @@ async fn write_batch(
     Ok(())
 }
 
-fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> QuerySpec {
+fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> crate::Result<QuerySpec> {
     let elapsed = Duration::from_micros(drive.elapsed_us);
     let now = Instant::now();
-    QuerySpec {
+    let prices = drive.prices.as_ref();
+    Ok(QuerySpec {
+        cost: CostBasis::new(prices, drive.worker_memory, drive.driver_memory)?,
         query: drive.query,
         sql: drive.sql,
         tables: drive.tables,
@@ -212,5 +215,5 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> QuerySpec {
         exchange_folder: drive.exchange_folder,
         accepted: now.checked_sub(elapsed).unwrap_or(now),
         packages: Duration::from_micros(drive.packages_us),
-    }
+    })
 }

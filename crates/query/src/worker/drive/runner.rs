@@ -215,6 +215,7 @@ fn lane(used: SandboxUse) -> Lane {
         began_us: used.began_us,
         done_us: used.done_us,
         peak_memory: used.peak_memory,
+        memory_limit: used.memory_limit,
         cpu_us: used.cpu_us,
         ..Lane::default()
     }

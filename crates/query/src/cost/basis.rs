@@ -1,0 +1,26 @@
+//! What the cost of a query is computed from, besides what it uses.
+
+use snowmelt_wire::PriceFile;
+
+use super::prices::Prices;
+use crate::Result;
+
+/// The prices and the memory limits of a query's sandboxes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CostBasis {
+    pub(crate) prices: Prices,
+    /// Memory limit of each worker in bytes.
+    pub(crate) worker_memory: u64,
+    /// Memory limit of the driver in bytes.
+    pub(crate) driver_memory: u64,
+}
+
+impl CostBasis {
+    /// The shipped prices, or those of the user's file over them, and the memory limits in bytes.
+    ///
+    /// # Errors
+    /// The file is wrong.
+    pub fn new(prices: Option<&PriceFile>, worker_memory: u64, driver_memory: u64) -> Result<Self> {
+        Ok(Self { prices: Prices::of(prices)?, worker_memory, driver_memory })
+    }
+}

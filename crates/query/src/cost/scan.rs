@@ -1,0 +1,340 @@
+//! The requests that a task sends for the parts of files that it scans, counted as the reader sends
+//! them (DataFusion's Parquet opener, and `get_ranges` of `object_store`):
+//!
+//! - a file whose statistics contradict the filter: none;
+//! - the footer of each other file once for each task: one, or two if it is longer than the first
+//!   read;
+//! - the page index, if a filter may use it: one for each part of a file;
+//! - Bloom filters of columns that the filter compares with constants: one for each row group and
+//!   column, two if the file does not say how long they are;
+//! - each row group that is left: one for each run of column chunks with gaps of at most 1 MiB.
+//!
+//! Not known before the query runs: how many row groups the keys of a join leave out, and which
+//! pages the page index leaves out. Both can only make the requests fewer.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::{
+    PagePruningAccessPlanFilter, ParquetAccessPlan, RowGroupAccessPlanFilter,
+};
+use datafusion::datasource::physical_plan::{FileScanConfig, ParquetFileMetrics};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_optimizer::pruning::{
+    FilePruner, PruningPredicate, PruningPredicateBuilder,
+};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
+use object_store::OBJECT_STORE_COALESCE_DEFAULT;
+use object_store::path::Path;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+
+use crate::plan::{FOOTER_READ, Footer, read_bytes_of};
+
+/// Bytes of a Bloom filter's header, which tells its length.
+const BLOOM_HEADER: u64 = 20;
+
+/// What a task reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reads {
+    pub(super) requests: u64,
+    pub(super) bytes: u64,
+    /// Rows of the row groups that are read.
+    pub(super) rows: u64,
+}
+
+impl Reads {
+    pub(super) fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.rows += other.rows;
+    }
+}
+
+/// A scan as a task sees it.
+pub(super) struct Scan<'s> {
+    config: &'s FileScanConfig,
+    predicate: Option<Arc<dyn PhysicalExpr>>,
+    pruning: Option<Arc<PruningPredicate>>,
+    pages: bool,
+    // The join's filter is only known when it runs, so that no row group surely passes it.
+    joined: bool,
+    columns: Vec<String>,
+}
+
+impl<'s> Scan<'s> {
+    /// A scan. `filled` are the filters that joins of the same stage fill before it begins.
+    pub(super) fn new(config: &'s FileScanConfig, filled: &[u64]) -> Self {
+        let predicate = config.file_source().filter();
+        let schema = config.file_schema();
+        let pruning = predicate.clone().and_then(|predicate| {
+            PruningPredicateBuilder::new().with_file_schema(Arc::clone(schema)).build(predicate)
+        });
+        let joined = predicate.as_ref().is_some_and(|predicate| uses(predicate, filled));
+        let of_pages = |predicate| PagePruningAccessPlanFilter::new(predicate, Arc::clone(schema));
+        let pages = predicate.as_ref().is_some_and(|it| of_pages(it).filter_number() > 0);
+        let (pages, columns) = (pages || joined, columns(config));
+        Self { config, predicate, pruning, pages, joined, columns }
+    }
+
+    /// What a task reads of one part of a file. `opened` are the files whose footers it has.
+    pub(super) fn reads(&self, part: &PartitionedFile, opened: &mut HashSet<Path>) -> Reads {
+        let Some(Footer(footer)) = part.extension::<Footer>() else {
+            // Other formats are streams from their first byte to their last.
+            return Reads { requests: 1, bytes: read_bytes_of(part), rows: 0 };
+        };
+        if self.is_pruned(part) {
+            return Reads::default();
+        }
+        let mut reads = Reads::default();
+        if opened.insert(part.object_meta.location.clone()) {
+            reads.add(footer_reads(footer, part.object_meta.size));
+        }
+        let (groups, is_whole) = self.row_groups(part, footer);
+        if self.pages && !is_whole {
+            reads.add(page_index(footer, &groups));
+        }
+        for group in groups {
+            let group = footer.row_group(group);
+            reads.add(self.bloom_filters(group));
+            let ranges = self.chunks(group).map(|chunk| {
+                let (start, length) = chunk.byte_range();
+                start..start + length
+            });
+            for range in merged(ranges.collect()) {
+                reads.add(Reads { requests: 1, bytes: range.end - range.start, rows: 0 });
+            }
+            reads.rows += group.num_rows().max(0) as u64;
+        }
+        reads
+    }
+
+    fn is_pruned(&self, part: &PartitionedFile) -> bool {
+        let Some(predicate) = &self.predicate else { return false };
+        let schema = self.config.file_schema();
+        let pruner = FilePruner::try_new(Arc::clone(predicate), schema, part, Count::new());
+        pruner.is_some_and(|mut pruner| pruner.should_prune().unwrap_or(false))
+    }
+
+    /// The row groups that are read, and whether the filter surely passes all of their rows.
+    fn row_groups(&self, part: &PartitionedFile, footer: &ParquetMetaData) -> (Vec<usize>, bool) {
+        let all = ParquetAccessPlan::new_all(footer.num_row_groups());
+        let mut left = RowGroupAccessPlanFilter::new(all);
+        if let Some(range) = &part.range {
+            left.prune_by_range(footer.row_groups(), range);
+        }
+        if let Some(pruning) = &self.pruning {
+            let metrics = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
+            let descriptor = footer.file_metadata().schema_descr();
+            let schema = self.config.file_schema();
+            left.prune_by_statistics(schema, descriptor, footer.row_groups(), pruning, &metrics);
+        }
+        let groups: Vec<usize> = left.row_group_indexes().collect();
+        let whole = left.is_fully_matched();
+        let is_whole = !self.joined && groups.iter().all(|group| whole[*group]);
+        (groups, is_whole)
+    }
+
+    fn bloom_filters(&self, group: &RowGroupMetaData) -> Reads {
+        let Some(pruning) = &self.pruning else { return Reads::default() };
+        let compared = pruning.literal_columns();
+        let filters = group.columns().iter().filter(|chunk| compared.contains(&top_name(chunk)));
+        let mut reads = Reads::default();
+        for chunk in filters.filter(|chunk| chunk.bloom_filter_offset().is_some()) {
+            reads.add(match chunk.bloom_filter_length() {
+                Some(length) => Reads { requests: 1, bytes: length.max(0) as u64, rows: 0 },
+                None => Reads { requests: 2, bytes: BLOOM_HEADER, rows: 0 },
+            });
+        }
+        reads
+    }
+
+    fn chunks<'g>(
+        &'g self,
+        group: &'g RowGroupMetaData,
+    ) -> impl Iterator<Item = &'g ColumnChunkMetaData> {
+        group.columns().iter().filter(|chunk| self.columns.contains(&top_name(chunk)))
+    }
+}
+
+/// The column of the table that a chunk belongs to.
+fn top_name(chunk: &ColumnChunkMetaData) -> String {
+    chunk.column_path().parts().first().cloned().unwrap_or_default()
+}
+
+/// The columns of the files that a scan reads.
+fn columns(config: &FileScanConfig) -> Vec<String> {
+    let schema = config.file_schema();
+    let name = |index: usize| schema.fields().get(index).map(|field| field.name().clone());
+    match config.file_source().projection() {
+        Some(read) => read.column_indices().into_iter().filter_map(name).collect(),
+        None => (0..schema.fields().len()).filter_map(name).collect(),
+    }
+}
+
+/// True if an expression contains one of these filters.
+fn uses(predicate: &Arc<dyn PhysicalExpr>, filled: &[u64]) -> bool {
+    let mut found = false;
+    let walked = predicate.apply(|part| {
+        found |= part.is::<DynamicFilterPhysicalExpr>()
+            && part.expression_id().is_some_and(|id| filled.contains(&id));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    walked.is_ok() && found
+}
+
+/// The footer lies behind everything that it describes.
+fn footer_reads(footer: &ParquetMetaData, size: u64) -> Reads {
+    let chunks = footer.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    let ends = chunks.flat_map(|chunk| {
+        let (start, length) = chunk.byte_range();
+        [Some(start + length), end_of_index(chunk)]
+    });
+    let behind = ends.flatten().max().unwrap_or(0);
+    let length = size.saturating_sub(behind);
+    match length > FOOTER_READ {
+        true => Reads { requests: 2, bytes: FOOTER_READ + length, rows: 0 },
+        false => Reads { requests: 1, bytes: FOOTER_READ.min(size), rows: 0 },
+    }
+}
+
+fn end_of_index(chunk: &ColumnChunkMetaData) -> Option<u64> {
+    let offset = u64::try_from(chunk.offset_index_offset()?).ok()?;
+    Some(offset + u64::try_from(chunk.offset_index_length()?).ok()?)
+}
+
+/// The page index of a file is read whole.
+fn page_index(footer: &ParquetMetaData, groups: &[usize]) -> Reads {
+    let has_index = |group: &usize| {
+        let mut chunks = footer.row_group(*group).columns().iter();
+        chunks.any(|chunk| chunk.column_index_offset().is_some() && end_of_index(chunk).is_some())
+    };
+    if !groups.iter().any(has_index) {
+        return Reads::default();
+    }
+    let chunks = || footer.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    let starts = chunks().filter_map(|chunk| u64::try_from(chunk.column_index_offset()?).ok());
+    let start = starts.min().unwrap_or(0);
+    let end = chunks().filter_map(end_of_index).max().unwrap_or(start);
+    Reads { requests: 1, bytes: end.saturating_sub(start), rows: 0 }
+}
+
+/// Ranges as they are requested: those with small gaps between them are one.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end + OBJECT_STORE_COALESCE_DEFAULT => {
+                last.end = last.end.max(range.end);
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+    use datafusion::datasource::source::DataSourceExec;
+    use datafusion::execution::object_store::ObjectStoreUrl;
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{binary, col, lit};
+    use datafusion::physical_plan::collect;
+    use datafusion::prelude::SessionContext;
+    use object_store::memory::InMemory;
+    use object_store::{ObjectStore, ObjectStoreExt};
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::properties::WriterProperties;
+
+    use super::*;
+    use crate::plan::{execution_config, read_footer};
+    use crate::scan::{Counters, CountingStore};
+
+    const ROWS: i64 = 200_000;
+
+    /// A file of ten row groups with increasing values of `a`; `b`, between `a` and `c`, is larger
+    /// than a gap that is read.
+    fn file(bloom: bool) -> Vec<u8> {
+        let wide = |row: i64| format!("{:064}", row.wrapping_mul(0x5851_f42d_4c95_7f2d));
+        let columns: [(&str, ArrayRef); 3] = [
+            ("a", Arc::new(Int64Array::from_iter_values(0..ROWS))),
+            ("b", Arc::new(StringArray::from_iter_values((0..ROWS).map(wide)))),
+            ("c", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|row| row % 7)))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(ROWS as usize / 10))
+            .set_bloom_filter_enabled(bloom)
+            .set_dictionary_enabled(false)
+            .build();
+        let mut bytes = Vec::new();
+        let mut writer =
+            ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        bytes
+    }
+
+    /// Counts the requests of a scan before and while it runs, and compares them.
+    async fn check(bloom: bool, columns: &[usize], filter: Option<(&str, Operator, i64)>) -> u64 {
+        let (store, counters) = (InMemory::new(), Arc::new(Counters::default()));
+        let location: Path = "t.parquet".into();
+        store.put(&location, file(bloom).into()).await.unwrap();
+        let meta = store.head(&location).await.unwrap();
+        let footer = read_footer(&store, &meta).await.unwrap();
+        let columns_of = footer.file_metadata().schema_descr();
+        let schema = parquet::arrow::parquet_to_arrow_schema(columns_of, None).unwrap();
+        let store = CountingStore::new(store, Arc::clone(&counters), Arc::default());
+        let url = ObjectStoreUrl::parse("s3://b").unwrap();
+        let session = SessionContext::new_with_config(execution_config(1, 8192));
+        session.runtime_env().register_object_store(url.as_ref(), Arc::new(store));
+        let schema = Arc::new(schema);
+        let mut source = ParquetSource::new(Arc::clone(&schema)).with_metadata_size_hint(64 << 10);
+        if let Some((column, operator, value)) = filter {
+            let column = col(column, &schema).unwrap();
+            source = source.with_predicate(binary(column, operator, lit(value), &schema).unwrap());
+        }
+        let part = PartitionedFile::new_from_meta(meta).with_extension(Footer(footer));
+        let config = FileScanConfigBuilder::new(url, Arc::new(source))
+            .with_file_groups(vec![FileGroup::new(vec![part.clone()])])
+            .with_projection_indices(Some(columns.to_vec()))
+            .unwrap()
+            .build();
+        let before = Scan::new(&config, &[]).reads(&part, &mut HashSet::new());
+        collect(DataSourceExec::from_data_source(config), session.task_ctx()).await.unwrap();
+        let (bytes, requests) = counters.read();
+        assert_eq!((before.requests, before.bytes), (requests, bytes), "{columns:?} {filter:?}");
+        requests
+    }
+
+    #[tokio::test]
+    async fn requests_are_counted_as_the_reader_sends_them() {
+        // The footer, and a request for each of ten row groups.
+        assert_eq!(check(false, &[0], None).await, 11);
+        // Two columns with a wide one between them.
+        assert_eq!(check(false, &[0, 2], None).await, 21);
+        assert_eq!(check(false, &[0, 1, 2], None).await, 11);
+        // Statistics leave three row groups, the page index is read.
+        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 50_000))).await, 5);
+        // All rows of the row groups that are left pass: no page index.
+        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 40_000))).await, 3);
+        // A Bloom filter for each row group that statistics leave.
+        assert!(check(true, &[2], Some(("c", Operator::Eq, 3))).await > 11);
+    }
+
+    #[test]
+    fn near_ranges_are_one_request() {
+        let gap = OBJECT_STORE_COALESCE_DEFAULT;
+        let ranges = vec![50 + gap..60 + gap, 0..50, 61 + 2 * gap..70 + 2 * gap];
+        assert_eq!(merged(ranges), [0..60 + gap, 61 + 2 * gap..70 + 2 * gap]);
+        assert_eq!(merged(Vec::new()), Vec::<Range<u64>>::new());
+    }
+}
