@@ -15,9 +15,6 @@ use super::source::{Frames, Source};
 use super::stores::{Stores, object};
 use crate::Error;
 
-/// Parts that are begun ahead of the one that is read, with that one.
-const AHEAD: usize = 4;
-
 /// What a task wrote to one partition.
 #[derive(Clone, Debug)]
 struct Part {

@@ -55,7 +55,6 @@ pub(crate) use tasks::{Division, Outputs, TaskOutput, reads, tasks};
 pub(crate) use text::operator_line;
 pub(crate) use tree::with_children;
 
-use crate::Result;
 use crate::cost::CostBasis;
 use crate::cpu::process_cpu;
 use crate::faster::with_faster_operators;

@@ -142,7 +142,7 @@ impl PlannedQuery {
     pub fn cleaner(&self) -> Option<Cleaner> {
         match self.result_kind {
             ResultKind::Rows => self.cleaner.clone(),
-            ResultKind::Plan | ResultKind::Columns => None,
+            ResultKind::Plan | ResultKind::Cost | ResultKind::Columns => None,
         }
     }
 
