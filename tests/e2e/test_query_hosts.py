@@ -90,7 +90,7 @@ def outputs(made: Lab) -> Counter[str]:
     for host, pid in pids(made).items():
         for link in Path(f"/proc/{pid}/fd").iterdir():
             try:
-                found[host] += "/exchange/" in os.readlink(link)
+                found[host] += "/exchange/" in str(link.readlink())
             except OSError:
                 continue
     return +found
