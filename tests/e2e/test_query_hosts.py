@@ -90,7 +90,7 @@ def outputs(made: Lab) -> Counter[str]:
     for host, pid in pids(made).items():
         for link in Path(f"/proc/{pid}/fd").iterdir():
             try:
-                found[host] += "/exchange/" in os.readlink(link)
+                found[host] += "/exchange/" in str(link.readlink())
             except OSError:
                 continue
     return +found
@@ -243,7 +243,7 @@ def unlike(alone: Snowmelt, tmp_path: Path) -> Iterator[Path]:
     common = ["--token-file", str(token), "--name"]
     up = [str(SNOWMELT), "up", "--listen", "127.0.0.1:7470", *common, "one"]
     subprocess.run(up, check=True, capture_output=True, env=alone.environ())
-    hide = f"mount -t tmpfs none {folder} && exec \"$@\""
+    hide = f'mount -t tmpfs none {folder} && exec "$@"'
     join = ["--control", "127.0.0.1:7470", "--address", "127.0.0.1:7471", *common, "two"]
     command = ["unshare", "--mount", "sh", "-c", hide, "sh", str(SNOWMELT), "node", *join]
     environment = alone.environ() | {"SNOWMELT_STATE": str(alone.folder / "second")}
