@@ -16,9 +16,12 @@ use crate::driver::PlannedTask;
 use crate::plan::{Cut, Division, Outputs, Stage, tasks, visit_scans};
 use crate::scan::S3Settings;
 
+/// Processor seconds of a task besides its rows: to decode its plan and to open its files.
+const TASK_CPU_SECONDS: f64 = 0.007;
+
 /// Seconds that a worker is held for a task besides its work: to start it, to send it its plan and
 /// files, and to report its end.
-const TASK_SECONDS: f64 = 0.012;
+const TASK_SECONDS: f64 = 0.005;
 
 /// Seconds of the driver besides planning: to start, and to send the answer.
 const DRIVER_SECONDS: f64 = 0.01;
@@ -103,7 +106,7 @@ fn of_stage(
         true => exchanged.div_ceil(how.task_bytes.max(1)).clamp(1, planned.len().max(1) as u64),
         false => planned.len() as u64,
     };
-    let cpu_seconds = work.seconds(&stage.plan, tasks as f64);
+    let cpu_seconds = work.seconds(&stage.plan, tasks as f64) + tasks as f64 * TASK_CPU_SECONDS;
     let waits =
         reads.store.requests as f64 * STORE_LATENCY + reads.store.bytes as f64 / STORE_BANDWIDTH;
     let is_exchange = stage.queue().is_none();
