@@ -128,7 +128,7 @@ impl Config {
     pub fn load(cli: &Cli) -> Result<Self, ErrorReport> {
         let sources = Sources { file: File::find()? };
         let sql = match &cli.command {
-            Command::Sql(sql) => Some(sql),
+            Command::Sql(sql) => Some(sql.as_ref()),
             _ => None,
         };
         let (listen, member) = match &cli.command {
