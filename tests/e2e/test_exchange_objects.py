@@ -77,11 +77,12 @@ def test_a_join_gives_the_same_answer(
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Callable[[int], Path]:
-    """A table with one row group for each task, in which all keys differ."""
+    """A table with one row group for each task, in which all keys differ. Their order is random, so
+    that all row groups have the same size."""
 
     def write(tasks: int) -> Path:
         path = tmp_path / "keys.parquet"
-        table = pa.table({"k": np.arange(tasks * 2_000)})
+        table = pa.table({"k": np.random.default_rng(1).permutation(tasks * 2_000)})
         pq.write_table(table, path, row_group_size=2_000)
         return path
 

@@ -115,3 +115,72 @@ impl Target for ObjectTarget {
         .boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use datafusion::physical_expr::expressions::col;
+    use datafusion::physical_plan::Partitioning;
+    use futures::TryStreamExt;
+    use object_store::ObjectStore;
+    use object_store::memory::InMemory;
+    use snowmelt_wire::{TaskProgress, TaskRead};
+
+    use super::*;
+    use crate::exchange::{ExchangeWriter, Inputs, LevelOfTask};
+
+    fn batch(numbers: std::ops::Range<i64>) -> RecordBatch {
+        let numbers = Arc::new(Int64Array::from_iter_values(numbers)) as ArrayRef;
+        RecordBatch::try_from_iter([("n", numbers)]).unwrap()
+    }
+
+    /// Writes 10,000 rows into 4 partitions; gives the number of objects and of reads, and the rows
+    /// that were read back.
+    async fn written(combined: bool, budget: u64) -> (usize, u64, Vec<i64>) {
+        let memory = Arc::new(InMemory::new());
+        let buckets = [("b".to_owned(), Arc::clone(&memory) as Arc<dyn ObjectStore>)];
+        let stores = Arc::new(Stores::of(buckets.into()));
+        let at = ObjectsAt { folders: vec!["s3://b/3".to_owned()], combined };
+        let target = ObjectTarget::new(Arc::clone(&stores), at.clone(), (8, 1), budget);
+        let writer = ExchangeWriter::new(Box::new(target), 512, budget);
+        let by_key = Partitioning::Hash(vec![col("n", &batch(0..1).schema()).unwrap()], 4);
+        let level = LevelOfTask { unit: 1, own: 0 };
+        let mut splitter = ExchangeWriter::splitter(&by_key, 0, level).unwrap();
+        for start in (0..10_000).step_by(1_000) {
+            splitter.split(batch(start..start + 1_000), &writer).unwrap();
+            writer.settle().await.unwrap();
+        }
+        let partitions = writer.finish().await.unwrap();
+        let objects: Vec<_> = memory.list(None).try_collect().await.unwrap();
+        let read = TaskRead { stage: 3, task: 8, attempt: 1, partitions, objects: Some(at) };
+        let inputs = Inputs::new(&[read], &[].into(), &stores, 10_000).unwrap();
+        let mut reader = inputs.read(3, &[0, 1, 2, 3], batch(0..1).schema());
+        let mut rows = Vec::new();
+        while let Some(frame) = reader.frame().await.unwrap() {
+            let batch = reader.decode(&frame).unwrap().unwrap();
+            let numbers = batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap();
+            rows.extend(numbers.values().iter().copied());
+        }
+        rows.sort_unstable();
+        let reads = stores.counted(TaskProgress::default()).exchange_reads;
+        (objects.len(), reads, rows)
+    }
+
+    #[tokio::test]
+    async fn an_output_that_fits_is_one_object_or_one_for_each_partition() {
+        let all: Vec<i64> = (0..10_000).collect();
+        assert_eq!(written(true, 64 << 20).await, (1, 4, all.clone()));
+        assert_eq!(written(false, 64 << 20).await, (4, 4, all));
+    }
+
+    #[tokio::test]
+    async fn a_larger_output_is_several_objects() {
+        let all: Vec<i64> = (0..10_000).collect();
+        let (objects, reads, rows) = written(true, 20_000).await;
+        assert!((2..20).contains(&objects) && reads > 4, "{objects} {reads}");
+        assert_eq!(rows, all);
+        let (more, as_many, rows) = written(false, 20_000).await;
+        assert!(more as u64 == as_many && more > objects, "{more} {as_many}");
+        assert_eq!(rows, all);
+    }
+}

@@ -59,9 +59,11 @@ async fn by_files(sql: &str, workers: u32) -> String {
     text(&batches)
 }
 
-/// A table with one row group for each of so many tasks, in which all keys differ.
+/// A table with one row group for each of so many tasks, in which all keys differ. The keys look
+/// random, so that all row groups have the same size.
 fn keys(folder: &std::path::Path, tasks: i64) {
-    let rows = Int64Array::from_iter_values(0..tasks * 2_000);
+    let key = |row: i64| row.wrapping_mul(0x1E37_79B9_7F4A_7C15);
+    let rows = Int64Array::from_iter_values((0..tasks * 2_000).map(key));
     let batch = RecordBatch::try_from_iter([("k", Arc::new(rows) as ArrayRef)]).unwrap();
     data::write(&folder.join("keys.parquet"), &batch, 2_000);
 }
