@@ -183,12 +183,14 @@ def node(rank):
 
     if rank > 0:
         head = job.connect(0, 5000)
+        head.settimeout(None)
         head.recv(1)
         start("--address", f"{job.peers[0]}:6379")
         head.sendall(b"joined")
         return head.recv(16).decode()
-    start("--head", "--port", "6379", "--include-dashboard", "false")
+    # Before the head starts, which may take long: the others wait in the backlog.
     server = job.listen(5000)
+    start("--head", "--port", "6379", "--include-dashboard", "false")
     others = [server.accept()[0] for _ in range(1, job.size)]
     [other.sendall(b"!") for other in others]
     [other.recv(16) for other in others]
