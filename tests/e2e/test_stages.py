@@ -78,7 +78,7 @@ def test_a_worker_that_is_frozen_is_overtaken(
 ) -> None:
     sql, rows = expected_pairs
     process = alone.start("sql", sql, "-o", "json", "--workers", 4, "--embedded")
-    wait_for("a worker for each task", lambda: len(workers(process.pid)) == 4)
+    wait_for("a worker for each task", lambda: len(workers(process.pid)) >= 4)
     time.sleep(0.5)
     frozen = workers(process.pid)[0]
     os.kill(frozen, signal.SIGSTOP)

@@ -28,8 +28,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
 use super::cut::Stage;
-use super::leaves::count;
-use super::tasks::{Outputs, TaskOutput};
+use super::leaves::{count, visit};
+use super::outputs::{Outputs, TaskOutput};
 use crate::exchange::{ExchangeReadExec, output_split};
 
 /// A partition is divided if its probe side has so many times the bytes of the median one.
@@ -52,9 +52,25 @@ pub(super) fn spread(
     least: u64,
 ) -> Option<Vec<Share>> {
     let probe = probe_side(stage)?;
-    let written = outputs.get(&probe)?;
-    let sizes = sizes(written, count(stage.body()));
-    divide(probe, written, &sizes, (most, least))
+    let (written, partitions) = (outputs.get(&probe)?, count(stage.body()));
+    let mut beside = vec![0; partitions];
+    for read in read_by_partition(stage.body(), partitions) {
+        let other = outputs.get(&read).filter(|_| read != probe);
+        let sizes = sizes(other.map_or(&[], Vec::as_slice), partitions);
+        beside.iter_mut().zip(sizes).for_each(|(sum, size)| *sum += size);
+    }
+    divide((probe, written), &sizes(written, partitions), &beside, (most, least))
+}
+
+/// The stages of which a task reads only its own partitions.
+fn read_by_partition(body: &Arc<dyn ExecutionPlan>, partitions: usize) -> BTreeSet<u32> {
+    let last = [(partitions as u32).saturating_sub(1)];
+    let mut found = BTreeSet::new();
+    visit(body, &last, &mut |leaf, partitions| {
+        let read = leaf.downcast_ref::<ExchangeReadExec>().filter(|_| partitions == last);
+        found.extend(read.map(ExchangeReadExec::stage));
+    });
+    found
 }
 
 /// The stage whose rows may be divided.
@@ -123,33 +139,38 @@ fn sizes(written: &[TaskOutput], partitions: usize) -> Vec<u64> {
     sizes
 }
 
+/// Divides the partition that is largest on the probe side. `sizes` are the bytes of the probe
+/// side's partitions, `beside` those of the other inputs, of which each task of a divided partition
+/// reads all.
 fn divide(
-    probe: u32,
-    written: &[TaskOutput],
+    (probe, written): (u32, &[TaskOutput]),
     sizes: &[u64],
+    beside: &[u64],
     (most, least): (u32, u64),
 ) -> Option<Vec<Share>> {
     let (largest, size) = sizes.iter().enumerate().max_by_key(|(_, size)| **size)?;
     let mut sorted = sizes.to_vec();
     sorted.sort_unstable();
-    let (total, median) = (sizes.iter().sum::<u64>(), sorted[(sorted.len() - 1) / 2]);
+    let median = sorted[(sorted.len() - 1) / 2];
     // At least one task is left for the other partitions.
     let most = (most as usize).min(sizes.len());
     if most < 3 || *size <= UNEVEN * median {
         return None;
     }
-    let even = (total / most as u64).max(least).max(1);
-    let pieces = ((*size / even) as usize).min(most - 1);
+    let whole = sizes.iter().zip(beside).map(|(size, beside)| size + beside).enumerate();
+    let others: Vec<(u32, u64)> = whole
+        .filter(|(partition, _)| *partition != largest)
+        .map(|(partition, bytes)| (partition as u32, bytes))
+        .collect();
+    let pieces = pieces(*size, beside[largest], others.iter().map(|(_, bytes)| bytes).sum(), most);
     let of_largest = written.iter().filter_map(|output| {
         let part = output.partitions.iter().find(|part| part.partition as usize == largest)?;
         Some((output.task, part.bytes()))
     });
-    let pieces = pack(of_largest.collect(), pieces);
+    let pieces = pack(of_largest.collect(), pieces.min((*size / least.max(1)) as usize));
     if pieces.len() < 2 {
         return None;
     }
-    let others = sizes.iter().enumerate().filter(|(partition, _)| *partition != largest);
-    let others = others.map(|(partition, size)| (partition as u32, *size)).collect();
     let others = pack(others, most - pieces.len());
     let whole = others.into_iter().map(|partitions| Share { partitions, only: None });
     let divided = pieces.into_iter().map(|tasks| Share {
@@ -157,6 +178,16 @@ fn divide(
         only: Some((probe, tasks.into_iter().collect())),
     });
     Some(divided.chain(whole).collect())
+}
+
+/// The number of tasks for the largest partition, of `most` in all, with which the task that has
+/// most to read has least.
+fn pieces(size: u64, beside: u64, others: u64, most: usize) -> usize {
+    let longest = |pieces: &usize| {
+        let (own, rest) = (*pieces as u64, (most - pieces) as u64);
+        (size / own + beside).max(others / rest)
+    };
+    (1..most).min_by_key(longest).unwrap_or(1)
 }
 
 /// Packs items with sizes into at most so many groups of about the same size, none of them empty,
@@ -203,7 +234,16 @@ mod tests {
 
     fn shares(tasks: &[Vec<u64>], partitions: usize, most: u32, least: u64) -> Option<Vec<Share>> {
         let written = written(tasks);
-        divide(7, &written, &sizes(&written, partitions), (most, least))
+        divide((7, &written), &sizes(&written, partitions), &vec![0; partitions], (most, least))
+    }
+
+    #[test]
+    fn the_other_inputs_count_for_the_number_of_tasks() {
+        // Seven eighths of the build side are in the other partitions.
+        assert_eq!(pieces(180, 19, 148, 8), 5);
+        assert_eq!(pieces(180, 0, 20, 8), 7);
+        // A build side that is as large in this partition gains nothing from more tasks.
+        assert_eq!(pieces(10, 1_000, 30_000, 8), 1);
     }
 
     #[test]

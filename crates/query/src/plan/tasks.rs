@@ -11,26 +11,13 @@ use snowmelt_wire::{FileGrant, ObjectOutput, ObjectsAt, OutputPartition, S3Acces
 use super::cut::Stage;
 use super::info::read_bytes;
 use super::leaves;
+use super::outputs::Outputs;
 use super::spread::{Share, spread};
 use crate::Result;
 use crate::driver::PlannedTask;
 use crate::exchange::{Exchange, ExchangeReadExec, Medium};
 use crate::scan::{S3Settings, file_path};
 use crate::udf;
-
-/// The outputs of tasks that have ended, by stage.
-pub(crate) type Outputs = BTreeMap<u32, Vec<TaskOutput>>;
-
-/// The output of one task.
-#[derive(Clone, Debug)]
-pub(crate) struct TaskOutput {
-    pub(crate) task: u32,
-    /// The attempt that was complete.
-    pub(crate) attempt: u32,
-    pub(crate) partitions: Arc<Vec<OutputPartition>>,
-    /// The objects of its stage, unless it wrote to a file.
-    pub(crate) objects: Option<ObjectsAt>,
-}
 
 /// How a stage is divided.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@ const JOIN: &str = "select o_orderpriority, count(*), sum(l_quantity) from order
                     left join lineitem on l_orderkey = o_orderkey group by 1 order by 1";
 
 /// Groups of a scan, in two stages of three tasks each.
-const GROUPS: &str = "select l_shipmode, count(*) from lineitem group by 1 order by 1";
+const GROUPS: &str = "select l_suppkey, count(*) from lineitem group by 1 order by 1";
 
 async fn expected(sql: &str) -> String {
     let (batches, _) = answer(&spec(sql, 3), Arc::default()).await.unwrap();

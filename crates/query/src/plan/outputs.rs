@@ -1,0 +1,20 @@
+//! The outputs of tasks that have ended, from which the tasks of later stages are made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use snowmelt_wire::{ObjectsAt, OutputPartition};
+
+/// The outputs of tasks that have ended, by stage.
+pub(crate) type Outputs = BTreeMap<u32, Vec<TaskOutput>>;
+
+/// The output of one task.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskOutput {
+    pub(crate) task: u32,
+    /// The attempt that was complete.
+    pub(crate) attempt: u32,
+    pub(crate) partitions: Arc<Vec<OutputPartition>>,
+    /// The objects of its stage, unless it wrote to a file.
+    pub(crate) objects: Option<ObjectsAt>,
+}
