@@ -1,0 +1,52 @@
+//! Why an attempt failed that reads outputs of other hosts.
+//!
+//! Invariant: an attempt that failed because an output is gone names the tasks whose outputs are, so
+//! that they are run again before it is.
+
+use snowmelt_types::{Code, HostName};
+use snowmelt_wire::Failed;
+
+use super::cluster::Cluster;
+use super::inputs::by_host;
+use super::places::{Input, Places};
+use crate::remote::hosted::gone;
+
+/// The real reason why an attempt failed: that a host is lost which has outputs that it reads, or
+/// that the `reader`, the other host that ran it, cannot reach another one.
+pub(super) async fn explain(
+    places: &Places,
+    cluster: &Cluster,
+    failed: Failed,
+    inputs: &[Input],
+    reader: Option<&HostName>,
+) -> Failed {
+    if !failed.outputs.is_empty() {
+        places.forget(&failed.outputs);
+        return failed;
+    }
+    let cannot_read = failed.report.code == Code::OUTPUT_LOST.code;
+    if !failed.lost && !cannot_read {
+        return failed;
+    }
+    let hosts = by_host(inputs);
+    let checking = hosts.values().map(|(session, inputs)| async move {
+        let is_there = match cannot_read {
+            true => session.confirm().await,
+            false => !session.is_dead(),
+        };
+        if is_there { Vec::new() } else { inputs.iter().map(|input| input.task).collect() }
+    });
+    let lost: Vec<u32> = futures::future::join_all(checking).await.concat();
+    if !lost.is_empty() {
+        places.forget(&lost);
+        return gone(lost);
+    }
+    if !cannot_read {
+        return failed;
+    }
+    // The report names the host that has the outputs.
+    let named: Option<HostName> = failed.report.input.as_ref().and_then(|it| it.parse().ok());
+    cluster.set_apart(named.iter().chain(reader));
+    let hint = "run the query again; `snowmelt hosts` shows which hosts there are";
+    Failed::lost(failed.report.hint(hint))
+}
