@@ -9,7 +9,7 @@ use snowmelt_api::{Cost, StoreRequests};
 
 use super::basis::CostBasis;
 use super::bill::{Used, cost};
-use super::scan::{Reads, Scan};
+use super::scan::{Filled, Reads, Scan};
 use super::work::Work;
 use crate::Result;
 use crate::driver::PlannedTask;
@@ -34,6 +34,10 @@ const STORE_LATENCY: f64 = 0.015;
 
 /// Bytes in a second that one worker reads from object storage (Lambada 4.4.4).
 const STORE_BANDWIDTH: f64 = 85.0 * 1024.0 * 1024.0;
+
+/// DataFusion compares up to so many keys of a join one by one
+/// (`optimizer.hash_join_inlist_pushdown_max_distinct_values`).
+const FEW_KEYS: f64 = 150.0;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -97,7 +101,7 @@ fn of_stage(
 ) -> Result<PartEstimate> {
     let division = Division { workers: how.workers, task_bytes: how.task_bytes };
     let planned = tasks(stage, &Outputs::new(), division, 0, how.s3)?;
-    let reads = scan_reads(stage, &planned);
+    let reads = scan_reads(stage, &planned, work);
     let calls = planned.first().map_or(0, |task| task.udfs.len() as u64);
     let exchanged: u64 =
         stage.reads.iter().filter_map(|read| before.get(*read as usize)).map(written).sum();
@@ -137,8 +141,8 @@ struct StageReads {
     files: u64,
 }
 
-fn scan_reads(stage: &Stage, planned: &[PlannedTask]) -> StageReads {
-    let filled = filled_by_joins(stage.body());
+fn scan_reads(stage: &Stage, planned: &[PlannedTask], work: &Work) -> StageReads {
+    let filled = filled_by_joins(stage.body(), work);
     let mut reads = StageReads::default();
     for task in planned {
         let mut opened = HashSet::new();
@@ -160,12 +164,15 @@ fn scan_reads(stage: &Stage, planned: &[PlannedTask]) -> StageReads {
 }
 
 /// The filters that the joins of a plan fill with the keys of their build sides.
-fn filled_by_joins(node: &Arc<dyn ExecutionPlan>) -> Vec<u64> {
-    let mut filled: Vec<u64> =
-        node.children().into_iter().flat_map(|child| filled_by_joins(child)).collect();
+fn filled_by_joins(node: &Arc<dyn ExecutionPlan>, work: &Work) -> Vec<Filled> {
+    let children = node.children();
+    let below = children.iter().flat_map(|child| filled_by_joins(child, work));
+    let mut filled: Vec<Filled> = below.collect();
     if node.is::<HashJoinExec>() {
+        let few_keys = children.first().is_some_and(|build| work.rows(build) <= FEW_KEYS);
         let produced = node.dynamic_expressions_produced();
-        filled.extend(produced.iter().filter_map(|filter| filter.expression_id()));
+        let ids = produced.iter().filter_map(|filter| filter.expression_id());
+        filled.extend(ids.map(|id| Filled { id, few_keys }));
     }
     filled
 }

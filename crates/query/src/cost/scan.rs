@@ -2,11 +2,10 @@
 //! them (DataFusion's Parquet opener, and `get_ranges` of `object_store`):
 //!
 //! - a file whose statistics contradict the filter: none;
-//! - the footer of each other file once for each task: one, or two if it is longer than the first
-//!   read;
+//! - the footer of each other file once for each task: two, its length and then the rest;
 //! - the page index, if a filter may use it: one for each part of a file;
-//! - Bloom filters of columns that the filter compares with constants: one for each row group and
-//!   column, two if the file does not say how long they are;
+//! - Bloom filters of columns that the filter compares with constants, or a join with few keys: one
+//!   for each row group and column, two if the file does not say how long they are;
 //! - each row group that is left: one for each run of column chunks with gaps of at most 1 MiB.
 //!
 //! Not known before the query runs: how many row groups the keys of a join leave out, and which
@@ -16,7 +15,6 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{
     PagePruningAccessPlanFilter, ParquetAccessPlan, RowGroupAccessPlanFilter,
@@ -24,6 +22,7 @@ use datafusion::datasource::physical_plan::parquet::{
 use datafusion::datasource::physical_plan::{FileScanConfig, ParquetFileMetrics};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
 use datafusion::physical_optimizer::pruning::{
     FilePruner, PruningPredicate, PruningPredicateBuilder,
 };
@@ -32,10 +31,18 @@ use object_store::OBJECT_STORE_COALESCE_DEFAULT;
 use object_store::path::Path;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
-use crate::plan::{FOOTER_READ, Footer, read_bytes_of};
+use crate::plan::{Footer, read_bytes_of};
 
 /// Bytes of a Bloom filter's header, which tells its length.
 const BLOOM_HEADER: u64 = 20;
+
+/// A filter that a join fills with the keys of its build side before its probe side is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Filled {
+    pub(super) id: u64,
+    /// It has so few keys that they are compared one by one.
+    pub(super) few_keys: bool,
+}
 
 /// What a task reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,22 +69,27 @@ pub(super) struct Scan<'s> {
     pages: bool,
     // The join's filter is only known when it runs, so that no row group surely passes it.
     joined: bool,
+    // Columns that are compared with the keys of a join.
+    compared: Vec<String>,
     columns: Vec<String>,
 }
 
 impl<'s> Scan<'s> {
     /// A scan. `filled` are the filters that joins of the same stage fill before it begins.
-    pub(super) fn new(config: &'s FileScanConfig, filled: &[u64]) -> Self {
+    pub(super) fn new(config: &'s FileScanConfig, filled: &[Filled]) -> Self {
         let predicate = config.file_source().filter();
         let schema = config.file_schema();
         let pruning = predicate.clone().and_then(|predicate| {
             PruningPredicateBuilder::new().with_file_schema(Arc::clone(schema)).build(predicate)
         });
-        let joined = predicate.as_ref().is_some_and(|predicate| uses(predicate, filled));
+        let joins = predicate.as_ref().map(|it| joins_of(it, filled)).unwrap_or_default();
+        let compared = joins.iter().filter(|(filter, _)| filter.few_keys);
+        let compared = compared.filter_map(|(_, column)| column.clone()).collect();
+        let joined = !joins.is_empty();
         let of_pages = |predicate| PagePruningAccessPlanFilter::new(predicate, Arc::clone(schema));
         let pages = predicate.as_ref().is_some_and(|it| of_pages(it).filter_number() > 0);
         let (pages, columns) = (pages || joined, columns(config));
-        Self { config, predicate, pruning, pages, joined, columns }
+        Self { config, predicate, pruning, pages, joined, compared, columns }
     }
 
     /// What a task reads of one part of a file. `opened` are the files whose footers it has.
@@ -139,8 +151,9 @@ impl<'s> Scan<'s> {
     }
 
     fn bloom_filters(&self, group: &RowGroupMetaData) -> Reads {
-        let Some(pruning) = &self.pruning else { return Reads::default() };
-        let compared = pruning.literal_columns();
+        let compared = self.pruning.as_ref().map(|pruning| pruning.literal_columns());
+        let mut compared = compared.unwrap_or_default();
+        compared.extend_from_slice(&self.compared);
         let filters = group.columns().iter().filter(|chunk| compared.contains(&top_name(chunk)));
         let mut reads = Reads::default();
         for chunk in filters.filter(|chunk| chunk.bloom_filter_offset().is_some()) {
@@ -175,15 +188,16 @@ fn columns(config: &FileScanConfig) -> Vec<String> {
     }
 }
 
-/// True if an expression contains one of these filters.
-fn uses(predicate: &Arc<dyn PhysicalExpr>, filled: &[u64]) -> bool {
-    let mut found = false;
-    let walked = predicate.apply(|part| {
-        found |= part.is::<DynamicFilterPhysicalExpr>()
-            && part.expression_id().is_some_and(|id| filled.contains(&id));
-        Ok(TreeNodeRecursion::Continue)
-    });
-    walked.is_ok() && found
+/// The filters of joins in a predicate, each with its column if it has only one.
+fn joins_of(predicate: &Arc<dyn PhysicalExpr>, filled: &[Filled]) -> Vec<(Filled, Option<String>)> {
+    let of_join = |part: &Arc<dyn PhysicalExpr>| {
+        let id = part.expression_id().filter(|_| part.is::<DynamicFilterPhysicalExpr>())?;
+        let filter = filled.iter().find(|filter| filter.id == id)?;
+        let columns = collect_columns(part);
+        let only = columns.iter().next().filter(|_| columns.len() == 1);
+        Some((*filter, only.map(|column| column.name().to_owned())))
+    };
+    split_conjunction(predicate).into_iter().filter_map(of_join).collect()
 }
 
 /// The footer lies behind everything that it describes.
@@ -191,19 +205,21 @@ fn footer_reads(footer: &ParquetMetaData, size: u64) -> Reads {
     let chunks = footer.row_groups().iter().flat_map(RowGroupMetaData::columns);
     let ends = chunks.flat_map(|chunk| {
         let (start, length) = chunk.byte_range();
-        [Some(start + length), end_of_index(chunk)]
+        [Some(start + length), end_of_index(chunk), end_of_bloom(chunk)]
     });
     let behind = ends.flatten().max().unwrap_or(0);
-    let length = size.saturating_sub(behind);
-    match length > FOOTER_READ {
-        true => Reads { requests: 2, bytes: FOOTER_READ + length, rows: 0 },
-        false => Reads { requests: 1, bytes: FOOTER_READ.min(size), rows: 0 },
-    }
+    // The last eight bytes, with the length, are read first.
+    Reads { requests: 2, bytes: size.saturating_sub(behind), rows: 0 }
 }
 
 fn end_of_index(chunk: &ColumnChunkMetaData) -> Option<u64> {
     let offset = u64::try_from(chunk.offset_index_offset()?).ok()?;
     Some(offset + u64::try_from(chunk.offset_index_length()?).ok()?)
+}
+
+fn end_of_bloom(chunk: &ColumnChunkMetaData) -> Option<u64> {
+    let offset = u64::try_from(chunk.bloom_filter_offset()?).ok()?;
+    Some(offset + u64::try_from(chunk.bloom_filter_length()?).ok()?)
 }
 
 /// The page index of a file is read whole.
@@ -297,7 +313,7 @@ mod tests {
         let session = SessionContext::new_with_config(execution_config(1, 8192));
         session.runtime_env().register_object_store(url.as_ref(), Arc::new(store));
         let schema = Arc::new(schema);
-        let mut source = ParquetSource::new(Arc::clone(&schema)).with_metadata_size_hint(64 << 10);
+        let mut source = ParquetSource::new(Arc::clone(&schema));
         if let Some((column, operator, value)) = filter {
             let column = col(column, &schema).unwrap();
             source = source.with_predicate(binary(column, operator, lit(value), &schema).unwrap());
@@ -317,17 +333,17 @@ mod tests {
 
     #[tokio::test]
     async fn requests_are_counted_as_the_reader_sends_them() {
-        // The footer, and a request for each of ten row groups.
-        assert_eq!(check(false, &[0], None).await, 11);
+        // Two for the footer, and one for each of ten row groups.
+        assert_eq!(check(false, &[0], None).await, 12);
         // Two columns with a wide one between them.
-        assert_eq!(check(false, &[0, 2], None).await, 21);
-        assert_eq!(check(false, &[0, 1, 2], None).await, 11);
+        assert_eq!(check(false, &[0, 2], None).await, 22);
+        assert_eq!(check(false, &[0, 1, 2], None).await, 12);
         // Statistics leave three row groups, the page index is read.
-        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 50_000))).await, 5);
+        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 50_000))).await, 6);
         // All rows of the row groups that are left pass: no page index.
-        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 40_000))).await, 3);
+        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 40_000))).await, 4);
         // A Bloom filter for each row group that statistics leave.
-        assert!(check(true, &[2], Some(("c", Operator::Eq, 3))).await > 11);
+        assert!(check(true, &[2], Some(("c", Operator::Eq, 3))).await > 12);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use crate::scan::with_retries;
 
 /// Bytes that are first read from a file's end: the footers of most files are shorter.
-pub(crate) const FIRST_READ: u64 = 64 << 10;
+const FIRST_READ: u64 = 64 << 10;
 
 /// The metadata is followed by its length and the magic number, four bytes each.
 const TRAILER: u64 = 8;
