@@ -3,7 +3,6 @@
 //! Invariant: each partition of a stage is in exactly one task, unless several tasks divide its rows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use object_store::ObjectMeta;
 use snowmelt_wire::{FileGrant, ObjectOutput, ObjectsAt, OutputPartition, S3Access, TaskRead};
@@ -11,7 +10,7 @@ use snowmelt_wire::{FileGrant, ObjectOutput, ObjectsAt, OutputPartition, S3Acces
 use super::cut::Stage;
 use super::info::read_bytes;
 use super::leaves;
-use super::outputs::Outputs;
+use super::outputs::{Outputs, TaskOutput};
 use super::spread::{Share, spread};
 use crate::Result;
 use crate::driver::PlannedTask;
