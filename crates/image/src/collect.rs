@@ -61,15 +61,16 @@ pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
     Ok(collected)
 }
 
-/// Removes temporary files of writers that were killed, unless a writer is active.
-pub fn sweep(layout: &Layout) -> Result<()> {
+/// Removes temporary files of writers that were killed. False, without effect, while a writer is
+/// active: also one that was killed, until the kernel has ended it.
+pub fn sweep(layout: &Layout) -> Result<bool> {
     let left = files(&layout.private("tmp"))?;
     if left.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
-    let Some(_alone) = layout.collect_alone()? else { return Ok(()) };
+    let Some(_alone) = layout.collect_alone()? else { return Ok(false) };
     let _names = layout.change_names()?;
-    left.iter().try_for_each(|(_, path, _)| remove(path, false))
+    left.iter().try_for_each(|(_, path, _)| remove(path, false)).map(|()| true)
 }
 
 /// Whether the layer that a folder produced at its last build still has a cache entry.
@@ -175,6 +176,20 @@ mod tests {
         // A layer whose blob was removed is converted again.
         layout.tag("one", &converted(&layout, "one")).unwrap();
         assert_eq!(blobs(&layout), 4);
+    }
+
+    #[test]
+    fn what_killed_writers_left_is_removed_once_none_is_active() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        assert!(sweep(&layout).unwrap());
+        let writer = layout.keep_collectors_away().unwrap();
+        fs::write(layout.private("tmp").join("left"), "half").unwrap();
+        assert!(!sweep(&layout).unwrap());
+        assert_eq!(files(&layout.private("tmp")).unwrap().len(), 1);
+        drop(writer);
+        assert!(sweep(&layout).unwrap());
+        assert!(files(&layout.private("tmp")).unwrap().is_empty());
     }
 
     #[test]

@@ -32,6 +32,8 @@ use snowmelt_types::{Code, ErrorReport, Report};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::times::SWEPT_AGAIN_AFTER;
+
 pub(crate) use embedded::ENDS_WITHIN;
 pub use embedded::Embedded;
 pub use inspect::{compare, detail, verify};
@@ -58,12 +60,27 @@ impl Images {
         Self { state_dir: state_dir.to_owned(), stores, running, over }
     }
 
-    /// Removes what writers left that were killed.
+    /// Removes what writers left that were killed; in the background while other writers are
+    /// active. A server that was killed just now is one until the kernel has ended it.
     pub fn sweep(&self) {
-        let Ok(layout) = Layout::open(&Found::local_folder(&self.state_dir)) else { return };
-        if let Err(error) = snowmelt_image::sweep(&layout) {
-            tracing::warn!(%error, "files of interrupted conversions are not removed");
+        if self.is_swept() {
+            return;
         }
+        let images = self.clone();
+        tokio::spawn(images.over.clone().run_until_cancelled_owned(async move {
+            while !images.is_swept() {
+                tokio::time::sleep(SWEPT_AGAIN_AFTER).await;
+            }
+        }));
+    }
+
+    /// Whether nothing is left to remove, or cannot be removed.
+    fn is_swept(&self) -> bool {
+        let Ok(layout) = Layout::open(&Found::local_folder(&self.state_dir)) else { return true };
+        snowmelt_image::sweep(&layout).unwrap_or_else(|error| {
+            tracing::warn!(%error, "files of interrupted conversions are not removed");
+            true
+        })
     }
 
     /// Waits until all work has removed its partial files.

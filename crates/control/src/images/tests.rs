@@ -71,6 +71,25 @@ fn partial(state: &Path) -> usize {
 }
 
 #[tokio::test]
+async fn what_a_killed_server_left_is_removed_when_its_lock_is_free() {
+    let state = tempfile::tempdir().unwrap();
+    let over = CancellationToken::new();
+    let images = Images::new(state.path(), ImageSettings::default(), over);
+    let layout = Layout::create(&Found::local_folder(state.path())).unwrap();
+    let killed = layout.keep_collectors_away().unwrap();
+    std::fs::write(state.path().join("images/.snowmelt/tmp/left"), "half").unwrap();
+    images.sweep();
+    assert_eq!(partial(state.path()), 1);
+    drop(killed);
+    let removed = async {
+        while partial(state.path()) > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), removed).await.unwrap();
+}
+
+#[tokio::test]
 async fn an_image_that_is_sent_is_the_one_that_is_read_directly() {
     let (_state, images) = served();
     let (_one, origin) = folder("one");
