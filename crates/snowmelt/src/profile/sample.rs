@@ -22,6 +22,7 @@ pub fn profile() -> Profile {
         spilled_bytes: 5 << 20,
         udf_rows,
         udf_nanos: udf_rows * 900,
+        ..TaskProgress::default()
     };
     Profile {
         query: "q-0193505ad3f57c31b6a1d7a4a0c0ffee".into(),
@@ -53,6 +54,7 @@ pub fn profile() -> Profile {
             progress: progress(6_001_215, 2_832_000),
             bytes_total: 251 << 20,
             bytes_exchanged: 1_289_000,
+            exchange_lists: 0,
             peak_memory: 187 << 20,
         },
         cost: cost(),
