@@ -266,7 +266,7 @@ mod tests {
     use datafusion::physical_plan::collect;
     use datafusion::prelude::SessionContext;
     use object_store::memory::InMemory;
-    use object_store::{ObjectStore, ObjectStoreExt};
+    use object_store::ObjectStoreExt;
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
 

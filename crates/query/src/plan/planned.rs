@@ -16,6 +16,7 @@ use super::tasks::{self, Division, Outputs};
 use super::{QuerySpec, explain, text};
 use crate::Result;
 use crate::cost::{self, Circumstances, CostBasis};
+use crate::cpu::process_cpu;
 use crate::driver::{PlannedTask, RunOptions, output_schema};
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
@@ -141,6 +142,7 @@ impl PlannedQuery {
                 basis: &self.basis,
                 s3: &self.s3,
                 planning_seconds: self.planning.as_secs_f64(),
+                planning_cpu_seconds: (process_cpu().saturating_sub(self.cpu_before)).as_secs_f64(),
             },
         )
     }
