@@ -18,9 +18,9 @@ from common import s3
 BUCKET = "costs"
 QUERIES = {file.stem: file.read_text() for file in sorted(TPCH_QUERIES.glob("q*.sql"))}
 WORKERS = 3
-# The keys of a join and the page index may leave out more than can be known before: at most this
-# part of the requests of a query, and less of all.
-OF_ONE, OF_ALL = 0.35, 0.05
+# Where a join has few keys, Bloom filters leave out row groups, which is not known before the query
+# runs: then there are fewer requests than predicted. This is so for at most this many queries.
+PRUNED_BY_JOINS = 6
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +74,13 @@ def test_requests_are_counted_as_at_the_store_and_predicted_before(
             if at_store["write"] or planning["write"]:
                 found.append(f"{name}: wrote to the store")
             predicted[name], counted[name] = total["reads"], at_store["read"]
-            if abs(predicted[name] - counted[name]) > OF_ONE * counted[name]:
+            if counted[name] > 1.05 * predicted[name]:
                 found.append(f"{name}: predicted {predicted[name]}, were {counted[name]}")
     lines = [f"{name}: {predicted[name]} of {counted[name]}" for name in QUERIES]
     print("\n".join(["predicted of counted reads", *lines]))
     assert not found, "\n".join([*found, *lines])
-    difference = abs(sum(predicted.values()) - sum(counted.values()))
-    assert difference <= OF_ALL * sum(counted.values()), "\n".join(lines)
+    near = [name for name in QUERIES if predicted[name] <= 1.05 * counted[name]]
+    assert len(near) >= len(QUERIES) - PRUNED_BY_JOINS, "\n".join(lines)
 
 
 def test_a_query_has_a_price_by_the_file_of_the_user(

@@ -76,6 +76,8 @@ pub(crate) struct Circumstances<'c> {
     pub(crate) s3: &'c S3Settings,
     /// How long planning took.
     pub(crate) planning_seconds: f64,
+    /// The processor time of it.
+    pub(crate) planning_cpu_seconds: f64,
 }
 
 /// The cost of a plan.
@@ -193,7 +195,7 @@ fn of_driver(cut: &Cut, stages: &[PartEstimate], how: &Circumstances<'_>) -> Par
         tasks: 1,
         requests: StoreRequests { plan_reads, lists, ..StoreRequests::default() },
         rows,
-        cpu_seconds: how.planning_seconds + merging,
+        cpu_seconds: how.planning_cpu_seconds + merging,
         held_seconds: how.planning_seconds
             + DRIVER_SECONDS
             + merging

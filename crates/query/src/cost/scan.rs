@@ -265,8 +265,8 @@ mod tests {
     use datafusion::physical_expr::expressions::{binary, col, lit};
     use datafusion::physical_plan::collect;
     use datafusion::prelude::SessionContext;
+    use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
-    use object_store::{ObjectStore, ObjectStoreExt};
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
 

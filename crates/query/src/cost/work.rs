@@ -9,7 +9,10 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema};
+use datafusion::common::ColumnStatistics;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec,
@@ -17,6 +20,7 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -49,6 +53,9 @@ const READ_BYTE: f64 = 1.2;
 /// Nanoseconds for each row of other operators.
 const OTHER_ROW: f64 = 2.0;
 
+/// Values of a column of which nothing is known, such as a text that rows are grouped by.
+const UNKNOWN_VALUES: f64 = 100.0;
+
 /// Rows of an input of which nothing is known.
 const UNKNOWN_ROWS: f64 = 1000.0;
 
@@ -64,10 +71,34 @@ impl Work {
 
     /// Rows that an operator gives in all partitions.
     pub(super) fn rows(&self, node: &Arc<dyn ExecutionPlan>) -> f64 {
+        if let Some(origin) = node.downcast_ref::<ExchangeReadExec>().and_then(|it| it.origin()) {
+            return self.rows(origin);
+        }
+        if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+            return self.groups(aggregate);
+        }
+        let children = node.children();
+        if passes_rows(node) && children.len() == 1 {
+            return self.rows(children[0]);
+        }
         let known = self.statistics.compute(node.as_ref(), &StatisticsArgs::new()).ok();
         let rows = known.and_then(|known| known.num_rows.get_value().copied());
         let below = || node.children().into_iter().map(|child| self.rows(child));
         rows.map_or_else(|| below().reduce(f64::max).unwrap_or(UNKNOWN_ROWS), |rows| rows as f64)
+    }
+
+    /// Groups of an aggregation: where nothing is known of the values of a column, DataFusion takes
+    /// each row for a group of its own.
+    fn groups(&self, aggregate: &AggregateExec) -> f64 {
+        let input = self.rows(aggregate.input());
+        let known = self.statistics.compute(aggregate.input().as_ref(), &StatisticsArgs::new());
+        let values = aggregate.group_expr().expr().iter().map(|(key, _)| {
+            let column = key.downcast_ref::<Column>()?;
+            let columns = &known.as_ref().ok()?.column_statistics;
+            distinct(columns.get(column.index())?)
+        });
+        let groups = values.map(|values| values.unwrap_or(UNKNOWN_VALUES)).product::<f64>();
+        groups.min(input).max(1.0)
     }
 
     /// Bytes of these rows in an exchange.
@@ -134,6 +165,25 @@ impl Work {
         let pairs = node.is::<NestedLoopJoinExec>() || node.is::<CrossJoinExec>();
         pairs.then_some(left * right * OTHER_ROW)
     }
+}
+
+/// True for operators that give the rows of their input.
+fn passes_rows(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let is_sort = node.is::<SortExec>() || node.is::<SortPreservingMergeExec>();
+    node.is::<RepartitionExec>()
+        || node.is::<ProjectionExec>()
+        || node.is::<CoalescePartitionsExec>()
+        || (is_sort && node.fetch().is_none())
+}
+
+/// The number of values of a column, from what is known of it.
+fn distinct(column: &ColumnStatistics) -> Option<f64> {
+    if let Some(count) = column.distinct_count.get_value() {
+        return Some(*count as f64);
+    }
+    let (least, most) = (column.min_value.get_value()?, column.max_value.get_value()?);
+    // Only of whole numbers and dates.
+    least.distance(most).map(|distance| distance as f64 + 1.0)
 }
 
 /// Bytes of a row in an exchange. The length of a text is unknown and taken to be that of a short

@@ -78,6 +78,11 @@ impl ExchangeReadExec {
         self.stage
     }
 
+    /// The operator whose rows it reads, where it is known.
+    pub(crate) fn origin(&self) -> Option<&Arc<dyn ExecutionPlan>> {
+        self.origin.as_ref()
+    }
+
     /// What is known about its rows.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts

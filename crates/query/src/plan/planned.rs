@@ -17,6 +17,7 @@ use super::tasks::{self, Division};
 use super::{QuerySpec, explain, text};
 use crate::Result;
 use crate::cost::{self, Circumstances, CostBasis};
+use crate::cpu::process_cpu;
 use crate::driver::{PlannedTask, RunOptions, output_schema};
 use crate::exchange::Cleaner;
 use crate::scan::S3Settings;
@@ -157,6 +158,7 @@ impl PlannedQuery {
                 basis: &self.basis,
                 s3: &self.s3,
                 planning_seconds: self.planning.as_secs_f64(),
+                planning_cpu_seconds: (process_cpu().saturating_sub(self.cpu_before)).as_secs_f64(),
             },
         )
     }

@@ -281,8 +281,8 @@ mod tests {
         }
         assert!(refusal("explain cost analyze select 1").contains("ANALYZE"));
         // The caret is below the wrong word.
-        let report = refusal("explain cost select 1 from from");
-        assert!(report.contains("explain cost select 1 from from"), "{report}");
+        let report = refusal("explain cost select a from t where (a > 1 group");
+        assert!(report.contains("explain cost select a from t where"), "{report}");
     }
 
     #[test]
