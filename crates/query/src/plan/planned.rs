@@ -11,8 +11,9 @@ use snowmelt_wire::{FileGrant, S3Access};
 
 use super::cut::Cut;
 use super::info::TableInfo;
+use super::outputs::Outputs;
 use super::statement::ResultKind;
-use super::tasks::{self, Division, Outputs};
+use super::tasks::{self, Division};
 use super::{QuerySpec, explain, text};
 use crate::Result;
 use crate::driver::PlannedTask;

@@ -29,7 +29,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitio
 
 use super::cut::{Output, Stage};
 use super::leaves::{count, visit};
-use super::tasks::{Outputs, TaskOutput};
+use super::outputs::{Outputs, TaskOutput};
 use crate::exchange::{ExchangeReadExec, output_split};
 
 /// A partition is divided if its probe side has so many times the bytes of the median one.

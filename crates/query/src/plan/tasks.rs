@@ -3,7 +3,6 @@
 //! Invariant: each partition of a stage is in exactly one task, unless several tasks divide its rows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use object_store::ObjectMeta;
 use snowmelt_wire::{FileGrant, OutputPartition, S3Access, TaskRead};
@@ -11,22 +10,13 @@ use snowmelt_wire::{FileGrant, OutputPartition, S3Access, TaskRead};
 use super::cut::{Output, Stage};
 use super::info::read_bytes;
 use super::leaves;
+use super::outputs::Outputs;
 use super::spread::{Share, spread};
 use crate::Result;
 use crate::driver::PlannedTask;
 use crate::exchange::ExchangeReadExec;
 use crate::scan::{S3Settings, file_path};
 use crate::udf;
-
-/// The outputs of tasks that have ended, by stage.
-pub(crate) type Outputs = BTreeMap<u32, Vec<TaskOutput>>;
-
-/// The output of one task.
-#[derive(Clone, Debug)]
-pub(crate) struct TaskOutput {
-    pub(crate) task: u32,
-    pub(crate) partitions: Arc<Vec<OutputPartition>>,
-}
 
 /// How a stage is divided.
 #[derive(Clone, Copy, Debug)]
