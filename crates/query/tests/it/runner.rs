@@ -105,6 +105,7 @@ impl InProcess {
             udfs: task.udfs.iter().map(udf).collect(),
             inputs: read.iter().map(input).collect(),
             output: output.map(|file| file.try_clone().unwrap().into()),
+            ..Grants::default()
         }
     }
 }
