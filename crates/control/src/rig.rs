@@ -116,7 +116,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let udfs = UdfCatalog::new(node.clone(), analysis.clone());
     let kept = Kept::new(records.clone(), state_dir.join("bursts"));
     let platform = Platform {
-        queries: Queries::new(node.clone(), analysis.clone(), over.clone()),
+        queries: Queries::new(node.clone(), hosts.clone(), analysis.clone(), over.clone()),
         leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs)),
         functions,
         images: Images::new(&state_dir, ImageSettings::default(), over.clone()),

@@ -25,7 +25,7 @@ fn profile(index: usize, stage: &Stage, records: &Records) -> StageProfile {
     StageProfile {
         stage: index as u32,
         reads: stage.reads.clone(),
-        medium: medium(stage, &finished).to_owned(),
+        medium: medium(stage, &finished),
         keys,
         tasks: finished.len() as u32,
         attempts: counts.attempts,
@@ -45,14 +45,11 @@ fn profile(index: usize, stage: &Stage, records: &Records) -> StageProfile {
     }
 }
 
-fn medium(stage: &Stage, finished: &[&Finished]) -> &'static str {
+fn medium(stage: &Stage, finished: &[&Finished]) -> String {
     // A lane names its host if the query has several.
     let on_hosts = finished.iter().any(|task| task.result.worker.host.is_some());
-    match stage.queue() {
-        Some(_) => "driver",
-        None if on_hosts => "hosts",
-        None => "files",
-    }
+    let files = if on_hosts { "hosts" } else { "files" };
+    stage.exchange().map_or_else(|| "driver".to_owned(), |exchange| exchange.text(files))
 }
 
 /// The keys by which the output of a stage is split, and the number of its partitions.
