@@ -141,7 +141,9 @@ pub fn large() -> Profile {
     profile.stages = (0..50)
         .map(|stage: u32| StageProfile {
             stage,
-            reads: (stage.saturating_sub(4)..stage).filter(|it| (it + stage) % 3 == 0).collect(),
+            reads: (stage.saturating_sub(4)..stage)
+                .filter(|it| (it + stage).is_multiple_of(3))
+                .collect(),
             medium: if stage == 49 { "driver" } else { "files" }.to_owned(),
             tasks: 256,
             attempts: 256,
