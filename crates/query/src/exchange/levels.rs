@@ -68,13 +68,12 @@ mod tests {
         levels(partitions, most).into_iter().map(|level| level.unit).collect()
     }
 
-    /// Sends one row of each task to each partition through all levels; gives the pairs of task and
-    /// cell that exchange rows, by level, and where the rows are in the end.
-    fn exchanged(
-        tasks: u32,
-        partitions: u32,
-        most: u32,
-    ) -> (Vec<BTreeSet<(u32, u32)>>, BTreeMap<u32, Vec<u32>>) {
+    /// The pairs of task and cell that exchange rows, by level.
+    type Pairs = Vec<BTreeSet<(u32, u32)>>;
+
+    /// Sends one row of each task to each partition through all levels; gives the pairs, and where
+    /// the rows are in the end.
+    fn exchanged(tasks: u32, partitions: u32, most: u32) -> (Pairs, BTreeMap<u32, Vec<u32>>) {
         let row = |task| (0..partitions).map(move |partition| (task, partition));
         let mut rows: Vec<(u32, u32)> = (0..tasks).flat_map(row).collect();
         let mut pairs = Vec::new();
