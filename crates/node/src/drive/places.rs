@@ -126,8 +126,9 @@ mod tests {
 
     fn reading(tasks: &[u32]) -> TaskAsk {
         let read = |task: &u32| {
-            let part = OutputPartition { partition: 0, rows: 1, ranges: vec![(0, 10), (90, 5)] };
-            TaskRead { stage: 0, task: *task, partitions: vec![part] }
+            let ranges = vec![(0, 10), (90, 5)];
+            let part = OutputPartition { rows: 1, ranges, ..OutputPartition::default() };
+            TaskRead { stage: 0, task: *task, attempt: 0, partitions: vec![part], objects: None }
         };
         TaskAsk {
             task: 9,
@@ -141,6 +142,7 @@ mod tests {
             reads: tasks.iter().map(read).collect(),
             output: false,
             twin: false,
+            objects: None,
         }
     }
 
