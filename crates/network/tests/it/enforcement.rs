@@ -2,7 +2,6 @@
 
 use crate::enforced::*;
 use crate::function::*;
-use crate::harness::*;
 
 #[test]
 fn wildcard_and_localhost_are_the_functions_own_address() {

@@ -1,5 +1,7 @@
 //! Children that a zygote forks before anybody requests them.
 
+use snowmelt_types::End;
+
 use crate::harness::{Rig, ask, until, with_spawner, within};
 use crate::zygote::{Code, child, zygote};
 

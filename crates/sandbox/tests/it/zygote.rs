@@ -7,7 +7,7 @@ use crate::harness::{
     within,
 };
 use snowmelt_sandbox::{Bind, Error, ForkSpec, Limits, Root, Sandbox, Zygote, ZygoteSpec};
-use snowmelt_types::{ByteSize, End, SandboxId};
+use snowmelt_types::{End, SandboxId};
 
 /// A folder with modules, mounted at `/code`.
 pub struct Code(tempfile::TempDir);
