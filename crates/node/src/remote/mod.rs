@@ -6,9 +6,9 @@
 //!
 //! | request | who | what then goes over the connection |
 //! |---|---|---|
-//! | `GET /v1/queries/session` | control, once for each query and host | [`messages::OpenQuery`], then requests and replies |
-//! | `GET /v1/queries/tasks` | control, for each attempt of a task | [`messages::StartTask`] and the plan, then the frames of the worker |
-//! | `GET /v1/queries/outputs` | the host of a task that reads outputs | [`messages::ReadOutputs`], then ranges of them |
+//! | `GET /v1/queries/session` | control, once for each query and host | `OpenQuery`, then requests and replies |
+//! | `GET /v1/queries/tasks` | control, for each attempt of a task | `StartTask` and the plan, then the frames of the worker |
+//! | `GET /v1/queries/outputs` | the host of a task that reads outputs | `ReadOutputs`, then ranges of them |
 //!
 //! Invariant: a host ends the tasks of a query, and removes their outputs, when the connection of
 //! its session ends, for whatever reason.

@@ -246,6 +246,12 @@ impl Answer {
         Ok(batches)
     }
 
+    /// The profile of the query, whose objects were removed with so many LIST requests.
+    pub fn finish_cleaned(mut self, lists: u64) -> Profile {
+        self.profile.totals.exchange_lists += lists;
+        self.finish()
+    }
+
     /// The profile of the query. Call it after the last batch.
     pub fn finish(self) -> Profile {
         let mut profile = self.profile;
@@ -282,12 +288,19 @@ fn used(profile: &Profile, query: &PlannedQuery) -> Cost {
     let gib_seconds = |bytes: u64, micros: u64| bytes as f64 / GIB * micros as f64 / 1e6;
     let basis = &query.basis;
     let (plan_reads, lists) = query.s3.requests();
-    let scan_reads = profile.totals.progress.store_reads;
+    let progress = &profile.totals.progress;
+    let requests = StoreRequests {
+        scan_reads: progress.store_reads,
+        plan_reads,
+        exchange_reads: progress.exchange_reads,
+        exchange_writes: progress.exchange_writes,
+        lists: lists + profile.totals.exchange_lists,
+    };
     let retries: u64 = profile.lanes.iter().map(|lane| u64::from(lane.retries)).sum();
     let of_lanes = profile.lanes.iter().map(|lane| gib_seconds(lane.memory_limit, lane.held_us()));
     let own_cpu = process_cpu().saturating_sub(query.cpu_before).as_secs_f64();
     let used = Used {
-        requests: StoreRequests { scan_reads, plan_reads, lists, ..StoreRequests::default() },
+        requests,
         // The driver is one.
         invocations: profile.lanes.len() as u64 + retries + 1,
         gib_seconds: of_lanes.sum::<f64>() + gib_seconds(basis.driver_memory, profile.wall_us),

@@ -135,8 +135,7 @@ async fn query(
         Some(cleaner) => clean(cleaner, answered.as_ref().is_ok_and(Answer::is_whole)).await,
         None => 0,
     };
-    let mut profile = answered?.finish();
-    profile.totals.exchange_lists += lists;
+    let profile = answered?.finish_cleaned(lists);
     write_frame(socket, &Frame::json(Kind::Profile, &profile)?).await?;
     Ok(())
 }
