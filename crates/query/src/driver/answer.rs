@@ -222,9 +222,13 @@ impl Answer {
         stages.all(|stage| stage.queue().is_none_or(|queue| queue.is_complete(count(stage.body()))))
     }
 
-    /// True if each task has ended, with its first attempt: no other attempt may still write.
+    /// True if each task has ended, with its only attempt: no other attempt may still write.
     pub(crate) fn is_whole(&self) -> bool {
-        self.tasks.is_none() && !self.early && self.profile.lanes.iter().all(|it| it.retries == 0)
+        let stages = &self.profile.stages;
+        self.tasks.is_none()
+            && !self.early
+            && self.profile.lanes.iter().all(|lane| lane.retries == 0)
+            && stages.iter().all(|stage| stage.discarded.is_empty())
     }
 
     fn tasks_done(&mut self) {
