@@ -62,6 +62,11 @@ impl ExecutionPlan for ReadAheadExec {
         self.input.name()
     }
 
+    // Found as its input, for example by what counts the rows of scans.
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        Some(self.input.as_ref())
+    }
+
     fn properties(&self) -> &Arc<PlanProperties> {
         self.input.properties()
     }
