@@ -34,7 +34,9 @@ impl Level {
 pub(crate) fn levels(partitions: u32, most: u32) -> Vec<Level> {
     let side = side(partitions, most);
     let units = (0..most).rev().map(|power| side.saturating_pow(power));
-    let units: Vec<u32> = units.filter(|unit| *unit == 1 || *unit < partitions).collect();
+    let mut units: Vec<u32> = units.filter(|unit| *unit == 1 || *unit < partitions).collect();
+    // A grid with one cell has one level.
+    units.dedup();
     let of = units.len() as u32;
     let level = |(index, unit)| Level { number: index as u32 + 1, of, unit };
     units.into_iter().enumerate().map(level).collect()

@@ -75,7 +75,8 @@ impl InProcess {
     /// Fails if an output that the task reads is not there.
     fn check_inputs(&self, task: &PlannedTask) -> Result<(), TaskError> {
         let outputs = self.outputs.lock().unwrap();
-        let read: BTreeSet<u32> = task.reads.iter().map(|read| read.task).collect();
+        let in_files = task.reads.iter().filter(|read| read.objects.is_none());
+        let read: BTreeSet<u32> = in_files.map(|read| read.task).collect();
         let gone: Vec<u32> = read.into_iter().filter(|it| !outputs.contains_key(it)).collect();
         match gone.is_empty() {
             true => Ok(()),
