@@ -28,7 +28,7 @@ use super::messages::{
 };
 use super::outputs::KeptOutputs;
 use super::reading::{self, ReadError};
-use super::relay::relay;
+use super::relay::{relay, wait_for_readers};
 use crate::runner::{QueryRunner, Started, WorkerLimits};
 use crate::{Node, UdfBinding};
 
@@ -236,7 +236,12 @@ impl Query {
             }
             Err(answer) => return said(&mut stream, &answer).await,
         };
-        said(&mut stream, &TaskStarted::Started).await?;
+        if let Err(error) = said(&mut stream, &TaskStarted::Started).await {
+            // Control does not know of it, so it would not end it.
+            self.started().remove(&attempt);
+            return Err(error);
+        }
+        wait_for_readers(&stream);
         relay(stream, worker).await;
         Ok(())
     }

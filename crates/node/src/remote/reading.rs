@@ -6,17 +6,23 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::sendfile;
 use rustix::net::{SendFlags, send};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{Frame, Kind, READ_BYTES, ReadRange, read_frame_within, write_frame};
 use tokio::io::{AsyncReadExt, Interest};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use super::messages::{OutputsOpened, ReadOutputs};
 use super::outputs::OutputStore;
+use super::relay::{relay, wait_for_readers};
+
+/// How long the other host may take to open outputs: it only looks them up.
+const OPENED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The longest first message.
 const MOST_NAMES: u32 = 1 << 20;
@@ -33,20 +39,33 @@ pub(crate) enum ReadError {
     Unreachable(ErrorReport),
 }
 
-/// Opens outputs on another host over a fresh connection, which a worker can be granted then.
+/// Opens outputs on another host over a fresh connection, and gives a socket over which a worker can
+/// read them. That socket is a local one: with the connection itself, a worker could connect to
+/// anything else that this host reaches.
 pub(crate) async fn open(mut stream: TcpStream, asked: &ReadOutputs) -> Result<OwnedFd, ReadError> {
     let opened = async {
         write_frame(&mut stream, &Frame::json(Kind::Request, asked)?).await?;
         let frame = read_frame_within(&mut stream, MOST_NAMES).await?;
         frame.ok_or(snowmelt_wire::Error::Closed)?.expect(Kind::Reply, "Reply")?.parse()
     };
-    let OutputsOpened { missing } =
-        opened.await.map_err(|error: snowmelt_wire::Error| unreachable(&error))?;
+    let opened = tokio::time::timeout(OPENED_WITHIN, opened).await;
+    let OutputsOpened { missing } = opened
+        .map_err(|late| unreachable(&late))?
+        .map_err(|error: snowmelt_wire::Error| unreachable(&error))?;
     if !missing.is_empty() {
         let place = |attempt| asked.attempts.iter().position(|other| other == attempt);
         return Err(ReadError::Missing(missing.iter().filter_map(place).collect()));
     }
-    stream.into_std().map(OwnedFd::from).map_err(|error| unreachable(&error))
+    let (near, granted) = local_pair().map_err(|error| unreachable(&error))?;
+    // Ends with either end.
+    tokio::spawn(relay(stream, near));
+    Ok(granted)
+}
+
+fn local_pair() -> std::io::Result<(UnixStream, OwnedFd)> {
+    let (near, granted) = StdStream::pair()?;
+    near.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(near)?, granted.into()))
 }
 
 fn unreachable(error: &dyn std::error::Error) -> ReadError {
@@ -56,6 +75,7 @@ fn unreachable(error: &dyn std::error::Error) -> ReadError {
 
 /// Serves a connection until it ends, breaks the protocol, or the query ends here.
 pub(crate) async fn serve(mut stream: TcpStream, store: &OutputStore) {
+    wait_for_readers(&stream);
     let served = async {
         let Some(frame) = read_frame_within(&mut stream, MOST_NAMES).await? else { return Ok(()) };
         let ReadOutputs { query, attempts } = frame.expect(Kind::Request, "Request")?.parse()?;
@@ -133,7 +153,7 @@ mod tests {
     use super::*;
 
     /// A connection whose other end is served from a store with one output.
-    async fn served(asked: &ReadOutputs) -> Result<TcpStream, ReadError> {
+    async fn served(asked: &ReadOutputs) -> Result<UnixStream, ReadError> {
         let store = Arc::new(OutputStore::default());
         let kept = store.keep("q").unwrap();
         let mut file = tempfile::tempfile().unwrap();
@@ -148,8 +168,12 @@ mod tests {
             drop(kept);
         });
         let opened = open(near, asked).await?;
-        let stream = std::net::TcpStream::from(opened);
-        Ok(TcpStream::from_std(stream).unwrap())
+        // Not a socket of the network: a worker could connect it to something else.
+        let domain = rustix::net::sockopt::socket_domain(&opened).unwrap();
+        assert_eq!(domain, rustix::net::AddressFamily::UNIX);
+        let stream = StdStream::from(opened);
+        stream.set_nonblocking(true).unwrap();
+        Ok(UnixStream::from_std(stream).unwrap())
     }
 
     fn asked(query: &str, attempts: &[u64]) -> ReadOutputs {

@@ -1,10 +1,20 @@
 //! Copies the bytes of a connection to another one, in both directions, without decoding them.
 
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, copy_buf};
 use tokio::net::{TcpStream, UnixStream};
 
 /// Bytes that are copied at a time.
 const STEP: usize = 64 << 10;
+
+/// Lets a connection wait for as long as its other end does not read. The kernel would break it after
+/// some seconds otherwise, and a worker that computes, or a driver that writes to a disk, reads
+/// later. That the other host has vanished is found by the session of the query.
+pub(crate) fn wait_for_readers(stream: &TcpStream) {
+    if let Err(error) = sockopt::set_tcp_user_timeout(stream, 0) {
+        tracing::debug!(%error, "a connection keeps its limit of time");
+    }
+}
 
 /// Copies until one of both ends; then both are closed. What that one has sent before its end has
 /// arrived by then.

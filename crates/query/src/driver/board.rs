@@ -127,6 +127,12 @@ impl<'q> Board<'q> {
         self.next += 1;
         let entry = &mut self.entries[task as usize];
         let stage = &self.query.cut.stages[entry.stage];
+        if twin {
+            // What the first attempt reads may have been made again since it began.
+            let planned = Arc::make_mut(&mut entry.planned);
+            let only = planned.only.as_ref();
+            planned.reads = reads(stage, &self.outputs, &planned.partitions, only);
+        }
         running.push(entry.attempt(self.shared, stage, (id, since), inputs, twin));
         let stage = entry.stage;
         self.count(stage, |counts| counts.attempts += 1);

@@ -6,7 +6,7 @@
 //! no other from getting its answers: it holds at most what it has under way.
 
 use std::collections::VecDeque;
-use std::net::TcpStream as StdStream;
+use std::os::unix::net::UnixStream as StdStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -14,8 +14,8 @@ use futures::StreamExt;
 use futures::stream;
 use snowmelt_wire::{Frame, HEADER_BYTES, HostOutputs, Kind, ReadRange};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 use super::source::{Frames, Source, batch_bytes};
@@ -190,7 +190,7 @@ impl Host {
             let (sender, requests) = mpsc::unbounded_channel();
             let opened = socket.take().and_then(|socket| {
                 socket.set_nonblocking(true).ok()?;
-                TcpStream::from_std(socket).ok()
+                UnixStream::from_std(socket).ok()
             });
             if let Some(stream) = opened {
                 tokio::spawn(run(stream, requests));
@@ -209,7 +209,7 @@ impl Host {
 }
 
 /// Sends requests and receives their answers until either side ends the connection.
-async fn run(stream: TcpStream, requests: mpsc::UnboundedReceiver<Asked>) {
+async fn run(stream: UnixStream, requests: mpsc::UnboundedReceiver<Asked>) {
     let (reading, writing) = stream.into_split();
     let (sender, waiting) = mpsc::unbounded_channel();
     let ended = tokio::select! {
@@ -261,7 +261,6 @@ async fn receive(
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::TcpListener;
 
     use futures::TryStreamExt;
     use snowmelt_wire::READ_BYTES;
@@ -275,10 +274,8 @@ mod tests {
 
     /// The outputs of the tasks 3 and 4 on another host, which serves so many requests.
     fn outputs(content: [Vec<u8>; 2], serves: usize) -> Vec<(u32, Arc<dyn Source>)> {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = StdStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, mut far) = StdStream::pair().unwrap();
         std::thread::spawn(move || {
-            let mut far = listener.accept().unwrap().0;
             let mut request = [0; READ_BYTES];
             for _ in 0..serves {
                 if far.read_exact(&mut request).is_err() {

@@ -24,7 +24,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 
 use super::cut::Stage;
 use super::leaves::{count, file_scan};
@@ -95,6 +95,7 @@ fn of_plan(node: &Arc<dyn ExecutionPlan>) -> Traits {
 fn mixes(node: &Arc<dyn ExecutionPlan>) -> bool {
     let several = || node.children().into_iter().any(|child| count(child) > 1);
     node.is::<UnionExec>()
+        || node.is::<InterleaveExec>()
         || node.is::<CoalescePartitionsExec>() && several()
         // Its files are not read one after another: each keeps its order.
         || file_scan(node).is_some_and(|scan| !scan.output_ordering.is_empty())
@@ -120,6 +121,7 @@ fn takes_any_order(node: &Arc<dyn ExecutionPlan>) -> bool {
         || node.is::<ExchangeReadExec>()
         || node.is::<FilterExec>()
         || node.is::<HashJoinExec>()
+        || node.is::<InterleaveExec>()
         || node.is::<NestedLoopJoinExec>()
         || node.is::<PlaceholderRowExec>()
         || node.is::<ProjectionExec>()
@@ -194,6 +196,15 @@ mod tests {
         assert_eq!(repeat(&limited), Repeat::Differently);
         let one: Arc<dyn ExecutionPlan> = Arc::new(CoalescePartitionsExec::new(scan(1)));
         assert_eq!(repeat(&one), Repeat::Exactly);
+    }
+
+    #[test]
+    fn an_interleaving_mixes_its_inputs() {
+        let inputs = || vec![split(scan(1), true), split(scan(1), true)];
+        let both: Arc<dyn ExecutionPlan> = Arc::new(InterleaveExec::try_new(inputs()).unwrap());
+        assert_eq!(repeat(&both), Repeat::SameRows);
+        let limited: Arc<dyn ExecutionPlan> = Arc::new(LocalLimitExec::new(both, 5));
+        assert_eq!(repeat(&limited), Repeat::Differently);
     }
 
     #[test]

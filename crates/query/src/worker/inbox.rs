@@ -1,7 +1,6 @@
 //! Receives the inputs of a task: files, UDFs, outputs of other tasks, the plan, the header.
 
 use std::fs::File;
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
@@ -18,7 +17,7 @@ pub(super) struct Inbox {
     /// The outputs of other tasks, by task.
     pub(super) inputs: Vec<(u32, File)>,
     /// Connections to the outputs on other hosts.
-    pub(super) hosts: Vec<(HostOutputs, TcpStream)>,
+    pub(super) hosts: Vec<(HostOutputs, UnixStream)>,
     pub(super) output: Option<File>,
     pub(super) plan: Bytes,
     pub(super) task: Task,
