@@ -23,17 +23,23 @@ CLIENTS = 3
 
 
 @contextmanager
+def client_of(socket: Path) -> Iterator[None]:
+    """The SDK of this process is a client of this platform during the block."""
+    before = os.environ.get("SNOWMELT_SOCKET")
+    os.environ["SNOWMELT_SOCKET"] = str(socket)
+    try:
+        yield
+    finally:
+        del os.environ["SNOWMELT_SOCKET"]
+        if before is not None:
+            os.environ["SNOWMELT_SOCKET"] = before
+
+
+@contextmanager
 def warm_server(folder: Path) -> Iterator[None]:
     """A server that the SDK of this process uses during the block."""
-    with Server(folder) as server:
-        before = os.environ.get("SNOWMELT_SOCKET")
-        os.environ["SNOWMELT_SOCKET"] = str(server.socket)
-        try:
-            yield
-        finally:
-            del os.environ["SNOWMELT_SOCKET"]
-            if before is not None:
-                os.environ["SNOWMELT_SOCKET"] = before
+    with Server(folder) as server, client_of(server.socket):
+        yield
 
 
 def ask(sql: str, tables: Mapping[str, Path], workers: int) -> pa.Table:

@@ -1,10 +1,8 @@
 """Exchanges by objects on a real S3 server: answers, requests counted before the store, faults, and
 nothing left in the bucket."""
 
-import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import Snowmelt, wait_for
 from pyarrow import fs
-from test_endings import drivers_and_workers, workers
-from test_stages import SLOW, joined
+from test_endings import drivers_and_workers
+from test_stages import SLOW, assert_answer_despite_kills, joined
 
 from common import s3, s3_proxy
 
@@ -136,20 +134,7 @@ def test_workers_killed_while_they_write_or_read_give_the_same_answer(
         "sql", joined(data, before, after), "-o", "json", "--udf", udf_file(SLOW),
         "--workers", 3, "--embedded", *options(2, "on"),
     )  # fmt: skip
-    killed: set[int] = set()
-    while process.poll() is None and len(killed) < 2:
-        for worker in workers(process.pid)[-1:]:
-            if worker not in killed:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker, signal.SIGKILL)
-                killed.add(worker)
-        time.sleep(0.3)
-    done = client.finish(process).succeeded()
-    assert killed
-    lines = [line for line in done.out.splitlines() if line]
-    assert len(lines) == len(expected)
-    for row in expected:
-        assert f'"c":{row["c"]},"s":{row["s"]}' in done.out
+    assert_answer_despite_kills(client, process, expected)
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "driver"])

@@ -6,7 +6,6 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from analytics import TPCH_QUERIES, tpch_tables
 from conftest import Snowmelt, wait_for
 from lab import Lab, lab
 from reference import Reference
-from suites import failures, report, wrong
+from suites import client_of, failures, report, wrong
 
 import snowmelt as sm
 from common.paths import SNOWMELT
@@ -47,19 +46,6 @@ def tables() -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def reference(tables: dict[str, Path]) -> Reference:
     return Reference(tables)
-
-
-@contextmanager
-def client_of(socket: Path) -> Iterator[None]:
-    """The SDK of this process is a client of this platform during the block."""
-    before = os.environ.get("SNOWMELT_SOCKET")
-    os.environ["SNOWMELT_SOCKET"] = str(socket)
-    try:
-        yield
-    finally:
-        del os.environ["SNOWMELT_SOCKET"]
-        if before is not None:
-            os.environ["SNOWMELT_SOCKET"] = before
 
 
 @pytest.fixture

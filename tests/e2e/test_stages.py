@@ -36,6 +36,27 @@ def joined(data: Path, before: str, after: str) -> str:
     )
 
 
+def assert_answer_despite_kills(
+    snowmelt: Snowmelt, process: subprocess.Popen[str], expected: list[dict[str, object]]
+) -> None:
+    """Kills two workers of an embedded query `joined`, and compares its JSON."""
+    killed: set[int] = set()
+    while process.poll() is None and len(killed) < 2:
+        for worker in workers(process.pid)[-1:]:
+            if worker not in killed:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+                killed.add(worker)
+        time.sleep(0.3)
+    done = snowmelt.finish(process).succeeded()
+    assert killed
+    lines = [line for line in done.out.splitlines() if line]
+    rows = ",".join(lines)
+    assert len(lines) == len(expected)
+    for row in expected:
+        assert f'"c":{row["c"]},"s":{row["s"]}' in rows
+
+
 @pytest.fixture
 def expected(snowmelt: Snowmelt, data: Path) -> list[dict[str, object]]:
     return snowmelt.rows(joined(data, "o_orderkey", "o_orderkey"), "--workers", 1)
@@ -56,21 +77,7 @@ def test_workers_killed_in_any_stage_give_the_same_answer(
         "sql", joined(data, before, after), "-o", "json", "--udf", udf_file(SLOW),
         "--workers", 3, "--embedded",
     )  # fmt: skip
-    killed: set[int] = set()
-    while process.poll() is None and len(killed) < 2:
-        for worker in workers(process.pid)[-1:]:
-            if worker not in killed:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker, signal.SIGKILL)
-                killed.add(worker)
-        time.sleep(0.3)
-    done = snowmelt.finish(process).succeeded()
-    assert killed
-    lines = [line for line in done.out.splitlines() if line]
-    rows = ",".join(lines)
-    assert len(lines) == len(expected)
-    for row in expected:
-        assert f'"c":{row["c"]},"s":{row["s"]}' in rows
+    assert_answer_despite_kills(snowmelt, process, expected)
 
 
 def test_a_worker_that_is_frozen_is_overtaken(
