@@ -1,5 +1,7 @@
 //! What a query cost: what was counted, and what it costs at known prices, in US dollars.
 
+use std::ops::AddAssign;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -42,10 +44,26 @@ pub struct StoreRequests {
     pub plan_reads: u64,
     /// Lists of objects, by pages of 1,000.
     pub lists: u64,
+    /// Of the reads by scans, those that were sent a second time because the first one was slow.
+    #[serde(default)]
+    pub hedged: u64,
     /// Reads by exchanges.
     pub exchange_reads: u64,
     /// Writes by exchanges.
     pub exchange_writes: u64,
+}
+
+impl AddAssign for StoreRequests {
+    fn add_assign(&mut self, other: Self) {
+        // Each field by its name, so that none is forgotten.
+        let Self { scan_reads, plan_reads, lists, hedged, exchange_reads, exchange_writes } = other;
+        self.scan_reads += scan_reads;
+        self.plan_reads += plan_reads;
+        self.lists += lists;
+        self.hedged += hedged;
+        self.exchange_reads += exchange_reads;
+        self.exchange_writes += exchange_writes;
+    }
 }
 
 impl StoreRequests {

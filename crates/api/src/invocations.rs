@@ -44,7 +44,7 @@ pub struct Invocation {
     /// The error, once it failed.
     #[serde(default)]
     pub error: Option<ErrorReport>,
-    /// What the user should know although it is no failure (its log was cut).
+    /// What the user should know although it is not a failure (its log was cut).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<ErrorReport>,
     /// When it was accepted, in milliseconds since 1970.

@@ -9,6 +9,7 @@
 //! | server | `Failure`, `ErrorReport` | why not; the connection ends |
 //! | client | `End` | returns the instance, which may be leased again |
 //! | server | `End` | the instance was returned, and the socket is closed |
+//! | server | `Failure`, `ErrorReport` | the instance has ended, and why; so does the connection |
 //!
 //! On the socket of a function the client sends `Call` and receives `Return` or `Failure`; on that of
 //! a UDF it sends `Schema` and `Batch`, and receives the same. A connection that ends without `End`
@@ -42,6 +43,14 @@ pub enum LeaseOf {
         source: UdfSource,
         /// Its name.
         name: String,
+    },
+    /// A UDF that is registered.
+    Registered {
+        /// Its name.
+        name: String,
+        /// Its version; absent: the last one.
+        #[serde(default)]
+        version: Option<u32>,
     },
 }
 

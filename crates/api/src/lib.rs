@@ -6,6 +6,10 @@
 //! | `GET /v1/status` | | [`Status`] |
 //! | `POST /v1/queries` | [`QueryRequest`] | frames: `Event`*, (`Schema` `Batch`* `Profile` `End` or `Failure`) |
 //! | `POST /v1/functions` | [`FunctionSpec`] | [`FunctionSummary`] |
+//! | `GET /v1/udfs` | | list of [`UdfSummary`] |
+//! | `POST /v1/udfs` | [`RegisterRequest`] | list of [`UdfSummary`]: what the code defines |
+//! | `GET /v1/udfs/{name}` | | [`UdfSummary`] |
+//! | `DELETE /v1/udfs/{name}` | | 204 |
 //! | `POST /v1/packages` | [`PackRequest`] | [`Packed`]: a code package of the platform's machine |
 //! | `POST /v1/wheels/{file name}` | the wheel itself | [`Wheel`] |
 //! | `GET /v1/functions` | | list of [`FunctionSummary`] |
@@ -70,6 +74,7 @@ pub mod openapi;
 mod platform;
 mod profile;
 mod queries;
+mod udfs;
 
 pub use answer::{Answer, Held};
 pub use bursts::{
@@ -106,6 +111,7 @@ pub use profile::{
     DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, Profile, StageProfile, Totals,
 };
 pub use queries::{Event, Phase, Progress, QueryOptions, QueryRequest, UdfSource};
+pub use udfs::{RegisterRequest, UdfLogEntry, UdfSummary};
 
 /// The header with the tenant of a request. Default: the tenant of the user of the connection.
 pub const TENANT_HEADER: &str = "snowmelt-tenant";

@@ -23,8 +23,8 @@ use crate::{
     DifferenceRequest, Figures, FunctionSpec, FunctionSummary, HostSummary, ImageDetail,
     ImageEvent, ImageRequest, ImageSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail,
     NetworkSummary, PackRequest, Packed, PlatformKey, PruneRequest, Pruned, PullRequest,
-    PushRequest, QueryRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest,
-    WarmRequest, Wheel,
+    PushRequest, QueryRequest, RegisterRequest, ShutdownRequest, Status, TENANT_HEADER, Trace,
+    TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -33,9 +33,8 @@ const BYTES: &str = "application/octet-stream";
 /// The document, for a platform of this version.
 pub fn document(version: &str) -> OpenApi {
     let (mut paths, mut schemas) = (Paths::default(), BTreeMap::new());
-    for route in
-        [platform(), queries(), functions(), calls(), bursts(), images()].into_iter().flatten()
-    {
+    let routes = [platform(), queries(), udfs(), functions(), calls(), bursts(), images()];
+    for route in routes.into_iter().flatten() {
         let item = PathItem::new(route.method, route.operation);
         match paths.paths.get_mut(route.path) {
             Some(path) => path.merge_operations(item),
@@ -76,6 +75,20 @@ fn queries() -> Vec<Route> {
                 "application/vnd.snowmelt.frames",
                 "Frames: events, then a schema, batches and a profile, or a failure",
             ),
+    ]
+}
+
+fn udfs() -> Vec<Route> {
+    vec![
+        get("/v1/udfs", "Registered UDFs").answers_list::<UdfSummary>(),
+        post("/v1/udfs", "Registers the UDFs that a piece of code defines")
+            .takes::<RegisterRequest>()
+            .answers_list::<UdfSummary>(),
+        get("/v1/udfs/{name}", "A registered UDF").answers::<UdfSummary>(200),
+        delete("/v1/udfs/{name}", "Removes a UDF with all its versions").answers_nothing(204),
+        get("/v1/udfs/{name}/log", "The last lines that instances of a UDF wrote")
+            .query("tail", Type::Integer)
+            .answers_list::<UdfLogEntry>(),
     ]
 }
 

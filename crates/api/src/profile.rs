@@ -82,6 +82,9 @@ pub struct StageProfile {
     pub twins: u32,
     /// Rows of its results or outputs.
     pub rows: u64,
+    /// Row groups that statistics left out of its scans before they were divided between tasks.
+    #[serde(default)]
+    pub left_out: u64,
     /// Bytes that it read from storage.
     pub bytes_read: u64,
     /// Bytes of other stages' outputs that its tasks were given to read.
@@ -166,6 +169,10 @@ pub struct Lane {
     pub memory_limit: u64,
     /// Processor time of its task, where it is known.
     pub cpu_us: u64,
+    /// How long the set-up functions (`@sm.setup`) of a UDF's instance ran, before `ready_us`; 0 if it
+    /// has none, or they ran for an earlier query.
+    #[serde(default)]
+    pub setup_us: u64,
     /// Attempts before the one that succeeded.
     pub retries: u32,
     /// What it read and called.

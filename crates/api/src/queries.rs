@@ -89,7 +89,7 @@ pub enum Event {
     },
     /// How far the workers are.
     Progress(Progress),
-    /// Something that the user should know and that is no failure (a task was run again).
+    /// Something that the user should know and that is not a failure (a task was run again).
     Note {
         /// One line.
         text: String,

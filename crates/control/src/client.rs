@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
     Figures, FunctionSpec, FunctionSummary, HostSummary, Invocation, InvokeRequest, LogEntry,
-    NetworkDetail, NetworkSummary, PackRequest, Packed, QueryRequest, ShutdownRequest, Status,
-    TENANT_HEADER, Trace, TraceRequest,
+    NetworkDetail, NetworkSummary, PackRequest, Packed, QueryRequest, RegisterRequest,
+    ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
 };
 use snowmelt_rpc::client::{NO_BODY, decode};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Tenant};
@@ -58,6 +58,40 @@ impl Client {
         let asked = self.http.send(Method::POST, "/v1/queries", Some(request));
         let response = self.unless_silent(asked).await?;
         Ok(QueryStream::new(response.into_body()))
+    }
+
+    /// Registers the UDFs of some code.
+    pub async fn register(
+        &self,
+        request: &RegisterRequest,
+    ) -> Result<Vec<UdfSummary>, ErrorReport> {
+        self.json(Method::POST, "/v1/udfs", Some(request)).await
+    }
+
+    /// Every registered UDF.
+    pub async fn udfs(&self) -> Result<Vec<UdfSummary>, ErrorReport> {
+        self.get("/v1/udfs").await
+    }
+
+    /// A registered UDF.
+    pub async fn udf(&self, name: &str) -> Result<UdfSummary, ErrorReport> {
+        self.get(&format!("/v1/udfs/{}", segment(name))).await
+    }
+
+    /// The last lines that instances of a registered UDF wrote.
+    pub async fn udf_log(
+        &self,
+        name: &str,
+        tail: Option<u32>,
+    ) -> Result<Vec<UdfLogEntry>, ErrorReport> {
+        let tail = tail.map(|lines| format!("?tail={lines}")).unwrap_or_default();
+        self.get(&format!("/v1/udfs/{}/log{tail}", segment(name))).await
+    }
+
+    /// Removes a UDF with all its versions.
+    pub async fn remove_udf(&self, name: &str) -> Result<(), ErrorReport> {
+        let path = format!("/v1/udfs/{}", segment(name));
+        self.soon(self.http.no_content(Method::DELETE, &path, NO_BODY)).await
     }
 
     /// Makes a code package.

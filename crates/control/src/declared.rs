@@ -45,7 +45,7 @@ pub(crate) async fn declared(
     snowmelt_udf::check_python(code, &version).map_err(|error| error.report())?;
     let mut declared = Declared { packages: packages.to_vec(), ..Declared::default() };
     declared.shared = packages.to_vec();
-    if let SourceCode::Source { file, text } = code {
+    if let SourceCode::Source { file, text } | SourceCode::Definition { file, text, .. } = code {
         let key = Digest::of_parts(["declared-2", &version, file, text]);
         let source: Declared = match analysis.get(&key) {
             Some(known) => known,

@@ -2,6 +2,7 @@
 
 mod bursts;
 pub(crate) mod images;
+mod udfs;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,7 @@ const BUFFERED_FRAMES: usize = 8;
 /// The routes of the table in [`snowmelt_api`].
 pub(crate) fn router(platform: Arc<Platform>) -> Router {
     let of_images = images::router(platform.images.clone());
+    let of_udfs = udfs::router(Arc::clone(&platform));
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/figures", get(figures))
@@ -60,6 +62,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/networks/{job}/trace", post(trace))
         .with_state(platform)
         .merge(of_images)
+        .merge(of_udfs)
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn(identify))

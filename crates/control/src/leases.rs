@@ -14,16 +14,15 @@ use snowmelt_api::{LeaseOf, LeaseRequest, Leased};
 use snowmelt_node::{InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Unit};
 use snowmelt_rpc::Peer;
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
-use snowmelt_wire::{Frame, Kind, Load, read_frame_within, write_frame, write_frame_with};
+use snowmelt_wire::{Frame, Kind, Load, Mode, read_frame_within, write_frame, write_frame_with};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::functions::Functions;
 use crate::identity::Identity;
-use crate::progress::Events;
 use crate::records::FunctionId;
-use crate::udfs::UdfCatalog;
+use crate::udfs::UdfRegistry;
 
 /// The longest request: the code of a UDF.
 const MOST_REQUEST: u32 = 64 << 20;
@@ -39,18 +38,23 @@ const MOST_CONNECTIONS: usize = 4096;
 pub(crate) struct Leases {
     node: Node,
     functions: Functions,
-    udfs: UdfCatalog,
+    udfs: UdfRegistry,
 }
+
+/// Longer than any lease: it is over when its client or its instance ends.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// An instance that is leased, and the server's own end of its connection.
 struct Out {
+    // Of the function.
+    name: String,
     lease: InstanceLease,
     connection: BlockingStream,
     leased: Leased,
 }
 
 impl Leases {
-    pub fn new(node: Node, functions: Functions, udfs: UdfCatalog) -> Self {
+    pub fn new(node: Node, functions: Functions, udfs: UdfRegistry) -> Self {
         Self { node, functions, udfs }
     }
 
@@ -113,11 +117,16 @@ impl Leases {
                 let _permit = permit.map_err(broken)?;
                 let timeout_ms = live.record.spec.options.timeout_ms;
                 let out = self.open((&live.unit, &live.limits, &live.load), timeout_ms).await?;
-                follow(stream, out).await
+                follow(stream, out, &|_| ()).await
             }
             LeaseOf::Udf { source, name } => {
                 let out = self.udf(&tenant, source, &name).await?;
-                follow(stream, out).await
+                follow(stream, out, &|_| ()).await
+            }
+            LeaseOf::Registered { name, version } => {
+                let source = self.udfs.source(&tenant, &name, version).await?;
+                let out = self.udf(&tenant, source, &name).await?;
+                follow(stream, out, &|text| self.udfs.keep_log(&tenant, &name, text)).await
             }
         }
     }
@@ -132,7 +141,7 @@ impl Leases {
         let connection = lease.open(load, LOAD_LIMIT).await;
         let connection = connection.map_err(|error| error.report())?;
         let leased = Leased { start: lease.start, cold: lease.cold, timeout_ms };
-        Ok(Out { lease, connection, leased })
+        Ok(Out { name: load.function.clone(), lease, connection, leased })
     }
 
     async fn udf(
@@ -141,7 +150,7 @@ impl Leases {
         source: snowmelt_api::UdfSource,
         name: &str,
     ) -> Result<Out, ErrorReport> {
-        let set = self.udfs.prepare(tenant, &[source], &Events::ignored()).await?;
+        let set = self.udfs.prepare(tenant, &[source]).await?;
         let binding = set.bindings.iter().find(|udf| udf.name.eq_ignore_ascii_case(name));
         let binding = binding.ok_or_else(|| {
             let defined: Vec<_> = set.bindings.iter().map(|udf| udf.name.as_str()).collect();
@@ -149,6 +158,11 @@ impl Leases {
             ErrorReport::new(Code::FUNCTION_MISSING, message)
                 .hint(format!("it defines: {}", defined.join(", ")))
         })?;
+        if binding.load.mode == Mode::Aggregate {
+            let message = format!("`{name}` is an aggregate function, which only SQL can call");
+            return Err(ErrorReport::new(Code::PLAN_UNSUPPORTED, message)
+                .hint("call it in a query of the platform: `snowmelt sql` or sm.sql"));
+        }
         let timeout_ms = u64::try_from(binding.timeout.as_millis()).unwrap_or(u64::MAX);
         self.open((&binding.unit, &binding.limits, &binding.load), timeout_ms).await
     }
@@ -162,16 +176,32 @@ async fn asked(stream: &mut UnixStream) -> Result<Option<LeaseRequest>, ErrorRep
     request.map(Some).map_err(|error: snowmelt_wire::Error| error.report())
 }
 
-/// Hands the connection over, and waits for the end of the lease. An instance that is not returned,
-/// or whose client breaks the protocol, is destroyed.
-async fn follow(stream: &mut UnixStream, out: Out) -> Result<(), ErrorReport> {
-    let Out { lease, connection, leased } = out;
+/// Hands the connection over, and waits for the end of the lease; keeps what the instance wrote. An
+/// instance that is not returned, or whose client breaks the protocol, is destroyed.
+///
+/// # Errors
+/// The instance has ended: its client only sees that its connection did.
+async fn follow(
+    stream: &mut UnixStream,
+    out: Out,
+    keep: &(dyn Fn(&str) + Sync),
+) -> Result<(), ErrorReport> {
+    let Out { name, lease, connection, leased } = out;
     let sent = async {
         let reply = Frame::json(Kind::Reply, &leased)?;
         write_frame_with(stream, &reply, &[connection.as_fd()]).await?;
         read_frame_within(stream, 0).await
     };
-    let said = sent.await;
+    let said = tokio::select! {
+        said = sent => said,
+        Some(ended) = lease.ended(&name, FOR_EVER) => {
+            if let snowmelt_node::Error::Ended { output, .. } = &ended {
+                keep(&output.join("\n"));
+            }
+            return Err(ended.report());
+        }
+    };
+    keep(&lease.take_log().text);
     // The client may have kept its descriptor, or given it to others: it leads nowhere now.
     let _ = connection.shutdown(Shutdown::Both);
     if said.is_ok_and(|frame| frame.is_some_and(|frame| frame.kind == Kind::End)) {
@@ -195,6 +225,7 @@ mod tests {
 
     use super::*;
     use crate::rig::with_functions;
+    use crate::udfs::{UdfCatalog, UdfLogs};
 
     const COUNTS: &str =
         "calls = 0\ndef handler(event):\n    global calls\n    calls += 1\n    return calls\n";
@@ -263,6 +294,25 @@ mod tests {
     }
 
     #[test]
+    fn a_client_is_told_why_its_instance_has_ended() {
+        let exits = "import os\ndef handler(event):\n    os._exit(3)\n";
+        with_functions(exits, async |functions, id| {
+            let leases = leases(&functions);
+            let mut client = client(&leases);
+            let told = spawn_blocking(move || {
+                let (_, mut instance) = lease(&mut client);
+                assert!(call(&mut instance).is_err());
+                client.receive().unwrap().expect(Kind::Failure, "the reason").unwrap()
+            });
+            let report: ErrorReport = told.await.unwrap().parse().unwrap();
+            assert_eq!(report.code, Code::FUNCTION_EXIT.code, "{report}");
+            assert!(report.message.contains("`handler`"), "{report}");
+            assert!(report.message.contains('3'), "{report}");
+            drop((leases, id));
+        });
+    }
+
+    #[test]
     fn what_cannot_be_leased_is_an_error() {
         with_functions(COUNTS, async |functions, _| {
             let leases = leases(&functions);
@@ -285,7 +335,9 @@ mod tests {
 
     fn leases(functions: &Functions) -> Arc<Leases> {
         let (node, analysis) = functions.node_and_analysis();
-        let udfs = UdfCatalog::new(node.clone(), analysis);
+        let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis));
+        let logs = UdfLogs::new(std::env::temp_dir().join("no-udf-logs"));
+        let udfs = UdfRegistry::new(functions.records().clone(), catalog, logs);
         Arc::new(Leases::new(node, functions.clone(), udfs))
     }
 }

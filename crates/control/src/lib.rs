@@ -22,7 +22,7 @@ mod leases;
 mod live;
 mod logs;
 mod metrics;
-pub mod place;
+pub mod permissions;
 mod platform;
 mod progress;
 mod queries;

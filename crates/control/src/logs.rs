@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::Serialize;
 use snowmelt_api::LogEntry;
 use snowmelt_types::{Code, ErrorReport, InvocationId, Tenant};
 
@@ -58,11 +59,7 @@ impl Logs {
         invocation: Option<&InvocationId>,
         tail: Option<u32>,
     ) -> Result<Vec<LogEntry>, ErrorReport> {
-        let folder = self.folder(function);
-        let mut lines = Vec::new();
-        for name in [BEFORE, CURRENT] {
-            lines.extend(read_lines(&folder.join(name))?);
-        }
+        let lines = self.lines(&self.folder(function))?;
         let entries = lines.iter().rev().filter_map(|line| serde_json::from_str(line).ok());
         let entries = entries
             .filter(|entry: &LogEntry| invocation.is_none_or(|id| &entry.invocation == id))
@@ -78,15 +75,33 @@ impl Logs {
     }
 
     fn append(&self, function: &FunctionId, entry: &LogEntry) -> io::Result<()> {
-        let folder = self.folder(function);
-        let mut file = opened(&folder)?;
+        self.write(&self.folder(function), entry)
+    }
+
+    /// The folder of a log with a name of its own.
+    pub fn named(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// The lines of a log, the oldest first.
+    pub fn lines(&self, folder: &Path) -> Result<Vec<String>, ErrorReport> {
+        let mut lines = Vec::new();
+        for name in [BEFORE, CURRENT] {
+            lines.extend(read_lines(&folder.join(name))?);
+        }
+        Ok(lines)
+    }
+
+    /// Adds an entry to a log.
+    pub fn write(&self, folder: &Path, entry: &impl Serialize) -> io::Result<()> {
+        let mut file = opened(folder)?;
         // What is before this line may have been torn.
         let mut line = b"\n".to_vec();
         serde_json::to_writer(&mut line, entry)?;
         line.push(b'\n');
         file.write_all(&line)?;
         if file.metadata()?.len() > self.most_bytes {
-            self.turn(&folder)?;
+            self.turn(folder)?;
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use crate::hosts::Hosts;
 use crate::images::Images;
 use crate::leases::Leases;
 use crate::queries::Queries;
+use crate::udfs::UdfRegistry;
 
 /// What the gateway serves.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub(crate) struct Platform {
     pub node: Node,
     pub queries: Queries,
     pub functions: Functions,
+    pub udfs: UdfRegistry,
     pub bursts: Bursts,
     pub leases: Arc<Leases>,
     pub hosts: Hosts,

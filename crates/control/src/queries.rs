@@ -1,5 +1,6 @@
 //! Queries: from a request to the frames of its answer.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,10 +21,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-use crate::analysis_cache::AnalysisCache;
 use crate::hosts::Hosts;
 use crate::progress::{EventReporter, Events, encoded};
-use crate::udfs::{UdfCatalog, UdfSet};
+use crate::udfs::{UdfRegistry, UdfSet};
 
 /// The most workers of one query.
 const MOST_WORKERS: u32 = 1024;
@@ -42,7 +42,7 @@ const RETRIES: u32 = 2;
 pub(crate) struct Queries {
     node: Node,
     hosts: Hosts,
-    udfs: UdfCatalog,
+    udfs: UdfRegistry,
     shutdown: CancellationToken,
     running: Arc<AtomicU32>,
     // Queries whose objects are not removed yet.
@@ -78,13 +78,7 @@ impl Drop for Running {
 }
 
 impl Queries {
-    pub fn new(
-        node: Node,
-        hosts: Hosts,
-        analysis: AnalysisCache,
-        shutdown: CancellationToken,
-    ) -> Self {
-        let udfs = UdfCatalog::new(node.clone(), analysis);
+    pub fn new(node: Node, hosts: Hosts, udfs: UdfRegistry, shutdown: CancellationToken) -> Self {
         let with_objects = watch::Sender::default();
         Self { node, hosts, udfs, shutdown, running: Arc::default(), with_objects }
     }
@@ -174,6 +168,9 @@ impl Queries {
         events.send(Event::Accepted { query: id.clone() });
         request.options.exchange.check()?;
         let memory = self.memory(request.options.memory)?;
+        let threads = DRIVER_THREADS.min(cores());
+        let defined = self.udfs.define(tenant, request, threads, &events).await?;
+        let request = defined.as_ref().unwrap_or(request);
         let udfs = self.prepare(tenant, request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         // A query that must exchange by files runs on one host: it is given no others here.
@@ -183,15 +180,15 @@ impl Queries {
         };
         let all_cores = hosts.iter().map(|host| host.cores()).sum();
         let workers = workers(request.options.workers, all_cores)?;
-        let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
+        let limits = WorkerLimits::of_query(memory, workers, all_cores);
         let name = id.as_str().to_owned();
         let drive = Drive {
             exchange_folder,
             hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
             ..drive(request, name.clone(), &udfs, workers, accepted)
         };
-        let (node, tenant) = (self.node.clone(), tenant.clone());
-        let runner = QueryRunner::new(node, name, tenant, accepted, limits, udfs.bindings);
+        let (node, own) = (self.node.clone(), tenant.clone());
+        let runner = QueryRunner::new(node, name, own, accepted, limits, udfs.bindings);
         let runner = Arc::new(match hosts.len() {
             0 | 1 => runner,
             _ => runner.on_hosts(Arc::new(self.hosts.clone())),
@@ -204,7 +201,12 @@ impl Queries {
         let reporter = EventReporter::new(events.clone(), Arc::clone(&runner));
         let relayed = {
             let serving = driver.serve(&runner, &reporter);
-            let relaying = relay(answer, &runner, &frames, &events);
+            // Before the client has the end of its answer: it may read the logs then.
+            let keep = |written: &Written| {
+                self.udfs.keep_logs(tenant, &id, &udfs.registered, written);
+                events.output(written);
+            };
+            let relaying = relay(answer, &runner, &frames, &keep);
             let ((), relayed) = tokio::join!(serving, relaying);
             relayed
         };
@@ -260,7 +262,7 @@ impl Queries {
             events.send(Event::Phase { phase: Phase::Packages });
         }
         let span = tracing::debug_span!(target: SPANS, "query.packages");
-        self.udfs.prepare(tenant, &request.udfs, events).instrument(span).await
+        self.udfs.of_query(tenant, request, events).instrument(span).await
     }
 }
 
@@ -327,6 +329,9 @@ fn drive(
     }
 }
 
+/// What UDFs wrote, by name.
+type Written = BTreeMap<String, String>;
+
 /// How the forwarding of an answer ended.
 enum Relayed {
     /// With its last frame.
@@ -344,7 +349,7 @@ async fn relay(
     mut answer: Frames,
     runner: &QueryRunner,
     frames: &mpsc::Sender<Bytes>,
-    events: &Events,
+    keep: &(dyn Fn(&Written) + Sync),
 ) -> Relayed {
     loop {
         let frame = match read_frame_within(&mut answer, MAX_ANSWER_BYTES).await {
@@ -353,7 +358,7 @@ async fn relay(
         };
         let kind = frame.kind;
         if matches!(kind, Kind::Profile | Kind::Failure) {
-            report_output(runner, events);
+            keep(&runner.written());
         }
         if kind == Kind::Failure {
             return frame.parse().map_or(Relayed::Lost, |report| Relayed::Failed(Box::new(report)));
@@ -363,15 +368,6 @@ async fn relay(
         }
         if kind == Kind::End {
             return Relayed::Complete;
-        }
-    }
-}
-
-/// Shows what UDFs wrote: users debug their functions with `print`.
-fn report_output(runner: &QueryRunner, events: &Events) {
-    for (name, text) in runner.written() {
-        for line in text.lines().take(20) {
-            events.send(Event::Note { text: format!("{name}: {line}") });
         }
     }
 }

@@ -25,12 +25,12 @@ use crate::images::{ENDS_WITHIN, Images};
 use crate::leases::Leases;
 use crate::logs::Logs;
 use crate::now_ms;
-use crate::place::{self, Group};
+use crate::permissions::{self, Group};
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
-use crate::udfs::UdfCatalog;
+use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
 
 /// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
@@ -104,8 +104,8 @@ impl Started {
         if let Err(error) = snowmelt_kernel::fds::raise_limit() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
-        place::state_folder(&settings.state_dir, settings.group.as_ref())?;
-        place::open_folder(&settings.run_base)?;
+        permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
+        permissions::open_folder(&settings.run_base)?;
         snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
         let run_dir = settings.run_base.join(format!("{}-{}", std::process::id(), now_ms()));
         let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -165,7 +165,7 @@ impl Launch {
     /// Sweeps what crashed servers left, starts the spawner, binds the socket. Call it before the
     /// runtime exists: the spawner must not be forked from a process with threads.
     pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
-        place::state_folder(&settings.state_dir, settings.group.as_ref())?;
+        permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
         let lock = (!settings.private).then(|| lock(&settings.state_dir)).transpose()?;
         let hosts = settings.cluster.as_ref().map(|cluster| listen::bind(cluster.listen));
         let hosts = hosts.transpose()?;
@@ -173,8 +173,8 @@ impl Launch {
         let socket = started.settings.socket.clone();
         let socket = socket.unwrap_or_else(|| started.run_dir.join("api.sock"));
         let group = started.settings.group.as_ref().filter(|_| !started.settings.private);
-        let listener = place::listen(&socket, group)?;
-        let leases = place::listen(&lease_socket(&socket), group)?;
+        let listener = permissions::listen(&socket, group)?;
+        let leases = permissions::listen(&lease_socket(&socket), group)?;
         Ok(Self { started, listener, leases, hosts, socket, _lock: lock })
     }
 
@@ -275,11 +275,14 @@ async fn platform(
     let folder = settings.state_dir.join("bursts");
     let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
     let over = ending.over.clone();
+    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone()));
+    let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
+    let udfs = UdfRegistry::new(records.clone(), catalog, udf_logs);
     let functions = Functions::new(node.clone(), analysis.clone(), records, logs);
-    let udfs = UdfCatalog::new(node.clone(), analysis.clone());
     Ok(Arc::new(Platform {
-        leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs)),
-        queries: Queries::new(node.clone(), hosts.clone(), analysis.clone(), ending.over.clone()),
+        leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs.clone())),
+        queries: Queries::new(node.clone(), hosts.clone(), udfs.clone(), ending.over.clone()),
+        udfs,
         functions,
         bursts: Bursts::new(node.clone(), analysis, hosts.clone(), kept, over),
         hosts,
@@ -313,9 +316,9 @@ async fn serve_connections(
 fn lock(state_dir: &Path) -> Result<Lock, ErrorReport> {
     let path = state_dir.join("server.lock");
     // A user who could open it could keep its lock, and no server would ever start again.
-    let file = place::private_file(&path);
+    let file = permissions::private_file(&path);
     let locked = file.and_then(|file| Lock::attempt(file, Share::Exclusive));
-    locked.map_err(|error| place::failure(&path, &error))?.ok_or_else(|| {
+    locked.map_err(|error| permissions::failure(&path, &error))?.ok_or_else(|| {
         let message = format!("a server is running already with {}", state_dir.display());
         ErrorReport::new(Code::SERVER_RUNNING, message)
             .hint("`snowmelt status` shows it, `snowmelt down` ends it")

@@ -2,9 +2,13 @@
 //!
 //! Code is never executed outside a sandbox: its requirements are read from its text, and its UDFs
 //! are described by an instance that has loaded it. Both results are cached by content.
-//! `in_image` is the same for code that runs in an image.
+//! `in_image` is the same for code that runs in an image, `definition` for functions that SQL
+//! defines.
 
+mod definition;
 mod in_image;
+mod log;
+mod registered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +18,14 @@ use snowmelt_api::UdfSource;
 use snowmelt_node::{InstanceLimits, Node, UdfBinding, UdfSource as PortableUdf, Unit};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_udf::{BatchKind, ParsedSignature, Registration, with_runtime};
-use snowmelt_wire::{Load, Mode, OnError, Signature, SourceCode};
+use snowmelt_wire::{Load, Mode, OnError, Signature, SourceCode, UdfKind};
 
 use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
 use crate::progress::Events;
+
+pub(crate) use log::UdfLogs;
+pub(crate) use registered::UdfRegistry;
 
 /// How long code may take to describe its UDFs.
 const DESCRIBE_LIMIT: Duration = Duration::from_secs(120);
@@ -37,6 +44,8 @@ const KEPT: Duration = Duration::from_secs(60);
 pub(crate) struct UdfSet {
     pub signatures: Vec<Signature>,
     pub bindings: Vec<UdfBinding>,
+    /// The names of those that are registered.
+    pub registered: Vec<String>,
 }
 
 /// The result of the analysis of a piece of code, as it is cached on disk.
@@ -146,7 +155,7 @@ impl UdfCatalog {
         events: &Events,
     ) -> Result<Known, ErrorReport> {
         let asked = serde_json::to_string(source).unwrap_or_default();
-        let key = Digest::of_parts(["udfs-2", &asked]);
+        let key = Digest::of_parts(["udfs-3", &asked]);
         if let Some(known) = self.analysis.get(&key) {
             return Ok(known);
         }
@@ -226,6 +235,10 @@ fn register(
 }
 
 fn binding(unit: &Unit, signature: &Signature, parsed: &ParsedSignature) -> UdfBinding {
+    let mode = match signature.kind {
+        UdfKind::Scalar => Mode::Udf,
+        UdfKind::Aggregate => Mode::Aggregate,
+    };
     UdfBinding {
         name: signature.name.clone(),
         unit: unit.clone(),
@@ -234,7 +247,7 @@ fn binding(unit: &Unit, signature: &Signature, parsed: &ParsedSignature) -> UdfB
             function: signature.name.clone(),
             batch: Some(signature.batch.clone()),
             on_error: signature.on_error,
-            ..load(unit, Mode::Udf)
+            ..load(unit, mode)
         },
         timeout: parsed.timeout.unwrap_or(BATCH_LIMIT),
         source: None,

@@ -15,9 +15,11 @@ use snowmelt_wire::{Load, SourceCode};
 
 use crate::account::Account;
 use crate::count::Count;
+use crate::footers::FooterStore;
 use crate::images::{Images, Settings as ImageSettings};
 use crate::imports::ImportCache;
 use crate::instances::Instances;
+use crate::nameless::nameless;
 use crate::networks::JobNetworks;
 use crate::pool::Pool;
 use crate::preparation::Preparation;
@@ -91,8 +93,10 @@ pub(crate) struct Inner {
     pub(crate) instances: Arc<Instances>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) networks: Arc<JobNetworks>,
-    /// Where the disk is that keeps the outputs of tasks.
+    /// Where the disk is that keeps the outputs of tasks, and in a folder of its own, their scratch.
     outputs: PathBuf,
+    /// Footers of data files that queries have read.
+    pub(crate) footers: Arc<FooterStore>,
     /// Outputs that tasks of this host and of others read.
     pub(crate) kept_outputs: Arc<OutputStore>,
 }
@@ -119,6 +123,7 @@ impl Node {
         ));
         let own = (spawner.clone(), account.clone(), imports.clone());
         let outputs = options.state_dir.join("exchange");
+        let footers = Arc::new(FooterStore::new(options.state_dir.join("footers")));
         let inner = Arc::new(Inner {
             preparation: Preparation::new(options.state_dir, options.python, Arc::clone(&images))?,
             instances: Arc::new(Instances::new(
@@ -146,6 +151,7 @@ impl Node {
             images,
             imports,
             outputs,
+            footers,
             kept_outputs: Arc::default(),
         });
         let weak = Arc::downgrade(&inner);
@@ -161,14 +167,12 @@ impl Node {
 
     /// A file without a name for the output of a task: nothing remains of it after a crash.
     pub(crate) fn output_file(&self) -> std::io::Result<File> {
-        let folder = &self.inner.outputs;
-        match tempfile::tempfile_in(folder) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                std::fs::create_dir_all(folder)?;
-                tempfile::tempfile_in(folder)
-            }
-            opened => opened,
-        }
+        nameless(&self.inner.outputs)
+    }
+
+    /// A file without a name for what a task cannot keep in memory.
+    pub(crate) fn scratch_file(&self) -> std::io::Result<File> {
+        nameless(&self.inner.outputs.join("scratch"))
     }
 
     /// Resolves and unpacks packages, stores the code: all that an instance needs.

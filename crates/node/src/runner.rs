@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use snowmelt_ledger::Reservation;
 use snowmelt_rpc::trace::SPANS;
-use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, Report, Tenant, micros};
+use snowmelt_types::{ByteSize, Code, ErrorReport, Report, Tenant, micros};
 use snowmelt_wire::{
     Failed, Grants, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
 };
@@ -24,6 +24,7 @@ use tracing::Span;
 
 use crate::account::Rooms;
 use crate::bound::{Bound, UdfBinding};
+use crate::limits::WorkerLimits;
 use crate::query_room::{Kept, Place, QueryRoom, TaskRoom};
 use crate::remote::peers::Peers;
 use crate::runner_errors::{lost, no_output, not_started, unreachable, worker_ended};
@@ -42,15 +43,6 @@ struct Beside {
     // When its code was loaded, and the processor time of the instance by then.
     loaded: Instant,
     cpu: Option<Duration>,
-}
-
-/// What a query's workers may use.
-#[derive(Clone, Copy, Debug)]
-pub struct WorkerLimits {
-    /// Memory limit of each.
-    pub memory: ByteSize,
-    /// Processor share of each.
-    pub cpu: CpuMillis,
 }
 
 /// Runs the tasks of one query.
@@ -112,7 +104,7 @@ impl QueryRunner {
     /// What each UDF wrote to its standard output and error, shortened.
     pub fn written(&self) -> BTreeMap<String, String> {
         for udf in self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            self.keep_written("driver", &udf.lease);
+            self.keep_written(&udf.name, &udf.lease);
         }
         self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -130,12 +122,6 @@ impl QueryRunner {
         for (name, text) in written {
             self.keep_text(&name, &text);
         }
-    }
-
-    /// What a worker of this task is.
-    pub(crate) fn spec(&self, ask: &TaskAsk) -> WorkerSpec {
-        let network = !ask.s3.is_empty();
-        WorkerSpec { memory: self.limits.memory, cpu: self.limits.cpu, network }
     }
 
     async fn worker(
@@ -190,7 +176,7 @@ impl QueryRunner {
     }
 
     fn keep_text(&self, name: &str, text: &str) {
-        const MOST: usize = 4096;
+        const MOST: usize = 64 << 10;
         if text.is_empty() {
             return;
         }
@@ -316,7 +302,10 @@ impl QueryRunner {
         let writable = output.as_ref().map(File::try_clone).transpose();
         let writable = writable.map_err(|error| no_output(&error))?.map(OwnedFd::from);
         let udf_grants = granted(&ask.udfs, connections);
-        let grants = Grants { udfs: udf_grants, output: writable, ..granted_before };
+        // Only the worker keeps it: it is gone with the task.
+        let scratch = ask.scratch.then(|| self.node.scratch_file()).transpose();
+        let scratch = scratch.map_err(|error| no_output(&error))?.map(OwnedFd::from);
+        let grants = Grants { udfs: udf_grants, output: writable, scratch, ..granted_before };
         let header = self.header(&ask);
         let began = Instant::now();
         let (task, udfs) = (ask.task, beside);
@@ -330,7 +319,7 @@ impl QueryRunner {
 
     fn header(&self, ask: &TaskAsk) -> Task {
         let memory = self.limits.memory.bytes() / 100 * RESERVABLE_PERCENT;
-        ask.header(&self.query, memory, self.limits.cpu.0.div_ceil(1000).max(1))
+        ask.header(&self.query, memory, self.limits.threads())
     }
 
     /// Ends an attempt: gives its sandboxes back if it has a result, and says otherwise why not.
@@ -369,8 +358,10 @@ impl QueryRunner {
             let limit = self.udfs.get(&name).map_or(0, |bound| bound.udf.limits.memory.bytes());
             let name = format!("{name} {task}");
             let found = used(name, lease.cold, lease.asked, loaded, lease.memory_peak());
+            // It is a claim of the instance.
+            let setup_us = lease.setup_us().min(found.ready_us.saturating_sub(found.asked_us));
             lease.give_back();
-            SandboxUse { cpu_us, memory_limit: limit, ..found }
+            SandboxUse { cpu_us, memory_limit: limit, setup_us, ..found }
         };
         Ok((worker_use, udfs.into_iter().map(instance_use).collect()))
     }

@@ -32,7 +32,30 @@ use crate::{Error, InstanceLease, Result, Unit, WorkerLease, WorkerSpec};
 /// The most tasks of a query that wait for room; each costs the server its request.
 const MOST_WAITING: usize = 65_536;
 
+/// What a task needs of its host.
+#[derive(Debug)]
+pub(crate) struct Needs<'a> {
+    /// The UDFs that it calls.
+    pub udfs: &'a [String],
+    pub spec: WorkerSpec,
+}
+
 impl QueryRunner {
+    /// What a worker of this task is.
+    pub(crate) fn spec(&self, ask: &TaskAsk) -> WorkerSpec {
+        self.worker_spec(!ask.s3.is_empty())
+    }
+
+    /// What a task needs of its host.
+    pub(crate) fn needs<'a>(&self, ask: &'a TaskAsk) -> Needs<'a> {
+        Needs { udfs: &ask.udfs, spec: self.spec(ask) }
+    }
+
+    /// A worker with or without a network.
+    pub(crate) fn worker_spec(&self, network: bool) -> WorkerSpec {
+        WorkerSpec { memory: self.limits.memory, cpu: self.limits.cpu, network }
+    }
+
     /// Tasks that wait for room.
     pub(crate) fn waiting(&self) -> usize {
         self.room.waiting.load(Ordering::Relaxed)
@@ -87,17 +110,17 @@ impl QueryRunner {
 
     /// The room of a task, if there is some now.
     pub(crate) fn reserve_at_once(&self, ask: &TaskAsk) -> Option<TaskRoom> {
-        self.room_at_once(ask, &self.spec(ask), MayEnd::Idle)
+        self.room_at_once(&self.needs(ask), MayEnd::Idle)
     }
 
     /// The room of a task: its own, or the kept room.
     pub(crate) async fn task_room(&self, ask: &TaskAsk) -> Result<TaskRoom> {
-        let spec = self.spec(ask);
+        let needs = self.needs(ask);
         // A second attempt takes no room that a task without any waits for.
         if ask.twin && self.waiting() > 0 {
             return Err(no_room_for_twin());
         }
-        if let Some(room) = self.room_at_once(ask, &spec, MayEnd::Idle) {
+        if let Some(room) = self.room_at_once(&needs, MayEnd::Idle) {
             return Ok(room);
         }
         if ask.twin {
@@ -109,52 +132,51 @@ impl QueryRunner {
         }
         let _counted = Counted(&self.room.waiting);
         let _turn = self.room.turn.lock().await;
-        self.wait_for_room(ask, &spec).await
+        self.wait_for_room(&needs).await
     }
 
     /// Waits for an idle worker, for the kept room, or for room that nobody else asks for: a task
     /// can do without that, because it can run in the kept room.
-    async fn wait_for_room(&self, ask: &TaskAsk, spec: &WorkerSpec) -> Result<TaskRoom> {
+    async fn wait_for_room(&self, needs: &Needs<'_>) -> Result<TaskRoom> {
         let account = &self.node.inner.account;
-        let amount = self.task_amount(ask.udfs.iter());
+        let amount = self.task_amount(needs.udfs.iter());
         let whole = account.ask(&self.tenant, Use::Worker, amount);
         if !self.has_kept_room() {
-            return Ok(self.in_own_room(ask, account.within(whole, QUERY_PATIENCE).await?));
+            return Ok(self.in_own_room(needs, account.within(whole, QUERY_PATIENCE).await?));
         }
         // None for a task with UDFs that is larger than the host.
         let mut waiting = account.ledger.wait_for_spare(whole).ok();
         loop {
             // Before the attempt, so that no worker after it is missed.
             let idle = account.idle_worker();
-            if let Some(room) = self.room_at_once(ask, spec, MayEnd::IdleWorkers) {
+            if let Some(room) = self.room_at_once(needs, MayEnd::IdleWorkers) {
                 return Ok(room);
             }
             tokio::select! {
                 biased;
                 Ok(permit) = Arc::clone(&self.room.free).acquire_owned() => {
-                    return Ok(self.in_kept_room(ask, permit));
+                    return Ok(self.in_kept_room(needs, permit));
                 }
-                Some(room) = granted(&mut waiting) => return Ok(self.in_own_room(ask, room)),
+                Some(room) = granted(&mut waiting) => return Ok(self.in_own_room(needs, room)),
                 () = idle => {}
             }
         }
     }
 
     /// What is idle, and room for the rest. If there is none now, what is idle is left so.
-    fn room_at_once(&self, ask: &TaskAsk, spec: &WorkerSpec, may_end: MayEnd) -> Option<TaskRoom> {
+    fn room_at_once(&self, needs: &Needs<'_>, may_end: MayEnd) -> Option<TaskRoom> {
         let account = &self.node.inner.account;
+        let Needs { udfs, spec } = needs;
         let worker = self.node.inner.workers.idle_one(spec, Instant::now());
-        let idle: Vec<_> =
-            ask.udfs.iter().map(|name| self.udfs.get(name)?.idle(&self.node)).collect();
-        let missing = ask.udfs.iter().zip(&idle).filter(|(_, idle)| idle.is_none());
+        let idle: Vec<_> = udfs.iter().map(|name| self.udfs.get(name)?.idle(&self.node)).collect();
+        let missing = udfs.iter().zip(&idle).filter(|(_, idle)| idle.is_none());
         let missing: Vec<&String> = missing.map(|(name, _)| name).collect();
-        let mut amount = self.udf_amount(missing.iter().copied());
-        amount += self.zygotes(missing.iter().copied());
+        let mut amount = self.amount_of_udfs(missing.iter().copied());
         if worker.is_none() {
             amount += spec.amount();
         }
         let whole = account.ask(&self.tenant, Use::Worker, amount);
-        let room = match amount == Amount::default() {
+        let mut room = match amount == Amount::default() {
             true => None,
             false => match account.at_once_ending(&whole, may_end) {
                 Ok(room) => Some(room),
@@ -165,36 +187,36 @@ impl QueryRunner {
                 }
             },
         };
-        Some(self.divide(ask, room, worker, idle))
+        Some(self.divide(needs, &mut room, worker, idle))
     }
 
-    fn in_own_room(&self, ask: &TaskAsk, room: Reservation) -> TaskRoom {
-        let idle = ask.udfs.iter().map(|_| None).collect();
-        self.divide(ask, Some(room), None, idle)
+    fn in_own_room(&self, needs: &Needs<'_>, room: Reservation) -> TaskRoom {
+        let idle = needs.udfs.iter().map(|_| None).collect();
+        self.divide(needs, &mut Some(room), None, idle)
     }
 
-    fn in_kept_room(&self, ask: &TaskAsk, permit: OwnedSemaphorePermit) -> TaskRoom {
-        let idle = ask.udfs.iter().map(|_| None).collect();
+    pub(crate) fn in_kept_room(&self, needs: &Needs<'_>, permit: OwnedSemaphorePermit) -> TaskRoom {
+        let idle = needs.udfs.iter().map(|_| None).collect();
         let kept = Some(Kept(permit));
-        TaskRoom { kept, ..self.divide(ask, None, None, idle) }
+        TaskRoom { kept, ..self.divide(needs, &mut None, None, idle) }
     }
 
     /// Each sandbox that is to be started gets its part of the room.
-    fn divide(
+    pub(crate) fn divide(
         &self,
-        ask: &TaskAsk,
-        mut room: Option<Reservation>,
+        needs: &Needs<'_>,
+        room: &mut Option<Reservation>,
         worker: Option<WorkerLease>,
         idle: Vec<Option<InstanceLease>>,
     ) -> TaskRoom {
         let worker = match worker {
             Some(idle) => Place::Idle(idle),
-            None => Place::New(part(&mut room, self.spec(ask).amount(), Use::Worker)),
+            None => Place::New(part(room, needs.spec.amount(), Use::Worker)),
         };
         let udfs =
-            ask.udfs.iter().zip(idle).map(|(name, idle)| match (idle, self.udfs.get(name)) {
+            needs.udfs.iter().zip(idle).map(|(name, idle)| match (idle, self.udfs.get(name)) {
                 (Some(idle), _) => Place::Idle(idle),
-                (None, Some(bound)) => Place::New(self.divide_udf(&bound.udf, &mut room)),
+                (None, Some(bound)) => Place::New(self.divide_udf(&bound.udf, room)),
                 // The start of it fails.
                 (None, None) => Place::New(Rooms { each: vec![None], ..Rooms::default() }),
             });
@@ -239,7 +261,15 @@ impl QueryRunner {
     /// A worker, instances of these UDFs, and the zygotes that these need.
     fn task_amount<'n>(&self, names: impl Iterator<Item = &'n String> + Clone) -> Amount {
         let worker = Amount::one(self.limits.memory, self.limits.cpu);
-        worker + self.udf_amount(names.clone()) + self.zygotes(names)
+        worker + self.amount_of_udfs(names)
+    }
+
+    /// Instances of these UDFs, and the zygotes that these need.
+    pub(crate) fn amount_of_udfs<'n>(
+        &self,
+        names: impl Iterator<Item = &'n String> + Clone,
+    ) -> Amount {
+        self.udf_amount(names.clone()) + self.zygotes(names)
     }
 
     fn udf_amount<'n>(&self, names: impl Iterator<Item = &'n String>) -> Amount {

@@ -31,6 +31,10 @@ pub(crate) const CLOCK_SAMPLE: Duration = Duration::from_millis(10);
 /// How long code may take to load in a fresh instance, beside the time limit of its calls.
 pub const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
+/// How long a statement that defines a function may take to be parsed, once its sandbox runs: each
+/// byte of it is looked at a few times.
+pub(crate) const PARSED_WITHIN: Duration = Duration::from_secs(60);
+
 /// How long after one was taken its replacement is started: most calls have ended by then, and the
 /// others have begun.
 pub(crate) const REPLACED_AFTER: Duration = Duration::from_millis(20);

@@ -3,8 +3,8 @@
 
 use std::os::unix::net::UnixStream;
 
-use snowmelt_types::{ErrorReport, Report};
-use snowmelt_wire::{Error as WireError, Failed, Frame, Kind, TaskDone, read_frame};
+use snowmelt_types::Report;
+use snowmelt_wire::{Error as WireError, Failed, Frame, Kind, TaskDone, TaskFailure, read_frame};
 
 use crate::driver::{Attempt, TaskError};
 
@@ -14,7 +14,8 @@ use crate::driver::{Attempt, TaskError};
 /// # Errors
 /// [`TaskError::Lost`] if the connection ends before the results are complete: the caller may know
 /// a more precise reason (out of memory, exit) and should then return that. [`TaskError::Failed`]
-/// with the worker's own report otherwise. A UDF whose instance ended gives `SM-0210`, one that did
+/// with the worker's own report otherwise, or [`TaskError::LostInputs`] if it found outputs of other
+/// tasks gone. A UDF whose instance ended gives `SM-0210`, one that did
 /// not respond in time `SM-0212`: the caller knows how the instance ended.
 pub async fn follow(
     socket: UnixStream,
@@ -46,8 +47,11 @@ fn process(frame: Frame, task: u32, attempt: &mut Attempt) -> Result<Option<Task
         }
         Kind::Done => return frame.parse().map(Some).map_err(|error| wire(task, error)),
         Kind::Failure => {
-            let report: ErrorReport = frame.parse().map_err(|error| wire(task, error))?;
-            return Err(TaskError::failed(report));
+            let TaskFailure { report, lost } = frame.parse().map_err(|error| wire(task, error))?;
+            return Err(match lost.is_empty() {
+                true => TaskError::failed(report),
+                false => TaskError::lost_inputs(lost, report),
+            });
         }
         found => {
             let expected = "Schema, Batch, Progress, Done or Failure";

@@ -111,6 +111,23 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+    /// A task that sent its rows over a stream was lost.
+    #[error("the stream of task {task} ended before its last row")]
+    StreamLost {
+        /// The task that sent.
+        task: u32,
+    },
+    /// An object of an exchange is not there any more.
+    #[error("the object {object}, which task {task} has written, is gone")]
+    ObjectLost {
+        /// The object.
+        object: String,
+        /// The task that has written it.
+        task: u32,
+    },
+    /// What does not fit into the memory of a worker cannot be written or read.
+    #[error("the scratch of a worker failed: {0}")]
+    Scratch(std::io::Error),
     /// Spooled results cannot be written or read.
     #[error("the spool of the results failed: {0}")]
     Spool(std::io::Error),
@@ -162,11 +179,17 @@ impl Report for Error {
             Self::Memory { why, .. } => new(Code::QUERY_MEMORY)
                 .excerpt([why.clone()])
                 .hint("raise the limit with --memory, or return fewer groups or rows"),
-            Self::Spool(_) | Self::Exchange(_) => new(Code::DISK_FULL),
+            // The driver runs both tasks again.
+            Self::StreamLost { .. } => new(Code::WORKER_LOST),
+            Self::Spool(_) | Self::Exchange(_) | Self::Scratch(_) => new(Code::DISK_FULL),
             // The platform finds the host by this.
             Self::OutputLost { host, .. } => new(Code::OUTPUT_LOST)
                 .input(host)
                 .hint("run the query again; `snowmelt hosts` shows which hosts there are"),
+            Self::ObjectLost { .. } => new(Code::OUTPUT_LOST).hint(
+                "something removes the objects of running queries from the location of the \
+                 exchange: check its lifecycle rules",
+            ),
             Self::Wire(error) => error.report(),
             Self::Execution(error) => fault::report(error, &fault::FaultContext::driver()),
         }

@@ -14,8 +14,29 @@ use crate::scan::s3_error;
 pub(crate) struct FaultContext {
     /// Files that were read.
     pub(crate) files: Vec<String>,
-    /// The limit and the peak of a worker's memory pool.
-    pub(crate) memory: Option<(ByteSize, ByteSize)>,
+    /// The state of a worker's memory pool.
+    pub(crate) memory: Option<MemoryUse>,
+}
+
+/// The memory of a worker's operators.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryUse {
+    pub(crate) limit: ByteSize,
+    pub(crate) peak: ByteSize,
+    /// The operator that needed more.
+    pub(crate) operator: Option<String>,
+}
+
+/// A hash join, as operator of a [`MemoryUse`].
+pub(crate) const JOIN: &str = "HashJoinExec";
+
+/// True if the operator that needed more memory was a hash join.
+pub(crate) fn is_of_join(report: &ErrorReport) -> bool {
+    report.input.as_deref() == Some(operator(JOIN).as_str())
+}
+
+fn operator(name: &str) -> String {
+    format!("the operator {name}")
 }
 
 impl FaultContext {
@@ -86,14 +107,18 @@ fn damaged(message: String) -> ErrorReport {
 
 fn memory(why: &str, context: &FaultContext) -> ErrorReport {
     let why = first_line(why);
-    match context.memory {
-        Some((limit, peak)) => {
+    match &context.memory {
+        Some(MemoryUse { limit, peak, operator: needed }) => {
             let message = format!(
                 "a worker reached its memory limit: limit {limit}, reserved {peak} at most"
             );
-            ErrorReport::new(Code::WORKER_MEMORY, message)
+            let report = ErrorReport::new(Code::WORKER_MEMORY, message)
                 .excerpt([why])
-                .hint("raise the limit with --memory, or use more workers with --workers")
+                .hint("raise the limit with --memory, or use more workers with --workers");
+            match needed {
+                Some(name) => report.input(operator(name)),
+                None => report,
+            }
         }
         None => ErrorReport::new(Code::QUERY_MEMORY, "merging the results needs more memory")
             .excerpt([why])
@@ -176,10 +201,12 @@ mod tests {
     #[test]
     fn a_memory_error_names_limit_peak_and_option() {
         let error = DataFusionError::ResourcesExhausted("Failed to allocate".to_owned());
-        let memory = Some((ByteSize::mib(64), ByteSize::mib(60)));
-        let shown = report(&error, &FaultContext { files: vec![], memory }).to_string();
+        let (limit, peak) = (ByteSize::mib(64), ByteSize::mib(60));
+        let memory = Some(MemoryUse { limit, peak, operator: Some(JOIN.to_owned()) });
+        let found = report(&error, &FaultContext { files: vec![], memory });
+        let shown = found.to_string();
         assert!(shown.contains("SM-0402") && shown.contains("limit 64 MiB, reserved 60 MiB"));
-        assert!(shown.contains("--memory"));
+        assert!(shown.contains("--memory") && shown.contains("HashJoinExec") && is_of_join(&found));
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod fault;
 mod plan;
 mod read;
 mod scan;
+mod sort_keys;
 mod udf;
 pub mod worker;
 
@@ -43,7 +44,7 @@ pub use driver::{
 };
 pub use error::Error;
 pub use exchange::{Cleaner, ExchangePrices, ExchangeRequests, ObjectExchange};
-pub use plan::{HostFiles, LocalFiles, PlannedQuery, QuerySpec, plan};
+pub use plan::{HostFiles, LocalFiles, PlannedQuery, QuerySpec, RANGE_SORT_BYTES, plan};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -13,8 +13,8 @@ use snowmelt_control::client::Client;
 use snowmelt_types::{Code, ErrorReport, InvocationId};
 
 use crate::args::{
-    CallArgs, FunctionCommand, ListArgs, ListFormat, LogArgs, LogFormat, PlatformArgs, RemoveArgs,
-    ResultArgs, ShowFormat, ShowFunctionArgs,
+    CallArgs, FunctionCommand, ListArgs, ListFormat, LogArgs, PlatformArgs, RemoveArgs, ResultArgs,
+    ShowFormat, ShowFunctionArgs,
 };
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
@@ -22,7 +22,7 @@ use crate::output::{Layout, draw};
 use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
 use crate::progress::Progress;
-use crate::{burst, deploy, input, list, pack, template, text};
+use crate::{burst, deploy, input, list, logs, pack, template, text};
 
 /// First and longest interval between two polls of `fn result --wait`.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
@@ -304,11 +304,7 @@ fn logs(args: &LogArgs, config: &Config, printer: Printer) -> Outcome {
     let entries = with_platform(&args.platform, config, printer, "reading logs", async |client| {
         client.logs(&args.name, id.as_ref(), args.tail).await
     })?;
-    let shown: Result<Vec<_>, _> = match args.output {
-        LogFormat::Json => entries.iter().map(list::line).collect(),
-        LogFormat::Text => Ok(entries.iter().map(log_text).collect()),
-    };
-    printer::print(&shown?.concat())?;
+    logs::print(&entries, args.output, log_text)?;
     if entries.is_empty() {
         printer.note(&match &id {
             Some(id) => format!("no log is kept for {id}"),
@@ -321,14 +317,8 @@ fn logs(args: &LogArgs, config: &Config, printer: Printer) -> Outcome {
 fn log_text(entry: &LogEntry) -> String {
     let cold = entry.cold_because.as_ref().map(|why| format!(" cold: {why}"));
     let cold = cold.unwrap_or_default();
-    let mut shown = format!("==> {} {}{cold}\n", entry.invocation, text::moment(entry.accepted_ms));
-    match printer::stdout_is_terminal() {
-        true => shown.push_str(&text::visible(&entry.text)),
-        false => shown.push_str(&entry.text),
-    }
-    if !shown.ends_with('\n') {
-        shown.push('\n');
-    }
+    let heading = format!("{} {}{cold}", entry.invocation, text::moment(entry.accepted_ms));
+    let mut shown = logs::entry(&heading, &entry.text);
     if entry.dropped_bytes > 0 {
         shown
             .push_str(&format!("… {} more bytes were dropped\n", text::count(entry.dropped_bytes)));

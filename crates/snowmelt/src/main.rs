@@ -19,6 +19,7 @@ mod internal;
 mod keys;
 mod lab;
 mod list;
+mod logs;
 mod manual;
 mod net;
 mod output;
@@ -36,6 +37,7 @@ mod sql;
 mod template;
 mod text;
 mod top;
+mod udfs;
 mod usage;
 
 use std::process::ExitCode;
@@ -77,6 +79,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Sql(args) => sql::run(args, config, printer),
         Command::Run(args) => run::run(args, config, printer),
         Command::Function(command) => functions::run(command, config, printer),
+        Command::Udf(command) => udfs::run(command, config, printer),
         Command::Image(args) => image::run(&args.command, config, printer),
         Command::Up(args) => server::up(args, config, printer),
         Command::Down(args) => server::down(args, config, printer),

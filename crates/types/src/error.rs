@@ -71,6 +71,7 @@ codes! {
     FUNCTION_LOAD = "SM-0204", Input, "the user's code cannot be loaded";
     FUNCTION_SIGNATURE = "SM-0205", Input, "the function's annotations do not give a schema";
     FUNCTION_COMMAND = "SM-0206", Input, "the function's program is missing or cannot be executed";
+    FUNCTION_SETUP = "SM-0207", Input, "the set-up of a function failed";
     FUNCTION_EXIT = "SM-0210", Input, "the function's process ended by itself";
     FUNCTION_SIGNAL = "SM-0211", Input, "the function's process was ended by a signal";
     FUNCTION_TIMEOUT = "SM-0212", Timeout, "the function did not answer within its time";
@@ -85,6 +86,7 @@ codes! {
     INVOCATION_MISSING = "SM-0223", Input, "there is no invocation of that id";
     CALLS_WAITING = "SM-0224", Platform, "too many asynchronous calls of a function wait";
     FUNCTION_ANSWER = "SM-0225", Input, "the function's answer exceeds the size limit";
+    FUNCTION_EXISTS = "SM-0226", Input, "a function of that name is registered already";
 
     PACKAGE_RESOLVE = "SM-0301", Input, "the packages cannot be resolved";
     PACKAGE_INSTALL = "SM-0302", Platform, "the packages cannot be unpacked";

@@ -3,15 +3,15 @@
 //! Invariant: an answer is used only if it has the declared type and as many rows as were sent. A
 //! lost or broken instance is an error, never a column of nulls.
 
-use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, new_empty_array};
-use arrow_schema::{ArrowError, FieldRef, Schema, SchemaRef};
-use snowmelt_types::{Code, ErrorReport, Report};
-use snowmelt_wire::{BatchDecoder, BatchEncoder, Frame, FrameStream, FunctionFailure, Kind};
+use arrow_schema::{FieldRef, SchemaRef};
+use snowmelt_wire::{BatchDecoder, BatchEncoder, Frame, Kind};
+
+use crate::CallError;
+use crate::connection::Connection;
 
 /// The maximum number of rows in one call: larger batches are split.
 pub const MAX_CALL_ROWS: usize = 8192;
@@ -20,91 +20,20 @@ pub const MAX_CALL_ROWS: usize = 8192;
 /// further.
 pub const MAX_CALL_BYTES: usize = 16 << 20;
 
-/// Why a call of a UDF has no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    /// The user's code failed; the instance is alive and can take the next batch.
-    #[error("{0}")]
-    Failed(Box<FunctionFailure>),
-    /// The instance has ended; its node knows the reason (exit, signal, memory, pids).
-    #[error("`{function}` ended in the middle of a batch")]
-    Lost {
-        /// The function.
-        function: String,
-    },
-    /// The answer did not arrive in time. The instance may still run: its node must end it.
-    #[error("`{function}` did not answer within {limit:?}")]
-    Timeout {
-        /// The function.
-        function: String,
-        /// The time limit.
-        limit: Duration,
-    },
-    /// The answer has the wrong number of rows.
-    #[error("`{function}` returned {found} values for {expected} rows")]
-    Length {
-        /// The function.
-        function: String,
-        /// The number of values.
-        found: usize,
-        /// The number of rows sent.
-        expected: usize,
-    },
-    /// The answer has the wrong type.
-    #[error("`{function}` returned {found} where {expected} is declared")]
-    Type {
-        /// The function.
-        function: String,
-        /// The type of the answer.
-        found: String,
-        /// The declared type.
-        expected: String,
-    },
-    /// The instance violated the protocol.
-    #[error("the instance of `{function}` violated the protocol: {source}")]
-    Protocol {
-        /// The function.
-        function: String,
-        /// The violation.
-        source: snowmelt_wire::Error,
-    },
-}
-
-impl Report for CallError {
-    fn report(&self) -> ErrorReport {
-        let code = match self {
-            Self::Failed(failure) => return failure.report(),
-            Self::Lost { .. } => Code::FUNCTION_EXIT,
-            Self::Timeout { .. } => Code::FUNCTION_TIMEOUT,
-            Self::Length { .. } => Code::FUNCTION_LENGTH,
-            Self::Type { .. } => Code::FUNCTION_TYPE,
-            Self::Protocol { .. } => Code::PROTOCOL,
-        };
-        let report = ErrorReport::new(code, self.to_string());
-        match self {
-            Self::Timeout { .. } => report.hint("give it more time with @sm.udf(timeout=\"5m\")"),
-            _ => report,
-        }
-    }
-}
-
 /// A connection to an instance that has loaded one UDF. Calls are made one at a time.
 pub struct Client {
-    function: String,
-    stream: FrameStream,
-    arguments: SchemaRef,
+    connection: Connection,
     result: FieldRef,
-    timeout: Duration,
     // `None` until the first answer, which is preceded by its schema.
     answers: Option<BatchDecoder>,
     encoder: BatchEncoder,
-    // After an error with unread bytes, the connection cannot be used.
-    broken: bool,
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("function", &self.function).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("function", &self.connection.function())
+            .finish_non_exhaustive()
     }
 }
 
@@ -118,21 +47,10 @@ impl Client {
         result: FieldRef,
         timeout: Duration,
     ) -> Result<Self, CallError> {
-        let limit = (!timeout.is_zero()).then_some(timeout);
-        let limited = socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit));
-        let mut client = Self {
-            function: function.to_owned(),
-            stream: FrameStream::new(socket),
-            arguments,
-            result,
-            timeout,
-            answers: None,
-            encoder: BatchEncoder::default(),
-            broken: false,
-        };
-        limited.map_err(|source| client.wire(source.into()))?;
-        client.send_schemas()?;
-        Ok(client)
+        let mut encoder = BatchEncoder::default();
+        let rows = (&mut encoder, &*arguments);
+        let connection = Connection::open(function, socket, rows, &result, timeout)?;
+        Ok(Self { connection, result, answers: None, encoder })
     }
 
     /// The result of every row, in order. Large batches are sent in several calls.
@@ -146,31 +64,12 @@ impl Client {
             let rows = step.min(batch.num_rows() - first);
             pieces.push(self.call_piece(&batch.slice(first, rows), first)?);
         }
-        match pieces.as_slice() {
-            [only] => Ok(Arc::clone(only)),
-            pieces => {
-                let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
-                arrow_select::concat::concat(&pieces).map_err(|error| self.wire(error.into()))
-            }
-        }
-    }
-
-    fn send_schemas(&mut self) -> Result<(), CallError> {
-        let arguments = self.encoder.schema(&self.arguments);
-        let result = BatchEncoder::default().schema(&Schema::new(vec![self.result.clone()]));
-        for frame in [arguments, result] {
-            let sent = frame.and_then(|frame| self.stream.send(&frame));
-            sent.map_err(|error| self.wire(error))?;
-        }
-        Ok(())
+        self.connection.joined(&pieces)
     }
 
     fn call_piece(&mut self, batch: &RecordBatch, first: usize) -> Result<ArrayRef, CallError> {
-        if self.broken {
-            return Err(CallError::Lost { function: self.function.clone() });
-        }
-        let sent = self.encoder.batch(batch).and_then(|frame| self.stream.send(&frame));
-        sent.map_err(|error| self.wire(error))?;
+        self.connection.check_usable()?;
+        self.connection.send(self.encoder.batch(batch))?;
         let answer = self.receive(first)?;
         self.check(&answer, batch.num_rows())?;
         Ok(answer)
@@ -178,46 +77,37 @@ impl Client {
 
     fn receive(&mut self, first: usize) -> Result<ArrayRef, CallError> {
         loop {
-            let frame = self.stream.receive().map_err(|error| self.wire(error))?;
+            let frame = self.connection.receive()?;
             match frame.kind {
                 Kind::Schema => self.begin_answers(&frame)?,
                 Kind::Batch => return self.decode(&frame),
-                Kind::Failure => return Err(self.failure(&frame, first)),
-                found => {
-                    let expected = "Schema, Batch or Failure";
-                    return Err(self.wire(snowmelt_wire::Error::Unexpected { found, expected }));
-                }
+                Kind::Failure => return Err(self.connection.failure(&frame, first)),
+                found => return Err(self.unexpected(found, "Schema, Batch or Failure")),
             }
         }
     }
 
+    fn unexpected(&mut self, found: Kind, expected: &'static str) -> CallError {
+        self.connection.wire(snowmelt_wire::Error::Unexpected { found, expected })
+    }
+
     fn begin_answers(&mut self, frame: &Frame) -> Result<(), CallError> {
         let mut decoder = BatchDecoder::default();
-        decoder.push(frame).map_err(|error| self.wire(error))?;
+        decoder.push(frame).map_err(|error| self.connection.wire(error))?;
         self.answers = Some(decoder);
         Ok(())
     }
 
     fn decode(&mut self, frame: &Frame) -> Result<ArrayRef, CallError> {
         let Some(answers) = &mut self.answers else {
-            let expected = "Schema";
-            return Err(
-                self.wire(snowmelt_wire::Error::Unexpected { found: Kind::Batch, expected })
-            );
+            return Err(self.unexpected(Kind::Batch, "Schema"));
         };
-        let decoded = answers.push(frame);
-        let batches = decoded.map_err(|error| self.wire(error))?;
-        match batches.as_slice() {
-            [batch] if batch.num_columns() == 1 => Ok(Arc::clone(batch.column(0))),
-            _ => {
-                let message = "an answer must be one batch of one column".to_owned();
-                Err(self.wire(ArrowError::IpcError(message).into()))
-            }
-        }
+        let batches = answers.push(frame).map_err(|error| self.connection.wire(error))?;
+        self.connection.column(&batches)
     }
 
     fn check(&self, answer: &ArrayRef, expected: usize) -> Result<(), CallError> {
-        let function = self.function.clone();
+        let function = self.connection.function().to_owned();
         if answer.len() != expected {
             return Err(CallError::Length { function, found: answer.len(), expected });
         }
@@ -228,36 +118,10 @@ impl Client {
         }
         Ok(())
     }
-
-    fn failure(&mut self, frame: &Frame, first: usize) -> CallError {
-        match frame.parse::<FunctionFailure>() {
-            Ok(mut failure) => {
-                failure.row = failure.row.map(|row| row.saturating_add(first as u64));
-                CallError::Failed(Box::new(failure))
-            }
-            Err(error) => self.wire(error),
-        }
-    }
-
-    /// Converts a failure of the connection, which cannot be used after it.
-    fn wire(&mut self, error: snowmelt_wire::Error) -> CallError {
-        self.broken = true;
-        let function = self.function.clone();
-        match error {
-            snowmelt_wire::Error::Closed => CallError::Lost { function },
-            snowmelt_wire::Error::Io(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    CallError::Timeout { function, limit: self.timeout }
-                }
-                _ => CallError::Lost { function },
-            },
-            source => CallError::Protocol { function, source },
-        }
-    }
 }
 
 /// The number of rows of one call, at least one, such that rows and bytes are within their limits.
-fn rows_per_call(batch: &RecordBatch) -> usize {
+pub(crate) fn rows_per_call(batch: &RecordBatch) -> usize {
     let bytes: usize = batch
         .columns()
         .iter()
@@ -272,10 +136,12 @@ fn rows_per_call(batch: &RecordBatch) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::mpsc::channel;
 
     use arrow_array::{Int64Array, RecordBatchOptions, StringArray};
-    use arrow_schema::{DataType, Field};
+    use arrow_schema::{DataType, Field, Schema};
+    use snowmelt_wire::FrameStream;
 
     use super::*;
 

@@ -74,7 +74,7 @@ impl Error {
                 "annotate every argument and the result, for example `def f(x: float) -> str`"
             }
             Self::Twice { .. } => "give one of them another name with @sm.udf(name=\"…\")",
-            Self::NoFunction => "put @sm.udf before a function",
+            Self::NoFunction => "put @sm.udf before a function, or @sm.aggregate before a class",
             Self::NotPython => "name the program's runtime (fn deploy --runtime or --command)",
             Self::RequiresPython { .. } => {
                 "name such an interpreter in SNOWMELT_PYTHON when the platform is started"

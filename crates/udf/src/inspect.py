@@ -18,6 +18,9 @@ def fail(message, line, within=None):
     sys.exit(0)
 
 
+_DECORATORS = ("udf", "function", "aggregate")
+
+
 def called(node):
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
 
@@ -44,7 +47,7 @@ def groups(tree):
     for node in ast.walk(tree):
         own = []
         for decorator in getattr(node, "decorator_list", ()):
-            if not isinstance(decorator, ast.Call) or called(decorator.func) not in ("udf", "function"):
+            if not isinstance(decorator, ast.Call) or called(decorator.func) not in _DECORATORS:
                 continue
             for keyword in decorator.keywords:
                 if keyword.arg == "packages":

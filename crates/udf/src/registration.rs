@@ -78,6 +78,9 @@ fn digest(code: &SourceCode, packages: &[String], signatures: &[Signature]) -> D
         SourceCode::Source { file, text } => {
             parts.extend(["source".into(), file.clone(), text.clone()])
         }
+        SourceCode::Definition { file, text, indented, .. } => {
+            parts.extend(["definition".into(), file.clone(), text.clone(), indented.to_string()])
+        }
         SourceCode::Pickle { data, python, sources } => {
             parts.extend([
                 "pickle".into(),
@@ -95,7 +98,8 @@ fn digest(code: &SourceCode, packages: &[String], signatures: &[Signature]) -> D
     parts.push(packages.len().to_string());
     parts.extend_from_slice(packages);
     for one in signatures {
-        let limits = format!("{:?} {:?} {:?}", one.on_error, one.memory, one.timeout);
+        let limits =
+            format!("{:?} {:?} {:?} {:?}", one.kind, one.on_error, one.memory, one.timeout);
         parts.extend([one.name.clone(), one.batch.clone(), one.schema.clone(), limits]);
     }
     Digest::of_parts(parts)
@@ -104,14 +108,16 @@ fn digest(code: &SourceCode, packages: &[String], signatures: &[Signature]) -> D
 #[cfg(test)]
 mod tests {
     use arrow_schema::{DataType, Field, Schema};
-    use snowmelt_wire::{OnError, schema_to_text};
+    use snowmelt_wire::{OnError, UdfKind, schema_to_text};
 
     use super::*;
 
     fn signature(name: &str, batch: &str) -> Signature {
-        let schema = Schema::new(vec![Field::new("return", DataType::Utf8, true)]);
+        let field = |name| Field::new(name, DataType::Utf8, true);
+        let schema = Schema::new(vec![field("argument"), field("return")]);
         Signature {
             name: name.to_owned(),
+            kind: UdfKind::Scalar,
             batch: batch.to_owned(),
             schema: schema_to_text(&schema).unwrap(),
             on_error: OnError::Raise,
@@ -150,6 +156,7 @@ mod tests {
             of(source("a"), signature("g", "scalar")),
             of(source("a"), signature("f", "arrow")),
             of(source("a"), limited),
+            of(source("a"), Signature { kind: UdfKind::Aggregate, ..signature("f", "scalar") }),
         ];
         assert!(!others.contains(&first));
     }

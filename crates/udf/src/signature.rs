@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 use snowmelt_types::{ByteSize, parse_duration};
-use snowmelt_wire::{OnError, Signature, schema_from_text};
+use snowmelt_wire::{OnError, Signature, UdfKind, schema_from_text};
 
+use crate::sql_type::sql_type;
 use crate::{BatchKind, Error, Result};
 
 /// The maximum number of arguments, above any real function's; bounds the size of a plan.
-const MAX_ARGUMENTS: usize = 256;
+pub const MAX_ARGUMENTS: usize = 256;
 
 /// The maximum nesting depth of lists and structs.
 const MAX_DEPTH: usize = 16;
@@ -26,6 +27,8 @@ pub struct ParsedSignature {
     pub arguments: Fields,
     /// The result.
     pub returns: FieldRef,
+    /// Whether it is called for rows or for groups.
+    pub kind: UdfKind,
     /// The format of its batches.
     pub batch: BatchKind,
     /// The handling of rows on which it raises.
@@ -37,6 +40,21 @@ pub struct ParsedSignature {
 }
 
 impl ParsedSignature {
+    /// For people: `score(a DOUBLE, b DOUBLE NULL) DOUBLE`, `aggregate middle(a DOUBLE) DOUBLE`.
+    pub fn text(&self) -> String {
+        let argument = |field: &FieldRef| {
+            let null = if field.is_nullable() { " NULL" } else { "" };
+            format!("{} {}{null}", field.name(), sql_type(field.data_type()))
+        };
+        let arguments: Vec<_> = self.arguments.iter().map(argument).collect();
+        let returns = sql_type(self.returns.data_type());
+        let kind = match self.kind {
+            UdfKind::Scalar => "",
+            UdfKind::Aggregate => "aggregate ",
+        };
+        format!("{kind}{}({}) {returns}", self.name, arguments.join(", "))
+    }
+
     /// Checks a signature.
     pub fn parse(signature: &Signature) -> Result<Self> {
         Self::try_parse(signature)
@@ -47,10 +65,12 @@ impl ParsedSignature {
         check_name(&signature.name)?;
         let schema = schema_from_text(&signature.schema).map_err(|error| error.to_string())?;
         let (arguments, returns) = split(schema.fields())?;
+        check_aggregate(signature, &arguments)?;
         Ok(Self {
             name: signature.name.clone(),
             arguments,
             returns,
+            kind: signature.kind,
             batch: signature.batch.parse()?,
             on_error: on_error(signature)?,
             memory: signature.memory.as_deref().map(memory).transpose()?,
@@ -86,7 +106,11 @@ fn refused(field: &Field, kind: &str) -> String {
 }
 
 /// Checks that a name is an SQL identifier that needs no quotes.
-fn check_name(name: &str) -> Result<(), String> {
+/// Checks that SQL can call a function of this name.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_name(name: &str) -> Result<(), String> {
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let allowed = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if begins && allowed && name.len() <= 64 {
@@ -122,6 +146,19 @@ fn on_error(signature: &Signature) -> Result<OnError, String> {
     Ok(signature.on_error)
 }
 
+fn check_aggregate(signature: &Signature, arguments: &Fields) -> Result<(), String> {
+    if signature.kind != UdfKind::Aggregate {
+        return Ok(());
+    }
+    if arguments.is_empty() {
+        return Err("an aggregate function needs an argument".to_owned());
+    }
+    if signature.on_error != OnError::Raise {
+        return Err("on_error is for functions that are called for each row".to_owned());
+    }
+    Ok(())
+}
+
 fn memory(text: &str) -> Result<ByteSize, String> {
     text.parse::<ByteSize>().map_err(|error| format!("memory={error}"))
 }
@@ -146,6 +183,7 @@ mod tests {
     pub(crate) fn signature(fields: Vec<Field>) -> Signature {
         Signature {
             name: "country".to_owned(),
+            kind: UdfKind::Scalar,
             batch: "scalar".to_owned(),
             schema: schema_to_text(&Schema::new(fields)).unwrap(),
             on_error: OnError::Raise,
@@ -191,6 +229,22 @@ mod tests {
         assert!(!reason(&schema).is_empty());
         let null = Signature { batch: "arrow".to_owned(), on_error: OnError::Null, ..good() };
         assert!(reason(&null).contains("row by row"));
+    }
+
+    #[test]
+    fn aggregate_functions_have_arguments_and_fail_as_a_whole() {
+        let aggregate = |fields, on_error| Signature {
+            kind: UdfKind::Aggregate,
+            on_error,
+            ..signature(fields)
+        };
+        let good = || vec![text("phone"), text("return")];
+        let parsed = ParsedSignature::parse(&aggregate(good(), OnError::Raise)).unwrap();
+        assert_eq!(parsed.text(), "aggregate country(phone VARCHAR NULL) VARCHAR");
+        let bare = aggregate(vec![text("return")], OnError::Raise);
+        assert!(reason(&bare).contains("needs an argument"), "{}", reason(&bare));
+        let null = aggregate(good(), OnError::Null);
+        assert!(reason(&null).contains("for each row"), "{}", reason(&null));
     }
 
     #[test]

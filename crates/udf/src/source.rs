@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// The declarations of a source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
-    /// Requirements from `@sm.udf(packages=[…])`, `@sm.function(packages=[…])` and a
+    /// Requirements from `@sm.udf(packages=[…])`, `@sm.aggregate(…)`, `@sm.function(…)` and a
     /// `# /// script` block (PEP 723), in order of appearance, without duplicates.
     pub packages: Vec<String>,
     /// Those of the whole file, from the `# /// script` block.

@@ -12,9 +12,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{Code, ErrorReport, Report};
-use utoipa::ToSchema;
 
 use crate::exchange::{ExchangeOptions, ObjectOutput};
+use crate::footer::KeptFooter;
+use crate::prices::PriceFile;
+use crate::streams::{GangAsk, TaskStreams};
 use crate::{Error, FileGrant, S3Access, Signature, Task, TaskRead};
 
 /// The maximum size of a request and of a plan of a driver. A task lists its files: 100,000 of
@@ -80,16 +82,6 @@ fn one() -> u32 {
     1
 }
 
-/// A file with prices. It is read by the driver, because it is untrusted input.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PriceFile {
-    /// Its name, for errors.
-    pub file: String,
-    /// Its content, which is TOML.
-    pub text: String,
-}
-
 impl std::fmt::Debug for Drive {
     // The values of `aws` are secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -121,12 +113,28 @@ pub enum Ask {
         /// At most [`MAX_DESCRIPTORS`](crate::MAX_DESCRIPTORS) paths.
         paths: Vec<String>,
     },
+    /// The footers of these files that earlier queries of the same tenant and credentials have kept.
+    /// Reply: [`Answered::Footers`].
+    RecallFooters {
+        /// At most [`MAX_FOOTERS`](crate::MAX_FOOTERS) files, each with its version.
+        files: Vec<String>,
+    },
+    /// Keeps footers for later queries of the same tenant and credentials. No reply.
+    KeepFooters {
+        /// At most [`MAX_FOOTERS`](crate::MAX_FOOTERS).
+        footers: Vec<KeptFooter>,
+    },
     /// Announces the functions that the tasks will call, once for each task that calls it. No
     /// reply.
     Expect {
         /// Their names.
         udfs: Vec<String>,
     },
+    /// Reserves room for all tasks of a gang at once, and connects them. Reply:
+    /// [`Answered::Reserved`].
+    Reserve(GangAsk),
+    /// The gang of this number is over: what its tasks did not use is free. No reply.
+    Disband(u64),
     /// Starts an attempt of a task. Reply: [`Answered::Started`] with the connection to its worker,
     /// over which the plan and the grants were sent already.
     Run(TaskAsk),
@@ -162,7 +170,7 @@ pub enum Ask {
 }
 
 /// One attempt of a task, as the driver requests it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskAsk {
     /// The task's index in the query, from 0.
     pub task: u32,
@@ -194,24 +202,41 @@ pub struct TaskAsk {
     /// The objects that it writes its batches to instead.
     #[serde(default)]
     pub objects: Option<ObjectOutput>,
+    /// True if it is granted a file for what does not fit into its memory.
+    #[serde(default)]
+    pub scratch: bool,
+    /// True if it joins by sorting.
+    #[serde(default)]
+    pub sort_merge: bool,
+    /// True if its operators may reserve only half of what they usually may.
+    #[serde(default)]
+    pub half_memory: bool,
+    /// What it does with its streams, if it is one of a gang.
+    #[serde(default)]
+    pub streams: Option<TaskStreams>,
+    /// The number of its gang, in whose room it starts.
+    #[serde(default)]
+    pub gang: Option<u64>,
 }
 
 impl TaskAsk {
-    /// The header that is sent to its worker. Its operators may reserve `memory_bytes`, less than
-    /// the sandbox's limit; `threads` run the plan.
+    /// The header that is sent to its worker. Its operators may usually reserve `memory_bytes`, less
+    /// than the sandbox's limit; `threads` run the plan.
     pub fn header(&self, query: &str, memory_bytes: u64, threads: u32) -> Task {
         Task {
             query: query.to_owned(),
             task: self.task,
             attempt: self.attempt,
             partitions: self.partitions.clone(),
-            memory_bytes,
+            memory_bytes: if self.half_memory { memory_bytes / 2 } else { memory_bytes },
             threads,
             batch_rows: self.batch_rows,
             s3: self.s3.clone(),
             reads: self.reads.clone(),
             output: self.output,
             objects: self.objects.clone(),
+            sort_merge: self.sort_merge,
+            streams: self.streams.clone(),
         }
     }
 }
@@ -236,6 +261,14 @@ pub enum Answered {
     },
     /// The files are open; their descriptors are attached, in order.
     Opened,
+    /// The footers that were kept.
+    Footers {
+        /// Those of the files that were asked for, in the same order; without bytes where there are
+        /// none.
+        footers: Vec<KeptFooter>,
+    },
+    /// The number of a gang; `None` if there is no room for all of its tasks now.
+    Reserved(Option<u64>),
     /// The task runs.
     Started {
         /// The number by which its end is reported.
@@ -338,6 +371,10 @@ pub struct SandboxUse {
     /// Processor time of an instance of a function during the task; 0 for a worker, which reports
     /// its own.
     pub cpu_us: u64,
+    /// How long the set-up functions of an instance ran, in its time until `ready_us`; 0 if they ran
+    /// before.
+    #[serde(default)]
+    pub setup_us: u64,
 }
 
 /// The total progress of all tasks of a query.

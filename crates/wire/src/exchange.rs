@@ -29,6 +29,9 @@ pub enum Medium {
     Files,
     /// Files of several hosts, which pass ranges of them to each other.
     Hosts,
+    /// Streams between tasks that run at the same time, where that is possible; elsewhere what fits
+    /// the hosts of the query.
+    Streams,
     /// Objects on S3 (Lambada 4.4).
     Objects,
 }
@@ -66,6 +69,11 @@ impl ExchangeOptions {
     /// True if rows are exchanged by objects.
     pub fn by_objects(&self) -> bool {
         self.medium == Medium::Objects
+    }
+
+    /// True if rows are streamed between stages that can run at the same time.
+    pub fn by_streams(&self) -> bool {
+        self.medium == Medium::Streams
     }
 
     /// Checks the options.

@@ -46,7 +46,8 @@ kinds! {
     Call = 3,
     /// JSON: the value that a function returned.
     Return = 4,
-    /// JSON: [`crate::FunctionFailure`] from an instance, `ErrorReport` from a worker or server.
+    /// JSON: [`crate::FunctionFailure`] from an instance, [`crate::TaskFailure`] from the worker of a
+    /// task, `ErrorReport` from a driver or server.
     Failure = 5,
     /// An Arrow IPC schema message.
     Schema = 6,
@@ -83,8 +84,27 @@ kinds! {
     /// JSON list of [`crate::HostOutputs`], with one connected socket each: the outputs on other hosts
     /// that a task reads.
     HostOutputs = 32,
+    /// The scratch of a task, an empty file, as a descriptor.
+    Scratch = 33,
+    /// JSON list of task numbers, with one connected socket each: the streams between a task and the
+    /// others of its gang.
+    Streams = 34,
+    /// 4 bytes, little endian: the partition of the `Batch` frames that follow in a stream.
+    Partition = 35,
     /// JSON [`crate::Clean`]: what a worker removes from the locations of an exchange.
     Clean = 22,
+    /// Memory for batches, as a descriptor, and the sizes of its two parts (two u64). An instance of a
+    /// UDF maps it and answers with an empty frame of this kind.
+    SharedMemory = 36,
+    /// The range of a batch in this memory (offset and length, two u64), and a byte: 1 if the function
+    /// keeps the arguments of its last call, which then must not be overwritten.
+    SharedBatch = 37,
+    /// JSON [`crate::AggregateCall`] to an instance of an aggregate function, and its answer
+    /// [`crate::AggregateDone`].
+    Aggregate = 40,
+    /// JSON [`crate::Statement`]: a statement for a worker to parse. The worker answers with a frame of
+    /// this kind that has the JSON [`crate::Definition`].
+    Definition = 38,
 }
 
 /// A complete frame.

@@ -5,7 +5,8 @@
 //! `Failure`. Then, by mode: a function gets `Call` frames, each answered by `Return` or `Failure`;
 //! a UDF gets `Schema` (its arguments) and `Schema` (one column, its result), and then `Batch`
 //! frames, each answered by `Batch` (one column of as many rows; the first one is preceded by a
-//! `Schema` frame) or `Failure`. A describe connection is answered by `Return` with a JSON list of
+//! `Schema` frame) or `Failure`. An aggregate function gets the same two schemas, and then
+//! [`crate::AggregateCall`]s. A describe connection is answered by `Return` with a JSON list of
 //! [`Signature`].
 
 use std::collections::BTreeMap;
@@ -14,7 +15,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use snowmelt_types::{ByteSize, Code, ErrorReport, Report, SourceLocation};
 use utoipa::ToSchema;
 
 /// The purpose of a connection.
@@ -27,6 +27,8 @@ pub enum Mode {
     Map,
     /// A function of a query, called with batches.
     Udf,
+    /// An aggregate function of a query (see [`crate::AggregateCall`]).
+    Aggregate,
     /// Names and schemas of the UDFs that the code defines.
     Describe,
 }
@@ -51,6 +53,19 @@ pub enum SourceCode {
         /// File name to text of the source files that the function came from, for tracebacks.
         #[serde(default)]
         sources: BTreeMap<String, String>,
+    },
+    /// The Python code of a function that SQL defines.
+    Definition {
+        /// The name of the statement, for tracebacks: `CREATE FUNCTION score`.
+        file: String,
+        /// The body of the function, or a module that defines a function of its name. Empty lines
+        /// come first, so that its lines have the numbers that they have in the statement.
+        text: String,
+        /// Whether the code is inside of an `if`, because all of its lines are indented.
+        #[serde(default)]
+        indented: bool,
+        /// The declared types.
+        signature: Box<Signature>,
     },
     /// The files of a program of another language, or what its runtime loads.
     Files {
@@ -107,6 +122,10 @@ pub struct Ready {
     /// Process id inside the sandbox.
     #[serde(default)]
     pub pid: i64,
+    /// How long the set-up functions of the code ran for this connection, in microseconds; 0 if there
+    /// are none or they ran before.
+    #[serde(default)]
+    pub setup_us: u64,
 }
 
 /// The handling of rows on which a scalar UDF raises.
@@ -118,6 +137,17 @@ pub enum OnError {
     Raise,
     /// The row's result is null.
     Null,
+}
+
+/// What a function of SQL is called for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum UdfKind {
+    /// Each row.
+    #[default]
+    Scalar,
+    /// Each group of rows.
+    Aggregate,
 }
 
 /// One call of a function.
@@ -135,10 +165,14 @@ pub struct Call {
 pub struct Signature {
     /// Name in SQL and in the code.
     pub name: String,
+    /// Whether it is called for rows or for groups.
+    #[serde(default)]
+    pub kind: UdfKind,
     /// `scalar`, `arrow`, `pandas` or `numpy`.
     pub batch: String,
     /// Base64 of an Arrow IPC schema: a field for each argument, then one named `return`. If a
-    /// field is not nullable, the function is not called for nulls and the result is null.
+    /// field is not nullable, the function is not called for nulls and the result is null; an aggregate
+    /// function gets only the other rows.
     pub schema: String,
     /// The handling of rows on which the function raises.
     #[serde(default)]
@@ -154,218 +188,9 @@ pub struct Signature {
     pub timeout: Option<String>,
 }
 
-/// Why user code failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FailureKind {
-    /// It raised.
-    Raised,
-    /// A value is not of the declared type.
-    Type,
-    /// The number of returned values is wrong.
-    Length,
-    /// The code cannot be imported or unpickled.
-    Load,
-    /// Annotations are missing or have no SQL type.
-    Signature,
-    /// It raised because its scratch space is full.
-    Scratch,
-    /// It raised because it reached its limit of open files.
-    Files,
-    /// It raised because it reached its limit of processes and threads.
-    Processes,
-    /// It raised because its heap is full (Java).
-    Memory,
-}
-
-/// A failure of user code, as the instance reports it; a claim of the sandbox that is not trusted.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FunctionFailure {
-    /// The kind of failure.
-    pub kind: FailureKind,
-    /// The function.
-    pub function: String,
-    /// Exception type and text on one line: `ValueError: too short`.
-    pub exception: String,
-    /// File, line and function of the innermost frame of the user's own code.
-    #[serde(default)]
-    pub location: Option<SourceLocation>,
-    /// The user's frames and lines; the platform's frames are left out.
-    #[serde(default)]
-    pub traceback: Vec<String>,
-    /// Row in the batch, from 0.
-    #[serde(default)]
-    pub row: Option<u64>,
-    /// The arguments, shortened: `phone = "+4"`.
-    #[serde(default)]
-    pub input: Option<String>,
-    /// Calls of this batch that failed.
-    #[serde(default)]
-    pub failed: u64,
-    /// Calls of this batch.
-    #[serde(default)]
-    pub calls: u64,
-    /// The limit that was reached: bytes of scratch, open files, processes.
-    #[serde(default)]
-    pub limit: Option<u64>,
-    /// The peak use.
-    #[serde(default)]
-    pub peak: Option<u64>,
-    /// A hint of the instance, which takes precedence over the platform's.
-    #[serde(default)]
-    pub hint: Option<String>,
-}
-
-impl FunctionFailure {
-    fn message(&self) -> String {
-        let name = &self.function;
-        match self.kind {
-            FailureKind::Raised if self.calls > 1 => {
-                format!("`{name}` failed in {} of {} calls", self.failed, self.calls)
-            }
-            FailureKind::Raised => format!("`{name}` raised {}", self.exception),
-            FailureKind::Type => format!("`{name}` returned the wrong type: {}", self.exception),
-            FailureKind::Length => {
-                format!("`{name}` returned the wrong number of values: {}", self.exception)
-            }
-            FailureKind::Load if name.is_empty() => {
-                format!("the code cannot be loaded: {}", self.exception)
-            }
-            FailureKind::Load => format!("`{name}` cannot be loaded: {}", self.exception),
-            FailureKind::Signature => {
-                format!("`{name}` has no usable signature: {}", self.exception)
-            }
-            FailureKind::Scratch => format!("`{name}` filled its scratch{}", self.reached(bytes)),
-            FailureKind::Files => {
-                format!("`{name}` reached its limit of open files{}", self.reached(plain))
-            }
-            FailureKind::Processes => {
-                format!("`{name}` reached its limit of processes{}", self.reached(plain))
-            }
-            FailureKind::Memory => format!("`{name}` ran out of memory{}", self.reached(bytes)),
-        }
-    }
-
-    /// The platform's hint.
-    fn hint(&self) -> Option<String> {
-        let twice = self.limit.map_or(0, |limit| limit.saturating_mul(2));
-        let twice_mib = (twice >> 20).max(1);
-        let hint = match self.kind {
-            FailureKind::Scratch => {
-                format!(
-                    "write less; a deployed function gets more with scratch=\"{twice_mib}MiB\" (fn \
-                     deploy --scratch)"
-                )
-            }
-            FailureKind::Files => {
-                format!(
-                    "close what is done with; a deployed function gets more with open_files={twice} \
-                     (fn deploy --open-files)"
-                )
-            }
-            FailureKind::Processes => {
-                "start fewer processes and threads; a deployed function gets more with pids= (fn \
-                 deploy --pids)"
-                    .to_owned()
-            }
-            FailureKind::Memory => {
-                format!("give it more with memory=\"{twice_mib}MiB\" (fn deploy --memory)")
-            }
-            _ => return None,
-        };
-        Some(hint)
-    }
-
-    fn reached(&self, form: fn(u64) -> String) -> String {
-        let named = [("limit", self.limit), ("peak", self.peak)];
-        let known = named.iter().filter_map(|(name, value)| Some((name, (*value)?)));
-        let known: Vec<_> = known.map(|(name, value)| format!("{name} {}", form(value))).collect();
-        if known.is_empty() { String::new() } else { format!(": {}", known.join(", ")) }
-    }
-
-    fn code(&self) -> Code {
-        match self.kind {
-            FailureKind::Raised => Code::FUNCTION_RAISED,
-            FailureKind::Type => Code::FUNCTION_TYPE,
-            FailureKind::Length => Code::FUNCTION_LENGTH,
-            FailureKind::Load => Code::FUNCTION_LOAD,
-            FailureKind::Signature => Code::FUNCTION_SIGNATURE,
-            FailureKind::Scratch => Code::FUNCTION_SCRATCH,
-            FailureKind::Files => Code::FUNCTION_FILES,
-            FailureKind::Processes => Code::FUNCTION_PIDS,
-            FailureKind::Memory => Code::FUNCTION_MEMORY,
-        }
-    }
-}
-
-fn bytes(count: u64) -> String {
-    ByteSize(count).to_string()
-}
-
-fn plain(count: u64) -> String {
-    count.to_string()
-}
-
-impl std::fmt::Display for FunctionFailure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message())
-    }
-}
-
-impl std::error::Error for FunctionFailure {}
-
-impl Report for FunctionFailure {
-    fn report(&self) -> ErrorReport {
-        let mut report =
-            ErrorReport::new(self.code(), self.message()).excerpt(self.traceback.iter().cloned());
-        report.location = self.location.clone();
-        report.input = match (&self.input, self.row) {
-            (Some(input), Some(row)) => Some(format!("{input} (row {row} of its batch)")),
-            (input, _) => input.clone(),
-        };
-        report.hint = self.hint.clone().or_else(|| self.hint());
-        report
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_failure_names_function_input_and_row() {
-        let text = r#"{"kind":"raised","function":"country","exception":"ValueError: too short",
-            "location":{"file":"udfs.py","line":12,"within":"country()"},"row":88,
-            "input":"phone = \"+4\"","failed":3,"calls":2000}"#;
-        let failure: FunctionFailure = serde_json::from_str(text).unwrap();
-        let shown = failure.report().to_string();
-        assert!(shown.starts_with("error[SM-0201]: `country` failed in 3 of 2000 calls"));
-        assert!(shown.contains("--> udfs.py:12 in country()"));
-        assert!(shown.contains("input: phone = \"+4\" (row 88 of its batch)"));
-    }
-
-    #[test]
-    fn a_reached_limit_is_reported_with_its_peak() {
-        let text = r#"{"kind":"scratch","function":"f","exception":"OSError: [Errno 28]",
-            "limit":67108864,"peak":67108864,"hint":"give it more"}"#;
-        let failure: FunctionFailure = serde_json::from_str(text).unwrap();
-        let shown = failure.report().to_string();
-        let expected = "error[SM-0215]: `f` filled its scratch: limit 64 MiB, peak 64 MiB";
-        assert!(shown.starts_with(expected), "{shown}");
-    }
-
-    #[test]
-    fn the_hint_of_a_limit_names_the_setting_to_change() {
-        let hint = |kind: &str| {
-            let text =
-                format!(r#"{{"kind":"{kind}","function":"f","exception":"e","limit":1048576}}"#);
-            serde_json::from_str::<FunctionFailure>(&text).unwrap().report().hint.unwrap()
-        };
-        assert!(hint("scratch").contains("scratch=\"2MiB\""));
-        assert!(hint("files").contains("open_files=2097152"));
-        assert!(hint("processes").contains("--pids"));
-        assert!(hint("memory").contains("--memory"));
-    }
 
     #[test]
     fn files_are_read_back_from_text() {

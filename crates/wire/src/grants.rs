@@ -24,6 +24,10 @@ pub struct Grants {
     pub hosts: Vec<(HostOutputs, OwnedFd)>,
     /// The file for its own output.
     pub output: Option<OwnedFd>,
+    /// Its streams, by the task at the other end.
+    pub streams: Vec<(u32, OwnedFd)>,
+    /// The file for what does not fit into its memory.
+    pub scratch: Option<OwnedFd>,
 }
 
 /// A connection to an instance of a UDF which has answered `Load` with `Ready`.
@@ -57,8 +61,12 @@ fn send(socket: UnixStream, grants: Grants, plan: Bytes, header: &Frame) -> Resu
     send_grants(&mut stream, Kind::Udfs, &grants.udfs)?;
     send_grants(&mut stream, Kind::Inputs, &grants.inputs)?;
     send_grants(&mut stream, Kind::HostOutputs, &grants.hosts)?;
+    send_grants(&mut stream, Kind::Streams, &grants.streams)?;
     if let Some(output) = &grants.output {
         stream.send_with(Kind::Output, &[], &[output.as_fd()])?;
+    }
+    if let Some(scratch) = &grants.scratch {
+        stream.send_with(Kind::Scratch, &[], &[scratch.as_fd()])?;
     }
     stream.send(&Frame::new(Kind::Plan, plan))?;
     stream.send(header)?;

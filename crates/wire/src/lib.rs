@@ -5,43 +5,55 @@
 //! is checked here, because a sandbox is not trusted: a frame has a known kind and a bounded
 //! length, a message is valid JSON of the expected shape, a batch is valid Arrow.
 
+mod aggregate;
 mod batch;
 mod bounds;
+mod definition;
 mod drive;
 mod error;
 mod exchange;
+mod failure;
+mod footer;
 mod frame;
 mod function;
 mod grants;
 mod host_outputs;
+mod prices;
+mod sorted;
 mod stream;
+mod streams;
 mod task;
 
+pub use aggregate::{AggregateCall, AggregateDone, AggregateStep};
 pub use batch::{
     BatchDecoder, BatchEncoder, decode_schema, encode_schema, schema_from_text, schema_to_text,
 };
+pub use definition::{CreateFunction, Definition, Statement};
 pub use drive::{
     Answered, Ask, Drive, Failed, LocalFile, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS, MAX_PLANS,
-    MAX_REQUEST_BYTES, PriceFile, Reply, Request, RunProgress, SandboxUse, TaskAsk,
+    MAX_REQUEST_BYTES, Reply, Request, RunProgress, SandboxUse, TaskAsk,
 };
 pub use error::Error;
 pub use exchange::{
     Clean, EXCHANGES, ExchangeOptions, MOST_LEVELS, Medium, ObjectOutput, ObjectsAt,
     bucket_and_key, exchange_folder,
 };
+pub use failure::{FailureKind, FunctionFailure};
+pub use footer::{KeptFooter, MAX_FOOTERS, MAX_KEPT_FOOTER, MAX_KEPT_NAME, ObjectFooter};
 pub use frame::{
     Frame, HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES, decode_header, read_frame, read_frame_within,
     read_header, read_payload, write_frame,
 };
-pub use function::{
-    Call, CodeFile, FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature, SourceCode,
-};
+pub use function::{Call, CodeFile, Load, Mode, OnError, Ready, Signature, SourceCode, UdfKind};
 pub use grants::{Grants, UdfConnection, hand_over};
 pub use host_outputs::{HostOutputs, MAX_READ_BYTES, READ_BYTES, ReadRange};
+pub use prices::PriceFile;
+pub use sorted::{Edge, KeyRange, MARK_KEY_BYTES, MOST_MARKS, Mark};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
+pub use streams::{GangAsk, GangTask, MAX_STREAMS, Receiver, TaskStreams};
 pub use task::{
-    FileGrant, OperatorMetric, OutputPartition, S3Access, Task, TaskDone, TaskProgress, TaskRead,
-    UdfGrant, UdfUse,
+    FileGrant, OperatorMetric, OutputPartition, S3Access, ScanCounts, Task, TaskDone, TaskFailure,
+    TaskProgress, TaskRead, UdfGrant, UdfUse,
 };
 
 /// The result type of this crate.

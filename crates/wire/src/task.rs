@@ -1,16 +1,22 @@
 //! Messages between the node and a query worker.
 //!
-//! The node sends `Files`, `Udfs`, `Inputs`, `HostOutputs` and `Output` frames with descriptors, then
-//! `Plan`, then `Task`. The worker answers with `Progress` frames at any time, `Schema` and `Batch`
-//! frames for its results, and finally `Done` or `Failure`. Then it is idle and can be given a task on
-//! a new connection. A task with an output writes its batches there and sends none.
+//! The node sends `Files`, `Udfs`, `Inputs`, `HostOutputs`, `Streams`, `Output` and `Scratch` frames
+//! with descriptors, then `Plan`, then `Task`. The worker answers with `Progress` frames at any time,
+//! `Schema` and `Batch` frames for its results, and finally `Done` or `Failure`. Then it is idle and
+//! can be given a task on a new connection. A task with an output, or with streams to other tasks,
+//! writes its batches there and sends none.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
+use snowmelt_types::ErrorReport;
 use utoipa::ToSchema;
 
 use crate::exchange::{ObjectOutput, ObjectsAt};
+use crate::footer::ObjectFooter;
+use crate::sorted::{KeyRange, Mark};
+use crate::streams::TaskStreams;
 
 /// The header of a task: one worker's share of a query's plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,6 +46,12 @@ pub struct Task {
     /// The objects that the batches go to, if they go to no file and not to the driver.
     #[serde(default)]
     pub objects: Option<ObjectOutput>,
+    /// True if it joins by sorting, because a hash join did not fit into memory.
+    #[serde(default)]
+    pub sort_merge: bool,
+    /// What it does with its streams, if it is one of a gang.
+    #[serde(default)]
+    pub streams: Option<TaskStreams>,
 }
 
 /// What a task reads of the output of one other task.
@@ -57,6 +69,9 @@ pub struct TaskRead {
     /// The objects of its stage, if the output is not a granted file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectsAt>,
+    /// The rows that are read of sorted partitions; all of them if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<KeyRange>,
 }
 
 /// Where a partition is in the output of a task.
@@ -72,6 +87,9 @@ pub struct OutputPartition {
     /// The number of the object that holds each range; empty for a file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<u32>,
+    /// Some places in it, if it is sorted: at most [`MOST_MARKS`](crate::MOST_MARKS), in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<Mark>,
 }
 
 impl OutputPartition {
@@ -110,6 +128,9 @@ pub struct S3Access {
     /// The entity tags of the objects when the query was planned, by key.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
+    /// The footers of Parquet objects by key, which the worker then need not read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub footers: BTreeMap<String, ObjectFooter>,
 }
 
 impl std::fmt::Debug for S3Access {
@@ -117,6 +138,18 @@ impl std::fmt::Debug for S3Access {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.settings.keys()).finish()
     }
+}
+
+/// Why a task has no result.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskFailure {
+    /// The error for the user.
+    #[serde(flatten)]
+    pub report: ErrorReport,
+    /// The tasks whose outputs it reads and that are gone: another attempt can succeed once they were
+    /// made again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<u32>,
 }
 
 /// The progress of a task.
@@ -131,6 +164,9 @@ pub struct TaskProgress {
     /// Of these, the requests to object storage, which cost money.
     #[serde(default)]
     pub store_reads: u64,
+    /// How its scans made these requests.
+    #[serde(default)]
+    pub scans: ScanCounts,
     /// Parts of files and row groups that scans left out because of statistics.
     #[serde(default)]
     pub pruned: u64,
@@ -153,6 +189,70 @@ pub struct TaskProgress {
     /// Bytes written to objects of exchanges.
     #[serde(default)]
     pub exchange_bytes_written: u64,
+}
+
+impl AddAssign<&Self> for TaskProgress {
+    fn add_assign(&mut self, other: &Self) {
+        // Each field by its name, so that none is forgotten.
+        let Self {
+            rows_read,
+            bytes_read,
+            requests,
+            store_reads,
+            scans,
+            pruned,
+            spilled_bytes,
+            udf_rows,
+            udf_nanos,
+            exchange_reads,
+            exchange_writes,
+            exchange_bytes_read,
+            exchange_bytes_written,
+        } = other;
+        self.rows_read += rows_read;
+        self.bytes_read += bytes_read;
+        self.requests += requests;
+        self.store_reads += store_reads;
+        self.scans = self.scans.and(*scans);
+        self.pruned += pruned;
+        self.spilled_bytes += spilled_bytes;
+        self.udf_rows += udf_rows;
+        self.udf_nanos += udf_nanos;
+        self.exchange_reads += exchange_reads;
+        self.exchange_writes += exchange_writes;
+        self.exchange_bytes_read += exchange_bytes_read;
+        self.exchange_bytes_written += exchange_bytes_written;
+    }
+}
+
+/// How scans made their requests to object storage: the levels of concurrency in Lambada 4.3, and
+/// races of slow requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ScanCounts {
+    /// Footers that needed no request of a task, because planning had read them.
+    pub footers_ahead: u64,
+    /// The most row groups that one task read at a time.
+    pub row_groups_in_flight: u64,
+    /// Requests that were saved by reading near column chunks together.
+    pub merged: u64,
+    /// Requests that were added because a column chunk was read in several pieces.
+    pub split: u64,
+    /// Requests that were sent a second time because they were slow.
+    pub hedged: u64,
+}
+
+impl ScanCounts {
+    /// The counts of several tasks.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            footers_ahead: self.footers_ahead + other.footers_ahead,
+            row_groups_in_flight: self.row_groups_in_flight.max(other.row_groups_in_flight),
+            merged: self.merged + other.merged,
+            split: self.split + other.split,
+            hedged: self.hedged + other.hedged,
+        }
+    }
 }
 
 /// The use of a UDF by one task.

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Part;
-use crate::{now_ms, place};
+use crate::{now_ms, permissions};
 
 /// How a burst ended: its answer, or its failure.
 pub(crate) type Outcome = Result<Stored, ErrorReport>;
@@ -36,7 +36,7 @@ impl Stored {
             Self::Memory(bytes) => Ok(bytes.clone()),
             Self::File(path, _) => {
                 let read = tokio::fs::read(path).await;
-                Ok(read.map_err(|error| place::failure(path, &error))?.into())
+                Ok(read.map_err(|error| permissions::failure(path, &error))?.into())
             }
         }
     }

@@ -13,7 +13,7 @@ use snowmelt_types::{ErrorReport, JobId};
 
 use super::job::{Outcome, Stored};
 use crate::records::{JobEnd, JobRecord, Records};
-use crate::{now_ms, place};
+use crate::{now_ms, permissions};
 
 /// Answers up to this length are in the record, and stay in memory.
 const SHORT: usize = 256 << 10;
@@ -60,7 +60,7 @@ impl Kept {
         let path = self.path(job);
         match tokio::fs::remove_file(&path).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(place::failure(&path, &error))
+                Err(permissions::failure(&path, &error))
             }
             _ => Ok(()),
         }
@@ -96,7 +96,7 @@ impl Kept {
     async fn found(&self, job: &JobId) -> Outcome {
         let path = self.path(job);
         let found = tokio::fs::metadata(&path).await;
-        let length = found.map_err(|error| place::failure(&path, &error))?.len();
+        let length = found.map_err(|error| permissions::failure(&path, &error))?.len();
         Ok(Stored::File(path, length))
     }
 
@@ -106,7 +106,7 @@ impl Kept {
             use std::io::Write;
             std::fs::create_dir_all(&folder)?;
             let part = path.with_extension("part");
-            let mut file = place::private_file(&part)?;
+            let mut file = permissions::private_file(&part)?;
             file.set_len(0)?;
             file.write_all(&answer)?;
             file.sync_all()?;
@@ -114,7 +114,7 @@ impl Kept {
             Ok(Stored::File(path, answer.len() as u64))
         });
         let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        written.map_err(|error| place::failure(&self.path(job), &error))
+        written.map_err(|error| permissions::failure(&self.path(job), &error))
     }
 
     fn path(&self, job: &JobId) -> PathBuf {

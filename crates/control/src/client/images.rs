@@ -184,7 +184,7 @@ impl Client {
     }
 }
 
-/// The next event that is no progress.
+/// The next event other than progress.
 async fn next(
     lines: &mut Lines<ImageEvent>,
     progress: OnProgress<'_>,

@@ -106,7 +106,7 @@ async fn beat(
             address: Some(membership.address),
             facts: agent.facts(),
         };
-        // It is repeated every second, and is no request of a user.
+        // It is repeated every second, and is not a request of a user.
         let said = Context::unsampled().scope(control.join(&join)).await;
         match said {
             Ok(()) => {

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use super::Images;
 use crate::client::Client;
 use crate::identity::identify;
-use crate::{gateway, place};
+use crate::{gateway, permissions};
 
 /// How long cancelled work may take to remove its partial files. The next command removes any that
 /// it leaves.
@@ -35,7 +35,7 @@ impl Embedded {
     /// # Errors
     /// `SM-0505` and `SM-0506` for a state folder that cannot be made.
     pub fn start(state_dir: &Path, settings: ImageSettings) -> Result<Self, ErrorReport> {
-        place::state_folder(state_dir, None)?;
+        permissions::state_folder(state_dir, None)?;
         let ending = Ending::default();
         let images = Images::new(state_dir, settings, ending.over.clone());
         let (ours, theirs) = InProcess::pair();

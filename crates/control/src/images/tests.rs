@@ -177,7 +177,7 @@ async fn a_layer_that_is_known_is_not_sent_again() {
 #[tokio::test]
 async fn a_refusal_arrives_while_the_client_still_sends() {
     let (state, images) = served();
-    // It is no archive, which shows in its first bytes, and more than any buffer holds.
+    // Its first bytes show that it is not an archive, and more than any buffer holds.
     let layer = vec![b'x'; 64 << 20];
     let (wrong, _) = Counted::new(&OciDigest::of(&layer), layer);
     let refused = convert(images.client(), "a", wrong).await.unwrap_err();

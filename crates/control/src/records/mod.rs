@@ -12,6 +12,7 @@ mod jobs;
 mod older;
 #[cfg(test)]
 mod tests;
+mod udfs;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use tokio::sync::Mutex;
 pub(crate) use functions::FunctionId;
 use index::Index;
 pub(crate) use jobs::{JobEnd, JobRecord, PartRecord};
+pub(crate) use udfs::{Existing, UdfEntry, UdfRecord};
 
 /// Records of one page: a record may have megabytes.
 const PAGE: usize = 64;

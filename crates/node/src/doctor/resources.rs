@@ -85,7 +85,7 @@ fn available(meminfo: &str) -> Option<ByteSize> {
 fn open_files() -> Check {
     // A server raises its soft limit to this one.
     let limit = getrlimit(Resource::Nofile).maximum;
-    // None is no limit at all.
+    // `None` means unlimited.
     let status = limit.map_or(Status::Ok, |limit| grade(limit, 256, 1024));
     let found = limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
     Check::new("open files", status, found, "at least 1024", "ulimit -n 65536")

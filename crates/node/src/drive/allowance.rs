@@ -3,9 +3,11 @@
 //! A driver that hostile input has taken over can repeat allowed requests. Everything that a
 //! request costs is counted here: searched folders, files, workers and instances.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use snowmelt_wire::{Drive, MAX_FURTHER_ATTEMPTS, MAX_PLANS, TaskAsk};
+use snowmelt_wire::{
+    Drive, FileGrant, LocalFile, MAX_FOOTERS, MAX_FURTHER_ATTEMPTS, MAX_PLANS, TaskAsk,
+};
 
 use super::locations::Locations;
 
@@ -15,6 +17,9 @@ const SPARE_LISTS: usize = 64;
 /// Instances of a function that can be requested in advance, for each worker. A worker that needs
 /// more gets them one by one.
 const AHEAD: usize = 4;
+
+/// Requests for footers of earlier queries, and to keep some: of 131,072 files each.
+const FOOTER_REQUESTS: usize = 4096;
 
 /// The requests that one driver has made, and may make.
 #[derive(Debug)]
@@ -26,9 +31,15 @@ pub(super) struct Allowance {
     /// Files that may still be opened for the driver itself, each once: for its footer, or its
     /// beginning.
     opens: usize,
-    /// Every file that the query's locations hold: no other is opened.
-    listed: BTreeSet<String>,
+    /// Every file that the query's locations hold, with its version each time it was listed: no other
+    /// is opened, here or on another host, which compares its own file with that version.
+    listed: BTreeMap<String, Vec<String>>,
     plans: usize,
+    /// Requests that may still be made to recall footers and to keep them.
+    recalls: usize,
+    keeps: usize,
+    /// Gangs that may still be asked for: each has two plans.
+    gangs: usize,
     /// Tasks by plan, and attempts by task.
     tasks: HashMap<u32, usize>,
     tried: HashMap<u32, u32>,
@@ -46,8 +57,11 @@ impl Allowance {
             attempts: drive.retries.saturating_add(1).saturating_add(MAX_FURTHER_ATTEMPTS),
             lists: locations.most().saturating_add(SPARE_LISTS),
             opens: 0,
-            listed: BTreeSet::new(),
+            listed: BTreeMap::new(),
             plans: 0,
+            recalls: FOOTER_REQUESTS,
+            keeps: FOOTER_REQUESTS,
+            gangs: MAX_PLANS / 2,
             tasks: HashMap::new(),
             tried: HashMap::new(),
             functions: drive.udfs.iter().map(|udf| (udf.name.clone(), (0, false))).collect(),
@@ -62,10 +76,13 @@ impl Allowance {
     }
 
     /// These files were listed.
-    pub(super) fn listed<'f>(&mut self, files: impl Iterator<Item = &'f str>) {
+    pub(super) fn listed(&mut self, files: &[LocalFile]) {
         for file in files {
             self.opens += 1;
-            self.listed.insert(file.to_owned());
+            let versions = self.listed.entry(file.path.clone()).or_default();
+            if !versions.contains(&file.version) {
+                versions.push(file.version.clone());
+            }
         }
     }
 
@@ -78,13 +95,47 @@ impl Allowance {
 
     /// True if this file may be opened.
     pub(super) fn is_listed(&self, path: &str) -> bool {
-        self.listed.contains(path)
+        self.listed.contains_key(path)
+    }
+
+    /// Whether a task may read this version of a file: what the platform has found, and not what
+    /// the driver says.
+    pub(super) fn grant(&self, file: &FileGrant) -> Result<(), Refusal> {
+        match self.listed.get(&file.path) {
+            Some(versions) if versions.contains(&file.version) => Ok(()),
+            Some(_) => Err("it asked for a version of a file that was not found"),
+            None => Err("it asked for a file that the query does not name"),
+        }
     }
 
     /// A plan has arrived.
     pub(super) fn plan(&mut self) -> bool {
         self.plans += 1;
         self.plans <= MAX_PLANS
+    }
+
+    /// So many footers of earlier queries are to be read.
+    pub(super) fn recall(&mut self, footers: usize) -> Result<(), Refusal> {
+        if footers > MAX_FOOTERS {
+            return Err("it asked for too many footers at once");
+        }
+        let left = self.recalls.checked_sub(1);
+        self.recalls = left.ok_or("it asked for footers more often than queries do")?;
+        Ok(())
+    }
+
+    /// True if so many footers may be kept.
+    pub(super) fn keep(&mut self, footers: usize) -> bool {
+        let may = footers <= MAX_FOOTERS && self.keeps > 0;
+        self.keeps = self.keeps.saturating_sub(1);
+        may
+    }
+
+    /// Room for a gang is to be reserved.
+    pub(super) fn reserve(&mut self) -> Result<(), Refusal> {
+        let left = self.gangs.checked_sub(1);
+        self.gangs = left.ok_or("it asked for more gangs than the query has stages")?;
+        Ok(())
     }
 
     /// An attempt of a task is to be started; its plan has arrived.
@@ -139,9 +190,7 @@ impl Allowance {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use snowmelt_wire::{ExchangeOptions, FileGrant, OnError, Signature};
+    use snowmelt_wire::{ExchangeOptions, OnError, Signature};
 
     use super::*;
 
@@ -149,6 +198,7 @@ mod tests {
     fn allowance() -> Allowance {
         let udf = Signature {
             name: "f".to_owned(),
+            kind: Default::default(),
             batch: "scalar".to_owned(),
             schema: String::new(),
             on_error: OnError::Raise,
@@ -179,20 +229,15 @@ mod tests {
     }
 
     fn ask(plan: u32, task: u32, attempt: u32) -> TaskAsk {
-        TaskAsk {
-            task,
-            attempt,
-            partitions: vec![0],
-            plan,
-            files: Vec::new(),
-            udfs: Vec::new(),
-            s3: BTreeMap::new(),
-            batch_rows: 1,
-            reads: Vec::new(),
-            output: false,
-            twin: false,
-            objects: None,
-        }
+        TaskAsk { task, attempt, partitions: vec![0], plan, batch_rows: 1, ..TaskAsk::default() }
+    }
+
+    fn file(path: &str, version: &str) -> LocalFile {
+        LocalFile { path: path.into(), bytes: 0, modified_nanos: 0, version: version.into() }
+    }
+
+    fn granted(path: &str, version: &str) -> FileGrant {
+        FileGrant { path: path.into(), bytes: 0, version: version.into() }
     }
 
     #[test]
@@ -226,11 +271,10 @@ mod tests {
     #[test]
     fn a_task_has_one_instance_of_a_function_and_no_more_files_than_there_are() {
         let mut allowance = allowance();
-        let grant = |path: &str| FileGrant { path: path.into(), bytes: 0, version: String::new() };
-        let file = TaskAsk { files: vec![grant("/x/a")], ..ask(0, 0, 0) };
-        assert!(allowance.run(&file).is_err());
-        allowance.listed(["/x/a"].into_iter());
-        allowance.run(&file).unwrap();
+        let reads = TaskAsk { files: vec![granted("/x/a", "1")], ..ask(0, 0, 0) };
+        assert!(allowance.run(&reads).is_err());
+        allowance.listed(&[file("/x/a", "1")]);
+        allowance.run(&reads).unwrap();
         let twice = TaskAsk { udfs: vec!["f".into(), "f".into()], ..ask(0, 1, 0) };
         assert!(allowance.run(&twice).is_err());
     }
@@ -239,13 +283,27 @@ mod tests {
     fn files_are_opened_as_often_as_they_were_listed() {
         let mut allowance = allowance();
         assert!(allowance.open(1).is_err() && !allowance.is_listed("/x/a"));
-        allowance.listed(["/x/a", "/x/b"].into_iter());
+        allowance.listed(&[file("/x/a", "1"), file("/x/b", "1")]);
         allowance.open(2).unwrap();
         assert!(allowance.open(1).is_err() && allowance.is_listed("/x/a"));
         for _ in 0..=SPARE_LISTS {
             allowance.list().unwrap();
         }
         assert!(allowance.list().is_err());
+    }
+
+    #[test]
+    fn files_are_granted_in_the_versions_that_the_platform_has_found() {
+        let mut allowance = allowance();
+        allowance.listed(&[file("/x/a", "7-17.5-ff"), file("/x/b", "8-17.5-ff")]);
+        allowance.listed(&[file("/x/a", "7-19.5-ff")]);
+        // The file was written to between two listings: the plan may have either.
+        for version in ["7-17.5-ff", "7-19.5-ff"] {
+            allowance.grant(&granted("/x/a", version)).unwrap();
+        }
+        for (path, version) in [("/x/b", "7-17.5-ff"), ("/x/a", ""), ("/x/c", "7-17.5-ff")] {
+            assert!(allowance.grant(&granted(path, version)).is_err(), "{path} {version}");
+        }
     }
 
     #[test]
@@ -257,6 +315,15 @@ mod tests {
         assert!(allowance.expect(names("g", 1)).is_empty());
         allowance.connect("f").unwrap();
         assert!(allowance.connect("f").is_err() && allowance.connect("g").is_err());
+    }
+
+    #[test]
+    fn footers_are_recalled_and_kept_within_bounds() {
+        let mut allowance = allowance();
+        assert!(allowance.recall(MAX_FOOTERS + 1).is_err() && !allowance.keep(MAX_FOOTERS + 1));
+        assert!((0..FOOTER_REQUESTS).all(|_| allowance.recall(MAX_FOOTERS).is_ok()));
+        assert!(allowance.recall(1).is_err());
+        assert!((1..FOOTER_REQUESTS).all(|_| allowance.keep(MAX_FOOTERS)) && !allowance.keep(1));
     }
 
     #[test]

@@ -1,21 +1,29 @@
 //! The other hosts of one query: their sessions, and which of them may run a task.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use snowmelt_types::{ErrorReport, HostName, micros};
 use snowmelt_wire::TaskAsk;
-use tokio::sync::OnceCell;
+use tokio::sync::Notify;
 
-use super::placement::{Candidate, order};
+use super::opening::{Opened, Opening};
+use super::placement::{self, Candidate};
 use super::places::{Input, Place};
 use crate::bound::UdfBinding;
 use crate::remote::messages::{OpenQuery, UdfPart};
 use crate::remote::peers::{Peer, Peers};
-use crate::remote::session::Session;
+use crate::remote::session::{NotOpened, Session};
 use crate::runner::QueryRunner;
+
+/// How long after its first task a host is waited for that opens its session, if all others run as
+/// many tasks as they have cores. Without packages to install, a session is open after a round trip.
+const EXPECTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a host may take to open its session: it may have to install large packages.
+const OPENED_WITHIN: Duration = Duration::from_secs(300);
 
 /// The hosts of one query.
 #[derive(Debug)]
@@ -26,13 +34,18 @@ pub(super) struct Cluster {
     // Functions that only this host can run.
     own_udfs: BTreeSet<String>,
     hosts: Mutex<BTreeMap<HostName, Arc<HostState>>>,
+    // Without the time since the query was accepted.
+    order: OpenQuery,
+    accepted: Instant,
+    // Notified when a session is open.
+    changed: Arc<Notify>,
+    expected_within: Duration,
 }
 
 /// What a query knows of another host.
 #[derive(Debug, Default)]
 struct HostState {
-    // None if it could not be opened.
-    session: OnceCell<Option<Arc<Session>>>,
+    session: Opening,
     running: Arc<AtomicU32>,
     // It cannot reach another host, or another host cannot reach it.
     is_apart: AtomicBool,
@@ -60,13 +73,30 @@ impl Drop for Counted {
 }
 
 impl Cluster {
-    pub fn new(runner: &QueryRunner) -> Self {
+    /// The hosts of a query. `changed` is notified when one more can be used.
+    pub fn new(runner: &QueryRunner, changed: &Arc<Notify>) -> Self {
         let own = runner.udfs.iter().filter(|(_, bound)| bound.udf.source.is_none());
+        let own_udfs = own.map(|(name, _)| name.clone()).collect();
+        let order = order(runner);
+        let cluster = Self::of(runner.peers.clone(), order, changed, EXPECTED_WITHIN);
+        Self { own_udfs, accepted: runner.accepted, ..cluster }
+    }
+
+    fn of(
+        peers: Option<Arc<dyn Peers>>,
+        order: OpenQuery,
+        changed: &Arc<Notify>,
+        expected_within: Duration,
+    ) -> Self {
         Self {
-            peers: runner.peers.clone(),
+            peers,
             here: Arc::default(),
-            own_udfs: own.map(|(name, _)| name.clone()).collect(),
+            own_udfs: BTreeSet::new(),
             hosts: Mutex::default(),
+            order,
+            accepted: Instant::now(),
+            changed: Arc::clone(changed),
+            expected_within,
         }
     }
 
@@ -80,12 +110,9 @@ impl Cluster {
         self.peers.as_ref().map(|peers| peers.own_name())
     }
 
-    fn own_address(&self) -> Option<SocketAddr> {
-        self.peers.as_ref().and_then(|peers| peers.own_address())
-    }
-
-    /// The hosts that may run a task, the best first. This host is always one of them.
-    pub fn choices(&self, ask: &TaskAsk, inputs: &[Input]) -> Vec<Choice> {
+    /// The hosts that may run a task, the best first, each with the number of rounds of tasks that it
+    /// runs. This host is always one of them.
+    pub fn choices(&self, ask: &TaskAsk, inputs: &[Input]) -> Vec<(u32, Choice)> {
         let is_portable = !ask.udfs.iter().any(|udf| self.own_udfs.contains(udf));
         let peers = self.peers.as_ref().filter(|_| is_portable);
         let others = peers.map(|peers| peers.others()).unwrap_or_default();
@@ -103,7 +130,8 @@ impl Cluster {
                 .map(Choice::There),
         );
         let candidates: Vec<_> = choices.iter().map(|it| self.candidate(it, inputs)).collect();
-        order(&candidates).into_iter().map(|place| choices[place].clone()).collect()
+        let best = placement::order(&candidates).into_iter();
+        best.map(|place| (candidates[place].round(), choices[place].clone())).collect()
     }
 
     fn candidate(&self, choice: &Choice, inputs: &[Input]) -> Candidate {
@@ -132,39 +160,27 @@ impl Cluster {
         Counted(running)
     }
 
-    /// The session of the query on a host, which is opened for its first task there; `None` if it
-    /// cannot be opened, or has ended.
-    pub async fn session(
-        &self,
-        peer: &Arc<dyn Peer>,
-        runner: &QueryRunner,
-    ) -> Option<Arc<Session>> {
-        let state = self.state(&peer.name());
-        let open = || async {
-            let order = self.order(runner);
-            match Session::open(Arc::clone(peer), &order).await {
-                Ok(session) => Some(Arc::new(session)),
-                Err(error) => {
-                    let host = peer.name();
-                    tracing::warn!(%host, %error, "a query cannot use a host");
-                    None
-                }
-            }
+    /// The session of the query on a host, which begins to be opened when it is first asked for.
+    pub fn session(&self, peer: &Arc<dyn Peer>) -> Opened {
+        let session = &self.state(&peer.name()).session;
+        let open = || {
+            let (peer, order) = (Arc::clone(peer), self.order());
+            async move { Session::open(peer, &order, OPENED_WITHIN).await }
         };
-        let session = state.session.get_or_init(open).await.clone();
-        session.filter(|session| !session.is_dead())
+        session.begin(open, &self.changed);
+        session.now(self.expected_within)
     }
 
-    fn order(&self, runner: &QueryRunner) -> OpenQuery {
-        let udfs = runner.udfs.values().filter_map(|bound| udf_part(&bound.udf));
+    /// Why hosts run no tasks of the query, each once.
+    pub fn take_failures(&self) -> Vec<NotOpened> {
+        self.lock().values().filter_map(|state| state.session.take_failure()).collect()
+    }
+
+    fn order(&self) -> OpenQuery {
         OpenQuery {
-            query: runner.query.clone(),
-            tenant: runner.tenant.clone(),
-            memory: runner.limits.memory,
-            cpu: runner.limits.cpu,
-            elapsed_us: micros(runner.accepted.elapsed()),
-            udfs: udfs.collect(),
-            control: self.own_address(),
+            elapsed_us: micros(self.accepted.elapsed()),
+            control: self.peers.as_ref().and_then(|peers| peers.own_address()),
+            ..self.order.clone()
         }
     }
 
@@ -201,12 +217,9 @@ impl Cluster {
 
 impl HostState {
     fn may_run(&self, ask: &TaskAsk) -> bool {
-        match self.session.get() {
-            Some(None) => return false,
-            Some(Some(session)) if session.is_dead() => return false,
-            Some(Some(session)) if ask.udfs.iter().any(|udf| session.refused(udf).is_some()) => {
-                return false;
-            }
+        match self.session.now(Duration::ZERO) {
+            Opened::Never => return false,
+            Opened::Session(session) if refused_udf(&session, ask).is_some() => return false,
             _ => {}
         }
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,6 +233,20 @@ fn only_here(inputs: &[Input], host: &HostName) -> bool {
         Place::Here => false,
         Place::There(session) => session.name() == host,
     })
+}
+
+/// What a host must know to run tasks of a query.
+fn order(runner: &QueryRunner) -> OpenQuery {
+    let udfs = runner.udfs.values().filter(|_| runner.peers.is_some());
+    OpenQuery {
+        query: runner.query.clone(),
+        tenant: runner.tenant.clone(),
+        memory: runner.limits.memory,
+        cpu: runner.limits.cpu,
+        elapsed_us: 0,
+        udfs: udfs.filter_map(|bound| udf_part(&bound.udf)).collect(),
+        control: None,
+    }
 }
 
 fn udf_part(udf: &UdfBinding) -> Option<UdfPart> {
@@ -245,4 +272,42 @@ pub(super) fn refused_udf<'s>(
 
 fn own_cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::remote::fake::{FakePeer, FakePeers, open, order};
+
+    fn ask() -> TaskAsk {
+        TaskAsk { task: 1, partitions: vec![0], batch_rows: 1, ..TaskAsk::default() }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_prepares_itself_keeps_no_task_from_another_one() {
+        let (slow, _installs) = FakePeer::new("a-slow").await;
+        let (quick, mut connections) = FakePeer::new("quick").await;
+        let changed = Arc::new(Notify::new());
+        let peers = Arc::new(FakePeers(vec![slow, quick]));
+        let cluster = Cluster::of(Some(peers), order(), &changed, Duration::ZERO);
+        // This host has all the tasks that its cores can run.
+        let _here: Vec<_> = (0..own_cores()).map(|_| cluster.count(&Choice::Here)).collect();
+        let notified = changed.notified();
+        let there = |choices: Vec<(u32, Choice)>| -> Vec<Opened> {
+            let peers = choices.into_iter().filter_map(|(_, choice)| match choice {
+                Choice::There(peer) => Some(peer),
+                Choice::Here => None,
+            });
+            peers.map(|peer| cluster.session(&peer)).collect()
+        };
+        let rounds: Vec<u32> = cluster.choices(&ask(), &[]).iter().map(|(it, _)| *it).collect();
+        assert_eq!(rounds, [0, 0, 1], "other hosts are better, as soon as they can be used");
+        let found = there(cluster.choices(&ask(), &[]));
+        assert!(found.iter().all(|it| matches!(it, Opened::Later)), "{found:?}");
+        let _session = open(&mut connections).await;
+        notified.await;
+        let found = there(cluster.choices(&ask(), &[]));
+        assert!(matches!(&found[..], [Opened::Later, Opened::Session(_)]), "{found:?}");
+    }
 }

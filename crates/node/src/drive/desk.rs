@@ -4,6 +4,7 @@
 //! workers and their outputs, and nothing else, whatever it requests.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -11,10 +12,11 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, stream};
 use snowmelt_types::Report;
 use snowmelt_wire::{
-    Answered, Ask, Error as WireError, Failed, Frame, Kind, MAX_DESCRIPTORS, MAX_REQUEST_BYTES,
-    Reply, Request, TaskAsk, read_frame_within, write_frame_with,
+    Answered, Ask, Error as WireError, Failed, Frame, GangAsk, KeptFooter, Kind, MAX_DESCRIPTORS,
+    MAX_REQUEST_BYTES, Reply, Request, TaskAsk, read_frame_within, write_frame_with,
 };
 use tokio::net::UnixStream;
+use tokio::task::spawn_blocking;
 
 use super::DriverReporter;
 use super::attempts::Attempts;
@@ -93,12 +95,22 @@ impl<'q> Desk<'q> {
         match ask {
             Ask::List { location } => Some(self.list(location).boxed()),
             Ask::Open { paths } => Some(async move { self.open(&paths) }.boxed()),
+            Ask::Reserve(gang) => Some(async move { self.reserve(&gang) }.boxed()),
+            Ask::Disband(gang) => {
+                self.attempts.disband(gang);
+                None
+            }
             Ask::Run(ask) => {
                 let plan = plans.get(ask.plan);
                 Some(async move { self.run(ask, plan?).await }.boxed())
             }
             Ask::Ended { started, failure } => Some(self.ended(started, failure).boxed()),
             Ask::Connect { udf } => Some(async move { self.connect(&udf).await }.boxed()),
+            Ask::RecallFooters { files } => Some(self.recall_footers(files).boxed()),
+            Ask::KeepFooters { footers } => {
+                self.keep_footers(footers);
+                None
+            }
             Ask::Expect { udfs } => {
                 let udfs = self.scope.allowance().expect(udfs);
                 self.attempts.expect(&udfs);
@@ -124,12 +136,12 @@ impl<'q> Desk<'q> {
         }
         self.scope.allowance().list().map_err(refused)?;
         let folder = self.scope.folder.clone();
-        let listing = tokio::task::spawn_blocking(move || snowmelt_files::find(&location, &folder));
+        let listing = spawn_blocking(move || snowmelt_files::find(&location, &folder));
         let files = match listing.await {
             Ok(listed) => listed.map_err(|error| Failed::of(error.report()))?,
             Err(_) => return Err(refused("a folder could not be listed")),
         };
-        self.scope.allowance().listed(files.iter().map(|file| file.path.as_str()));
+        self.scope.allowance().listed(&files);
         Ok((Answered::Listed { files }, Vec::new()))
     }
 
@@ -144,12 +156,44 @@ impl<'q> Desk<'q> {
         Ok((Answered::Opened, files))
     }
 
+    async fn recall_footers(&self, files: Vec<String>) -> Answer {
+        self.scope.allowance().recall(files.len()).map_err(refused)?;
+        let store = Arc::clone(&self.runner.node.inner.footers);
+        let scope = self.scope.footers.clone();
+        let recall = move |file: String| {
+            let footer = store.get(&scope, &file).map(Bytes::from);
+            KeptFooter { file, footer }
+        };
+        let recalled = spawn_blocking(move || files.into_iter().map(recall).collect());
+        let footers = recalled.await.map_err(|_| refused("footers could not be read"))?;
+        Ok((Answered::Footers { footers }, Vec::new()))
+    }
+
+    /// They are written beside the query: a query that needs them meanwhile reads the files.
+    fn keep_footers(&self, footers: Vec<KeptFooter>) {
+        if !self.scope.allowance().keep(footers.len()) {
+            return;
+        }
+        let store = Arc::clone(&self.runner.node.inner.footers);
+        let scope = self.scope.footers.clone();
+        spawn_blocking(move || {
+            let footers = footers.iter().filter_map(|it| Some((&it.file, it.footer.as_ref()?)));
+            footers.for_each(|(file, footer)| store.put(&scope, file, footer));
+        });
+    }
+
+    fn reserve(&self, gang: &GangAsk) -> Answer {
+        self.scope.allowance().reserve().map_err(refused)?;
+        let gang = self.attempts.reserve(gang)?;
+        Ok((Answered::Reserved(gang), Vec::new()))
+    }
+
     async fn run(&self, ask: TaskAsk, plan: Bytes) -> Answer {
         if !ask.s3.is_empty() && !self.scope.network {
             return Err(refused("it asked for a bucket that the query does not name"));
         }
         self.scope.allowance().run(&ask).map_err(refused)?;
-        self.scope.check_listed(ask.files.iter().map(|file| file.path.as_str()))?;
+        self.scope.check_granted(&ask.files)?;
         let (started, socket) = self.attempts.start(ask, plan).await?;
         Ok((Answered::Started { started }, vec![socket]))
     }

@@ -10,7 +10,7 @@ use snowmelt_wire::{Failed, HostOutputs};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::places::{Input, Place};
-use crate::remote::hosted::gone;
+use crate::remote::grants::gone;
 use crate::remote::messages::ReadOutputs;
 use crate::remote::outputs::Outputs;
 use crate::remote::reading::ReadError;
@@ -76,15 +76,36 @@ pub(super) fn end_with(
     inputs: &[Input],
     end: impl FnOnce() + Send + 'static,
 ) -> Option<AbortOnDropHandle<()>> {
-    let hosts = by_host(inputs);
-    if hosts.is_empty() {
+    if !inputs.iter().any(|input| matches!(input.place, Place::There(_))) {
         return None;
     }
+    let inputs = inputs.to_vec();
     Some(AbortOnDropHandle::new(tokio::spawn(async move {
-        let sessions = hosts.values().map(|(session, _)| session.dead().boxed());
-        futures::future::select_all(sessions).await;
+        lost(&inputs).await;
         end();
     })))
+}
+
+/// The output of a future, unless one of the hosts is lost before that have inputs.
+pub(super) async fn unless_lost<T>(
+    inputs: &[Input],
+    beginning: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        begun = beginning => Some(begun),
+        () = lost(inputs) => None,
+    }
+}
+
+/// Waits until one of the hosts is lost that have inputs.
+async fn lost(inputs: &[Input]) {
+    let hosts = by_host(inputs);
+    if hosts.is_empty() {
+        return std::future::pending().await;
+    }
+    let sessions = hosts.values().map(|(session, _)| session.dead().boxed());
+    futures::future::select_all(sessions).await;
 }
 
 /// The inputs on other hosts.
@@ -98,4 +119,36 @@ pub(super) fn by_host(inputs: &[Input]) -> ByHost {
         }
     }
     hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::fake::{asked, opened};
+    use crate::remote::messages::SessionAsk;
+    use crate::remote::starting::tests::placed;
+
+    #[tokio::test]
+    async fn a_start_ends_at_once_when_a_host_with_its_inputs_is_lost() {
+        let (_peer, mut connections, session, mut control) = opened("runs-it").await;
+        let (with_inputs, _, there, _stays) = opened("has-inputs").await;
+        let input = Input { task: 1, attempt: 7, place: Place::There(there), bytes: 1 };
+        // It waits there for a connection to its inputs, and never runs.
+        let (placed, _stream) = placed(&session, &mut connections, 9).await;
+        let inputs = [input];
+        let loss = async { with_inputs.lost.cancel() };
+        let (begun, ()) = tokio::join!(unless_lost(&inputs, placed.started()), loss);
+        assert!(begun.is_none());
+        assert!(matches!(asked(&mut control).await, SessionAsk::Abandon { attempt: 9 }));
+    }
+
+    #[tokio::test]
+    async fn a_start_without_inputs_on_other_hosts_is_waited_for() {
+        let input = Input { task: 1, attempt: 7, place: Place::Here, bytes: 1 };
+        let begun = async {
+            tokio::task::yield_now().await;
+            5
+        };
+        assert_eq!(unless_lost(&[input], begun).await, Some(5));
+    }
 }

@@ -9,7 +9,7 @@ use snowmelt_wire::Failed;
 use super::cluster::Cluster;
 use super::inputs::by_host;
 use super::places::{Input, Places};
-use crate::remote::hosted::gone;
+use crate::remote::grants::gone;
 
 /// The real reason why an attempt failed: that a host is lost which has outputs that it reads, or
 /// that the `reader`, the other host that ran it, cannot reach another one.
@@ -21,7 +21,8 @@ pub(super) async fn explain(
     reader: Option<&HostName>,
 ) -> Failed {
     if !failed.outputs.is_empty() {
-        places.forget(&failed.outputs);
+        let is_named = |input: &&Input| failed.outputs.contains(&input.task);
+        places.forget(inputs.iter().filter(is_named).map(Input::output));
         return failed;
     }
     let cannot_read = failed.report.code == Code::OUTPUT_LOST.code;
@@ -34,12 +35,12 @@ pub(super) async fn explain(
             true => session.confirm().await,
             false => !session.is_dead(),
         };
-        if is_there { Vec::new() } else { inputs.iter().map(|input| input.task).collect() }
+        if is_there { Vec::new() } else { inputs.iter().map(Input::output).collect() }
     });
-    let lost: Vec<u32> = futures::future::join_all(checking).await.concat();
+    let lost: Vec<(u32, u64)> = futures::future::join_all(checking).await.concat();
     if !lost.is_empty() {
-        places.forget(&lost);
-        return gone(lost);
+        places.forget(lost.iter().copied());
+        return gone(lost.into_iter().map(|(task, _)| task).collect());
     }
     if !cannot_read {
         return failed;

@@ -13,14 +13,19 @@ mod allowance;
 mod attempts;
 mod clean;
 mod cluster;
+mod define;
 mod desk;
+mod gangs;
 mod inputs;
 mod locations;
 mod loss;
+mod opening;
 mod placement;
 mod places;
 mod quoted;
 mod scope;
+mod starts;
+mod turns;
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -35,10 +40,12 @@ use tokio::net::UnixStream;
 
 use allowance::Allowance;
 pub use clean::clean;
+pub use define::definition;
 use desk::Desk;
 use locations::Locations;
 use scope::Scope;
 
+use crate::footers::FooterScope;
 use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
 use crate::times::END_REPORTED_WITHIN;
 use crate::{Result, WorkerLease, WorkerSpec};
@@ -83,6 +90,7 @@ impl Driver {
         let locations = Locations::of(&drive);
         let network = locations.in_buckets();
         let allowance = Mutex::new(Allowance::of(&drive, &locations));
+        let footers = FooterScope::new(&runner.tenant, &drive.aws);
         let spec = WorkerSpec { memory, cpu: CpuMillis(1000 * drive.threads.max(1)), network };
         let lease = runner.admit(&spec).await?;
         drive.memory_bytes = memory.bytes() / 100 * RESERVABLE_PERCENT;
@@ -95,7 +103,8 @@ impl Driver {
         let socket = tokio::task::spawn_blocking(move || hand_over(socket, &drive, &far, &spool));
         let socket = socket.await.map_err(std::io::Error::other)??;
         let control = nonblocking(socket)?;
-        let scope = Scope { folder, locations, network, allowance, reading: Mutex::default() };
+        let reading = Mutex::default();
+        let scope = Scope { folder, locations, network, allowance, footers, reading };
         Ok((Self { lease, control, scope }, nonblocking(near)?))
     }
 

@@ -17,15 +17,21 @@ pub(super) struct Candidate {
     pub input_bytes: u64,
 }
 
+impl Candidate {
+    /// How often it has a task for each of its cores.
+    pub fn round(&self) -> u32 {
+        self.running / self.cores.max(1)
+    }
+}
+
 /// The places in the list, the best first.
 pub(super) fn order(candidates: &[Candidate]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..candidates.len()).collect();
     // Stable, so that equal hosts stay in their order.
     places.sort_by_key(|place| {
-        let Candidate { cores, running, input_bytes } = candidates[*place];
-        let cores = cores.max(1);
-        let load = u64::from(running) * 1000 / u64::from(cores);
-        (running / cores, Reverse(input_bytes), load)
+        let candidate = &candidates[*place];
+        let load = u64::from(candidate.running) * 1000 / u64::from(candidate.cores.max(1));
+        (candidate.round(), Reverse(candidate.input_bytes), load)
     });
     places
 }

@@ -1,5 +1,9 @@
 //! Where the outputs of the tasks of one query are.
 //!
+//! The driver asks for a further attempt of a task when no other one runs, or for one beside another
+//! one. With the first kind all attempts before are over: the driver may have cancelled one whose
+//! end is on its way, and that must not count, because the driver does not have its index.
+//!
 //! Invariant: an output that is gone is known as gone until its task has ended again, so that a task
 //! that is to read it fails with the names of the tasks that have to be run again.
 
@@ -9,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use snowmelt_wire::{Failed, TaskAsk};
 
 use super::scope::refused;
-use crate::remote::hosted::gone;
+use crate::remote::grants::gone;
 use crate::remote::session::Session;
 
 /// A host with outputs.
@@ -42,7 +46,16 @@ pub(super) struct Places {
 struct Known {
     /// Attempt and place, by task.
     outputs: HashMap<u32, (u64, Place)>,
+    /// The last attempt of each task that is over, with all before it.
+    over: HashMap<u32, u64>,
     gone: BTreeSet<u32>,
+}
+
+impl Input {
+    /// The task, and the attempt that made it.
+    pub fn output(&self) -> (u32, u64) {
+        (self.task, self.attempt)
+    }
 }
 
 impl Place {
@@ -52,11 +65,25 @@ impl Place {
 }
 
 impl Places {
-    /// Notes the output of an attempt. True if it counts: the first complete attempt does, as long
-    /// as its output is there.
+    /// The attempt of a task that is asked for next; no other one of it runs. Gives the output of
+    /// one before, which counts no more.
+    pub fn begin(&self, task: u32, attempt: u64) -> Option<(u64, Place)> {
+        let mut known = self.lock();
+        known.end_before(task, attempt);
+        let before = known.outputs.remove(&task);
+        if before.is_some() {
+            known.gone.insert(task);
+        }
+        before
+    }
+
+    /// Notes the output of an attempt. True if it counts: the first complete attempt does that is
+    /// not over, as long as its output is there.
     pub fn add(&self, task: u32, attempt: u64, place: Place) -> bool {
         let mut known = self.lock();
-        let counts = known.outputs.get(&task).is_none_or(|(_, place)| place.is_gone());
+        let is_over = known.over.get(&task).is_some_and(|last| attempt <= *last);
+        let is_there = known.outputs.get(&task).is_some_and(|(_, place)| !place.is_gone());
+        let counts = !is_over && !is_there;
         if counts {
             known.gone.remove(&task);
             known.outputs.insert(task, (attempt, place));
@@ -64,19 +91,26 @@ impl Places {
         counts
     }
 
-    /// The outputs of these tasks are gone.
-    pub fn forget(&self, tasks: &[u32]) {
+    /// The outputs of these attempts of tasks are gone. What another attempt has made since stays.
+    pub fn forget(&self, outputs: impl IntoIterator<Item = (u32, u64)>) {
         let mut known = self.lock();
-        for task in tasks {
-            known.outputs.remove(task);
-            known.gone.insert(*task);
+        for (task, attempt) in outputs {
+            if known.outputs.get(&task).is_some_and(|(there, _)| *there == attempt) {
+                known.outputs.remove(&task);
+                known.gone.insert(task);
+            }
         }
     }
 
-    /// The outputs of these tasks are not read any more. Gives those that were there.
-    pub fn release(&self, tasks: &[u32]) -> Vec<(u64, Place)> {
+    /// The outputs of these tasks are not read any more, nor those of their attempts before `next`
+    /// that have not ended. Gives those that were there.
+    pub fn release(&self, tasks: &[u32], next: u64) -> Vec<(u64, Place)> {
         let mut known = self.lock();
-        tasks.iter().filter_map(|task| known.outputs.remove(task)).collect()
+        let release = |task: &u32| {
+            known.end_before(*task, next);
+            known.outputs.remove(task)
+        };
+        tasks.iter().filter_map(release).collect()
     }
 
     /// The outputs that a task reads.
@@ -87,7 +121,7 @@ impl Places {
             let read_bytes = read.partitions.iter().map(|partition| partition.bytes());
             *bytes.entry(read.task).or_default() += read_bytes.sum::<u64>();
         }
-        let known = self.lock();
+        let mut known = self.lock();
         let (mut inputs, mut lost) = (Vec::with_capacity(bytes.len()), Vec::new());
         for (task, bytes) in bytes {
             match known.outputs.get(&task) {
@@ -101,13 +135,15 @@ impl Places {
                 _ => lost.push(task),
             }
         }
-        drop(known);
         if lost.is_empty() {
             inputs.sort_by_key(|input| input.task);
             return Ok(inputs);
         }
         lost.sort_unstable();
-        self.forget(&lost);
+        for task in &lost {
+            known.outputs.remove(task);
+            known.gone.insert(*task);
+        }
         Err(gone(lost))
     }
 
@@ -116,10 +152,17 @@ impl Places {
     }
 }
 
+impl Known {
+    fn end_before(&mut self, task: u32, attempt: u64) {
+        let last = self.over.entry(task).or_default();
+        *last = (*last).max(attempt.saturating_sub(1));
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
+    use proptest::prelude::*;
     use snowmelt_wire::{OutputPartition, TaskRead};
 
     use super::*;
@@ -128,21 +171,15 @@ mod tests {
         let read = |task: &u32| {
             let ranges = vec![(0, 10), (90, 5)];
             let part = OutputPartition { rows: 1, ranges, ..OutputPartition::default() };
-            TaskRead { stage: 0, task: *task, attempt: 0, partitions: vec![part], objects: None }
+            let partitions = vec![part];
+            TaskRead { stage: 0, task: *task, attempt: 0, partitions, objects: None, range: None }
         };
         TaskAsk {
             task: 9,
-            attempt: 0,
             partitions: vec![0],
-            plan: 0,
-            files: Vec::new(),
-            udfs: Vec::new(),
-            s3: BTreeMap::new(),
             batch_rows: 1,
             reads: tasks.iter().map(read).collect(),
-            output: false,
-            twin: false,
-            objects: None,
+            ..TaskAsk::default()
         }
     }
 
@@ -152,7 +189,7 @@ mod tests {
         assert!(places.add(1, 10, Place::Here) && !places.add(1, 11, Place::Here));
         let inputs = places.inputs(&reading(&[1])).unwrap();
         assert_eq!((inputs[0].attempt, inputs[0].bytes), (10, 15));
-        places.forget(&[1]);
+        places.forget([(1, 10)]);
         let failed = places.inputs(&reading(&[1])).unwrap_err();
         assert_eq!((failed.outputs, failed.lost), (vec![1], true));
         assert!(places.add(1, 12, Place::Here));
@@ -165,7 +202,88 @@ mod tests {
         places.add(1, 10, Place::Here);
         let failed = places.inputs(&reading(&[1, 2])).unwrap_err();
         assert!(!failed.lost && failed.outputs.is_empty());
-        assert_eq!(places.release(&[1, 2]).len(), 1);
+        assert_eq!(places.release(&[1, 2], 11).len(), 1);
         assert!(places.inputs(&reading(&[1])).is_err());
+    }
+    #[test]
+    fn an_attempt_that_was_cancelled_while_it_ended_well_keeps_no_other_from_counting() {
+        let places = Places::default();
+        assert!(places.begin(1, 10).is_none());
+        // The driver has cancelled it before it had the answer.
+        assert!(places.add(1, 10, Place::Here));
+        let before = places.begin(1, 11).map(|(attempt, _)| attempt);
+        assert_eq!(before, Some(10), "its file is removed");
+        let failed = places.inputs(&reading(&[1])).unwrap_err();
+        assert_eq!(failed.outputs, [1], "nobody has its index");
+        assert!(places.add(1, 11, Place::Here));
+        // One whose end came even later.
+        places.begin(2, 12);
+        places.begin(2, 13);
+        assert!(!places.add(2, 12, Place::Here) && places.add(2, 13, Place::Here));
+        assert_eq!(places.inputs(&reading(&[1, 2])).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_attempt_beside_another_one_leaves_that_in_the_race() {
+        let places = Places::default();
+        places.begin(1, 10);
+        // The attempt 11 races it, which ends nothing.
+        assert!(places.add(1, 10, Place::Here) && !places.add(1, 11, Place::Here));
+        assert_eq!(places.inputs(&reading(&[1])).unwrap()[0].attempt, 10);
+    }
+
+    #[test]
+    fn an_attempt_that_ends_after_its_task_was_released_leaves_no_output() {
+        let places = Places::default();
+        places.begin(1, 10);
+        assert!(places.release(&[1], 11).is_empty());
+        assert!(!places.add(1, 10, Place::Here));
+        places.begin(1, 11);
+        assert!(places.add(1, 11, Place::Here));
+    }
+
+    #[test]
+    fn a_late_failure_does_not_forget_an_output_that_was_made_again() {
+        let places = Places::default();
+        places.add(1, 10, Place::Here);
+        let [old] = places.inputs(&reading(&[1])).unwrap().try_into().unwrap();
+        places.forget([old.output()]);
+        places.begin(1, 11);
+        assert!(places.add(1, 11, Place::Here));
+        // Another reader of the first output fails only now.
+        places.forget([old.output()]);
+        assert_eq!(places.inputs(&reading(&[1])).unwrap()[0].attempt, 11);
+        places.forget([(1, 11)]);
+        assert_eq!(places.inputs(&reading(&[1])).unwrap_err().outputs, [1]);
+    }
+
+    proptest! {
+        /// Attempts of one task that begin, end well and whose outputs are lost, in any order.
+        #[test]
+        fn the_last_attempt_counts_whatever_those_before_it_do(
+            steps in prop::collection::vec((0_u8..3, 0_usize..4), 0..40),
+        ) {
+            let (places, mut next) = (Places::default(), 1);
+            let mut running: Vec<u64> = Vec::new();
+            for (step, which) in steps {
+                match step {
+                    0 => {
+                        places.begin(1, next);
+                        running.push(next);
+                        next += 1;
+                    }
+                    1 if which < running.len() => {
+                        let attempt = running.remove(which);
+                        let counts = places.add(1, attempt, Place::Here);
+                        prop_assert!(!counts || attempt == next - 1);
+                    }
+                    _ => places.forget([(1, which as u64)]),
+                }
+                let there = places.lock().outputs.get(&1).map(|(attempt, _)| *attempt);
+                prop_assert!(there.is_none_or(|attempt| attempt == next - 1));
+            }
+            places.begin(1, next);
+            prop_assert!(places.add(1, next, Place::Here));
+        }
     }
 }

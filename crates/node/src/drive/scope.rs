@@ -1,14 +1,16 @@
 //! What one driver may request.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use snowmelt_types::{Code, ErrorReport};
-use snowmelt_wire::Failed;
+use snowmelt_wire::{Failed, FileGrant};
 
 use super::allowance::Allowance;
 use super::locations::Locations;
+use crate::footers::FooterScope;
+use crate::regular_file;
 
 /// What one driver may request, and what it has requested.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(super) struct Scope {
     /// True if the query names a bucket.
     pub network: bool,
     pub allowance: Mutex<Allowance>,
+    /// Whose footers of earlier queries it may have.
+    pub footers: FooterScope,
     /// The file that was opened for the driver last; `None` once the query is planned.
     pub reading: Mutex<Option<String>>,
 }
@@ -38,7 +42,7 @@ impl Scope {
         if !self.allowance().is_listed(path) {
             return Err(refused("it asked for a file that the query does not name"));
         }
-        File::open(path).map_err(|error| {
+        regular_file::open(Path::new(path)).map_err(|error| {
             let message = format!("cannot open {path}: {error}");
             let hint = "it was there when the query was planned: run the query again";
             Failed::of(ErrorReport::new(Code::STORAGE, message).hint(hint))
@@ -46,14 +50,9 @@ impl Scope {
     }
 
     /// Whether the files of a task may be opened, on any host.
-    pub fn check_listed<'p>(&self, paths: impl Iterator<Item = &'p str>) -> Result<(), Failed> {
+    pub fn check_granted(&self, files: &[FileGrant]) -> Result<(), Failed> {
         let allowance = self.allowance();
-        for path in paths {
-            if !allowance.is_listed(path) {
-                return Err(refused("it asked for a file that the query does not name"));
-            }
-        }
-        Ok(())
+        files.iter().try_for_each(|file| allowance.grant(file)).map_err(refused)
     }
 }
 

@@ -36,6 +36,8 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(20);
 const MOUNTS_WITHIN: Duration = Duration::from_secs(240);
 /// How long a daemon may take to say why reads failed.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// A question arrives within this time: the daemon counts back from then.
+const ASKED_WITHIN: Duration = Duration::from_millis(500);
 /// After so many deaths within this time the daemon is not replaced any more.
 const MOST_DEATHS: usize = 5;
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
@@ -147,7 +149,7 @@ impl Images {
     /// Why reads of this image failed since then, if some did: readers get an error number only.
     pub async fn why(&self, image: &MountedImage, since: Instant) -> Option<ErrorReport> {
         let (socket, digest) = (image.socket.clone(), image.digest.parse().ok()?);
-        let ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let ms = u64::try_from((since.elapsed() + ASKED_WITHIN).as_millis()).unwrap_or(u64::MAX);
         let ask = move || say_to(&socket, &Ask::Why(digest, ms), ANSWERS_WITHIN);
         // Only a daemon knows.
         let (said, _) = tokio::task::spawn_blocking(ask).await.ok()?.ok()?;

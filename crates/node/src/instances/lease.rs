@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use snowmelt_api::{Answer, Start};
@@ -36,6 +36,8 @@ pub struct InstanceLease {
     sound: bool,
     /// It has a prewarmed instance, whose replacement is not requested yet.
     owes: AtomicBool,
+    /// Microseconds that set-up functions ran for it.
+    setup_us: AtomicU64,
     /// True if a sandbox was started for this lease.
     pub cold: bool,
     /// Where the instance came from.
@@ -58,7 +60,21 @@ impl InstanceLease {
         instances.busy.enter();
         let (start, ready) = (Start::Shared, asked);
         let (sound, owes, cold) = (true, AtomicBool::new(false), false);
-        Self { instances, key, tenant, limits, slot, sound, owes, cold, start, asked, ready }
+        let setup_us = AtomicU64::new(0);
+        Self {
+            instances,
+            key,
+            tenant,
+            limits,
+            slot,
+            sound,
+            owes,
+            setup_us,
+            cold,
+            start,
+            asked,
+            ready,
+        }
     }
 
     /// The instance is ready; from now on dropping the lease gives up on the call.
@@ -140,6 +156,12 @@ impl InstanceLease {
         crate::machine::used_by(self.instance().ok()?.sandbox.pid())
     }
 
+    /// How long the set-up functions of its code ran for this lease, in microseconds, as the instance
+    /// says; 0 if they ran before it.
+    pub fn setup_us(&self) -> u64 {
+        self.setup_us.load(Ordering::Relaxed)
+    }
+
     /// Why it came to its end; `None` if it did not.
     pub async fn ended(&self, name: &str, patience: Duration) -> Option<Error> {
         let instance = self.instance().ok()?;
@@ -158,7 +180,8 @@ impl InstanceLease {
         let loaded = self.within(limit, &load.function, loading).instrument(span);
         let (stream, frame) = loaded.await?;
         let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;
-        let _: Ready = ready.parse()?;
+        let Ready { setup_us, .. } = ready.parse()?;
+        self.setup_us.fetch_max(setup_us, Ordering::Relaxed);
         if let Some(image) = self.instance()?.started_in() {
             self.instances.images.ready(&image);
         }

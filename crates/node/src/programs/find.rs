@@ -43,7 +43,7 @@ impl Inside {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = openat(CWD, top, flags, Mode::empty()).map_err(|error| Error::Program {
             program: top.display().to_string(),
-            reason: format!("its root is no folder that can be opened: {error}"),
+            reason: format!("its root cannot be opened as a folder: {error}"),
             hint: "give --root the folder into which an image's file system was unpacked".into(),
         })?;
         let name = top.display().to_string();
@@ -188,7 +188,7 @@ impl Unfit {
         match self {
             Self::Missing => "it is not in the root".to_owned(),
             Self::Relative => "it is neither a name, nor begins with / or ./".to_owned(),
-            Self::NotExecutable => format!("{path} is no file that everybody may execute"),
+            Self::NotExecutable => format!("{path} is not a file that all users may execute"),
             Self::NotShown(real) => {
                 format!("it lies at {}, and sandboxes see only {}", real.display(), SHOWN.join(" "))
             }
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(inside.program("tool", "").unwrap(), "/bin/tool");
         assert_eq!(inside.program("/bin/linked", "").unwrap(), "/bin/linked");
         assert_eq!(inside.program("./serve", "").unwrap(), "/run/snowmelt/code/serve");
-        assert!(message(inside.program("text", "")).contains("everybody may execute"));
+        assert!(message(inside.program("text", "")).contains("all users may execute"));
         assert!(message(inside.program("escaped", "")).contains("it is in none of"), "of the host");
         assert!(message(inside.program("bin/tool", "")).contains("neither a name"));
         assert!(message(inside.program("./other", "")).contains("it has serve"));

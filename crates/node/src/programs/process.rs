@@ -10,12 +10,12 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use snowmelt_image::RunConfig;
 use snowmelt_sandbox::ProcessSettings;
 
-use crate::{Error, Result};
+use crate::{Error, Result, regular_file};
 
 /// Names that only the platform sets.
 const OURS: &str = "SNOWMELT_";
@@ -62,7 +62,7 @@ fn working_folder(top: &OwnedFd, folder: &str) -> Result<PathBuf, String> {
     match openat2(top, &path, flags, Mode::empty(), resolve) {
         Ok(_) => Ok(path),
         Err(Errno::NOENT) => Err("is not in the image".to_owned()),
-        Err(Errno::NOTDIR) => Err("is no folder".to_owned()),
+        Err(Errno::NOTDIR) => Err("is not a folder".to_owned()),
         Err(error) => Err(format!("cannot be opened: {error}")),
     }
 }
@@ -121,13 +121,12 @@ fn number(line: &str, field: usize) -> Option<u32> {
 
 /// A regular file of the image, if it exists. Opening it never blocks.
 fn read(top: &OwnedFd, path: &str) -> std::io::Result<Option<String>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let found = match openat2(top, path, flags, Mode::empty(), resolve) {
+    let found = match openat2(top, path, regular_file::FLAGS, Mode::empty(), resolve) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         found => found?,
     };
-    if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::RegularFile {
+    if !regular_file::is_regular(&found)? {
         return Ok(None);
     }
     let mut bytes = Vec::new();

@@ -3,33 +3,34 @@
 //! Invariant: a query is here as long as the connection of its session. When that ends, its tasks
 //! end and its outputs go, whatever else goes on.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use snowmelt_package::Silent;
-use snowmelt_rpc::{Token, upgrade};
+use snowmelt_rpc::Token;
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{
-    Error as WireError, Failed, FileGrant, Frame, Grants, HostOutputs, Kind, MAX_REQUEST_BYTES,
-    read_frame_within, write_frame,
+    Error as WireError, Failed, Frame, Grants, Kind, MAX_REQUEST_BYTES, read_frame_within,
+    write_frame,
 };
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 
+use super::grants::{Granting, Missing, open_copy};
 use super::messages::{
-    At, InputAt, OUTPUTS, OpenQuery, QueryOpened, ReadOutputs, SessionAnswer, SessionAsk,
-    SessionReply, SessionRequest, StartTask, TaskEnd, TaskStarted, UdfPart,
+    OpenQuery, QueryOpened, SessionAnswer, SessionAsk, SessionReply, SessionRequest, StartTask,
+    TaskEnd, TaskPlaced, TaskStarted, UdfPart,
 };
 use super::outputs::KeptOutputs;
-use super::reading::{self, ReadError};
 use super::relay::{relay, wait_for_readers};
-use crate::runner::{QueryRunner, Started, WorkerLimits};
+use super::tasks::Tasks;
+use crate::limits::WorkerLimits;
+use crate::runner::{QueryRunner, Started};
 use crate::{Node, UdfBinding};
 
 /// The queries of other hosts' controls that have tasks here. Cheap to clone.
@@ -45,8 +46,7 @@ pub(crate) struct Hosted {
 struct Query {
     runner: QueryRunner,
     outputs: KeptOutputs,
-    // By attempt.
-    started: Mutex<HashMap<u64, Started>>,
+    tasks: Tasks<Started>,
     control: Option<SocketAddr>,
     ended: CancellationToken,
 }
@@ -63,8 +63,7 @@ impl Drop for Registered<'_> {
         self.hosted.lock().remove(&self.name);
         self.query.ended.cancel();
         // Their sandboxes are destroyed.
-        let started = std::mem::take(&mut *self.query.started());
-        drop(started);
+        self.query.tasks.clear();
     }
 }
 
@@ -124,7 +123,7 @@ impl Hosted {
         let query = Arc::new(Query {
             runner,
             outputs: kept,
-            started: Mutex::default(),
+            tasks: Tasks::default(),
             control: control.map(|address| reached(address, from)),
             ended: CancellationToken::new(),
         });
@@ -155,7 +154,7 @@ impl Hosted {
             let Some(query) = query else {
                 let message = format!("{} has no session here", task.query);
                 let report = ErrorReport::new(Code::PROTOCOL, message);
-                return said(&mut stream, &TaskStarted::Failed(Failed::lost(report))).await;
+                return said(&mut stream, &TaskPlaced::Failed(Failed::lost(report))).await;
             };
             tokio::select! {
                 served = query.serve_task(task, plan, stream, &self.token) => served,
@@ -189,6 +188,7 @@ impl Query {
                     let SessionRequest { id, ask } = frame.parse()?;
                     match ask {
                         SessionAsk::Release { attempts } => self.outputs.release(&attempts),
+                        SessionAsk::Abandon { attempt } => self.tasks.abandon(attempt),
                         ask => replies.push(async move { (id, self.reply(ask).await) }),
                     }
                 }
@@ -202,8 +202,7 @@ impl Query {
 
     async fn reply(&self, ask: SessionAsk) -> SessionAnswer {
         let SessionAsk::Ended { attempt, failure } = ask else { return SessionAnswer::Pong };
-        let started = self.started().remove(&attempt);
-        let Some(mut started) = started else {
+        let Some(mut started) = self.tasks.end(attempt) else {
             let report = ErrorReport::new(Code::PROTOCOL, "a task was ended that does not run");
             return SessionAnswer::Failed(Failed::of(report));
         };
@@ -228,125 +227,53 @@ impl Query {
         mut stream: TcpStream,
         token: &Token,
     ) -> snowmelt_wire::Result<()> {
-        let attempt = task.attempt;
-        let worker = match self.start(task, plan, token).await {
-            Ok((started, worker)) => {
-                self.started().insert(attempt, started);
-                worker
-            }
-            Err(answer) => return said(&mut stream, &answer).await,
+        let StartTask { query, attempt, ask, inputs } = task;
+        // Before its files are opened: a task without room holds no descriptors.
+        let Some(room) = self.runner.reserve_at_once(&ask) else {
+            return said(&mut stream, &TaskPlaced::NoRoom).await;
         };
-        if let Err(error) = said(&mut stream, &TaskStarted::Started).await {
-            // Control does not know of it, so it would not end it.
-            self.started().remove(&attempt);
-            return Err(error);
+        let files = match ask.files.iter().map(open_copy).collect::<Result<Vec<_>, _>>() {
+            Ok(files) => files,
+            Err(Missing(path)) => {
+                return said(&mut stream, &TaskPlaced::FileMissing { path }).await;
+            }
+        };
+        let Some(abandoned) = self.tasks.begin(attempt) else { return Ok(()) };
+        said(&mut stream, &TaskPlaced::Placed).await?;
+        let (outputs, control) = (self.outputs.all(), self.control);
+        let granting = Granting { query: &query, outputs, control, token };
+        let starting = async {
+            let grants = Grants { files, ..granting.inputs(inputs).await? };
+            let (started, socket) = self.runner.start(ask, room, plan, grants).await?;
+            Ok::<_, Failed>((started, nonblocking(socket)?))
+        };
+        let started = tokio::select! {
+            started = starting => started,
+            () = abandoned.cancelled() => return Ok(()),
+        };
+        let (started, worker) = match started {
+            Ok(started) => started,
+            Err(failed) => {
+                self.tasks.failed(attempt);
+                return said(&mut stream, &TaskStarted::Failed(failed)).await;
+            }
+        };
+        if !self.tasks.runs(attempt, started) {
+            return Ok(());
         }
+        said(&mut stream, &TaskStarted::Started).await?;
         wait_for_readers(&stream);
         relay(stream, worker).await;
         Ok(())
     }
-
-    async fn start(
-        &self,
-        task: StartTask,
-        plan: Bytes,
-        token: &Token,
-    ) -> Result<(Started, UnixStream), TaskStarted> {
-        let StartTask { query, ask, inputs, .. } = task;
-        // Before its files are opened: a task without room holds no descriptors.
-        let room = self.runner.reserve_at_once(&ask).ok_or(TaskStarted::NoRoom)?;
-        let files = ask.files.iter().map(open_copy).collect::<Result<Vec<_>, _>>()?;
-        let granted = self.inputs(&query, inputs, token).await.map_err(TaskStarted::Failed)?;
-        let grants = Grants { files, ..granted };
-        let started = self.runner.start(ask, room, plan, grants).await;
-        let (started, socket) = started.map_err(TaskStarted::Failed)?;
-        let worker = socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket));
-        let worker = worker.map_err(|error| {
-            let message = format!("a task has no connection to its worker: {error}");
-            TaskStarted::Failed(Failed::of(ErrorReport::new(Code::INTERNAL, message)))
-        })?;
-        Ok((started, worker))
-    }
-
-    /// The outputs that a task reads: files of this host, and connections to others.
-    async fn inputs(
-        &self,
-        query: &str,
-        inputs: Vec<InputAt>,
-        token: &Token,
-    ) -> Result<Grants, Failed> {
-        let mut grants = Grants::default();
-        let mut elsewhere: BTreeMap<At, Vec<(u32, u64)>> = BTreeMap::new();
-        for InputAt { task, attempt, at } in inputs {
-            if at != At::Here {
-                elsewhere.entry(at).or_default().push((task, attempt));
-                continue;
-            }
-            let opened = self.outputs.all().open(attempt);
-            let file = opened.ok_or_else(|| gone(vec![task]))?;
-            let file = file.map_err(|error| {
-                let message = format!("the output of task {task} cannot be opened: {error}");
-                Failed::of(ErrorReport::new(Code::STORAGE, message))
-            })?;
-            grants.inputs.push((task, OwnedFd::from(file)));
-        }
-        let opening =
-            elsewhere.into_iter().map(|(at, outputs)| self.open(query, at, outputs, token));
-        grants.hosts = futures::future::try_join_all(opening).await?;
-        Ok(grants)
-    }
-
-    async fn open(
-        &self,
-        query: &str,
-        at: At,
-        outputs: Vec<(u32, u64)>,
-        token: &Token,
-    ) -> Result<(HostOutputs, OwnedFd), Failed> {
-        let (host, address) = match at {
-            At::Host { name, address } => (name.as_str().to_owned(), Some(address)),
-            At::Here | At::Control => ("control".to_owned(), self.control),
-        };
-        let (tasks, attempts): (Vec<u32>, Vec<u64>) = outputs.into_iter().unzip();
-        let unreadable = |why: &str| {
-            let message = format!("outputs on the host {host} cannot be read: {why}");
-            Failed::of(ErrorReport::new(Code::OUTPUT_LOST, message).input(host.as_str()))
-        };
-        let address = address.ok_or_else(|| unreadable("its address is not known"))?;
-        let stream = upgrade::connect(address, token, OUTPUTS).await;
-        let stream = stream.map_err(|error| unreadable(&error.message))?;
-        let asked = ReadOutputs { query: query.to_owned(), attempts };
-        match reading::open(stream, &asked).await {
-            Ok(socket) => Ok((HostOutputs { host, tasks }, socket)),
-            Err(ReadError::Missing(places)) => {
-                Err(gone(places.into_iter().filter_map(|at| tasks.get(at).copied()).collect()))
-            }
-            Err(ReadError::Unreachable(report)) => Err(unreadable(&report.message)),
-        }
-    }
-
-    fn started(&self) -> MutexGuard<'_, HashMap<u64, Started>> {
-        self.started.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Outputs that their host does not have any more.
-pub(crate) fn gone(tasks: Vec<u32>) -> Failed {
-    let names: BTreeSet<u32> = tasks.iter().copied().collect();
-    let message = format!("the outputs of the tasks {names:?} are gone");
-    Failed::lost_outputs(tasks, ErrorReport::new(Code::OUTPUT_LOST, message))
-}
-
-/// Opens this host's copy of a file: one of the same size and time. Its version is that of the copy.
-fn open_copy(grant: &FileGrant) -> Result<(FileGrant, OwnedFd), TaskStarted> {
-    let opened = || {
-        let file = File::open(&grant.path).ok()?;
-        let version = snowmelt_files::version(&file.metadata().ok()?);
-        snowmelt_files::is_copy(&version, &grant.version).then_some((version, file))
-    };
-    let missing = || TaskStarted::FileMissing { path: grant.path.clone() };
-    let (version, file) = opened().ok_or_else(missing)?;
-    Ok((FileGrant { version, ..grant.clone() }, OwnedFd::from(file)))
+fn nonblocking(socket: StdStream) -> Result<UnixStream, Failed> {
+    let worker = socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket));
+    worker.map_err(|error| {
+        let message = format!("a task has no connection to its worker: {error}");
+        Failed::of(ErrorReport::new(Code::INTERNAL, message))
+    })
 }
 
 /// Control listens at the address from which it comes, unless it named another one.
@@ -362,30 +289,13 @@ async fn first<T: serde::de::DeserializeOwned>(stream: &mut TcpStream) -> snowme
     frame.ok_or(WireError::Closed)?.expect(Kind::Request, "Request")?.parse()
 }
 
-async fn said(stream: &mut TcpStream, answer: &TaskStarted) -> snowmelt_wire::Result<()> {
+async fn said(stream: &mut TcpStream, answer: &impl serde::Serialize) -> snowmelt_wire::Result<()> {
     write_frame(stream, &Frame::json(Kind::Reply, answer)?).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_copy_of_a_file_is_granted_with_its_own_version_and_others_are_missing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a");
-        std::fs::write(&path, "one").unwrap();
-        let metadata = path.metadata().unwrap();
-        let path = path.to_str().unwrap().to_owned();
-        let own = snowmelt_files::version(&metadata);
-        let (_, content) = own.split_once('-').unwrap();
-        let grant = |version: String| FileGrant { path: path.clone(), bytes: 3, version };
-        let (granted, _) = open_copy(&grant(format!("0-{content}"))).unwrap();
-        assert_eq!(granted.version, own);
-        assert!(open_copy(&grant(format!("0-{content}0"))).is_err());
-        std::fs::remove_file(&path).unwrap();
-        assert!(open_copy(&grant(own)).is_err());
-    }
 
     #[test]
     fn control_is_reached_where_it_listens_or_where_it_comes_from() {

@@ -18,7 +18,7 @@ pub(crate) const TASKS: &str = "/v1/queries/tasks";
 pub(crate) const OUTPUTS: &str = "/v1/queries/outputs";
 
 /// Opens the session of a query on a host. The first message of a session.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OpenQuery {
     /// The query.
     pub query: String,
@@ -38,7 +38,7 @@ pub(crate) struct OpenQuery {
 }
 
 /// A function, with what a host needs to prepare it.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct UdfPart {
     /// Its name in SQL.
     pub name: String,
@@ -87,6 +87,11 @@ pub(crate) enum SessionAsk {
     Release {
         /// Their numbers.
         attempts: Vec<u64>,
+    },
+    /// Nobody waits for the start of this attempt any more. No reply.
+    Abandon {
+        /// Its number.
+        attempt: u64,
     },
     /// Asks whether the host is there.
     Ping,
@@ -165,12 +170,13 @@ pub(crate) enum At {
     },
 }
 
-/// The answer to [`StartTask`]. After [`TaskStarted::Started`] the frames of the worker follow.
+/// The first answer to [`StartTask`], at once. After [`TaskPlaced::Placed`] a [`TaskStarted`]
+/// follows.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum TaskStarted {
-    /// It runs.
-    Started,
+pub(crate) enum TaskPlaced {
+    /// Its room is reserved, and it is being started.
+    Placed,
     /// There is no room for it on this host now.
     NoRoom,
     /// This host does not have a file of it, of the same size and time.
@@ -179,6 +185,16 @@ pub(crate) enum TaskStarted {
         path: String,
     },
     /// It cannot be started.
+    Failed(Failed),
+}
+
+/// How a start ended. After [`TaskStarted::Started`] the frames of the worker follow.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TaskStarted {
+    /// It runs.
+    Started,
+    /// It does not.
     Failed(Failed),
 }
 

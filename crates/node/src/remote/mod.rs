@@ -7,12 +7,15 @@
 //! | request | who | what then goes over the connection |
 //! |---|---|---|
 //! | `GET /v1/queries/session` | control, once for each query and host | `OpenQuery`, then requests and replies |
-//! | `GET /v1/queries/tasks` | control, for each attempt of a task | `StartTask` and the plan, then the frames of the worker |
+//! | `GET /v1/queries/tasks` | control, for each attempt of a task | `StartTask` and the plan, whether there is room, then the frames of the worker |
 //! | `GET /v1/queries/outputs` | the host of a task that reads outputs | `ReadOutputs`, then ranges of them |
 //!
 //! Invariant: a host ends the tasks of a query, and removes their outputs, when the connection of
 //! its session ends, for whatever reason.
 
+#[cfg(test)]
+pub(crate) mod fake;
+pub(crate) mod grants;
 pub(crate) mod hosted;
 pub(crate) mod messages;
 pub(crate) mod outputs;
@@ -21,3 +24,5 @@ pub(crate) mod reading;
 pub(crate) mod relay;
 pub mod routes;
 pub(crate) mod session;
+pub(crate) mod starting;
+mod tasks;

@@ -6,28 +6,25 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as StdStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use snowmelt_wire::{
     Error as WireError, Failed, Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, write_frame,
 };
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::messages::{
     OUTPUTS, OpenQuery, QueryOpened, ReadOutputs, SESSION, SessionAnswer, SessionAsk, SessionReply,
-    SessionRequest, StartTask, TASKS, TaskEnd, TaskStarted,
+    SessionRequest, TaskEnd,
 };
 use super::peers::Peer;
 use super::reading::{self, ReadError};
-use super::relay::relay;
 
 /// How long a host may take to answer whether it is there.
 const PONG_WITHIN: Duration = Duration::from_secs(5);
@@ -51,56 +48,41 @@ struct Shared {
     dead: CancellationToken,
 }
 
-/// Why a task was not started.
-#[derive(Debug)]
-pub(crate) enum NotStarted {
-    /// The host has no room for it now.
-    NoRoom,
-    /// The host does not have this file.
-    FileMissing(String),
-    /// The host was lost.
-    Lost,
-    /// The attempt has failed.
-    Failed(Failed),
-}
-
-/// The connection of a running attempt. Dropping it ends the attempt.
-#[derive(Debug)]
-pub(crate) struct Relayed {
-    end: CancellationToken,
-    _relay: AbortOnDropHandle<()>,
-}
-
-impl Relayed {
-    /// Ends the attempt when it is cancelled.
-    pub fn end(&self) -> CancellationToken {
-        self.end.clone()
-    }
+/// Why a host runs no tasks of a query.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotOpened {
+    /// It was lost meanwhile.
+    #[error("the host {host} was lost")]
+    Lost { host: HostName },
+    /// Its functions were not prepared in time.
+    #[error("the host {host} was not ready within {} s", within.as_secs())]
+    Late { host: HostName, within: Duration },
+    /// It cannot be reached, or refuses the query.
+    #[error("the host {host} cannot run tasks: {}", why.message)]
+    Refused { host: HostName, why: Box<ErrorReport> },
 }
 
 impl Session {
-    /// Opens the session of a query on a host.
-    pub async fn open(peer: Arc<dyn Peer>, open: &OpenQuery) -> Result<Self, ErrorReport> {
-        let mut stream = peer.connect(SESSION).await?;
-        let opened = async {
-            write_frame(&mut stream, &Frame::json(Kind::Request, open)?).await?;
-            answer::<Result<QueryOpened, ErrorReport>>(&mut stream).await
-        };
-        // To prepare functions takes any time, as long as the host is there.
+    /// Opens the session of a query on a host, which may have to install packages first.
+    pub async fn open(
+        peer: Arc<dyn Peer>,
+        open: &OpenQuery,
+        within: Duration,
+    ) -> Result<Self, NotOpened> {
+        let host = peer.name();
         let opened = tokio::select! {
-            opened = opened => opened.map_err(|error| error.report())?,
-            () = peer.lost() => {
-                let message = format!("the host {} was lost", peer.name());
-                Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message))
-            }
+            opened = tokio::time::timeout(within, ask(&*peer, open)) => opened,
+            () = peer.lost() => return Err(NotOpened::Lost { host }),
         };
-        let QueryOpened { refused } = opened?;
+        let Ok(opened) = opened else { return Err(NotOpened::Late { host, within }) };
+        let (stream, QueryOpened { refused }) =
+            opened.map_err(|why| NotOpened::Refused { host: host.clone(), why: Box::new(why) })?;
         let (requests, outgoing) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let serving = serve(stream, outgoing, Arc::clone(&peer), Arc::clone(&shared));
         let connection = AbortOnDropHandle::new(tokio::spawn(serving));
-        let (name, next) = (peer.name(), AtomicU64::new(1));
-        Ok(Self { name, peer, refused, requests, next, shared, _connection: connection })
+        let next = AtomicU64::new(1);
+        Ok(Self { name: host, peer, refused, requests, next, shared, _connection: connection })
     }
 
     /// The name of its host.
@@ -138,58 +120,9 @@ impl Session {
         answers
     }
 
-    /// Starts an attempt of a task; the driver follows its worker over the socket.
-    pub async fn start(
-        &self,
-        task: &StartTask,
-        plan: &Bytes,
-    ) -> Result<(Relayed, StdStream), NotStarted> {
-        let started = tokio::select! {
-            started = self.start_over(task, plan) => started,
-            () = self.dead() => return Err(NotStarted::Lost),
-        };
-        let (far, answer) = started.map_err(|error| {
-            tracing::info!(host = %self.name, %error, "a task was not started");
-            NotStarted::Lost
-        })?;
-        match answer {
-            TaskStarted::Started => {}
-            TaskStarted::NoRoom => return Err(NotStarted::NoRoom),
-            TaskStarted::FileMissing { path } => return Err(NotStarted::FileMissing(path)),
-            TaskStarted::Failed(failed) => return Err(NotStarted::Failed(failed)),
-        }
-        let failed = |error: std::io::Error| {
-            let message = format!("a task has no connection to its worker: {error}");
-            NotStarted::Failed(Failed::of(ErrorReport::new(Code::INTERNAL, message)))
-        };
-        let (near, driver) = StdStream::pair().map_err(failed)?;
-        near.set_nonblocking(true).map_err(failed)?;
-        let near = UnixStream::from_std(near).map_err(failed)?;
-        // The connection to a host that is frozen does not end by itself.
-        let end = self.shared.dead.child_token();
-        let ended = end.clone();
-        let relaying = tokio::spawn(async move {
-            tokio::select! {
-                () = relay(far, near) => {}
-                () = ended.cancelled() => {}
-            }
-        });
-        Ok((Relayed { end, _relay: AbortOnDropHandle::new(relaying) }, driver))
-    }
-
-    async fn start_over(
-        &self,
-        task: &StartTask,
-        plan: &Bytes,
-    ) -> Result<(TcpStream, TaskStarted), ErrorReport> {
-        let mut far = self.peer.connect(TASKS).await?;
-        let asked = async {
-            write_frame(&mut far, &Frame::json(Kind::Request, task)?).await?;
-            write_frame(&mut far, &Frame::new(Kind::Plan, plan.clone())).await?;
-            answer(&mut far).await
-        };
-        let started = asked.await.map_err(|error| error.report())?;
-        Ok((far, started))
+    /// A token that is cancelled at the latest when its tasks are gone.
+    pub(super) fn ending(&self) -> CancellationToken {
+        self.shared.dead.child_token()
     }
 
     /// Ends an attempt: the host keeps its output if it has a result, and says otherwise why not.
@@ -210,8 +143,17 @@ impl Session {
 
     /// The outputs of these attempts are not read any more.
     pub fn release(&self, attempts: Vec<u64>) {
-        if let Ok(frame) = request_frame(0, SessionAsk::Release { attempts }) {
-            // A dead session has none.
+        self.tell(SessionAsk::Release { attempts });
+    }
+
+    /// Nobody waits for the start of an attempt any more.
+    pub(super) fn abandon(&self, attempt: u64) {
+        self.tell(SessionAsk::Abandon { attempt });
+    }
+
+    fn tell(&self, ask: SessionAsk) {
+        if let Ok(frame) = request_frame(0, ask) {
+            // A dead session has neither outputs nor attempts.
             let _ = self.requests.send(frame);
         }
     }
@@ -300,7 +242,19 @@ fn request_frame(id: u64, ask: SessionAsk) -> snowmelt_wire::Result<Frame> {
     Frame::json(Kind::Request, &SessionRequest { id, ask })
 }
 
-async fn answer<T: serde::de::DeserializeOwned>(
+/// Asks a host to open the session of a query.
+async fn ask(peer: &dyn Peer, open: &OpenQuery) -> Result<(TcpStream, QueryOpened), ErrorReport> {
+    let mut stream = peer.connect(SESSION).await?;
+    let opened = async {
+        write_frame(&mut stream, &Frame::json(Kind::Request, open)?).await?;
+        answer::<Result<QueryOpened, ErrorReport>>(&mut stream).await
+    };
+    let opened = opened.await.map_err(|error| error.report())??;
+    Ok((stream, opened))
+}
+
+/// The next answer on a connection.
+pub(super) async fn answer<T: serde::de::DeserializeOwned>(
     stream: &mut TcpStream,
 ) -> snowmelt_wire::Result<T> {
     let frame = read_frame_within(stream, MAX_REQUEST_BYTES).await?;

@@ -12,7 +12,7 @@ use snowmelt_wire::{CodeFile, Load, SourceCode};
 
 use crate::rig::{PLENTY, Rig, call_loaded, limits, load, until, with_node};
 
-/// Node where the base of every sandbox has it; none is no failure.
+/// Node where the base of every sandbox has it; its absence is not a failure.
 fn has_node() -> bool {
     let there = Path::new("/usr/bin/node").is_file();
     if !there {

@@ -41,6 +41,9 @@ struct ExchangeReadNode {
     /// Constants everywhere, each followed by its value.
     #[prost(message, optional, tag = "7")]
     everywhere: Option<Expressions>,
+    /// Its partitions are ranges of the keys of the first order.
+    #[prost(bool, tag = "8")]
+    by_range: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -79,6 +82,7 @@ pub(super) fn encode(
         in_partition: Some(expressions(&mut in_partition.iter())?),
         everywhere: Some(expressions(&mut everywhere.iter())?),
         stage: read.stage(),
+        by_range: read.is_by_range(),
         schema: Some(read.schema().as_ref().try_into().map_err(external)?),
         partitioning: Some(serialize_partitioning(
             &read.properties().partitioning,
@@ -121,7 +125,14 @@ pub(super) fn decode(
         facts.orderings.extend(LexOrdering::new(exprs));
     }
     let partitioning = partitioning.ok_or_else(incomplete)?;
-    Ok(Arc::new(ExchangeReadExec::new(node.stage, Arc::new(schema), partitioning, facts)?))
+    let (stage, schema) = (node.stage, Arc::new(schema));
+    Ok(Arc::new(match node.by_range {
+        true => {
+            let ranges = partitioning.partition_count();
+            ExchangeReadExec::by_range(stage, schema, ranges, facts)?
+        }
+        false => ExchangeReadExec::new(stage, schema, partitioning, facts)?,
+    }))
 }
 
 fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {

@@ -15,7 +15,7 @@ use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::TaskContext;
 use datafusion::execution::config::SessionConfig;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
 use datafusion::physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
@@ -24,7 +24,8 @@ use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
 };
 use datafusion_proto::physical_plan::{
-    DeduplicatingProtoConverter, PhysicalExtensionCodec, PhysicalProtoConverterExtension,
+    DeduplicatingProtoConverter, DefaultPhysicalProtoConverter, PhysicalExtensionCodec,
+    PhysicalProtoConverterExtension,
 };
 use object_store::memory::InMemory;
 use snowmelt_wire::Signature;
@@ -32,23 +33,40 @@ use snowmelt_wire::Signature;
 use crate::exchange::ExchangeReadExec;
 use crate::fault;
 use crate::plan::{Nullable, file_scan, function_registry};
-use crate::udf::{RemoteUdf, UdfPool};
+use crate::udf::{RemoteAggregate, RemoteUdf, UdfPool};
 
 /// Encodes a plan. An error names the property that the encoding would lose.
 pub(crate) fn encode(
     plan: &Arc<dyn ExecutionPlan>,
     config: &SessionConfig,
 ) -> Result<Bytes, String> {
-    let codec = Codec { pool: UdfPool::empty() };
-    let converter = DeduplicatingProtoConverter {};
-    let bytes = physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &codec, &converter)
-        .map_err(|error| fault::root_message(&error))?;
+    let bytes = bytes_of(plan, &DeduplicatingProtoConverter {});
+    let bytes = bytes.map_err(|error| fault::root_message(&error))?;
     let decoded = decode(&bytes, &decoding_context(plan, config), UdfPool::empty())
         .map_err(|error| fault::root_message(&error))?;
     match compare::difference(plan, &decoded) {
         None => Ok(bytes),
         Some(what) => Err(format!("{what} would be lost")),
     }
+}
+
+/// Encodes a plan of which [`encode`] has encoded more: the same without some of the files.
+pub(crate) fn encode_part(plan: &Arc<dyn ExecutionPlan>) -> Option<Bytes> {
+    bytes_of(plan, &DeduplicatingProtoConverter {}).ok()
+}
+
+/// What a plan consists of, for comparison with others: equal plans have the same bytes, although
+/// their expressions have different numbers. `None` if it cannot be encoded.
+pub(crate) fn content(plan: &Arc<dyn ExecutionPlan>) -> Option<Bytes> {
+    bytes_of(plan, &DefaultPhysicalProtoConverter {}).ok()
+}
+
+fn bytes_of(
+    plan: &Arc<dyn ExecutionPlan>,
+    converter: &dyn PhysicalProtoConverterExtension,
+) -> DfResult<Bytes> {
+    let codec = Codec { pool: UdfPool::empty() };
+    physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &codec, converter)
 }
 
 /// A worker's context, but with empty stores: the decoded plan is only compared, not run.
@@ -130,20 +148,38 @@ impl PhysicalExtensionCodec for Codec {
     }
 
     fn try_decode_udf(&self, name: &str, buf: &[u8]) -> DfResult<Arc<ScalarUDF>> {
-        let signature: Signature = serde_json::from_slice(buf).map_err(|error| {
-            DataFusionError::Internal(format!("the signature of `{name}` is unreadable: {error}"))
-        })?;
-        let remote = RemoteUdf::from_signature(&signature, Arc::clone(&self.pool));
+        let remote = RemoteUdf::from_signature(&signature(name, buf)?, Arc::clone(&self.pool));
         let remote = remote.map_err(|error| DataFusionError::Plan(error.to_string()))?;
         Ok(Arc::new(remote.into()))
     }
 
     /// For a built-in function `buf` stays empty: it is found by its name.
     fn try_encode_udf(&self, node: &ScalarUDF, buf: &mut Vec<u8>) -> DfResult<()> {
-        if let Some(remote) = RemoteUdf::inside(node) {
-            serde_json::to_writer(buf, remote.wire_signature())
-                .map_err(|error| DataFusionError::Internal(error.to_string()))?;
-        }
-        Ok(())
+        encode_signature(RemoteUdf::inside(node).map(RemoteUdf::wire_signature), buf)
     }
+
+    fn try_decode_udaf(&self, name: &str, buf: &[u8]) -> DfResult<Arc<AggregateUDF>> {
+        let signature = signature(name, buf)?;
+        let remote = RemoteAggregate::from_signature(&signature, Arc::clone(&self.pool));
+        let remote = remote.map_err(|error| DataFusionError::Plan(error.to_string()))?;
+        Ok(Arc::new(remote.into()))
+    }
+
+    fn try_encode_udaf(&self, node: &AggregateUDF, buf: &mut Vec<u8>) -> DfResult<()> {
+        let remote = RemoteAggregate::inside(node);
+        encode_signature(remote.map(RemoteAggregate::wire_signature), buf)
+    }
+}
+
+fn signature(name: &str, buf: &[u8]) -> DfResult<Signature> {
+    serde_json::from_slice(buf).map_err(|error| {
+        DataFusionError::Internal(format!("the signature of `{name}` is unreadable: {error}"))
+    })
+}
+
+fn encode_signature(signature: Option<&Signature>, buf: &mut Vec<u8>) -> DfResult<()> {
+    signature.map_or(Ok(()), |signature| {
+        serde_json::to_writer(buf, signature)
+            .map_err(|error| DataFusionError::Internal(error.to_string()))
+    })
 }

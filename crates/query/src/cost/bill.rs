@@ -75,6 +75,8 @@ mod tests {
         let prices = Prices::of(None).unwrap();
         let requests = StoreRequests {
             scan_reads: 1_000_000,
+            // They are reads, too.
+            hedged: 1_000,
             plan_reads: 500_000,
             exchange_reads: 500_000,
             lists: 1_000_000,

@@ -1,6 +1,5 @@
 //! The cost of a plan before it runs, by stage.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
@@ -9,7 +8,9 @@ use snowmelt_api::{Cost, StoreRequests};
 
 use super::basis::CostBasis;
 use super::bill::{Used, cost};
-use super::scan::{Filled, Reads, Scan};
+use super::opened::Opened;
+use super::reads::Reads;
+use super::scan::{Filled, Scan};
 use super::work::Work;
 use crate::Result;
 use crate::driver::PlannedTask;
@@ -17,7 +18,7 @@ use crate::plan::{Cut, Division, Outputs, Stage, tasks, visit_scans};
 use crate::scan::S3Settings;
 
 /// Processor seconds of a task besides its rows: to decode its plan and to open its files.
-const TASK_CPU_SECONDS: f64 = 0.007;
+const TASK_CPU_SECONDS: f64 = 0.0037;
 
 /// Seconds that a worker is held for a task besides its work: to start it, to send it its plan and
 /// files, and to report its end.
@@ -147,7 +148,7 @@ fn scan_reads(stage: &Stage, planned: &[PlannedTask], work: &Work) -> StageReads
     let filled = filled_by_joins(stage.body(), work);
     let mut reads = StageReads::default();
     for task in planned {
-        let mut opened = HashSet::new();
+        let mut opened = Opened::new(&task.s3);
         visit_scans(stage.body(), &task.partitions, &mut |config, groups| {
             let scan = Scan::new(config, &filled);
             let is_stored = config.object_store_url.as_str().starts_with("s3://");
@@ -224,7 +225,7 @@ fn sum<'p>(parts: impl Iterator<Item = &'p PartEstimate>, basis: &CostBasis) -> 
         total.bytes_exchanged += part.bytes_exchanged;
         total.cpu_seconds += part.cpu_seconds;
         total.held_seconds += part.held_seconds;
-        used.requests = added(used.requests, part.requests);
+        used.requests += part.requests;
         used.invocations += part.cost.invocations;
         used.gib_seconds += part.cost.gib_seconds;
         used.cpu_seconds += part.cpu_seconds;
@@ -232,14 +233,4 @@ fn sum<'p>(parts: impl Iterator<Item = &'p PartEstimate>, basis: &CostBasis) -> 
         total.rows = part.rows;
     }
     PartEstimate { requests: used.requests, cost: cost(used, &basis.prices), ..total }
-}
-
-fn added(a: StoreRequests, b: StoreRequests) -> StoreRequests {
-    StoreRequests {
-        scan_reads: a.scan_reads + b.scan_reads,
-        plan_reads: a.plan_reads + b.plan_reads,
-        lists: a.lists + b.lists,
-        exchange_reads: a.exchange_reads + b.exchange_reads,
-        exchange_writes: a.exchange_writes + b.exchange_writes,
-    }
 }

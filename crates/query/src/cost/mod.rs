@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `prices` | the price list |
 //! | `bill` | money from what was used |
-//! | `scan` | the requests of a scan of Parquet files |
+//! | `scan`, `opened`, `reads` | the requests of a scan of Parquet files |
 //! | `work` | processor time of operators |
 //! | `estimate` | the cost of a plan, by stage |
 //! | `shown` | the answer of EXPLAIN COST |
@@ -18,7 +18,9 @@
 mod basis;
 mod bill;
 mod estimate;
+mod opened;
 mod prices;
+mod reads;
 mod scan;
 mod shown;
 mod work;

@@ -61,7 +61,7 @@ impl Prices {
     /// The shipped prices, or those of the user's file over them.
     ///
     /// # Errors
-    /// The file is not TOML, has an unknown key, or an amount that is no price.
+    /// The file is not TOML, has an unknown key, or an amount that is not a price.
     pub(crate) fn of(file: Option<&PriceFile>) -> Result<Self> {
         let mut prices = Self::default();
         prices.read(&PriceFile { file: "prices.toml".to_owned(), text: SHIPPED.to_owned() })?;

@@ -1,37 +1,34 @@
 //! The requests that a task sends for the parts of files that it scans, counted as the reader sends
-//! them (DataFusion's Parquet opener, and `get_ranges` of `object_store`):
+//! them (DataFusion's Parquet opener, and `scan::reader`):
 //!
 //! - a file whose statistics contradict the filter: none;
-//! - the footer of each other file once for each task: two, its length and then the rest;
+//! - the footer of each other file: none if the task is sent it; otherwise once for each task, in one
+//!   request to a bucket and in two to a local file;
 //! - the page index, if a filter may use it: one for each part of a file;
 //! - Bloom filters of columns that the filter compares with constants, or a join with few keys: one
 //!   for each row group and column, two if the file does not say how long they are;
-//! - each row group that is left: one for each run of column chunks with gaps of at most 1 MiB.
+//! - each row group that is left: one for each run of column chunks with gaps of at most 1 MiB, and
+//!   more of the last one of a part if these are long.
 //!
 //! Not known before the query runs: how many row groups the keys of a join leave out, and which
 //! pages the page index leaves out. Both can only make the requests fewer.
 
-use std::collections::HashSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::{
-    PagePruningAccessPlanFilter, ParquetAccessPlan, RowGroupAccessPlanFilter,
-};
-use datafusion::datasource::physical_plan::{FileScanConfig, ParquetFileMetrics};
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::parquet::PagePruningAccessPlanFilter;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
-use datafusion::physical_optimizer::pruning::{
-    FilePruner, PruningPredicate, PruningPredicateBuilder,
-};
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
-use object_store::OBJECT_STORE_COALESCE_DEFAULT;
-use object_store::path::Path;
+use datafusion::physical_optimizer::pruning::FilePruner;
+use datafusion::physical_plan::metrics::Count;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
+use super::opened::Opened;
+use super::reads::Reads;
 use crate::plan::{Footer, read_bytes_of};
+use crate::scan::{LeftGroups, Pruning, Requests};
 
 /// Bytes of a Bloom filter's header, which tells its length.
 const BLOOM_HEADER: u64 = 20;
@@ -44,28 +41,11 @@ pub(super) struct Filled {
     pub(super) few_keys: bool,
 }
 
-/// What a task reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reads {
-    pub(super) requests: u64,
-    pub(super) bytes: u64,
-    /// Rows of the row groups that are read.
-    pub(super) rows: u64,
-}
-
-impl Reads {
-    pub(super) fn add(&mut self, other: Self) {
-        self.requests += other.requests;
-        self.bytes += other.bytes;
-        self.rows += other.rows;
-    }
-}
-
 /// A scan as a task sees it.
 pub(super) struct Scan<'s> {
     config: &'s FileScanConfig,
     predicate: Option<Arc<dyn PhysicalExpr>>,
-    pruning: Option<Arc<PruningPredicate>>,
+    pruning: Pruning,
     pages: bool,
     // The join's filter is only known when it runs, so that no row group surely passes it.
     joined: bool,
@@ -79,9 +59,7 @@ impl<'s> Scan<'s> {
     pub(super) fn new(config: &'s FileScanConfig, filled: &[Filled]) -> Self {
         let predicate = config.file_source().filter();
         let schema = config.file_schema();
-        let pruning = predicate.clone().and_then(|predicate| {
-            PruningPredicateBuilder::new().with_file_schema(Arc::clone(schema)).build(predicate)
-        });
+        let pruning = Pruning::new(predicate.clone(), schema);
         let joins = predicate.as_ref().map(|it| joins_of(it, filled)).unwrap_or_default();
         let compared = joins.iter().filter(|(filter, _)| filter.few_keys);
         let compared = compared.filter_map(|(_, column)| column.clone()).collect();
@@ -92,31 +70,31 @@ impl<'s> Scan<'s> {
         Self { config, predicate, pruning, pages, joined, compared, columns }
     }
 
-    /// What a task reads of one part of a file. `opened` are the files whose footers it has.
-    pub(super) fn reads(&self, part: &PartitionedFile, opened: &mut HashSet<Path>) -> Reads {
-        let Some(Footer(footer)) = part.extension::<Footer>() else {
+    /// What a task reads of one part of a file.
+    pub(super) fn reads(&self, part: &PartitionedFile, opened: &mut Opened<'_>) -> Reads {
+        let Some(footer) = part.extension::<Footer>() else {
             // Other formats are streams from their first byte to their last.
             return Reads { requests: 1, bytes: read_bytes_of(part), rows: 0 };
         };
         if self.is_pruned(part) {
             return Reads::default();
         }
-        let mut reads = Reads::default();
-        if opened.insert(part.object_meta.location.clone()) {
-            reads.add(footer_reads(footer, part.object_meta.size));
-        }
-        let (groups, is_whole) = self.row_groups(part, footer);
-        if self.pages && !is_whole {
+        let url = self.config.object_store_url.as_str();
+        let (metadata, mut reads) = opened.open(url, &part.object_meta.location, footer);
+        let footer = metadata.as_ref();
+        let LeftGroups { groups, is_whole } = self.pruning.row_groups(part.range.as_ref(), footer);
+        if self.pages && (self.joined || !is_whole.iter().all(|it| *it)) {
             reads.add(page_index(footer, &groups));
         }
-        for group in groups {
-            let group = footer.row_group(group);
+        for (place, group) in groups.iter().enumerate() {
+            let group = footer.row_group(*group);
             reads.add(self.bloom_filters(group));
             let ranges = self.chunks(group).map(|chunk| {
                 let (start, length) = chunk.byte_range();
                 start..start + length
             });
-            for range in merged(ranges.collect()) {
+            let is_last = place + 1 == groups.len();
+            for range in Requests::new(&ranges.collect::<Vec<_>>(), is_last).ranges {
                 reads.add(Reads { requests: 1, bytes: range.end - range.start, rows: 0 });
             }
             reads.rows += group.num_rows().max(0) as u64;
@@ -131,28 +109,8 @@ impl<'s> Scan<'s> {
         pruner.is_some_and(|mut pruner| pruner.should_prune().unwrap_or(false))
     }
 
-    /// The row groups that are read, and whether the filter surely passes all of their rows.
-    fn row_groups(&self, part: &PartitionedFile, footer: &ParquetMetaData) -> (Vec<usize>, bool) {
-        let all = ParquetAccessPlan::new_all(footer.num_row_groups());
-        let mut left = RowGroupAccessPlanFilter::new(all);
-        if let Some(range) = &part.range {
-            left.prune_by_range(footer.row_groups(), range);
-        }
-        if let Some(pruning) = &self.pruning {
-            let metrics = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
-            let descriptor = footer.file_metadata().schema_descr();
-            let schema = self.config.file_schema();
-            left.prune_by_statistics(schema, descriptor, footer.row_groups(), pruning, &metrics);
-        }
-        let groups: Vec<usize> = left.row_group_indexes().collect();
-        let whole = left.is_fully_matched();
-        let is_whole = !self.joined && groups.iter().all(|group| whole[*group]);
-        (groups, is_whole)
-    }
-
     fn bloom_filters(&self, group: &RowGroupMetaData) -> Reads {
-        let compared = self.pruning.as_ref().map(|pruning| pruning.literal_columns());
-        let mut compared = compared.unwrap_or_default();
+        let mut compared = self.pruning.literal_columns();
         compared.extend_from_slice(&self.compared);
         let filters = group.columns().iter().filter(|chunk| compared.contains(&top_name(chunk)));
         let mut reads = Reads::default();
@@ -200,29 +158,12 @@ fn joins_of(predicate: &Arc<dyn PhysicalExpr>, filled: &[Filled]) -> Vec<(Filled
     split_conjunction(predicate).into_iter().filter_map(of_join).collect()
 }
 
-/// The footer lies behind everything that it describes.
-fn footer_reads(footer: &ParquetMetaData, size: u64) -> Reads {
-    let chunks = footer.row_groups().iter().flat_map(RowGroupMetaData::columns);
-    let ends = chunks.flat_map(|chunk| {
-        let (start, length) = chunk.byte_range();
-        [Some(start + length), end_of_index(chunk), end_of_bloom(chunk)]
-    });
-    let behind = ends.flatten().max().unwrap_or(0);
-    // The last eight bytes, with the length, are read first.
-    Reads { requests: 2, bytes: size.saturating_sub(behind), rows: 0 }
-}
-
 fn end_of_index(chunk: &ColumnChunkMetaData) -> Option<u64> {
     let offset = u64::try_from(chunk.offset_index_offset()?).ok()?;
     Some(offset + u64::try_from(chunk.offset_index_length()?).ok()?)
 }
 
-fn end_of_bloom(chunk: &ColumnChunkMetaData) -> Option<u64> {
-    let offset = u64::try_from(chunk.bloom_filter_offset()?).ok()?;
-    Some(offset + u64::try_from(chunk.bloom_filter_length()?).ok()?)
-}
-
-/// The page index of a file is read whole.
+/// The page index of the row groups in a footer is read whole.
 fn page_index(footer: &ParquetMetaData, groups: &[usize]) -> Reads {
     let has_index = |group: &usize| {
         let mut chunks = footer.row_group(*group).columns().iter();
@@ -238,26 +179,13 @@ fn page_index(footer: &ParquetMetaData, groups: &[usize]) -> Reads {
     Reads { requests: 1, bytes: end.saturating_sub(start), rows: 0 }
 }
 
-/// Ranges as they are requested: those with small gaps between them are one.
-fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut merged: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last) if range.start <= last.end + OBJECT_STORE_COALESCE_DEFAULT => {
-                last.end = last.end.max(range.end);
-            }
-            _ => merged.push(range),
-        }
-    }
-    merged
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use bytes::Bytes;
     use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
     use datafusion::datasource::source::DataSourceExec;
     use datafusion::execution::object_store::ObjectStoreUrl;
@@ -267,12 +195,15 @@ mod tests {
     use datafusion::prelude::SessionContext;
     use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
+    use object_store::path::Path;
     use parquet::arrow::ArrowWriter;
+    use parquet::file::metadata::ParquetMetaDataWriter;
     use parquet::file::properties::WriterProperties;
+    use snowmelt_wire::{ObjectFooter, S3Access};
 
     use super::*;
     use crate::plan::{execution_config, read_footer};
-    use crate::scan::{Counters, CountingStore};
+    use crate::scan::{Counters, CountingStore, Footers, StoreFooters, with_own_parquet_reader};
 
     const ROWS: i64 = 200_000;
 
@@ -299,14 +230,38 @@ mod tests {
         bytes
     }
 
-    /// Counts the requests of a scan before and while it runs, and compares them.
+    /// Counts the requests of a scan before and while it runs, and compares them: without a footer
+    /// that the task is sent, with its length, and with all of it. Gives those with its length.
     async fn check(bloom: bool, columns: &[usize], filter: Option<(&str, Operator, i64)>) -> u64 {
+        let unknown = check_sent(bloom, columns, filter, |_| None).await;
+        let length = |footer: &Footer| ObjectFooter { length: footer.length, metadata: None };
+        let one = check_sent(bloom, columns, filter, |footer| Some(length(footer))).await;
+        let whole =
+            |footer: &Footer| ObjectFooter { metadata: Some(encode(footer)), ..length(footer) };
+        let none = check_sent(bloom, columns, filter, |footer| Some(whole(footer))).await;
+        assert_eq!((unknown, none), (one + 1, one - 1));
+        one
+    }
+
+    fn encode(footer: &Footer) -> Bytes {
+        let mut bytes = Vec::new();
+        ParquetMetaDataWriter::new(&mut bytes, &footer.metadata).finish().unwrap();
+        bytes.truncate(bytes.len() - 8);
+        bytes.into()
+    }
+
+    async fn check_sent(
+        bloom: bool,
+        columns: &[usize],
+        filter: Option<(&str, Operator, i64)>,
+        sent: impl FnOnce(&Footer) -> Option<ObjectFooter>,
+    ) -> u64 {
         let (store, counters) = (InMemory::new(), Arc::new(Counters::default()));
         let location: Path = "t.parquet".into();
         store.put(&location, file(bloom).into()).await.unwrap();
         let meta = store.head(&location).await.unwrap();
         let footer = read_footer(&store, &meta).await.unwrap();
-        let columns_of = footer.file_metadata().schema_descr();
+        let columns_of = footer.metadata.file_metadata().schema_descr();
         let schema = parquet::arrow::parquet_to_arrow_schema(columns_of, None).unwrap();
         let store = CountingStore::new(store, Arc::clone(&counters), Arc::default());
         let url = ObjectStoreUrl::parse("s3://b").unwrap();
@@ -318,14 +273,22 @@ mod tests {
             let column = col(column, &schema).unwrap();
             source = source.with_predicate(binary(column, operator, lit(value), &schema).unwrap());
         }
-        let part = PartitionedFile::new_from_meta(meta).with_extension(Footer(footer));
+        let part = PartitionedFile::new_from_meta(meta).with_extension(footer.clone());
         let config = FileScanConfigBuilder::new(url, Arc::new(source))
             .with_file_groups(vec![FileGroup::new(vec![part.clone()])])
             .with_projection_indices(Some(columns.to_vec()))
             .unwrap()
             .build();
-        let before = Scan::new(&config, &[]).reads(&part, &mut HashSet::new());
-        collect(DataSourceExec::from_data_source(config), session.task_ctx()).await.unwrap();
+        let sent = sent(&footer).map(|sent| ("t.parquet".to_owned(), sent));
+        let access = S3Access { footers: sent.into_iter().collect(), ..S3Access::default() };
+        let footers = Footers::new(&access.footers, Arc::clone(&counters));
+        let footers = StoreFooters::from([("s3://b/".to_owned(), Arc::new(footers))]);
+        let buckets = BTreeMap::from([("b".to_owned(), access)]);
+        let before = Scan::new(&config, &[]).reads(&part, &mut Opened::new(&buckets));
+        let plan = DataSourceExec::from_data_source(config);
+        let plan =
+            with_own_parquet_reader(plan, &session.runtime_env(), &footers, 1 << 20).unwrap();
+        collect(plan, session.task_ctx()).await.unwrap();
         let (bytes, requests) = counters.read();
         assert_eq!((before.requests, before.bytes), (requests, bytes), "{columns:?} {filter:?}");
         requests
@@ -333,24 +296,16 @@ mod tests {
 
     #[tokio::test]
     async fn requests_are_counted_as_the_reader_sends_them() {
-        // Two for the footer, and one for each of ten row groups.
-        assert_eq!(check(false, &[0], None).await, 12);
+        // One for the footer, and one for each of ten row groups.
+        assert_eq!(check(false, &[0], None).await, 11);
         // Two columns with a wide one between them.
-        assert_eq!(check(false, &[0, 2], None).await, 22);
-        assert_eq!(check(false, &[0, 1, 2], None).await, 12);
+        assert_eq!(check(false, &[0, 2], None).await, 21);
+        assert_eq!(check(false, &[0, 1, 2], None).await, 11);
         // Statistics leave three row groups, the page index is read.
-        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 50_000))).await, 6);
+        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 50_000))).await, 5);
         // All rows of the row groups that are left pass: no page index.
-        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 40_000))).await, 4);
+        assert_eq!(check(false, &[0], Some(("a", Operator::Lt, 40_000))).await, 3);
         // A Bloom filter for each row group that statistics leave.
-        assert!(check(true, &[2], Some(("c", Operator::Eq, 3))).await > 12);
-    }
-
-    #[test]
-    fn near_ranges_are_one_request() {
-        let gap = OBJECT_STORE_COALESCE_DEFAULT;
-        let ranges = vec![50 + gap..60 + gap, 0..50, 61 + 2 * gap..70 + 2 * gap];
-        assert_eq!(merged(ranges), [0..60 + gap, 61 + 2 * gap..70 + 2 * gap]);
-        assert_eq!(merged(Vec::new()), Vec::<Range<u64>>::new());
+        assert!(check(true, &[2], Some(("c", Operator::Eq, 3))).await > 11);
     }
 }

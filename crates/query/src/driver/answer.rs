@@ -101,7 +101,7 @@ impl PlannedQuery {
     fn merge(&self, memory: &Arc<PeakPool>) -> Result<SendableRecordBatchStream> {
         let context = TaskContext::from(function_registry())
             .with_session_config(execution_config(1, BATCH_ROWS))
-            .with_runtime(memory.runtime()?);
+            .with_runtime(memory.runtime(None)?);
         Ok(execute_stream(Arc::clone(&self.cut.driver), Arc::new(context))?)
     }
 
@@ -160,7 +160,7 @@ async fn connect(
     for (name, signature) in udf::signatures_in(plan)? {
         let connection =
             runner.connect(&name).await.map_err(|report| Error::Task(Box::new(report)))?;
-        pool.insert(&name, udf::open(&signature, connection)?);
+        udf::connect(pool, &signature, connection)?;
     }
     Ok(())
 }
@@ -295,6 +295,7 @@ fn used(profile: &Profile, query: &PlannedQuery) -> Cost {
     let progress = &profile.totals.progress;
     let requests = StoreRequests {
         scan_reads: progress.store_reads,
+        hedged: progress.scans.hedged,
         plan_reads,
         exchange_reads: progress.exchange_reads,
         exchange_writes: progress.exchange_writes,

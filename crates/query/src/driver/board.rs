@@ -13,14 +13,18 @@ use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::MAX_FURTHER_ATTEMPTS;
 
 use super::failures;
+use super::gangs::Gangs;
 use super::graph::{Changes, Graph, Node};
 use super::options::RunOptions;
 use super::records::{Counts, Done, Records};
-use super::tasks::{Ended, Entry, Live, Run, Shared, finish};
+use super::tasks::{Ended, Entry, How, Live, Run, Shared, finish};
 use super::{PlannedTask, TaskError};
+use crate::Result;
 use crate::exchange::Exchange;
-use crate::plan::{Division, Outputs, PlannedQuery, TaskOutput, reads, repeats, tasks};
-use crate::{Error, Result};
+use crate::plan::{
+    Division, Outputs, PlannedQuery, TaskOutput, leave_out_files, reads, reads_by_range, repeats,
+    tasks,
+};
 
 /// The attempts that run.
 pub(super) type Running<'q> = FuturesUnordered<Run<'q>>;
@@ -32,6 +36,7 @@ pub(super) struct Board<'q> {
     division: Division,
     pub(super) options: RunOptions,
     pub(super) graph: Graph,
+    pub(super) gangs: Gangs,
     /// The outputs that can be read, in the order of their tasks.
     outputs: Outputs,
     /// By task.
@@ -62,6 +67,7 @@ impl<'q> Board<'q> {
             division,
             options,
             graph: Graph::new(nodes.collect()),
+            gangs: Gangs::of(stages),
             outputs: Outputs::new(),
             entries: Vec::new(),
             done,
@@ -76,8 +82,11 @@ impl<'q> Board<'q> {
 
     /// Begins all stages and tasks whose inputs are complete.
     pub(super) fn proceed(&mut self, running: &mut Running<'q>) -> Result<()> {
+        self.begin_gangs(running)?;
         for stage in self.graph.ready_stages() {
-            self.begin(stage)?;
+            if !self.gangs.waits(stage) {
+                self.begin(stage, None)?;
+            }
         }
         for task in self.graph.ready_tasks() {
             self.start(task, running)?;
@@ -85,14 +94,23 @@ impl<'q> Board<'q> {
         Ok(())
     }
 
-    fn begin(&mut self, index: usize) -> Result<()> {
+    /// A stage begins. What it reads is there, but for one input that is streamed.
+    pub(super) fn begin(&mut self, index: usize, streamed: Option<u32>) -> Result<()> {
         let (stage, first) = (&self.query.cut.stages[index], self.graph.next_task());
         let output = |read: &u32| (*read, self.outputs.get(read).cloned().unwrap_or_default());
-        let inputs: Outputs = stage.reads.iter().map(output).collect();
-        let planned = tasks(stage, &inputs, self.division, first, &self.query.s3)?;
+        let stored = stage.reads.iter().filter(|read| streamed != Some(**read));
+        let inputs: Outputs = stored.map(output).collect();
+        let mut planned = tasks(stage, &inputs, self.division, first, &self.query.s3)?;
+        leave_out_files(stage, &mut planned);
         self.shared.tracker.begin(planned.len());
         self.shared.runner.expect(&mut planned.iter());
-        let needs = |task: &PlannedTask| task.reads.iter().map(|read| read.task).collect();
+        // Where ranges begin depends on the whole output.
+        let divided = reads_by_range(stage).map_or(0..0, |read| self.graph.tasks_of(read as usize));
+        let senders = streamed.map_or(0..0, |read| self.graph.tasks_of(read as usize));
+        let needs = |task: &PlannedTask| {
+            let read = task.reads.iter().map(|read| read.task);
+            read.chain(divided.clone()).chain(senders.clone()).collect()
+        };
         self.graph.begin(index, planned.iter().map(needs).collect::<Vec<BTreeSet<u32>>>());
         self.entries.extend(planned.into_iter().map(|task| Entry::new(index, task)));
         Ok(())
@@ -100,13 +118,11 @@ impl<'q> Board<'q> {
 
     /// Starts an attempt of a task that waits.
     fn start(&mut self, task: u32, running: &mut Running<'q>) -> Result<()> {
-        let entry = &mut self.entries[task as usize];
-        let stage = &self.query.cut.stages[entry.stage];
-        if entry.lost + entry.further > 0 {
-            // Outputs that were made again have other ranges.
-            let planned = Arc::make_mut(&mut entry.planned);
-            let only = planned.only.as_ref();
-            planned.reads = reads(stage, &self.outputs, &planned.partitions, only);
+        let entry = &self.entries[task as usize];
+        if entry.reads_later || entry.lost + entry.further > 0 {
+            self.renew_reads(task);
+            let entry = &self.entries[task as usize];
+            let (stage, planned) = (&self.query.cut.stages[entry.stage], &entry.planned);
             if let Some(queue) = stage.queue().filter(|queue| queue.is_streaming()) {
                 match self.graph.reads_the_same(task) {
                     true => queue.restart(&planned.partitions),
@@ -116,26 +132,40 @@ impl<'q> Board<'q> {
             }
         }
         self.graph.started(task);
-        self.attempt(task, false, running);
+        self.try_task(task, How::Alone, running);
         Ok(())
     }
 
     /// Starts an attempt.
-    pub(super) fn attempt(&mut self, task: u32, twin: bool, running: &mut Running<'q>) {
+    pub(super) fn try_task(&mut self, task: u32, how: How, running: &mut Running<'q>) {
+        if matches!(how, How::Twin) {
+            self.renew_reads(task);
+        }
         let inputs = self.graph.inputs(task);
         let (id, since) = (self.next, self.query.accepted.elapsed());
         self.next += 1;
         let entry = &mut self.entries[task as usize];
         let stage = &self.query.cut.stages[entry.stage];
-        if twin {
-            // What the first attempt reads may have been made again since it began.
-            let planned = Arc::make_mut(&mut entry.planned);
-            let only = planned.only.as_ref();
-            planned.reads = reads(stage, &self.outputs, &planned.partitions, only);
-        }
-        running.push(entry.attempt(self.shared, stage, (id, since), inputs, twin));
+        running.push(entry.attempt(self.shared, stage, (id, since), inputs, how));
         let stage = entry.stage;
         self.count(stage, |counts| counts.attempts += 1);
+    }
+
+    /// Gives a task the index of what it reads now: outputs that were made again since an earlier
+    /// attempt of it began have other ranges.
+    fn renew_reads(&mut self, task: u32) {
+        let entry = &mut self.entries[task as usize];
+        let stage = &self.query.cut.stages[entry.stage];
+        let planned = Arc::make_mut(&mut entry.planned);
+        let only = planned.only.as_ref();
+        planned.reads = reads(stage, &self.outputs, &planned.partitions, only);
+    }
+
+    /// Gives a task the index of what it has read of tasks that began with it.
+    pub(super) fn renew_late(&mut self, task: u32) {
+        if self.entries[task as usize].reads_later {
+            self.renew_reads(task);
+        }
     }
 
     /// An attempt has ended.
@@ -144,18 +174,33 @@ impl<'q> Board<'q> {
         // One that was cancelled while it ended does not count.
         let Some(live) = self.entries[task as usize].ended(ended.id) else { return Ok(()) };
         match ended.result {
-            Ok(_) => self.succeeded(live, ended),
-            Err(TaskError::Failed(report)) => Err(Error::Task(report)),
-            Err(TaskError::Lost { why }) => self.lost(task, &live, *why),
-            Err(TaskError::LostInputs { tasks, why }) => {
+            None => {
+                self.no_room(task);
+                Ok(())
+            }
+            Some(Ok(_)) if self.gangs.holds(task) => self.done_in_gang(live, ended),
+            // The task whose stream broke says itself why it ended.
+            Some(Err(TaskError::LostInputs { ref tasks, .. }))
+                if self.streams_from(task, tasks) =>
+            {
+                self.done_in_gang(live, ended)
+            }
+            Some(Ok(_)) => self.succeeded(live, ended),
+            Some(Err(TaskError::Failed(report))) => self.failed(task, &live, *report),
+            Some(Err(TaskError::Lost { why })) => self.lost(task, &live, *why),
+            Some(Err(TaskError::LostInputs { tasks, why })) => {
                 self.lost_inputs(task, &live, &tasks, &why)
             }
         }
     }
 
     /// The first complete attempt counts; the others are cancelled.
-    fn succeeded(&mut self, live: Live, Ended { task, attempt, result, .. }: Ended) -> Result<()> {
-        let Ok(result) = result else { return Ok(()) };
+    pub(super) fn succeeded(
+        &mut self,
+        live: Live,
+        Ended { task, attempt, result, .. }: Ended,
+    ) -> Result<()> {
+        let Some(Ok(result)) = result else { return Ok(()) };
         self.cancel(task, "overtaken");
         let entry = &mut self.entries[task as usize];
         let stage = &self.query.cut.stages[entry.stage];
@@ -178,6 +223,7 @@ impl<'q> Board<'q> {
 
     /// The worker of an attempt was lost.
     pub(super) fn lost(&mut self, task: u32, live: &Live, why: ErrorReport) -> Result<()> {
+        self.break_gang(task, &why.message)?;
         self.discarded(task, live, "lost");
         if live.twin {
             // Perhaps there was no room for it: later there may be.
@@ -200,15 +246,18 @@ impl<'q> Board<'q> {
     }
 
     /// An attempt could not read the outputs of some tasks.
-    fn lost_inputs(
+    pub(super) fn lost_inputs(
         &mut self,
         task: u32,
         live: &Live,
         lost: &[u32],
         why: &ErrorReport,
     ) -> Result<()> {
+        let streams = self.gangs.members(task);
+        self.break_gang(task, &why.message)?;
         self.discarded(task, live, "inputs lost");
-        for lost in lost {
+        // Of a stream nothing is there to be lost.
+        for lost in lost.iter().filter(|lost| !streams.contains(lost)) {
             let read = live.inputs.iter().find(|(input, _)| input == lost);
             let Some((_, made)) = read else { return Err(failures::not_an_input(task, *lost)) };
             if self.graph.lost(*lost, *made) {
@@ -224,7 +273,7 @@ impl<'q> Board<'q> {
     }
 
     /// Makes tasks run again whose outputs are needed and not there.
-    fn restore(&mut self) -> Result<()> {
+    pub(super) fn restore(&mut self) -> Result<()> {
         let changes = self.graph.restore().map_err(|passed| failures::passed_on(passed.lost))?;
         let Changes { again, cancelled, discarded } = changes;
         let why = ErrorReport::new(Code::WORKER_LOST, "its output was lost");
@@ -233,7 +282,13 @@ impl<'q> Board<'q> {
             self.further(task, &why)?;
         }
         let why = ErrorReport::new(Code::WORKER_LOST, "what it read is made again");
+        let mut broken = BTreeSet::new();
         for task in cancelled {
+            if broken.contains(&task) {
+                continue;
+            }
+            broken.extend(self.gangs.members(task));
+            self.break_gang(task, &why.message)?;
             self.cancel(task, "cancelled");
             self.shared.tracker.retried(task, &why.message);
             self.further(task, &why)?;
@@ -243,7 +298,7 @@ impl<'q> Board<'q> {
     }
 
     /// A task gets a further attempt because outputs were lost.
-    fn further(&mut self, task: u32, why: &ErrorReport) -> Result<()> {
+    pub(super) fn further(&mut self, task: u32, why: &ErrorReport) -> Result<()> {
         let entry = &mut self.entries[task as usize];
         // Some are left for attempts that race this one.
         if entry.further + entry.twins >= MAX_FURTHER_ATTEMPTS {
@@ -256,7 +311,7 @@ impl<'q> Board<'q> {
     }
 
     /// Cancels all attempts of a task that run.
-    fn cancel(&mut self, task: u32, why: &str) {
+    pub(super) fn cancel(&mut self, task: u32, why: &str) {
         for live in self.entries[task as usize].cancel() {
             self.discarded(task, &live, why);
         }
@@ -275,7 +330,7 @@ impl<'q> Board<'q> {
         }
     }
 
-    fn discarded(&self, task: u32, live: &Live, why: &str) {
+    pub(super) fn discarded(&self, task: u32, live: &Live, why: &str) {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let discarded = DiscardedAttempt {
             task,
@@ -291,7 +346,7 @@ impl<'q> Board<'q> {
         change(self.records().counts.entry(stage).or_default());
     }
 
-    fn records(&self) -> MutexGuard<'_, Records> {
+    pub(super) fn records(&self) -> MutexGuard<'_, Records> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

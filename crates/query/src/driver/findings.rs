@@ -1,7 +1,9 @@
 //! Findings: possible improvements of a query, each with evidence from its profile.
 
-use snowmelt_api::{Finding, Lane, Profile};
+use snowmelt_api::{Finding, Lane, Profile, StageProfile};
+use snowmelt_types::ByteSize;
 
+use super::memory::{GROUPS_ENDED, JOIN_ENDED, JOIN_TOO_LARGE};
 use super::skew::skewed_keys;
 use crate::plan::TableInfo;
 
@@ -19,11 +21,14 @@ pub(super) fn findings(
         udf_share(profile),
         package_share(profile),
         start_share(profile),
+        setup_share(profile),
         more_workers_than_cores(profile, cores),
         skew(profile),
         skewed_keys(profile, SIGNIFICANT_SHARE),
         few_row_groups(profile, tables, workers),
         retries(profile),
+        sorted_joins(profile),
+        spilled_sooner(profile),
     ]
     .into_iter()
     .flatten()
@@ -106,6 +111,27 @@ fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
     })
 }
 
+/// The longest set-up of an instance: those of a query run at the same time.
+fn setup_share(profile: &Profile) -> Option<(f64, Finding)> {
+    let slowest = profile.lanes.iter().max_by_key(|lane| lane.setup_us)?;
+    let share = slowest.setup_us as f64 / profile.wall_us.max(1) as f64;
+    (share > SIGNIFICANT_SHARE).then(|| {
+        let finding = Finding {
+            title: "much of the time is spent in set-up functions".to_owned(),
+            evidence: format!(
+                "{:.0} % of the wall time: {:.2} s in `{}`",
+                share * 100.0,
+                slowest.setup_us as f64 / 1e6,
+                slowest.name
+            ),
+            advice: "keep instances between queries with `snowmelt up`, or load less with \
+                     @sm.setup"
+                .to_owned(),
+        };
+        (share, finding)
+    })
+}
+
 /// Tasks that share a core run in turn: each has the cost of a start without a gain.
 fn more_workers_than_cores(profile: &Profile, cores: u32) -> Option<(f64, Finding)> {
     let tasks = profile.totals.tasks;
@@ -180,6 +206,44 @@ fn retries(profile: &Profile) -> Option<(f64, Finding)> {
     })
 }
 
+/// Tasks that computed twice, the second time by sorting.
+fn sorted_joins(profile: &Profile) -> Option<(f64, Finding)> {
+    let title = "a join did not fit into memory and was done by sorting";
+    let advice = "raise --memory, or use more --workers: each then joins fewer rows";
+    again_with_less(profile, &[JOIN_TOO_LARGE, JOIN_ENDED], title, advice)
+}
+
+/// Tasks that computed twice, the second time with half of the memory and more scratch.
+fn spilled_sooner(profile: &Profile) -> Option<(f64, Finding)> {
+    let title = "workers reached their memory limit and their tasks ran again with more scratch";
+    let advice = "raise --memory, or use more --workers: each then has fewer groups";
+    again_with_less(profile, &[GROUPS_ENDED], title, advice)
+}
+
+fn again_with_less(
+    profile: &Profile,
+    reasons: &[&str],
+    title: &str,
+    advice: &str,
+) -> Option<(f64, Finding)> {
+    let of_stage = |stage: &StageProfile| {
+        let attempts = stage.discarded.iter();
+        let sorted = |why: &str| reasons.contains(&why);
+        let again = attempts.filter(|attempt| sorted(&attempt.why)).count();
+        (again > 0).then(|| format!("{again} of {} tasks of stage {}", stage.tasks, stage.stage))
+    };
+    let stages: Vec<String> = profile.stages.iter().filter_map(of_stage).collect();
+    (!stages.is_empty()).then(|| {
+        let spilled = ByteSize(profile.totals.progress.spilled_bytes);
+        let finding = Finding {
+            title: title.to_owned(),
+            evidence: format!("{} ran again, {spilled} were spilled", stages.join(", ")),
+            advice: advice.to_owned(),
+        };
+        (SIGNIFICANT_SHARE, finding)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,6 +295,16 @@ mod tests {
         let found = findings(&profile, &[], 2, 4);
         let cold = found.iter().find(|finding| finding.title.contains("cold starts")).unwrap();
         assert!(cold.evidence.contains("3 sandboxes"), "{found:?}");
+    }
+
+    #[test]
+    fn a_long_set_up_is_a_finding() {
+        let mut profile = profile(&[300, 310]);
+        profile.lanes.push(Lane { setup_us: 240, ..lane("score 0", 310) });
+        assert!(titles(&profile).is_empty());
+        profile.lanes.push(Lane { setup_us: 260, ..lane("score 1", 310) });
+        let found = findings(&profile, &[], 2, 4);
+        assert!(found[0].title.contains("set-up") && found[0].evidence.contains("score 1"));
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! depends on the first run is discarded. Rows that were passed on to the driver cannot be.
 //!
 //! Boundary: no task is run here. Invariant: a task reads only outputs that are present when it
-//! begins, and all that it needs are.
+//! begins, and all that it needs are; but for a task of a gang ([`streams`](super::streams)), which
+//! receives rows of tasks that begin with it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -119,13 +120,19 @@ impl Graph {
 
     /// Stages that have not begun, and all of whose inputs can be read.
     pub(super) fn ready_stages(&self) -> Vec<usize> {
+        (0..self.stages.len()).filter(|stage| self.can_begin(*stage, None)).collect()
+    }
+
+    /// True if a stage has not begun, and all of its inputs can be read, but for one that is streamed.
+    pub(super) fn can_begin(&self, stage: usize, streamed: Option<u32>) -> bool {
         let readable = |read: &u32| {
             let stage = &self.stages[*read as usize];
             let present = |task: u32| self.tasks[task as usize].present;
             stage.is_complete() && stage.tasks.clone().is_some_and(|mut all| all.all(present))
         };
-        let ready = |stage: &Node| stage.tasks.is_none() && stage.reads.iter().all(readable);
-        (0..self.stages.len()).filter(|it| ready(&self.stages[*it])).collect()
+        let stored = |read: &&u32| streamed != Some(**read);
+        let stage = &self.stages[stage];
+        stage.tasks.is_none() && stage.reads.iter().filter(stored).all(readable)
     }
 
     /// A stage begins: its tasks, each with those whose outputs it reads.

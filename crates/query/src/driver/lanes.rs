@@ -52,34 +52,18 @@ fn totals(before: &Totals, lanes: &[Lane], finished: &[Finished]) -> Totals {
     let cold = lanes.iter().filter(|lane| lane.cold).count() as u32;
     let reserved = finished.iter().map(|task| task.result.done.peak_reserved_bytes);
     let held = lanes.iter().filter_map(|lane| lane.peak_memory);
-    let progress = finished.iter().map(|task| &task.result.done.progress);
+    let mut progress = TaskProgress::default();
+    finished.iter().for_each(|task| progress += &task.result.done.progress);
     Totals {
         tasks: finished.len() as u32,
         cold,
         warm: lanes.len() as u32 - cold,
         function_seconds: held_us as f64 / 1e6,
         cpu_seconds: cpu_us as f64 / 1e6,
-        progress: progress.fold(TaskProgress::default(), add_progress),
+        progress,
         bytes_exchanged: finished.iter().map(|task| task.bytes).sum(),
         peak_memory: reserved.chain(held).max().unwrap_or(0),
         ..before.clone()
-    }
-}
-
-fn add_progress(sum: TaskProgress, task: &TaskProgress) -> TaskProgress {
-    TaskProgress {
-        rows_read: sum.rows_read + task.rows_read,
-        bytes_read: sum.bytes_read + task.bytes_read,
-        requests: sum.requests + task.requests,
-        store_reads: sum.store_reads + task.store_reads,
-        pruned: sum.pruned + task.pruned,
-        spilled_bytes: sum.spilled_bytes + task.spilled_bytes,
-        udf_rows: sum.udf_rows + task.udf_rows,
-        udf_nanos: sum.udf_nanos + task.udf_nanos,
-        exchange_reads: sum.exchange_reads + task.exchange_reads,
-        exchange_writes: sum.exchange_writes + task.exchange_writes,
-        exchange_bytes_read: sum.exchange_bytes_read + task.exchange_bytes_read,
-        exchange_bytes_written: sum.exchange_bytes_written + task.exchange_bytes_written,
     }
 }
 

@@ -6,7 +6,7 @@ use snowmelt_wire::MAX_FURTHER_ATTEMPTS;
 
 use super::board::{Board, Running};
 use super::racing::{Candidate, Sample, has_quorum, most_twins, slow};
-use super::tasks::{Entry, Live};
+use super::tasks::{Entry, How, Live};
 use crate::Result;
 
 /// The most attempts of one task that race another one.
@@ -68,7 +68,7 @@ impl<'q> Board<'q> {
             self.count(stage, |counts| counts.twins += 1);
             let text = format!("task {task} is slow: a second attempt is started");
             self.shared.tracker.note(&text);
-            self.attempt(task, true, running);
+            self.try_task(task, How::Twin, running);
         }
     }
 
@@ -82,6 +82,7 @@ impl<'q> Board<'q> {
             && entry.twins < MOST_TWINS
             && entry.further + entry.twins < MAX_FURTHER_ATTEMPTS
             && self.graph.can_read(task)
+            && !self.gangs.holds(task)
     }
 }
 

@@ -5,11 +5,14 @@ mod attempt;
 mod board;
 mod failures;
 mod findings;
+mod gang_room;
+mod gangs;
 mod graph;
 #[cfg(test)]
 mod graph_tests;
 mod lanes;
 mod look;
+mod memory;
 mod options;
 mod output;
 mod progress;
@@ -21,6 +24,7 @@ mod runner;
 mod skew;
 mod stage_profiles;
 mod stages;
+mod streams;
 mod tasks;
 
 pub use answer::Answer;

@@ -55,6 +55,11 @@ impl ProgressTracker {
         self.reporter.note(&format!("task {task} is retried: {why}"));
     }
 
+    /// The same without a note: another task is the reason.
+    pub(super) fn restarted(&self, task: u32) {
+        self.update(|state| state.set(task, TaskProgress::default()));
+    }
+
     /// Discards the progress of a task that was done: it runs again.
     pub(super) fn again(&self, task: u32, why: &str) {
         self.update(|state| {

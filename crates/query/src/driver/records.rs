@@ -17,6 +17,8 @@ pub(super) struct Records {
     pub(super) finished: BTreeMap<u32, Finished>,
     /// Attempts that did not count, each with its stage.
     pub(super) discarded: Vec<(usize, DiscardedAttempt)>,
+    /// Why the rows of a stage were stored that could have been streamed.
+    pub(super) not_streamed: BTreeMap<usize, &'static str>,
     /// By stage.
     pub(super) counts: BTreeMap<usize, Counts>,
 }

@@ -13,10 +13,10 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
-    SendableRecordBatchStream,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties, ReplaceChildrenOptions, SendableRecordBatchStream,
 };
-use futures::stream;
+use futures::{StreamExt, stream};
 use snowmelt_types::Report;
 use snowmelt_wire::{BatchDecoder, Kind};
 
@@ -30,6 +30,8 @@ pub(crate) struct ResultExec {
     properties: Arc<PlanProperties>,
     schema: SchemaRef,
     queue: Arc<ResultQueue>,
+    /// As one partition, which reads so many of the stage one after another.
+    in_order: Option<u32>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -42,14 +44,46 @@ impl ResultExec {
     ) -> Self {
         let metrics = ExecutionPlanMetricsSet::new();
         let properties = Arc::clone(root.properties());
-        Self { stage, properties, schema: root.schema(), queue, metrics }
+        Self { stage, properties, schema: root.schema(), queue, in_order: None, metrics }
+    }
+
+    /// The same as one partition with the order of the stage's partitions, which are ranges of it.
+    pub(crate) fn in_order(
+        stage: usize,
+        root: &Arc<dyn ExecutionPlan>,
+        queue: Arc<ResultQueue>,
+    ) -> Self {
+        let one = PlanProperties::clone(root.properties())
+            .with_partitioning(Partitioning::UnknownPartitioning(1));
+        let partitions = root.output_partitioning().partition_count() as u32;
+        let properties = Arc::new(one);
+        let in_order = Some(partitions);
+        Self { properties, in_order, ..Self::new(stage, root, queue) }
+    }
+
+    fn reader(&self, partition: u32) -> Reader {
+        Reader {
+            schema: Arc::clone(&self.schema),
+            queue: Arc::clone(&self.queue),
+            partition,
+            read: 0,
+            restarts: 0,
+            returned: 0,
+            skip: 0,
+            decoder: BatchDecoder::default(),
+            decoded: VecDeque::new(),
+            metrics: BaselineMetrics::new(&self.metrics, partition as usize),
+        }
     }
 }
 
 impl DisplayAs for ResultExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let partitions = self.properties.output_partitioning().partition_count();
-        write!(f, "ResultExec: stage={}, partitions={partitions}", self.stage)
+        match self.in_order {
+            Some(ranges) => write!(f, "ResultExec: stage={}, sort: ranges of {ranges}", self.stage),
+            None => write!(f, "ResultExec: stage={}, partitions={partitions}", self.stage),
+        }
     }
 }
 
@@ -89,21 +123,17 @@ impl ExecutionPlan for ResultExec {
     }
 
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let reader = Reader {
-            schema: Arc::clone(&self.schema),
-            queue: Arc::clone(&self.queue),
-            partition: partition as u32,
-            read: 0,
-            restarts: 0,
-            returned: 0,
-            skip: 0,
-            decoder: BatchDecoder::default(),
-            decoded: VecDeque::new(),
-            metrics: BaselineMetrics::new(&self.metrics, partition),
+        let partitions = match self.in_order {
+            Some(ranges) => 0..ranges,
+            None => partition as u32..partition as u32 + 1,
         };
-        let batches = stream::try_unfold(reader, |mut reader| async move {
-            Ok(reader.next().await?.map(|batch| (batch, reader)))
-        });
+        let readers: Vec<Reader> = partitions.map(|partition| self.reader(partition)).collect();
+        let rows = |reader: Reader| {
+            stream::try_unfold(reader, |mut reader| async move {
+                Ok(reader.next().await?.map(|batch| (batch, reader)))
+            })
+        };
+        let batches = stream::iter(readers).flat_map(rows);
         Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
     }
 

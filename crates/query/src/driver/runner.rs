@@ -9,8 +9,8 @@ use snowmelt_api::Lane;
 use snowmelt_types::ErrorReport;
 pub use snowmelt_wire::RunProgress;
 use snowmelt_wire::{
-    Failed, FileGrant, ObjectOutput, OutputPartition, S3Access, TaskAsk, TaskDone, TaskRead,
-    UdfConnection,
+    Failed, FileGrant, GangAsk, ObjectOutput, OutputPartition, S3Access, TaskAsk, TaskDone,
+    TaskRead, TaskStreams, UdfConnection,
 };
 
 use super::Attempt;
@@ -44,6 +44,17 @@ pub struct PlannedTask {
     pub twin: bool,
     /// The objects that it writes its batches to instead.
     pub objects: Option<ObjectOutput>,
+    /// True if it gets a file for what does not fit into its memory.
+    pub scratch: bool,
+    /// True if it joins by sorting: a hash join did not fit into its memory.
+    pub sort_merge: bool,
+    /// True if its operators may reserve only half of what they usually may: the kernel has ended a
+    /// worker of it.
+    pub half_memory: bool,
+    /// What it does with its streams, if it is one of a gang.
+    pub streams: Option<TaskStreams>,
+    /// The number of its gang, for which room was reserved.
+    pub gang: Option<u64>,
 }
 
 impl PlannedTask {
@@ -62,6 +73,11 @@ impl PlannedTask {
             output: self.output,
             twin: self.twin,
             objects: self.objects.clone(),
+            scratch: self.scratch,
+            sort_merge: self.sort_merge,
+            half_memory: self.half_memory,
+            streams: self.streams.clone(),
+            gang: self.gang,
         }
     }
 
@@ -152,6 +168,16 @@ pub trait TaskRunner: Send + Sync {
     /// Announces, before the first [`TaskRunner::run`] of a stage, its tasks, which will run
     /// concurrently, so that the runner can acquire the resources of all of them in one request.
     fn expect(&self, _tasks: &mut dyn Iterator<Item = &PlannedTask>) {}
+
+    /// Reserves room for all tasks of a gang at once, and connects each of those that send with each
+    /// of those that receive. Gives a number by which they are run; `None` if there is no room for all
+    /// of them now: this never waits for room.
+    async fn reserve(&self, _gang: &GangAsk) -> Option<u64> {
+        None
+    }
+
+    /// No task of a gang runs any more, and none will.
+    fn disband(&self, _gang: u64) {}
 
     /// Runs one attempt of one task: leases a worker, grants files, inputs and UDFs
     /// ([`snowmelt_wire::hand_over()`]), and follows it ([`crate::follow()`]). It is called for all

@@ -8,7 +8,7 @@ use snowmelt_api::{LargestPartition, StageProfile};
 
 use super::records::{Finished, Records};
 use crate::exchange::output_split;
-use crate::plan::{Stage, count};
+use crate::plan::{self, Stage, count, visit_scans};
 
 /// A profile for each stage.
 pub(super) fn stage_profiles(stages: &[Stage], records: &Records) -> Vec<StageProfile> {
@@ -25,7 +25,7 @@ fn profile(index: usize, stage: &Stage, records: &Records) -> StageProfile {
     StageProfile {
         stage: index as u32,
         reads: stage.reads.clone(),
-        medium: medium(stage, &finished),
+        medium: medium(stage, &finished, records.not_streamed.get(&index).copied()),
         keys,
         tasks: finished.len() as u32,
         attempts: counts.attempts,
@@ -33,6 +33,7 @@ fn profile(index: usize, stage: &Stage, records: &Records) -> StageProfile {
         remakes: counts.remakes,
         twins: counts.twins,
         rows: sum(|task| task.result.done.rows),
+        left_out: left_out(stage),
         bytes_read: sum(|task| task.result.done.progress.bytes_read),
         bytes_received: sum(|task| task.received),
         bytes_sent: sum(|task| task.bytes),
@@ -45,11 +46,26 @@ fn profile(index: usize, stage: &Stage, records: &Records) -> StageProfile {
     }
 }
 
-fn medium(stage: &Stage, finished: &[&Finished]) -> String {
+/// Row groups that planning left out of the scans of a stage.
+fn left_out(stage: &Stage) -> u64 {
+    let all: Vec<u32> = (0..count(stage.body()) as u32).collect();
+    let mut sum = 0;
+    visit_scans(stage.body(), &all, &mut |scan, _| {
+        let parts = scan.file_groups.iter().flat_map(|group| group.files());
+        sum += parts.map(plan::left_out).sum::<u64>();
+    });
+    sum
+}
+
+fn medium(stage: &Stage, finished: &[&Finished], not_streamed: Option<&str>) -> String {
     // A lane names its host if the query has several.
     let on_hosts = finished.iter().any(|task| task.result.worker.host.is_some());
     let files = if on_hosts { "hosts" } else { "files" };
-    stage.exchange().map_or_else(|| "driver".to_owned(), |exchange| exchange.text(files))
+    match (stage.exchange(), not_streamed) {
+        (None, _) => "driver".to_owned(),
+        (Some(_), Some(why)) => format!("{files} ({why})"),
+        (Some(exchange), None) => exchange.text(files),
+    }
 }
 
 /// The keys by which the output of a stage is split, and the number of its partitions.

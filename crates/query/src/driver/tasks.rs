@@ -10,9 +10,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{AbortHandle, BoxFuture, abortable};
 use snowmelt_types::{Code, ErrorReport};
-use snowmelt_wire::OutputPartition;
+use snowmelt_wire::{OutputPartition, TaskStreams};
 
 use super::attempt::{Attempt, Clock};
+use super::gang_room::Reserving;
 use super::progress::ProgressTracker;
 use super::queue::Spool;
 use super::records::Finished;
@@ -40,6 +41,8 @@ pub(super) struct Entry {
     pub(super) further: u32,
     /// Attempts that were to race another one.
     pub(super) twins: u32,
+    /// When it was planned, it was not known what it reads.
+    pub(super) reads_later: bool,
     /// The attempts that run.
     pub(super) live: Vec<Live>,
     /// How long the attempt that counts took.
@@ -59,12 +62,22 @@ pub(super) struct Live {
     abort: AbortHandle,
 }
 
+/// How an attempt is started.
+pub(super) enum How {
+    Alone,
+    /// Beside another attempt of the same task.
+    Twin,
+    /// Together with all tasks of a gang, with which it exchanges rows.
+    Gang(Reserving, TaskStreams),
+}
+
 /// An attempt that has ended by itself.
 pub(super) struct Ended {
     pub(super) id: u64,
     pub(super) task: u32,
     pub(super) attempt: Attempt,
-    pub(super) result: Result<TaskResult, TaskError>,
+    /// `None` if there was no room for its gang.
+    pub(super) result: Option<Result<TaskResult, TaskError>>,
 }
 
 /// A running attempt; `None` if it was cancelled.
@@ -79,6 +92,7 @@ impl Entry {
             lost: 0,
             further: 0,
             twins: 0,
+            reads_later: false,
             live: Vec::new(),
             took: None,
         }
@@ -89,6 +103,14 @@ impl Entry {
         self.tried.load(Ordering::Relaxed)
     }
 
+    /// From now on it needs less memory: it joins by sorting, or its operators reserve half.
+    pub(super) fn needs_less(&mut self, sort_merge: bool, half_memory: bool) {
+        let planned = Arc::make_mut(&mut self.planned);
+        planned.scratch = true;
+        planned.sort_merge |= sort_merge;
+        planned.half_memory |= half_memory;
+    }
+
     /// A further attempt. It gets its number when it is asked for, so that one that is cancelled
     /// before has none.
     pub(super) fn attempt<'q>(
@@ -97,24 +119,47 @@ impl Entry {
         stage: &Stage,
         (id, since): (u64, Duration),
         inputs: Vec<(u32, u32)>,
-        twin: bool,
+        how: How,
     ) -> Run<'q> {
-        let planned = match twin {
-            true => Arc::new(PlannedTask { twin, ..PlannedTask::clone(&self.planned) }),
-            false => Arc::clone(&self.planned),
-        };
+        let mut planned = Arc::clone(&self.planned);
+        let (mut twin, mut reserving) = (false, None);
+        match how {
+            How::Alone => (),
+            How::Twin => {
+                twin = true;
+                Arc::make_mut(&mut planned).twin = true;
+            }
+            How::Gang(room, streams) => {
+                reserving = Some(room);
+                let planned = Arc::make_mut(&mut planned);
+                // What a task that receives gives to others is stored.
+                planned.output &= !matches!(streams, TaskStreams::Send(_));
+                planned.streams = Some(streams);
+            }
+        }
         let (queue, tried) = (stage.queue().cloned(), Arc::clone(&self.tried));
         let clock = Arc::new(Clock::new());
         let timed = Arc::clone(&clock);
         let number = Arc::new(AtomicU32::new(self.tried()));
         let numbered = Arc::clone(&number);
         let run = async move {
-            let number = tried.fetch_add(1, Ordering::Relaxed);
-            numbered.store(number, Ordering::Relaxed);
             let on_progress = shared.tracker.callback(planned.task);
             let spool = Arc::clone(&shared.spool);
+            let mut room = None;
+            if let Some(reserving) = reserving {
+                let Some(reserved) = reserving.await else {
+                    let attempt = Attempt::new(0, spool, on_progress, queue);
+                    return Ended { id, task: planned.task, attempt, result: None };
+                };
+                Arc::make_mut(&mut planned).gang = Some(reserved.gang);
+                room = Some(reserved);
+            }
+            let number = tried.fetch_add(1, Ordering::Relaxed);
+            numbered.store(number, Ordering::Relaxed);
             let mut attempt = Attempt::new(number, spool, on_progress, queue).timed(timed);
-            let result = shared.runner.run(&planned, &mut attempt).await;
+            let result = Some(shared.runner.run(&planned, &mut attempt).await);
+            // Held until here, because the gang is over when all of its tasks are.
+            drop(room);
             Ended { id, task: planned.task, attempt, result }
         };
         let (run, abort) = abortable(run);

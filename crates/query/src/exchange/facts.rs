@@ -62,6 +62,12 @@ impl Facts {
         self
     }
 
+    /// The same with this order of each partition.
+    pub(crate) fn sorted(mut self, order: LexOrdering) -> Self {
+        self.orderings = vec![order];
+        self
+    }
+
     pub(super) fn properties(&self, schema: SchemaRef) -> Result<EquivalenceProperties> {
         let mut properties =
             EquivalenceProperties::new_with_orderings(schema, self.orderings.clone());

@@ -7,12 +7,14 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result};
 use futures::TryStreamExt;
-use snowmelt_types::Report;
-use snowmelt_wire::{BatchDecoder, BatchEncoder, Frame, ObjectsAt, OutputPartition, TaskRead};
+use snowmelt_wire::{Frame, KeyRange, ObjectsAt, OutputPartition, TaskRead};
 
+use super::decoder::{FrameReader, PartDecoder, external};
+use super::object::object;
 use super::object_source::ObjectSource;
 use super::source::{Frames, Source};
-use super::stores::{Stores, object};
+use super::stores::Stores;
+use super::stream_source::StreamSource;
 use crate::Error;
 
 /// What a task wrote to one partition.
@@ -21,6 +23,8 @@ struct Part {
     source: Arc<dyn Source>,
     /// Offset and length of each range; whole frames.
     ranges: Vec<(u64, u64)>,
+    /// The rows of it that are read, if it is sorted.
+    keys: Option<KeyRange>,
 }
 
 impl Part {
@@ -40,6 +44,8 @@ pub(crate) struct Inputs {
     parts: BTreeMap<(u32, u32), Vec<Part>>,
     /// Bytes of parts that a reader opens ahead.
     ahead_bytes: u64,
+    /// What is read while it is made.
+    streams: Option<Arc<StreamSource>>,
 }
 
 impl Inputs {
@@ -51,18 +57,29 @@ impl Inputs {
         stores: &Arc<Stores>,
         ahead_bytes: u64,
     ) -> Result<Self, Error> {
-        let mut inputs = Self { parts: BTreeMap::new(), ahead_bytes };
+        let mut inputs = Self { parts: BTreeMap::new(), ahead_bytes, streams: None };
         for read in reads {
             for partition in &read.partitions {
                 let source = match &read.objects {
                     Some(at) => objects(at, read, partition, stores)?,
                     None => Arc::clone(granted.get(&read.task).ok_or_else(|| missing(read.task))?),
                 };
-                let part = Part { source, ranges: partition.ranges.clone() };
+                let (ranges, keys) = (partition.ranges.clone(), read.range.clone());
+                let part = Part { source, ranges, keys };
                 inputs.parts.entry((read.stage, partition.partition)).or_default().push(part);
             }
         }
         Ok(inputs)
+    }
+
+    /// The same with the streams of a stage.
+    pub(crate) fn with_streams(self, streams: Option<Arc<StreamSource>>) -> Self {
+        Self { streams, ..self }
+    }
+
+    /// The streams of a stage, if its rows come over these.
+    pub(super) fn streams(&self, stage: u32) -> Option<&StreamSource> {
+        self.streams.as_deref().filter(|streams| streams.stage() == stage)
     }
 
     /// Reads partitions of a stage, one after another.
@@ -70,6 +87,25 @@ impl Inputs {
         let written = partitions.iter().filter_map(|it| self.parts.get(&(stage, *it)));
         let mut parts: Vec<Part> = written.flatten().cloned().collect();
         parts.reverse();
+        self.reader(parts, schema)
+    }
+
+    /// A reader for each sorted part of these partitions, with the rows of it that are read.
+    pub(super) fn runs(
+        &self,
+        stage: u32,
+        partitions: &[u32],
+        schema: &SchemaRef,
+    ) -> Vec<(Reader, KeyRange)> {
+        let written = partitions.iter().filter_map(|it| self.parts.get(&(stage, *it)));
+        let run = |part: &Part| {
+            let keys = part.keys.clone().unwrap_or_default();
+            (self.reader(vec![part.clone()], Arc::clone(schema)), keys)
+        };
+        written.flatten().map(run).collect()
+    }
+
+    fn reader(&self, parts: Vec<Part>, schema: SchemaRef) -> Reader {
         Reader {
             schema,
             parts,
@@ -77,7 +113,7 @@ impl Inputs {
             open_bytes: 0,
             ahead_bytes: self.ahead_bytes,
             current: None,
-            decoder: BatchDecoder::default(),
+            decoder: None,
         }
     }
 }
@@ -113,15 +149,23 @@ pub(super) struct Reader {
     ahead_bytes: u64,
     // The part that is being read, and its size.
     current: Option<(u64, Frames)>,
-    decoder: BatchDecoder,
+    decoder: Option<PartDecoder>,
+}
+
+impl FrameReader for Reader {
+    type Received = Frame;
+
+    async fn frame(&mut self) -> Result<Option<Frame>> {
+        self.next_frame().await.map_err(|error| external(&error))
+    }
+
+    fn decode(&mut self, frame: &Frame) -> Result<Option<RecordBatch>> {
+        let Some(decoder) = &mut self.decoder else { return Ok(None) };
+        decoder.decode(frame).map_err(|error| external(&error))
+    }
 }
 
 impl Reader {
-    /// The next frame; `None` after the last one.
-    pub(super) async fn frame(&mut self) -> Result<Option<Frame>> {
-        self.next_frame().await.map_err(external)
-    }
-
     async fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
         loop {
             if let Some((bytes, frames)) = &mut self.current {
@@ -136,8 +180,7 @@ impl Reader {
             self.open_ahead();
             let Some(next) = self.open.pop_front() else { return Ok(None) };
             // Each writer has dictionaries of its own.
-            self.decoder = BatchDecoder::default();
-            self.decoder.push(&BatchEncoder::default().schema(&self.schema)?)?;
+            self.decoder = Some(PartDecoder::new(Arc::clone(&self.schema))?);
             self.current = Some(next);
         }
     }
@@ -155,23 +198,4 @@ impl Reader {
             self.open.push_back((bytes, part.source.frames(part.ranges)));
         }
     }
-
-    /// The batch of a frame; `None` if it has only a dictionary.
-    pub(super) fn decode(&mut self, frame: &Frame) -> Result<Option<RecordBatch>> {
-        self.decode_frame(frame).map_err(external)
-    }
-
-    fn decode_frame(&mut self, frame: &Frame) -> Result<Option<RecordBatch>, Error> {
-        let Some(batch) = self.decoder.push(frame)?.pop() else { return Ok(None) };
-        // Checks names, types and nulls.
-        let options =
-            arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let columns = batch.columns().to_vec();
-        let schema = Arc::clone(&self.schema);
-        Ok(Some(RecordBatch::try_new_with_options(schema, columns, &options)?))
-    }
-}
-
-fn external(error: Error) -> DataFusionError {
-    DataFusionError::External(Box::new(error.report()))
 }

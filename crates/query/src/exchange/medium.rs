@@ -9,6 +9,8 @@ use super::levels::Level;
 pub(crate) struct Exchange {
     pub(crate) medium: Medium,
     pub(crate) level: Level,
+    /// Why it is stored although the query exchanges by streams.
+    pub(crate) not_streamed: Option<&'static str>,
 }
 
 /// Where the output of a stage is.
@@ -16,6 +18,9 @@ pub(crate) struct Exchange {
 pub(crate) enum Medium {
     /// In files that the platform grants.
     Files,
+    /// In streams to the tasks of its only reader, if there is room for all of them at once; in files
+    /// otherwise.
+    Streams,
     /// In objects on S3.
     Objects(ObjectsAt),
 }
@@ -25,7 +30,11 @@ impl Exchange {
     pub(crate) fn text(&self, files: &str) -> String {
         let Level { number, of, .. } = self.level;
         match &self.medium {
-            Medium::Files => files.to_owned(),
+            Medium::Files => match self.not_streamed {
+                Some(why) => format!("{files} ({why})"),
+                None => files.to_owned(),
+            },
+            Medium::Streams => "streams".to_owned(),
             Medium::Objects(at) => {
                 let level = match of {
                     1 => "1 level".to_owned(),
@@ -37,10 +46,15 @@ impl Exchange {
         }
     }
 
+    /// True if its rows are to be streamed.
+    pub(crate) fn is_streamed(&self) -> bool {
+        self.medium == Medium::Streams
+    }
+
     /// The objects, if it has that medium.
     pub(crate) fn objects(&self) -> Option<&ObjectsAt> {
         match &self.medium {
-            Medium::Files => None,
+            Medium::Files | Medium::Streams => None,
             Medium::Objects(at) => Some(at),
         }
     }

@@ -10,19 +10,29 @@
 //!
 //! Invariant: an output is read only after its attempt was reported complete, and is never written
 //! to afterwards.
+//!
+//! Streams store nothing: both tasks run at the same time, and rows go over a socket pair. If one of
+//! them is lost, both stages run again with a medium that stores the rows.
 
 mod cleaner;
+mod decoder;
 mod facts;
 mod host;
 mod inputs;
 mod levels;
+mod marks;
 mod medium;
+mod missing;
 mod model;
+mod object;
 mod object_source;
 mod object_target;
 mod read;
+mod runs;
 mod source;
 mod stores;
+mod stream_source;
+mod stream_target;
 mod target;
 mod write;
 
@@ -38,5 +48,7 @@ pub(crate) use object_target::ObjectTarget;
 pub(crate) use read::ExchangeReadExec;
 pub(crate) use source::{FileSource, Source};
 pub(crate) use stores::Stores;
+pub(crate) use stream_source::StreamSource;
+pub(crate) use stream_target::StreamTarget;
 pub(crate) use target::{FileTarget, Target};
 pub(crate) use write::{ExchangeWriter, LevelOfTask, output_split};

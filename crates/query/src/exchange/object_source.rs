@@ -7,8 +7,9 @@ use datafusion::common::runtime::SpawnedTask;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use snowmelt_wire::{Error as WireError, Frame, HEADER_BYTES, Kind};
 
+use super::object::Object;
 use super::source::{Frames, Source, batch_bytes};
-use super::stores::{Object, Stores};
+use super::stores::Stores;
 use crate::Error;
 
 /// The objects with the ranges of one partition: one for each range.

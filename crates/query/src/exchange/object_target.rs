@@ -16,7 +16,8 @@ use object_store::PutPayload;
 use snowmelt_wire::ObjectsAt;
 use tokio::sync::Semaphore;
 
-use super::stores::{Object, Stores, object};
+use super::object::{Object, object};
+use super::stores::Stores;
 use super::target::{Piece, Place, Target};
 use crate::Error;
 
@@ -126,6 +127,7 @@ mod tests {
     use object_store::memory::InMemory;
     use snowmelt_wire::{TaskProgress, TaskRead};
 
+    use super::super::decoder::FrameReader;
     use super::*;
     use crate::exchange::{ExchangeWriter, Inputs, LevelOfTask};
 
@@ -152,7 +154,8 @@ mod tests {
         }
         let partitions = writer.finish().await.unwrap();
         let objects: Vec<_> = memory.list(None).try_collect().await.unwrap();
-        let read = TaskRead { stage: 3, task: 8, attempt: 1, partitions, objects: Some(at) };
+        let (task, attempt, range) = (8, 1, None);
+        let read = TaskRead { stage: 3, task, attempt, partitions, objects: Some(at), range };
         let inputs = Inputs::new(&[read], &[].into(), &stores, 10_000).unwrap();
         let mut reader = inputs.read(3, &[0, 1, 2, 3], batch(0..1).schema());
         let mut rows = Vec::new();

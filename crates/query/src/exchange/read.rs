@@ -12,14 +12,13 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
-use futures::stream;
 
-use super::{Facts, Inputs};
+use super::decoder::batches;
+use super::{Facts, Inputs, runs};
 
 /// Reads the output of a stage. Partition `i` reads the partitions `partitions[i]` of the outputs
 /// of all tasks of that stage.
@@ -29,6 +28,9 @@ pub(crate) struct ExchangeReadExec {
     schema: SchemaRef,
     partitions: Vec<Vec<u32>>,
     facts: Facts,
+    /// A partition is a range of sort keys: it is read from the sorted output of each task, and these
+    /// are merged by the first order of the facts.
+    by_range: bool,
     // What the stage was cut from: known to the planner only, for estimates.
     origin: Option<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
@@ -50,6 +52,24 @@ impl ExchangeReadExec {
         Self::with(stage, schema, partitioning, facts, partitions)
     }
 
+    /// Reads sorted outputs in so many ranges of their keys, and merges them by the first order of
+    /// the facts. Which keys a range has is decided when they are written.
+    ///
+    /// # Errors
+    /// The facts contradict the schema, or have no order.
+    pub(crate) fn by_range(
+        stage: u32,
+        schema: SchemaRef,
+        ranges: usize,
+        facts: Facts,
+    ) -> Result<Self> {
+        if facts.orderings.is_empty() {
+            return Err(DataFusionError::Internal("ranges of keys need an order".to_owned()));
+        }
+        let ranges = Partitioning::UnknownPartitioning(ranges);
+        Ok(Self { by_range: true, ..Self::new(stage, schema, ranges, facts)? })
+    }
+
     fn with(
         stage: u32,
         schema: SchemaRef,
@@ -65,7 +85,8 @@ impl ExchangeReadExec {
         );
         let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
         let origin = None;
-        Ok(Self { stage, schema, partitions, facts, origin, properties, metrics })
+        let by_range = false;
+        Ok(Self { stage, schema, partitions, facts, by_range, origin, properties, metrics })
     }
 
     /// The same, with the operator whose rows it reads: its statistics are those of these rows.
@@ -83,13 +104,23 @@ impl ExchangeReadExec {
         self.origin.as_ref()
     }
 
+    /// True if its partitions are ranges of sort keys.
+    pub(crate) fn is_by_range(&self) -> bool {
+        self.by_range
+    }
+
     /// What is known about its rows.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The same with one partition, which reads these partitions one after another.
+    /// The same with one partition, which reads these partitions one after another, or these
+    /// ranges, which are next to each other, as one.
     pub(crate) fn merged(&self, partitions: &[u32]) -> Result<Self> {
+        if self.by_range {
+            let one = Self::by_range(self.stage, self.schema(), 1, self.facts.clone())?;
+            return Ok(Self { partitions: vec![partitions.to_vec()], ..one });
+        }
         let partitioning = match &self.properties.partitioning {
             Partitioning::Hash(keys, _) => Partitioning::Hash(keys.clone(), 1),
             _ => Partitioning::UnknownPartitioning(1),
@@ -105,7 +136,15 @@ impl ExchangeReadExec {
 
 impl DisplayAs for ExchangeReadExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ExchangeRead: stage={}, {}", self.stage, self.properties.partitioning)
+        let ranges = self.properties.partitioning.partition_count();
+        match self.facts.orderings.first().filter(|_| self.by_range) {
+            Some(order) => {
+                write!(f, "ExchangeRead: stage={}, sort: ranges of {ranges}, [{order}]", self.stage)
+            }
+            None => {
+                write!(f, "ExchangeRead: stage={}, {}", self.stage, self.properties.partitioning)
+            }
+        }
     }
 }
 
@@ -152,21 +191,18 @@ impl ExecutionPlan for ExchangeReadExec {
         let inputs = context.session_config().get_extension::<Inputs>().ok_or_else(|| {
             DataFusionError::Internal("a task was granted no output of another stage".to_owned())
         })?;
-        let reader = inputs.read(self.stage, &self.partitions[partition], Arc::clone(&self.schema));
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let batches = stream::try_unfold((reader, metrics), |(mut reader, metrics)| async move {
-            while let Some(frame) = reader.frame().await? {
-                let timer = metrics.elapsed_compute().timer();
-                let decoded = reader.decode(&frame)?;
-                timer.done();
-                if let Some(batch) = decoded {
-                    metrics.record_output(batch.num_rows());
-                    return Ok(Some((batch, (reader, metrics))));
-                }
-            }
-            Ok(None)
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
+        if let Some(order) = self.facts.orderings.first().filter(|_| self.by_range) {
+            let read = (self.stage, self.partitions[partition].as_slice());
+            let metrics = (&self.metrics, partition);
+            return runs::merged(&inputs, read, order, &self.schema, &context, metrics);
+        }
+        let (schema, metrics) =
+            (Arc::clone(&self.schema), BaselineMetrics::new(&self.metrics, partition));
+        if let Some(streams) = inputs.streams(self.stage) {
+            return Ok(batches(streams.read(Arc::clone(&schema))?, schema, metrics));
+        }
+        let reader = inputs.read(self.stage, &self.partitions[partition], Arc::clone(&schema));
+        Ok(batches(reader, schema, metrics))
     }
 
     fn statistics_from_inputs(

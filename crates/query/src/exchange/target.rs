@@ -1,4 +1,4 @@
-//! Where a task writes its output: an open file, or objects.
+//! Where a task writes its output: an open file, objects, or streams to other tasks.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,6 +27,11 @@ pub(crate) struct Place {
 pub(crate) trait Target: Send + Sync {
     /// True if a full buffer is to be written as a whole, because each write is a request.
     fn writes_all(&self) -> bool;
+
+    /// False once nobody reads what is written: then the task may end.
+    fn is_wanted(&self) -> bool {
+        true
+    }
 
     /// Begins to write the pieces, which are in the order of their partitions. Does not block for
     /// long. Gives a place for each.

@@ -18,8 +18,10 @@ use snowmelt_types::Report;
 use snowmelt_wire::{BatchEncoder, OutputPartition};
 
 use super::levels::cell;
+use super::marks::Marks;
 use super::target::{Piece, Target};
 use crate::Error;
+use crate::sort_keys::SortKeys;
 
 /// The root of a stage's plan if it says how the output is split: its input gives the rows.
 /// Otherwise partition `i` of the output is partition `i` of the plan.
@@ -33,6 +35,8 @@ pub(crate) struct ExchangeWriter {
     batch_rows: usize,
     /// Bytes of frames that are kept in memory.
     budget: usize,
+    /// The keys by which each partition is sorted, if it gets marks.
+    sorted_by: Option<SortKeys>,
     state: Mutex<State>,
 }
 
@@ -50,6 +54,7 @@ struct Part {
     /// Frames that are not written yet.
     frames: Vec<u8>,
     written: OutputPartition,
+    marks: Marks,
 }
 
 impl Part {
@@ -60,16 +65,20 @@ impl Part {
         let written = OutputPartition { partition, ..OutputPartition::default() };
         let collected = BatchCoalescer::new(schema, batch_rows)
             .with_biggest_coalesce_batch_size(Some(batch_rows / 2));
-        Ok(Self { collected, encoder, frames: Vec::new(), written })
+        Ok(Self { collected, encoder, frames: Vec::new(), written, marks: Marks::default() })
     }
 
     /// Encodes the collected batches; gives the number of bytes.
-    fn encode(&mut self) -> Result<usize, Error> {
+    fn encode(&mut self, sorted_by: Option<&SortKeys>) -> Result<usize, Error> {
         let before = self.frames.len();
         while let Some(batch) = self.collected.next_completed_batch() {
             let frame = self.encoder.batch(&batch)?;
+            let begin = self.frames.len();
             self.frames.extend_from_slice(&frame.header()?);
             self.frames.extend_from_slice(&frame.payload);
+            if let Some(keys) = sorted_by {
+                self.marks.add(&batch, keys, (self.frames.len() - begin) as u64)?;
+            }
         }
         Ok(self.frames.len() - before)
     }
@@ -79,7 +88,12 @@ impl ExchangeWriter {
     /// Writes to `target` and keeps up to `budget` bytes in memory.
     pub(crate) fn new(target: Box<dyn Target>, batch_rows: usize, budget: u64) -> Self {
         let budget = usize::try_from(budget).unwrap_or(usize::MAX);
-        Self { target, batch_rows, budget, state: Mutex::default() }
+        Self { target, batch_rows, budget, sorted_by: None, state: Mutex::default() }
+    }
+
+    /// The same with marks by these keys, by which the rows of each partition are sorted.
+    pub(crate) fn sorted_by(self, keys: Option<SortKeys>) -> Self {
+        Self { sorted_by: keys, ..self }
     }
 
     /// Rows so far.
@@ -120,7 +134,7 @@ impl ExchangeWriter {
         };
         part.written.rows += batch.num_rows() as u64;
         part.collected.push_batch(batch)?;
-        let encoded = part.encode()?;
+        let encoded = part.encode(self.sorted_by.as_ref())?;
         state.buffered += encoded;
         while state.buffered > self.budget && state.buffered > 0 {
             self.make_room(&mut state)?;
@@ -162,6 +176,11 @@ impl ExchangeWriter {
         Ok(lengths.iter().sum())
     }
 
+    /// False once nobody reads the output any more.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.target.is_wanted()
+    }
+
     /// Waits until few bytes are on their way.
     pub(crate) async fn settle(&self) -> Result<()> {
         let settled = self.target.settle(false).await;
@@ -173,11 +192,12 @@ impl ExchangeWriter {
         let mut parts = std::mem::take(&mut self.lock().partitions);
         for part in parts.iter_mut().flatten() {
             part.collected.finish_buffered_batch()?;
-            part.encode()?;
+            part.encode(self.sorted_by.as_ref())?;
         }
         self.write(parts.iter_mut().flatten())?;
         self.target.settle(true).await?;
-        Ok(parts.into_iter().flatten().map(|part| part.written).collect())
+        let written = |part: Part| OutputPartition { marks: part.marks.finish(), ..part.written };
+        Ok(parts.into_iter().flatten().map(written).collect())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -216,6 +236,7 @@ mod tests {
     use futures::executor::block_on;
     use snowmelt_wire::TaskRead;
 
+    use super::super::decoder::FrameReader;
     use super::*;
     use crate::exchange::{FileSource, FileTarget, Inputs, Source};
 
@@ -243,7 +264,8 @@ mod tests {
         let output = block_on(writer.finish()).unwrap();
         assert_eq!(output.iter().map(|part| part.rows).sum::<u64>(), 10_000);
         let ranges = output.iter().map(|part| part.ranges.len()).sum();
-        let read = TaskRead { stage: 3, task: 8, attempt: 0, partitions: output, objects: None };
+        let (partitions, objects, range) = (output, None, None);
+        let read = TaskRead { stage: 3, task: 8, attempt: 0, partitions, objects, range };
         let source: Arc<dyn Source> = Arc::new(FileSource::new(file));
         let inputs = Inputs::new(&[read], &[(8, source)].into(), &Arc::default(), 1 << 20).unwrap();
         let mut rows = Vec::new();

@@ -7,30 +7,31 @@
 //! order are the same, and so are the rows.
 
 mod dynamic_filters;
+mod in_place;
+mod not_in;
 mod read_ahead;
 mod row_filter;
 mod row_number;
 mod short_keys;
 mod sort;
+mod spilled_sort;
 
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
-    ReplaceChildrenOptions, SendableRecordBatchStream,
-};
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::stream::BoxStream;
 
 pub(crate) use dynamic_filters::apply_dynamic_filters;
-pub(crate) use read_ahead::read_ahead_of_calls;
+use in_place::{InPlace, Way};
+pub(crate) use not_in::not_in;
+pub(crate) use read_ahead::{decode_on_second_thread, read_ahead_of_calls};
 
 /// The output of an operator.
 type Batches = BoxStream<'static, Result<RecordBatch>>;
@@ -49,7 +50,8 @@ fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execution
     };
     let Some(run) = run else { return Ok(Transformed::no(node)) };
     let metrics = ExecutionPlanMetricsSet::new();
-    let replaced: Arc<dyn ExecutionPlan> = Arc::new(ReplacedExec { original: node, run, metrics });
+    let way = Replaced { run, metrics };
+    let replaced: Arc<dyn ExecutionPlan> = Arc::new(ReplacedExec { original: node, way });
     Ok(Transformed::yes(replaced))
 }
 
@@ -59,74 +61,41 @@ trait Execution: fmt::Debug + Send + Sync {
     fn run(
         &self,
         input: SendableRecordBatchStream,
-        context: &TaskContext,
+        context: &Arc<TaskContext>,
         metrics: BaselineMetrics,
     ) -> Result<Batches>;
 }
 
 /// An operator whose execution is replaced.
+type ReplacedExec = InPlace<Replaced>;
+
 #[derive(Debug)]
-struct ReplacedExec {
-    original: Arc<dyn ExecutionPlan>,
+struct Replaced {
     run: Arc<dyn Execution>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl DisplayAs for ReplacedExec {
-    fn fmt_as(&self, how: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.original.fmt_as(how, f)
-    }
-}
-
-impl ExecutionPlan for ReplacedExec {
-    fn name(&self) -> &str {
-        self.original.name()
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.original.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.original.children()
-    }
-
-    fn apply_expressions(
-        &self,
-        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.original.apply_expressions(visit)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        how: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        replace(Arc::clone(&self.original).replace_children(children, how)?).data()
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        self.replace_children(children, recompute)
-    }
+impl Way for Replaced {
+    const IS_FOUND: bool = false;
 
     fn execute(
         &self,
+        original: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let input = self.original.children()[0].execute(partition, Arc::clone(&context))?;
+        let input = original.children()[0].execute(partition, Arc::clone(&context))?;
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let batches = self.run.run(input, &context, metrics)?;
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(original.schema(), batches)))
     }
 
-    fn metrics(&self) -> Option<MetricsSet> {
+    fn metrics(&self, _: &Arc<dyn ExecutionPlan>) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
+    }
+
+    fn over(&self, original: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        replace(original).data()
     }
 }
 

@@ -60,7 +60,7 @@ impl Execution for RowNumber {
     fn run(
         &self,
         input: SendableRecordBatchStream,
-        _: &TaskContext,
+        _: &Arc<TaskContext>,
         metrics: BaselineMetrics,
     ) -> Result<Batches> {
         let numbering = Numbering {

@@ -7,16 +7,18 @@
 //!
 //! The first rows of a sort are found in the same way if they are many. DataFusion keeps them in a
 //! heap, which is better for few and many times slower for a million.
+//!
+//! If the rows do not fit into memory and the task has scratch, DataFusion sorts them there.
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
-use arrow::row::{Row, RowConverter, Rows, SortField};
+use arrow::row::{Row, Rows};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
@@ -24,7 +26,8 @@ use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::short_keys::{Shape, ShortKey};
-use super::{Batches, Execution};
+use super::{Batches, Execution, spilled_sort};
+use crate::sort_keys::SortKeys;
 
 /// From so many first rows on, sorting all is faster than a heap of them.
 const MANY: usize = 20_000;
@@ -45,23 +48,14 @@ pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<
     if input.properties().equivalence_properties().ordering_satisfy(order.clone())? {
         return Ok(None);
     }
-    let schema = input.schema();
-    let field = |key: &PhysicalSortExpr| {
-        Ok(SortField::new_with_options(key.expr.data_type(&schema)?, key.options))
-    };
-    let fields = order.iter().map(field).collect::<Result<Vec<_>>>()?;
-    match RowConverter::supports_fields(&fields) {
-        true => {
-            let (order, fetch) = (order.clone(), sort.fetch());
-            Ok(Some(Arc::new(KeySort { fields, order, fetch })))
-        }
-        false => Ok(None),
-    }
+    let Some(keys) = SortKeys::new(order, &input.schema())? else { return Ok(None) };
+    let (keys, order) = (Arc::new(keys), order.clone());
+    Ok(Some(Arc::new(KeySort { keys, order, fetch: sort.fetch() })))
 }
 
 #[derive(Debug)]
 struct KeySort {
-    fields: Vec<SortField>,
+    keys: Arc<SortKeys>,
     order: LexOrdering,
     /// How many of the sorted rows are needed; all where absent.
     fetch: Option<usize>,
@@ -71,37 +65,57 @@ impl Execution for KeySort {
     fn run(
         &self,
         mut input: SendableRecordBatchStream,
-        context: &TaskContext,
+        context: &Arc<TaskContext>,
         metrics: BaselineMetrics,
     ) -> Result<Batches> {
+        let has_scratch = context.runtime_env().disk_manager.tmp_files_enabled();
+        let spills = has_scratch && self.fetch.is_none();
+        let memory = MemoryConsumer::new("SortExec").with_can_spill(spills);
         let mut rows = Unsorted {
-            converter: RowConverter::new(self.fields.clone())?,
-            order: self.order.clone(),
+            sort_keys: Arc::clone(&self.keys),
             fetch: self.fetch.unwrap_or(usize::MAX),
             batches: Vec::new(),
             keys: Vec::new(),
-            reservation: MemoryConsumer::new("SortExec").register(context.memory_pool()),
+            reservation: memory.register(context.memory_pool()),
         };
+        let (order, context) = (self.order.clone(), Arc::clone(context));
         let batch_rows = context.session_config().batch_size();
         let sorted = stream::once(async move {
             while let Some(batch) = input.next().await {
-                let _timer = metrics.elapsed_compute().timer();
-                rows.push(batch?)?;
+                let timer = metrics.elapsed_compute().timer();
+                let batch = batch?;
+                let pushed = rows.push(batch.clone());
+                timer.done();
+                match pushed {
+                    Err(error) if spills && spilled_sort::is_exhausted(&error) => {
+                        let read = rows.into_batches(batch);
+                        let sorted = spilled_sort::sorted(&order, read, input, context)?;
+                        return Ok(counted(sorted, metrics).boxed());
+                    }
+                    pushed => pushed?,
+                }
             }
             drop(input);
             let timer = metrics.elapsed_compute().timer();
             let sorted = rows.sort();
             timer.done();
-            Ok::<_, DataFusionError>(sorted.stream(batch_rows, metrics))
+            Ok::<_, DataFusionError>(sorted.stream(batch_rows, metrics).boxed())
         });
         Ok(sorted.try_flatten().boxed())
     }
 }
 
+/// Counts the rows of a stream.
+fn counted(
+    sorted: SendableRecordBatchStream,
+    metrics: BaselineMetrics,
+) -> impl Stream<Item = Result<RecordBatch>> + Send {
+    sorted.map(move |batch| batch.inspect(|batch| metrics.record_output(batch.num_rows())))
+}
+
 /// Rows and their keys, batch by batch.
 struct Unsorted {
-    converter: RowConverter,
-    order: LexOrdering,
+    sort_keys: Arc<SortKeys>,
     fetch: usize,
     batches: Vec<RecordBatch>,
     keys: Vec<Rows>,
@@ -118,13 +132,10 @@ struct Entry {
 
 impl Unsorted {
     fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        let rows = batch.num_rows();
-        if rows == 0 {
+        if batch.num_rows() == 0 {
             return Ok(());
         }
-        let column = |key: &PhysicalSortExpr| key.expr.evaluate(&batch)?.into_array(rows);
-        let columns = self.order.iter().map(column).collect::<Result<Vec<_>>>()?;
-        let keys = self.converter.convert_columns(&columns)?;
+        let keys = self.sort_keys.of(&batch)?;
         let bytes = bytes(&batch, &keys);
         let held: usize = self.keys.iter().map(Rows::num_rows).sum();
         if held > self.fetch.saturating_mul(SLACK) || self.reservation.try_grow(bytes).is_err() {
@@ -134,6 +145,12 @@ impl Unsorted {
         self.batches.push(batch);
         self.keys.push(keys);
         Ok(())
+    }
+
+    /// The rows with some more, without their keys. Their memory is not reserved any more.
+    fn into_batches(mut self, last: RecordBatch) -> Vec<RecordBatch> {
+        self.batches.push(last);
+        self.batches
     }
 
     /// Drops the rows that are not among the first.
@@ -146,10 +163,7 @@ impl Unsorted {
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         let indices: Vec<(usize, usize)> = entries.iter().map(Entry::index).collect();
         let batch = interleave_record_batch(&batches, &indices)?;
-        let column =
-            |key: &PhysicalSortExpr| key.expr.evaluate(&batch)?.into_array(batch.num_rows());
-        let columns = self.order.iter().map(column).collect::<Result<Vec<_>>>()?;
-        let keys = self.converter.convert_columns(&columns)?;
+        let keys = self.sort_keys.of(&batch)?;
         self.reservation.resize(bytes(&batch, &keys));
         (self.batches, self.keys) = (vec![batch], vec![keys]);
         Ok(())

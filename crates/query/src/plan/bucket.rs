@@ -11,12 +11,17 @@ use snowmelt_files::{
     Error as LocationError, MATCHING, glob_base, has_glob, is_hidden, retain_data,
 };
 
+use super::LocalFiles;
 use super::location::{Located, Source};
 use crate::scan::{S3Settings, object_path, with_retries};
 use crate::{Error, Result};
 
-/// Finds the objects of `rest`, a bucket and a key.
-pub(super) async fn locate(location: &str, rest: &str, s3: &S3Settings) -> Result<Located> {
+/// Finds the objects of `rest`, a bucket and a key. `known` keeps footers between queries.
+pub(super) async fn locate(
+    location: &str,
+    rest: &str,
+    (s3, known): (&S3Settings, &Arc<dyn LocalFiles>),
+) -> Result<Located> {
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
     let invalid = |why: String| LocationError::invalid(location, why);
     let url = ObjectStoreUrl::parse(format!("s3://{bucket}"))
@@ -46,7 +51,8 @@ pub(super) async fn locate(location: &str, rest: &str, s3: &S3Settings) -> Resul
     if files.is_empty() {
         return Err(LocationError::empty(location, Path::new(location)).into());
     }
-    Ok(Located { url, source: Source::Bucket(store), anonymous: s3.anonymous(), files })
+    let (source, known) = (Source::Bucket(store), Arc::clone(known));
+    Ok(Located { url, source, anonymous: s3.anonymous(), files, known })
 }
 
 async fn matching(

@@ -8,17 +8,19 @@
 //! - below the build side of a join: the stage below writes, and every task above reads all of it.
 //!
 //! An exchange of several levels (Lambada 4.4.2) is several stages, of which all but the first only
-//! split rows again. The stage above reads with an [`ExchangeReadExec`]. What is above the last merge runs in the
-//! driver, over a [`ResultExec`] for each stage whose results it reads.
+//! split rows again. The stage above reads with an [`ExchangeReadExec`]. What is above the last merge
+//! runs in the driver, over a [`ResultExec`] for each stage whose results it reads. Of a large sort,
+//! another stage merges ranges of keys ([`sorts`](super::sorts)).
 //!
 //! An operator that the codec would change runs in the driver, and so does everything above it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::execution::config::SessionConfig;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -27,10 +29,12 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use snowmelt_wire::ExchangeOptions;
 
+use super::cut_points::{CutPoints, Part};
 use super::leaves::{count, file_scan, is_partition_wise};
 use super::sendable::Sendable;
 use super::small;
-use super::tree::{address, with_children};
+use super::sorts::large_merge;
+use super::tree::with_children;
 use crate::driver::{ResultExec, ResultQueue};
 use crate::exchange::{
     Exchange, ExchangeReadExec, Facts, Level, Medium, levels, objects_at, output_split,
@@ -99,6 +103,8 @@ pub(super) struct Exchanges<'q> {
     pub(super) options: &'q ExchangeOptions,
     /// The query's folder in the locations of the options.
     pub(super) folder: &'q str,
+    /// A sort of at least so many bytes is merged in ranges.
+    pub(super) range_bytes: u64,
 }
 
 impl Exchanges<'_> {
@@ -108,7 +114,7 @@ impl Exchanges<'_> {
             true => Medium::Objects(objects_at(self.options, self.folder, stage)),
             false => Medium::Files,
         };
-        Output::Exchange(Exchange { medium, level })
+        Output::Exchange(Exchange { medium, level, not_streamed: None })
     }
 
     /// The levels of an exchange to so many partitions.
@@ -131,7 +137,7 @@ pub(super) fn cut(
     finish: &dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
 ) -> Result<Cut> {
     let sendable = Sendable::of(&plan, config)?;
-    let (stages, cut) = (Vec::new(), HashMap::new());
+    let (stages, cut) = (Vec::new(), CutPoints::default());
     let mut cutter = Cutter { config, exchanges, finish, sendable, stages, cut };
     let driver = cutter.driver_part(&plan, Parent { again: false, merges: true })?;
     let driver = finish(driver)?;
@@ -153,8 +159,8 @@ struct Cutter<'c> {
     finish: &'c dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
     sendable: Sendable,
     stages: Vec<Stage>,
-    // Stages by the address of the node that they were cut at: a plan may use a node twice.
-    cut: HashMap<usize, Arc<dyn ExecutionPlan>>,
+    // Where stages were cut: a plan may use a node twice, or have two equal ones.
+    cut: CutPoints,
 }
 
 impl Cutter<'_> {
@@ -167,6 +173,13 @@ impl Cutter<'_> {
         let sent = self.sendable.is(node);
         if sent && !self.merges_only(node) {
             return self.result_stage(node, parent);
+        }
+        if let Some(merge) = large_merge(node, self.exchanges.range_bytes)?
+            && self.sendable.is(merge.input())
+            // An object that is not combined is named by a partition, and a range has another number.
+            && (self.exchanges.options.combining || !self.exchanges.options.by_objects())
+        {
+            return self.ranges(merge, parent);
         }
         let below = Parent {
             again: parent.again || node.is::<RecursiveQueryExec>(),
@@ -184,6 +197,8 @@ impl Cutter<'_> {
         count(node) == 1
             && file_scan(node).is_none()
             && !node.is::<RepartitionExec>()
+            // `NOT IN` collects all of a side, which a worker can put into scratch.
+            && !node.downcast_ref::<HashJoinExec>().is_some_and(|join| join.null_aware)
             && children.into_iter().all(|child| count(child) > 1 || self.merges_only(child))
     }
 
@@ -207,6 +222,30 @@ impl Cutter<'_> {
             Some(_) => divided.with_preserve_order(),
             None => divided,
         }))
+    }
+
+    /// A stage that sorts, and one that merges ranges of its rows; the leaf that reads these in order.
+    fn ranges(
+        &mut self,
+        merge: &SortPreservingMergeExec,
+        parent: Parent,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let sorted = self.worker_part(merge.input())?;
+        let below = self.stages.len() as u32;
+        let sorted = self.add(sorted, self.exchanges.of(below, Level::ONLY))?;
+        let facts = Facts::of_partitions(sorted.equivalence_properties()).mixed();
+        let facts = facts.sorted(merge.expr().clone());
+        let ranges = self.config.target_partitions().max(1);
+        let read = ExchangeReadExec::by_range(below, sorted.schema(), ranges, facts)?;
+        let queue = Arc::new(ResultQueue::new(parent.again));
+        let stage = self.stages.len();
+        let read = Arc::new(read.with_origin(merge.input()));
+        let plan = self.add(read, Output::Results(Arc::clone(&queue)))?;
+        let results = Arc::new(ResultExec::in_order(stage, &plan, queue));
+        Ok(match merge.fetch() {
+            Some(fetch) => Arc::new(GlobalLimitExec::new(results, 0, Some(fetch))),
+            None => results,
+        })
     }
 
     /// The part of a worker: each input that is not of the same stage is replaced by a leaf.
@@ -235,8 +274,9 @@ impl Cutter<'_> {
         node: &Arc<dyn ExecutionPlan>,
         exchange: &RepartitionExec,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(leaf) = self.cut.get(&address(node)) {
-            return Ok(Arc::clone(leaf));
+        let part = Part::of(node);
+        if let Some(leaf) = self.cut.leaf(&part) {
+            return Ok(leaf);
         }
         let partitioning = exchange.partitioning().clone();
         let mut input = self.worker_part(exchange.input())?;
@@ -260,7 +300,7 @@ impl Cutter<'_> {
             let sort = SortExec::new(ordering.clone(), leaf).with_preserve_partitioning(true);
             leaf = Arc::new(sort);
         }
-        self.cut.insert(address(node), Arc::clone(&leaf));
+        self.cut.add(part, &leaf);
         Ok(leaf)
     }
 
@@ -292,8 +332,12 @@ impl Cutter<'_> {
 
     /// A stage that writes its partitions as they are, and the leaf that reads them.
     fn as_it_is(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(leaf) = self.cut.get(&address(node)) {
-            return Ok(Arc::clone(leaf));
+        if node.is::<RepartitionExec>() {
+            return self.worker_part(node);
+        }
+        let part = Part::of(node);
+        if let Some(leaf) = self.cut.leaf(&part) {
+            return Ok(leaf);
         }
         let plan = self.worker_part(node)?;
         let stage = self.stages.len() as u32;
@@ -302,7 +346,7 @@ impl Cutter<'_> {
         let partitioning = Partitioning::UnknownPartitioning(count(&plan));
         let read = ExchangeReadExec::new(stage, plan.schema(), partitioning, facts)?;
         let leaf: Arc<dyn ExecutionPlan> = Arc::new(read.with_origin(node));
-        self.cut.insert(address(node), Arc::clone(&leaf));
+        self.cut.add(part, &leaf);
         Ok(leaf)
     }
 

@@ -1,4 +1,4 @@
-//! Reads the footers of a table's Parquet files once: schema, statistics and row groups.
+//! The files of a Parquet table from their footers: schema, statistics and row groups.
 //!
 //! A truncated file, or one that is not Parquet, is reported here by name, before any worker
 //! starts.
@@ -9,61 +9,44 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
-use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::ParquetMetaData;
 use snowmelt_wire::FileGrant;
 
-use super::footer::{self, FooterError};
+use super::footer;
+use super::info::Footer;
 use super::location::{Located, Source};
 use super::unify::{Conflict, unify};
 use crate::scan::{GrantedFiles, file_path, shown};
 use crate::{Error, Result, fault};
 
-/// Number of footers that are read concurrently.
-const CONCURRENT_FOOTERS: usize = 32;
-
 /// A file of a table with its footer and statistics.
 #[derive(Clone, Debug)]
 pub(super) struct TableFile {
     pub(super) meta: ObjectMeta,
-    pub(super) footer: Arc<ParquetMetaData>,
+    pub(super) footer: Footer,
     pub(super) statistics: Arc<Statistics>,
+    /// True if all of its columns have the types of the table.
+    pub(super) as_table: bool,
 }
 
-/// Reads the footers of all files, and their common schema.
-pub(super) async fn read(located: &Located, location: &str) -> Result<(SchemaRef, Vec<TableFile>)> {
-    // Boxed individually: a stream of unnamed futures is not `Send`.
-    let reads: Vec<BoxFuture<'_, _>> =
-        located.files.iter().map(|meta| footer_of(located, meta).boxed()).collect();
-    let footers: Vec<(ObjectMeta, Arc<ParquetMetaData>)> =
-        futures::stream::iter(reads).buffered(CONCURRENT_FOOTERS).try_collect().await?;
+/// The common schema of all files, and their statistics, from their footers.
+pub(super) fn tabulate(
+    located: &Located,
+    footers: Vec<(ObjectMeta, Footer)>,
+    location: &str,
+) -> Result<(SchemaRef, Vec<TableFile>)> {
     let (schema, own) = merged_schema(located, &footers, location)?;
-    let file = |((meta, footer), own): ((ObjectMeta, Arc<ParquetMetaData>), Schema)| {
+    let file = |((meta, footer), own): ((ObjectMeta, Footer), Schema)| {
         let corrupt = |why| Error::FileCorrupt { file: display_name(located, &meta), why };
-        let read = footer::catch_panic(|| statistics(&footer, &schema, &own));
-        let statistics =
+        let read = footer::catch_panic(|| statistics(&footer.metadata, &schema, &own));
+        let (statistics, as_table) =
             read.map_err(corrupt)?.map_err(|error| corrupt(fault::root_message(&error)))?;
-        Ok(TableFile { meta, footer, statistics: Arc::new(statistics) })
+        Ok(TableFile { meta, footer, statistics: Arc::new(statistics), as_table })
     };
     let files = footers.into_iter().zip(own).map(file).collect::<Result<_>>()?;
     Ok((schema, files))
-}
-
-async fn footer_of(
-    located: &Located,
-    meta: &ObjectMeta,
-) -> Result<(ObjectMeta, Arc<ParquetMetaData>)> {
-    let store = store_of(located, meta).await?;
-    let read = footer::read(store.as_ref(), meta).await;
-    let file = || display_name(located, meta);
-    match read {
-        Ok(footer) => Ok((meta.clone(), footer)),
-        Err(FooterError::Corrupt(why)) => Err(Error::FileCorrupt { file: file(), why }),
-        Err(FooterError::Store(error)) => Err(located.store_error(&file(), error)),
-    }
 }
 
 /// The store of a file. A local file gets a store of its own, so that few files are open
@@ -88,7 +71,7 @@ pub(super) fn display_name(located: &Located, meta: &ObjectMeta) -> String {
 /// The table's schema and that of each file.
 fn merged_schema(
     located: &Located,
-    footers: &[(ObjectMeta, Arc<ParquetMetaData>)],
+    footers: &[(ObjectMeta, Footer)],
     location: &str,
 ) -> Result<(SchemaRef, Vec<Schema>)> {
     let corrupt = |meta: &ObjectMeta, why: String| Error::FileCorrupt {
@@ -97,7 +80,7 @@ fn merged_schema(
     };
     let mut schemas = Vec::with_capacity(footers.len());
     for (meta, footer) in footers {
-        let file = footer.file_metadata();
+        let file = footer.metadata.file_metadata();
         let read = footer::catch_panic(|| {
             parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata())
         });
@@ -152,14 +135,15 @@ fn as_in_file(schema: &SchemaRef, file: &Schema) -> (SchemaRef, Vec<usize>) {
     (Arc::new(Schema::new(fields)), differing)
 }
 
-/// The statistics of a file, in the types of the table. For a converted column only the number of
-/// nulls is kept.
+/// The statistics of a file, in the types of the table, and whether no column is converted. For a
+/// converted column only the number of nulls is kept.
 fn statistics(
     footer: &ParquetMetaData,
     schema: &SchemaRef,
     file: &Schema,
-) -> datafusion::error::Result<Statistics> {
+) -> datafusion::error::Result<(Statistics, bool)> {
     let (own, differing) = as_in_file(schema, file);
+    let as_table = differing.is_empty();
     let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(footer, &own)?;
     for index in differing {
         if let Some(column) = statistics.column_statistics.get_mut(index) {
@@ -167,7 +151,7 @@ fn statistics(
             *column = ColumnStatistics { null_count, ..ColumnStatistics::new_unknown() };
         }
     }
-    Ok(statistics)
+    Ok((statistics, as_table))
 }
 
 /// Removes the metadata of columns, which differs between files and does not affect a query. Most

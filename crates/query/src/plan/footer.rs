@@ -11,6 +11,7 @@ use bytes::Bytes;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
+use super::info::Footer;
 use crate::scan::with_retries;
 
 /// Bytes that are first read from a file's end: the footers of most files are shorter.
@@ -40,28 +41,44 @@ impl From<String> for FooterError {
     }
 }
 
-/// Reads a file's footer: in one request, or two if it is longer than [`FIRST_READ`].
+/// Reads a file's footer.
 pub(crate) async fn read(
     store: &dyn ObjectStore,
     meta: &ObjectMeta,
-) -> Result<Arc<ParquetMetaData>, FooterError> {
+) -> Result<Footer, FooterError> {
+    let bytes = fetch(store, meta).await?;
+    Ok(decode(&bytes, meta.size)?)
+}
+
+/// Reads the bytes of a file's footer, with their length and the magic number: in one request, or
+/// two if they are longer than [`FIRST_READ`].
+pub(super) async fn fetch(
+    store: &dyn ObjectStore,
+    meta: &ObjectMeta,
+) -> Result<Bytes, FooterError> {
     let size = meta.size;
     if size < TRAILER + 4 {
         return Err(format!("it has {size} bytes, which is too few for a Parquet file").into());
     }
     let end = bytes(store, meta, size.saturating_sub(FIRST_READ)..size).await?;
-    let length = metadata_length(&end, size)?;
-    let footer = match end.len() as u64 {
-        enough if enough >= length + TRAILER => {
-            let start = (enough - length - TRAILER) as usize;
-            end.slice(start..start + length as usize)
-        }
-        _ => bytes(store, meta, size - length - TRAILER..size - TRAILER).await?,
-    };
-    let decoded = catch_panic(|| ParquetMetaDataReader::decode_metadata(&footer))?;
+    let length = metadata_length(&end, size)? + TRAILER;
+    match (end.len() as u64).checked_sub(length) {
+        Some(before) => Ok(end.slice(before as usize..)),
+        None => Ok(bytes(store, meta, size - length..size).await?),
+    }
+}
+
+/// Decodes a footer of a file of this size.
+pub(super) fn decode(bytes: &Bytes, size: u64) -> Result<Footer, String> {
+    let length = metadata_length(bytes, size)?;
+    if length + TRAILER != bytes.len() as u64 {
+        return Err(format!("its footer has {} bytes, and not {length}", bytes.len()));
+    }
+    let metadata = bytes.slice(..length as usize);
+    let decoded = catch_panic(|| ParquetMetaDataReader::decode_metadata(&metadata))?;
     let decoded = decoded.map_err(|error| error.to_string())?;
     row_groups_inside(&decoded, size)?;
-    Ok(Arc::new(decoded))
+    Ok(Footer { metadata: Arc::new(decoded), length: length + TRAILER })
 }
 
 /// Reads bytes of the listed version, if it has an entity tag.

@@ -21,9 +21,14 @@ pub(crate) struct TableInfo {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadBytes(pub(crate) u64);
 
-/// The footer of a part's file; stored with the part, to estimate its cost.
+/// The footer of a file. Stored with each part of the file, to estimate its cost and to send it to
+/// the part's worker.
 #[derive(Clone, Debug)]
-pub(crate) struct Footer(pub(crate) Arc<ParquetMetaData>);
+pub(crate) struct Footer {
+    pub(crate) metadata: Arc<ParquetMetaData>,
+    /// Its bytes at the end of the file, with its length and the magic number.
+    pub(crate) length: u64,
+}
 
 /// Bytes of a part of a file that a query reads: an upper bound where the columns are unknown.
 pub(crate) fn read_bytes(part: &PartitionedFile) -> u64 {

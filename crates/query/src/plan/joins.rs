@@ -86,7 +86,7 @@ pub(super) fn merge_shared(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execu
 
 /// True if a join returns rows of its build side, the left one, that found no match, or returns
 /// each at most once.
-fn returns_build_rows(join: &JoinType) -> bool {
+pub(super) fn returns_build_rows(join: &JoinType) -> bool {
     match join {
         JoinType::Left
         | JoinType::Full

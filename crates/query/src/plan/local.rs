@@ -8,6 +8,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use snowmelt_wire::LocalFile;
 
 use crate::Result;
@@ -20,6 +21,15 @@ pub trait LocalFiles: Debug + Send + Sync {
 
     /// A listed file, opened for reading.
     async fn open(&self, path: &str) -> Result<File>;
+
+    /// The footers of files that earlier queries have kept, each named with its version: in the same
+    /// order, `None` for one that is not known.
+    async fn recall_footers(&self, files: Vec<String>) -> Vec<Option<Bytes>> {
+        vec![None; files.len()]
+    }
+
+    /// Keeps the footers of files for later queries, each named with its version.
+    fn keep_footers(&self, _footers: Vec<(String, Bytes)>) {}
 }
 
 /// Files that this process opens itself, with its own permissions.

@@ -24,6 +24,8 @@ pub(super) struct Located {
     pub(super) anonymous: bool,
     /// The files, sorted by name.
     pub(super) files: Vec<ObjectMeta>,
+    /// What keeps footers between queries.
+    pub(super) known: Arc<dyn LocalFiles>,
 }
 
 impl Located {
@@ -63,7 +65,7 @@ pub(super) async fn locate(
     let mut found = match location.split_once("://") {
         None => local(location, files).await?,
         Some(("file", path)) => local(path, files).await?,
-        Some(("s3" | "s3a", rest)) => bucket::locate(location, rest, s3).await?,
+        Some(("s3" | "s3a", rest)) => bucket::locate(location, rest, (s3, files)).await?,
         Some((scheme, _)) => {
             let why = format!("`{scheme}://` is not supported: use a local path or s3://");
             return Err(snowmelt_files::Error::invalid(location, why).into());
@@ -76,8 +78,8 @@ pub(super) async fn locate(
 async fn local(location: &str, files: &Arc<dyn LocalFiles>) -> Result<Located> {
     let listed = files.list(location).await?;
     let found = listed.iter().map(object_meta).collect::<Result<_>>()?;
-    let source = Source::Local(Arc::clone(files));
-    Ok(Located { url: ObjectStoreUrl::local_filesystem(), source, anonymous: false, files: found })
+    let (url, source) = (ObjectStoreUrl::local_filesystem(), Source::Local(Arc::clone(files)));
+    Ok(Located { url, source, anonymous: false, files: found, known: Arc::clone(files) })
 }
 
 fn object_meta(file: &LocalFile) -> Result<ObjectMeta> {

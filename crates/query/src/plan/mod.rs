@@ -2,7 +2,12 @@
 //! stages.
 
 mod bucket;
+mod clauses;
 mod cut;
+mod cut_points;
+mod definition;
+mod distinct;
+mod estimate;
 mod explain;
 mod files;
 mod footer;
@@ -10,6 +15,7 @@ mod formats;
 mod hive;
 mod info;
 mod joins;
+mod known;
 mod leaves;
 mod local;
 mod location;
@@ -17,21 +23,32 @@ mod names;
 mod nullable;
 mod outputs;
 mod planned;
+mod prune;
+mod ranges;
+mod reduce;
 mod repeat;
 mod rules;
 mod sendable;
+mod sent_footers;
+mod sent_plans;
 mod session;
 mod small;
+mod sort_merge;
+#[cfg(test)]
+mod sort_merge_tests;
+mod sorts;
 mod split;
 mod spread;
 mod sql_error;
 mod statement;
 mod streaming;
+mod streams;
 mod table;
 mod tasks;
 mod text;
 mod tree;
 mod unify;
+mod volatile;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +58,8 @@ use snowmelt_wire::{ExchangeOptions, Signature};
 
 use cut::Exchanges;
 pub(crate) use cut::{Cut, Stage};
+pub(crate) use definition::definition;
+pub(crate) use estimate::{Size, size};
 pub(crate) use footer::{FooterError, bytes as read_bytes, catch_panic, read as read_footer};
 pub(crate) use info::{Footer, TableInfo, read_bytes as read_bytes_of};
 pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit_scans};
@@ -48,12 +67,15 @@ pub use local::{HostFiles, LocalFiles};
 pub(crate) use nullable::Nullable;
 pub(crate) use outputs::{Outputs, TaskOutput};
 pub use planned::PlannedQuery;
+pub(crate) use prune::left_out;
 pub(crate) use repeat::{Repeat, repeats};
+pub(crate) use sent_plans::leave_out_files;
 pub(crate) use session::{execution_config, function_registry};
+pub(crate) use sort_merge::{can_sort_merge, spills_sooner, with_sort_merge_joins};
 pub(crate) use split::first_byte;
-pub(crate) use tasks::{Division, reads, tasks};
+pub(crate) use tasks::{Division, partitions_read, reads, reads_by_range, tasks};
 pub(crate) use text::operator_line;
-pub(crate) use tree::with_children;
+pub(crate) use tree::{address, with_children};
 
 use crate::cost::CostBasis;
 use crate::cpu::process_cpu;
@@ -64,6 +86,10 @@ use crate::{Error, Result};
 
 /// Rows in a batch: DataFusion's default, and the maximum in one call of a UDF.
 pub(crate) const BATCH_ROWS: usize = 8192;
+
+/// Bytes of rows from which on a sort of all of them is merged by workers, in ranges of keys. The
+/// driver merges fewer sooner than another stage begins.
+pub const RANGE_SORT_BYTES: u64 = 64 << 20;
 
 /// A query and its inputs.
 #[derive(Clone, Debug)]
@@ -85,6 +111,9 @@ pub struct QuerySpec {
     pub workers: u32,
     /// Number of hosts on which the workers may be. At least 1.
     pub hosts: u32,
+    /// A sort of all rows that are estimated to have at least so many bytes is merged by workers
+    /// ([`RANGE_SORT_BYTES`]).
+    pub range_sort_bytes: u64,
     /// How its stages exchange rows.
     pub exchange: ExchangeOptions,
     /// Its folder in the locations of its exchange ([`snowmelt_wire::exchange_folder`]).
@@ -113,9 +142,16 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let physical = session::physical_plan(&session, &statement, spec).await?;
     let config = session.copied_config();
     let finish = |plan| session::finish(plan, &config);
-    let exchanges = Exchanges { options: &spec.exchange, folder: &spec.exchange_folder };
+    let exchanges = Exchanges {
+        options: &spec.exchange,
+        folder: &spec.exchange_folder,
+        range_bytes: spec.range_sort_bytes,
+    };
     let mut cut = cut::cut(physical, &config, exchanges, &finish)?;
     streaming::mark(&cut);
+    if spec.exchange.by_streams() {
+        streams::choose(&mut cut.stages);
+    }
     cut.driver = with_faster_operators(cut.driver)?;
     PlannedQuery::new(spec, statement.result_kind, cut, tables, pool, s3, cpu_before)
 }

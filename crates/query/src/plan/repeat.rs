@@ -5,6 +5,7 @@
 //! afterwards, while others have read the rows of the first run. That is right only if both runs
 //! put the same rows into the same partitions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
@@ -28,8 +29,9 @@ use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 
 use super::cut::Stage;
 use super::leaves::{count, file_scan};
-use super::streaming::is_nondeterministic;
-use crate::exchange::ExchangeReadExec;
+use super::tasks::reads_by_range;
+use super::volatile::is_nondeterministic;
+use crate::exchange::{Exchange, ExchangeReadExec};
 
 /// Aggregates whose result does not depend on the order of their input, unless they add up floating
 /// point numbers.
@@ -51,11 +53,24 @@ pub(crate) enum Repeat {
 /// For each stage, what its tasks give when they and all tasks before them are run again.
 pub(crate) fn repeats(stages: &[Stage]) -> Vec<Repeat> {
     let mut found: Vec<Repeat> = Vec::with_capacity(stages.len());
-    for stage in stages {
+    let by_range: BTreeSet<u32> = stages.iter().filter_map(reads_by_range).collect();
+    for (index, stage) in stages.iter().enumerate() {
         let inputs = stage.reads.iter().filter_map(|read| found.get(*read as usize)).max();
-        found.push(combine(of_plan(&stage.plan), inputs.copied().unwrap_or(Repeat::Exactly)));
+        let mut traits = of_plan(&stage.plan);
+        // Rows of a stream come in the order in which their tasks make them.
+        traits.mixes |= stage.reads.iter().any(|read| is_streamed(&stages[*read as usize]));
+        let own = combine(traits, inputs.copied().unwrap_or(Repeat::Exactly));
+        // A range may begin at any of several equal rows: in another order it has others of them.
+        found.push(match own {
+            Repeat::SameRows if by_range.contains(&(index as u32)) => Repeat::Differently,
+            own => own,
+        });
     }
     found
+}
+
+fn is_streamed(stage: &Stage) -> bool {
+    stage.exchange().is_some_and(Exchange::is_streamed)
 }
 
 /// Properties of a plan.

@@ -19,12 +19,14 @@ use snowmelt_types::Report;
 
 use super::joins::{self, IndependentJoins};
 use super::nullable::KeepNullable;
-use super::rules::PushDownSemiJoins;
+use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::statement::Statement;
-use super::{BATCH_ROWS, QuerySpec, names, sql_error};
+use super::{BATCH_ROWS, QuerySpec, names, reduce, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
-use crate::udf::{RemoteUdf, UdfPool};
+use crate::udf::{self, CheckAggregateCalls, UdfPool};
 use crate::{Error, Result};
+
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
 /// Settings for the execution of a plan.
 pub(crate) fn execution_config(partitions: usize, batch_rows: usize) -> SessionConfig {
@@ -47,6 +49,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_default_features()
         .with_analyzer_rule(Arc::new(CheckIntegers::default()))
         .with_analyzer_rule(Arc::new(CheckSubqueries::default()))
+        .with_analyzer_rule(Arc::new(CheckAggregateCalls))
         .with_physical_optimizer_rules(optimizer_rules())
         // After DataFusion's: then subqueries are joins, and no filters are left between joins.
         .with_optimizer_rule(Arc::new(PushDownSemiJoins))
@@ -54,7 +57,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
     checked::register(&mut state)?;
     let session = SessionContext::new_with_state(state);
     for signature in &spec.udfs {
-        session.register_udf(RemoteUdf::from_signature(signature, Arc::clone(pool))?.into());
+        udf::register(&session, signature, pool)?;
     }
     Ok(session)
 }
@@ -76,14 +79,14 @@ fn planning_config(workers: u32) -> SessionConfig {
 }
 
 /// DataFusion's rules without those that connect operators of the final plan, which run for each
-/// stage ([`finish`]), and with joins that tasks can run independently.
-fn optimizer_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+/// stage ([`finish`]), and with this project's order and forms of joins.
+fn optimizer_rules() -> Vec<Rule> {
     let (selection, after) = (JoinSelection::new(), FilterPushdown::new_post_optimization());
     let check = SanityCheckPlan::new();
     let mut rules = PhysicalOptimizer::new().rules;
     rules.retain(|rule| rule.name() != after.name() && rule.name() != check.name());
-    let place = rules.iter().position(|rule| rule.name() == selection.name());
-    rules.insert(place.map_or(0, |place| place + 1), Arc::new(IndependentJoins));
+    let place = rules.iter().position(|rule| rule.name() == selection.name()).unwrap_or_default();
+    rules.splice(place..=place, [Arc::new(JoinOrder) as Rule, Arc::new(IndependentJoins)]);
     rules.insert(0, Arc::new(KeepNullable));
     rules
 }
@@ -119,7 +122,8 @@ pub(super) async fn physical_plan(
     };
     let logical = names::with_written_names(logical, &query).map_err(wrong)?;
     let physical = state.create_physical_plan(&logical).await.map_err(wrong)?;
-    joins::merge_shared(physical).map_err(wrong)
+    let merged = joins::merge_shared(physical).map_err(wrong)?;
+    reduce::reduce(merged, spec.workers.max(1) as usize).map_err(wrong)
 }
 
 /// The built-in functions by name, for the decoding of plans. Created once per process.

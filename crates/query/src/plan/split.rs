@@ -24,24 +24,40 @@ pub(super) struct Unit {
     pub(super) bytes: u64,
 }
 
-/// The units of a file, in order. A file whose row groups are out of order is a single unit.
+/// The units of a file for these row groups, in order. A file whose row groups are out of order is a
+/// single unit.
+///
+/// Other row groups between two of them belong to the range of the first. The reader leaves them out
+/// by the same statistics, and the range of the file is read in one part.
 pub(super) fn units(
     file: usize,
     size: u64,
     footer: &ParquetMetaData,
     columns: &[usize],
+    kept: &[usize],
 ) -> Vec<Unit> {
     let groups = footer.row_groups();
-    let starts: Vec<i64> = groups.iter().map(first_byte).collect();
-    let bytes = |group: &RowGroupMetaData| column_bytes(group, columns);
-    if !starts.windows(2).all(|pair| pair[0] < pair[1]) {
-        let bytes = groups.iter().map(bytes).sum();
-        return vec![Unit { file, start: 0, end: size as i64, bytes }];
+    let in_order = groups.windows(2).all(|pair| first_byte(&pair[0]) < first_byte(&pair[1]));
+    let bytes = |group: &usize| column_bytes(&groups[*group], columns);
+    if !in_order {
+        let bytes = kept.iter().map(bytes).sum();
+        let whole = Unit { file, start: 0, end: size as i64, bytes };
+        return if kept.is_empty() { Vec::new() } else { vec![whole] };
     }
-    let end = |index: usize| starts.get(index + 1).copied().unwrap_or(size as i64);
+    let start = |group: &usize| first_byte(&groups[*group]);
+    let end = |place: usize| kept.get(place + 1).map_or(size as i64, start);
     let unit =
-        |(index, group)| Unit { file, start: starts[index], end: end(index), bytes: bytes(group) };
-    groups.iter().enumerate().map(unit).collect()
+        |(place, group)| Unit { file, start: start(group), end: end(place), bytes: bytes(group) };
+    kept.iter().enumerate().map(unit).collect()
+}
+
+/// How many row groups of a file these units do not have in their ranges.
+pub(super) fn outside(footer: &ParquetMetaData, units: &[Unit]) -> u64 {
+    let is_outside = |group: &&RowGroupMetaData| {
+        let start = first_byte(group);
+        !units.iter().any(|unit| (unit.start..unit.end).contains(&start))
+    };
+    footer.row_groups().iter().filter(is_outside).count() as u64
 }
 
 /// The start of a row group as the Parquet reader computes it.

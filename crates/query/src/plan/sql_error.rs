@@ -64,7 +64,8 @@ fn explain(
         DataFusionError::Plan(text) => Some(plan_text(text, state, given)),
         DataFusionError::NotImplemented(text) => {
             let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, text.clone());
-            Some((report.hint("write the query without it"), None))
+            let name = between(text, "`", "`").map(str::to_owned);
+            Some((report.hint("write the query without it"), name))
         }
         DataFusionError::ArrowError(error, _) => {
             Some((ErrorReport::new(Code::SQL_TYPE, error.to_string()), None))

@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -18,6 +16,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
 
 use super::cut::Cut;
+use super::volatile::is_nondeterministic;
 use crate::driver::ResultExec;
 use crate::exchange::ExchangeReadExec;
 
@@ -71,17 +70,6 @@ fn is_repeatable(
         random |= is_repeatable(child, is_random)?;
     }
     (!random || !node.is::<FilterExec>()).then_some(random)
-}
-
-/// True if an expression of the operator itself may give another value the next time. UDFs count as
-/// nondeterministic.
-pub(super) fn is_nondeterministic(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let mut found = false;
-    let visited = node.apply_expressions(&mut |expression| {
-        found |= is_volatile(expression);
-        Ok(TreeNodeRecursion::Continue)
-    });
-    found || visited.is_err()
 }
 
 fn all(node: &Arc<dyn ExecutionPlan>, test: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool) -> bool {

@@ -23,12 +23,13 @@ use snowmelt_files::Format;
 use super::files::{self, TableFile};
 use super::formats::{self, FilesTable};
 use super::hive::FolderColumns;
-use super::info::Footer;
 pub(super) use super::info::{ReadBytes, TableInfo};
+use super::known;
 use super::location::{Located, locate, looks_like_location};
+use super::prune::{Filters, LeftOut};
 use super::split::{self, Unit};
 use super::statement::Statement;
-use super::{QuerySpec, sql_error};
+use super::{QuerySpec, distinct, sql_error};
 use crate::scan::S3Settings;
 use crate::{Error, Result};
 
@@ -99,7 +100,8 @@ struct ParquetTable {
 
 impl ParquetTable {
     async fn open(located: Located, location: &str, workers: u32) -> Result<Self> {
-        let (schema, files) = files::read(&located, location).await?;
+        let footers = known::footers(&located).await?;
+        let (schema, files) = files::tabulate(&located, footers, location)?;
         let folder_columns =
             FolderColumns::find(files.iter().map(|file| &file.meta.location), &schema);
         let columns = folder_columns.columns.clone();
@@ -114,22 +116,37 @@ impl ParquetTable {
     }
 
     fn info(&self, name: &str) -> TableInfo {
-        let row_groups = self.files.iter().map(|file| file.footer.num_row_groups()).sum();
+        let row_groups = self.files.iter().map(|file| file.footer.metadata.num_row_groups()).sum();
         TableInfo { name: name.to_owned(), files: self.files.len(), row_groups }
     }
 
-    fn file_groups(&self, columns: &[usize]) -> Vec<FileGroup> {
-        let units = self.files.iter().enumerate().flat_map(|(index, file)| {
-            split::units(index, file.meta.size, &file.footer, &self.leaves(file, columns))
-        });
-        let distributed = split::distribute(&units.collect::<Vec<_>>(), self.workers);
-        let group = |units: Vec<Unit>| FileGroup::new(units.iter().map(|u| self.part(u)).collect());
-        distributed.into_iter().map(group).collect()
+    fn file_groups(&self, columns: &[usize], filters: &Filters) -> Vec<FileGroup> {
+        let statistics = (0..self.files.len()).map(|file| self.statistics_of(file)).collect();
+        let may_pass = filters.files(statistics);
+        let (mut all, mut left_out) = (Vec::new(), 0);
+        for (index, file) in self.files.iter().enumerate() {
+            let footer = &file.footer.metadata;
+            let kept = match may_pass[index] {
+                true => filters.row_groups(footer, file.as_table),
+                false => Vec::new(),
+            };
+            let leaves = self.leaves(file, columns);
+            let units = split::units(index, file.meta.size, footer, &leaves, &kept);
+            left_out += split::outside(footer, &units);
+            all.extend(units);
+        }
+        let mut left_out = Some(LeftOut(left_out));
+        let mut part = |unit: &Unit| match left_out.take() {
+            Some(left_out) => self.part(unit).with_extension(left_out),
+            None => self.part(unit),
+        };
+        let mut group = |units: Vec<Unit>| FileGroup::new(units.iter().map(&mut part).collect());
+        split::distribute(&all, self.workers).into_iter().map(&mut group).collect()
     }
 
     /// Maps columns of the table to columns of a file, which may have another order.
     fn leaves(&self, file: &TableFile, columns: &[usize]) -> Vec<usize> {
-        let root = file.footer.file_metadata().schema_descr().root_schema();
+        let root = file.footer.metadata.file_metadata().schema_descr().root_schema();
         let position = |column: &usize| {
             let name = self.schema.table_schema().field(*column).name();
             root.get_fields().iter().position(|field| field.name() == name)
@@ -144,7 +161,7 @@ impl ParquetTable {
             .with_range(unit.start, unit.end)
             .with_partition_values(values)
             .with_extension(ReadBytes(unit.bytes))
-            .with_extension(Footer(Arc::clone(&file.footer)));
+            .with_extension(file.footer.clone());
         part.statistics = Some(self.statistics_of(unit.file));
         part
     }
@@ -159,7 +176,11 @@ impl ParquetTable {
 
     fn statistics(&self) -> DfResult<Statistics> {
         let each: Vec<_> = (0..self.files.len()).map(|file| self.statistics_of(file)).collect();
-        Statistics::try_merge_iter(each.iter().map(Arc::as_ref), self.schema.table_schema())
+        let schema = self.schema.table_schema();
+        let mut merged = Statistics::try_merge_iter(each.iter().map(Arc::as_ref), schema)?;
+        let footers = self.files.iter().map(|file| file.footer.metadata.as_ref());
+        distinct::estimate(&mut merged, schema, footers);
+        Ok(merged)
     }
 }
 
@@ -185,9 +206,10 @@ impl TableProvider for ParquetTable {
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
+        let filters = Filters::new(state, filters, &self.schema);
         let all = (0..self.schema.table_schema().fields().len()).collect();
         let columns = projection.unwrap_or(&all);
         let options = TableParquetOptions {
@@ -196,7 +218,7 @@ impl TableProvider for ParquetTable {
         };
         let source = ParquetSource::new(self.schema.clone()).with_table_parquet_options(options);
         let config = FileScanConfigBuilder::new(self.url.clone(), Arc::new(source))
-            .with_file_groups(self.file_groups(columns))
+            .with_file_groups(self.file_groups(columns, &filters))
             .with_statistics(self.statistics()?)
             .with_projection_indices(projection.cloned())?
             .with_limit(limit)

@@ -3,7 +3,9 @@
 //! Invariant: each partition of a stage is in exactly one task, unless several tasks divide its rows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
+use datafusion::datasource::physical_plan::FileScanConfig;
 use object_store::ObjectMeta;
 use snowmelt_wire::{FileGrant, ObjectOutput, ObjectsAt, OutputPartition, S3Access, TaskRead};
 
@@ -11,6 +13,9 @@ use super::cut::Stage;
 use super::info::read_bytes;
 use super::leaves;
 use super::outputs::{Outputs, TaskOutput};
+use super::ranges::Ranges;
+use super::sent_footers::{Allowance, SentFooters};
+use super::sort_merge::may_spill;
 use super::spread::{Share, spread};
 use crate::Result;
 use crate::driver::PlannedTask;
@@ -39,11 +44,22 @@ pub(crate) fn tasks(
     let udfs: Vec<String> = udf::names_in(&stage.plan)?.into_iter().collect();
     let partitions = leaves::count(stage.body()) as u32;
     let most = most_tasks(stage, outputs, division, !udfs.is_empty());
-    let shares = spread(stage, outputs, most, division.task_bytes);
-    let shares = shares.unwrap_or_else(|| shares_of(partitions, most).collect());
-    let output = matches!(stage.exchange().map(|it| &it.medium), Some(Medium::Files));
+    let ranges = ranges(stage, outputs);
+    let shares = match &ranges {
+        Some(_) => contiguous(partitions, most).map(Share::of).collect(),
+        None if !is_known(stage, outputs) => shares_of(partitions, most).collect(),
+        None => spread(stage, outputs, most, division.task_bytes)
+            .unwrap_or_else(|| shares_of(partitions, most).collect()),
+    };
+    // A stream becomes one if it is not possible when the stage begins.
+    let medium = stage.exchange().map(|it| &it.medium);
+    let output = matches!(medium, Some(Medium::Files | Medium::Streams));
+    let scratch = may_spill(&stage.plan);
     let task = |(index, Share { partitions, only }): (usize, Share)| {
-        let reads = reads(stage, outputs, &partitions, only.as_ref());
+        let reads = match &ranges {
+            Some((read, ranges)) => ranges.reads(*read, whole(&partitions)),
+            None => reads(stage, outputs, &partitions, only.as_ref()),
+        };
         let objects = stage.exchange().and_then(object_output);
         let mut task = grants_for(stage, partitions, s3);
         let written = objects.iter().map(|output| &output.at);
@@ -56,6 +72,7 @@ pub(crate) fn tasks(
             udfs: udfs.clone(),
             output,
             objects,
+            scratch,
             reads,
             only,
             ..task
@@ -92,10 +109,15 @@ fn most_tasks(stage: &Stage, outputs: &Outputs, division: Division, calls: bool)
         let parts = written.flat_map(|output| output.partitions.iter());
         bytes += parts.map(OutputPartition::bytes).sum::<u64>();
     });
-    match scans || calls || outputs.is_empty() {
+    match scans || calls || outputs.is_empty() || !is_known(stage, outputs) {
         true => most,
         false => bytes.div_ceil(division.task_bytes.max(1)).clamp(1, most.into()) as u32,
     }
+}
+
+/// True if all that a stage reads is there: nothing of it is streamed.
+fn is_known(stage: &Stage, outputs: &Outputs) -> bool {
+    stage.reads.iter().all(|read| outputs.contains_key(read))
 }
 
 /// Worker `id` of `workers` runs the partitions `i` with `i % workers == id`. A worker without
@@ -109,6 +131,39 @@ fn shares_of(partitions: u32, workers: u32) -> impl Iterator<Item = Share> {
     (0..workers.min(partitions)).map(share)
 }
 
+/// The partitions for each of so many workers, such that those of each are next to each other.
+pub(super) fn contiguous(partitions: u32, workers: u32) -> impl Iterator<Item = Range<u32>> {
+    let shares = workers.clamp(1, partitions.max(1));
+    let begin =
+        move |share: u32| (u64::from(partitions) * u64::from(share) / u64::from(shares)) as u32;
+    (0..shares).map(move |share| begin(share)..begin(share + 1))
+}
+
+impl Share {
+    fn of(partitions: Range<u32>) -> Self {
+        Self { partitions: partitions.collect(), only: None }
+    }
+}
+
+/// The range of partitions that are next to each other.
+fn whole(partitions: &[u32]) -> Range<u32> {
+    let first = partitions.first().copied().unwrap_or_default();
+    first..partitions.last().map_or(first, |last| last + 1)
+}
+
+/// The stage whose sorted output a stage reads in ranges of keys.
+pub(crate) fn reads_by_range(stage: &Stage) -> Option<u32> {
+    let read = stage.body().downcast_ref::<ExchangeReadExec>()?;
+    read.is_by_range().then(|| read.stage())
+}
+
+/// The ranges of the sorted output that a stage reads.
+fn ranges<'o>(stage: &Stage, outputs: &'o Outputs) -> Option<(u32, Ranges<'o>)> {
+    let read = reads_by_range(stage)?;
+    let written = outputs.get(&read).map_or(&[][..], Vec::as_slice);
+    Some((read, Ranges::of(written, leaves::count(stage.body()) as u32)))
+}
+
 /// What some partitions of a stage read of the outputs of other tasks: of one stage perhaps only
 /// those of some tasks.
 pub(crate) fn reads(
@@ -117,47 +172,79 @@ pub(crate) fn reads(
     partitions: &[u32],
     only: Option<&(u32, BTreeSet<u32>)>,
 ) -> Vec<TaskRead> {
-    let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    leaves::visit(stage.body(), partitions, &mut |leaf, partitions| {
-        if let Some(read) = leaf.downcast_ref::<ExchangeReadExec>() {
-            wanted.entry(read.stage()).or_default().extend_from_slice(partitions);
-        }
-    });
+    if let Some((read, ranges)) = ranges(stage, outputs) {
+        return ranges.reads(read, whole(partitions));
+    }
     let mut reads = Vec::new();
-    for (stage, mut partitions) in wanted {
-        partitions.sort_unstable();
-        partitions.dedup();
+    for (stage, partitions) in partitions_read(stage, partitions) {
         let only = only.filter(|(of, _)| *of == stage).map(|(_, tasks)| tasks);
         let written = outputs.get(&stage).into_iter().flatten();
         for output in written.filter(|it| only.is_none_or(|tasks| tasks.contains(&it.task))) {
             let is_wanted = |it: &&OutputPartition| partitions.binary_search(&it.partition).is_ok();
-            let found: Vec<_> = output.partitions.iter().filter(is_wanted).cloned().collect();
+            // Their marks are for the driver.
+            let unmarked = |it: &OutputPartition| OutputPartition {
+                partition: it.partition,
+                rows: it.rows,
+                ranges: it.ranges.clone(),
+                objects: it.objects.clone(),
+                marks: Vec::new(),
+            };
+            let found: Vec<_> = output.partitions.iter().filter(is_wanted).map(unmarked).collect();
             if !found.is_empty() {
                 let TaskOutput { task, attempt, .. } = *output;
                 let objects = output.objects.clone();
-                reads.push(TaskRead { stage, task, attempt, partitions: found, objects });
+                let (partitions, range) = (found, None);
+                reads.push(TaskRead { stage, task, attempt, partitions, objects, range });
             }
         }
     }
     reads
 }
 
+/// The partitions of other stages' outputs that some partitions of a stage read, by stage.
+pub(crate) fn partitions_read(stage: &Stage, partitions: &[u32]) -> BTreeMap<u32, Vec<u32>> {
+    let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    leaves::visit(stage.body(), partitions, &mut |leaf, partitions| {
+        if let Some(read) = leaf.downcast_ref::<ExchangeReadExec>() {
+            wanted.entry(read.stage()).or_default().extend_from_slice(partitions);
+        }
+    });
+    for partitions in wanted.values_mut() {
+        partitions.sort_unstable();
+        partitions.dedup();
+    }
+    wanted
+}
+
+fn bucket_of(scan: &FileScanConfig) -> Option<&str> {
+    let bucket = scan.object_store_url.as_str().strip_prefix("s3://")?;
+    Some(bucket.trim_end_matches('/'))
+}
+
 /// The files and buckets that a worker needs to run these partitions.
 fn grants_for(stage: &Stage, partitions: Vec<u32>, s3: &S3Settings) -> PlannedTask {
     let mut files = BTreeMap::new();
-    let mut buckets: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    let mut buckets: BTreeMap<String, (BTreeMap<String, String>, SentFooters)> = BTreeMap::new();
     let mut bytes = 0;
+    // The plan is decoded with the stores of all of its scans, also of those without a file here.
+    let all: Vec<u32> = (0..leaves::count(stage.body()) as u32).collect();
+    leaves::visit_scans(stage.body(), &all, &mut |scan, _| {
+        if let Some(bucket) = bucket_of(scan) {
+            buckets.entry(bucket.to_owned()).or_default();
+        }
+    });
     leaves::visit_scans(stage.body(), &partitions, &mut |scan, groups| {
-        let bucket = scan.object_store_url.as_str().strip_prefix("s3://");
+        let bucket = bucket_of(scan);
         let groups = groups.iter().filter_map(|group| scan.file_groups.get(*group as usize));
         for part in groups.flat_map(|group| group.files()) {
             bytes += read_bytes(part);
             let meta = &part.object_meta;
             match bucket {
                 Some(bucket) => {
-                    let bucket = bucket.trim_end_matches('/').to_owned();
                     let tag = meta.e_tag.clone().map(|tag| (meta.location.to_string(), tag));
-                    buckets.entry(bucket).or_default().extend(tag);
+                    let (versions, footers) = buckets.entry(bucket.to_owned()).or_default();
+                    versions.extend(tag);
+                    footers.add(part);
                 }
                 None => _ = files.insert(meta.location.clone(), meta.clone()),
             }
@@ -168,8 +255,11 @@ fn grants_for(stage: &Stage, partitions: Vec<u32>, s3: &S3Settings) -> PlannedTa
         bytes: meta.size,
         version: meta.version.unwrap_or_default(),
     };
-    let access =
-        |(bucket, versions)| (bucket, S3Access { settings: s3.settings().clone(), versions });
+    let mut left = Allowance::default();
+    let access = |(bucket, (versions, footers)): (String, (_, SentFooters))| {
+        let footers = footers.encode(&mut left);
+        (bucket, S3Access { settings: s3.settings().clone(), versions, footers })
+    };
     PlannedTask {
         partitions,
         files: files.into_iter().map(grant).collect(),
@@ -195,6 +285,16 @@ mod tests {
             let mut all = shares.concat();
             all.sort_unstable();
             prop_assert_eq!(all, (0..partitions).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn ranges_of_partitions_are_complete_and_even(partitions in 1u32..500, workers in 0u32..100) {
+            let shares: Vec<Range<u32>> = contiguous(partitions, workers).collect();
+            prop_assert!(shares.len() <= workers.max(1) as usize);
+            let all: Vec<u32> = shares.iter().cloned().flatten().collect();
+            prop_assert_eq!(all, (0..partitions).collect::<Vec<_>>());
+            let sizes = || shares.iter().map(Range::len);
+            prop_assert!(sizes().min() >= Some(1) && sizes().max() <= sizes().min().map(|n| n + 1));
         }
 
         #[test]

@@ -6,7 +6,7 @@ use datafusion::error::Result;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
 /// Identifies a node for as long as its plan lives.
-pub(super) fn address(node: &Arc<dyn ExecutionPlan>) -> usize {
+pub(crate) fn address(node: &Arc<dyn ExecutionPlan>) -> usize {
     Arc::as_ptr(node).cast::<()>() as usize
 }
 

@@ -155,6 +155,8 @@ impl FileOpener for Opener {
 fn bytes_of(range: &datafusion::datasource::listing::FileRange) -> DfResult<Range<u64>> {
     match (u64::try_from(range.start), u64::try_from(range.end)) {
         (Ok(start), Ok(end)) if start <= end => Ok(start..end),
-        _ => Err(DataFusionError::Internal(format!("{}..{} is no range", range.start, range.end))),
+        _ => {
+            Err(DataFusionError::Internal(format!("{}..{} is not a range", range.start, range.end)))
+        }
     }
 }

@@ -2,18 +2,22 @@
 //! checks the versions of its objects.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
 };
+use snowmelt_wire::ScanCounts;
 
-use super::{Versions, with_retries};
+use super::hedge::{MOST_BYTES, Races};
+use super::{Requests, Versions, with_retries};
 
 /// Objects in the answer to one request for a list.
 const LIST_PAGE: u64 = 1000;
@@ -26,6 +30,16 @@ pub(crate) struct Counters {
     // Requests to object storage, which cost money.
     store_reads: AtomicU64,
     lists: AtomicU64,
+    // Footers that needed no request, because the task was sent them.
+    footers_sent: AtomicU64,
+    // Requests that were sent a second time.
+    hedged: AtomicU64,
+    // Requests that were saved and added, because ranges are near each other or long.
+    merged: AtomicU64,
+    split: AtomicU64,
+    // Row groups that are read now, and the most at a time.
+    row_groups: AtomicU64,
+    most_row_groups: AtomicU64,
 }
 
 impl Counters {
@@ -45,10 +59,74 @@ impl Counters {
         (self.store_reads.load(Ordering::Relaxed), self.lists.load(Ordering::Relaxed))
     }
 
+    /// How the requests of scans were made so far.
+    pub(crate) fn of_scans(&self) -> ScanCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ScanCounts {
+            footers_ahead: read(&self.footers_sent),
+            row_groups_in_flight: read(&self.most_row_groups),
+            merged: read(&self.merged),
+            split: read(&self.split),
+            hedged: read(&self.hedged),
+        }
+    }
+
+    /// Counts the requests for some ranges.
+    pub(super) fn count_ranges(&self, requests: &Requests) {
+        self.merged.fetch_add(requests.merged, Ordering::Relaxed);
+        self.split.fetch_add(requests.split, Ordering::Relaxed);
+    }
+
+    /// Counts a row group as long as the result lives.
+    pub(super) fn row_group(self: &Arc<Self>) -> RowGroupRead {
+        let now = self.row_groups.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_row_groups.fetch_max(now, Ordering::Relaxed);
+        RowGroupRead(Arc::clone(self))
+    }
+
+    pub(super) fn count_footer_sent(&self) {
+        self.footers_sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request that was sent a second time: the store bills both.
+    fn count_hedged(&self) {
+        self.hedged.fetch_add(1, Ordering::Relaxed);
+        self.count_store_read(0);
+    }
+
     fn count_store_read(&self, bytes: u64) {
         self.count(bytes);
         self.store_reads.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// A row group that is read.
+#[derive(Debug)]
+pub(super) struct RowGroupRead(Arc<Counters>);
+
+impl Drop for RowGroupRead {
+    fn drop(&mut self) {
+        self.0.row_groups.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The bytes of a request that are few enough to wait for all of them before any is used.
+fn short_range(options: &GetOptions) -> Option<u64> {
+    match &options.range {
+        Some(GetRange::Bounded(range)) if !options.head => {
+            Some(range.end.saturating_sub(range.start)).filter(|bytes| *bytes <= MOST_BYTES)
+        }
+        _ => None,
+    }
+}
+
+/// An answer with all of its bytes.
+async fn whole(answer: impl Future<Output = Result<GetResult>>) -> Result<GetResult> {
+    let got = answer.await?;
+    let (meta, range, attributes) = (got.meta.clone(), got.range.clone(), got.attributes.clone());
+    let bytes = got.bytes().await?;
+    let payload = GetResultPayload::Stream(stream::once(async { Ok(bytes) }).boxed());
+    Ok(GetResult { payload, meta, range, attributes })
 }
 
 /// A store that counts reads and lists: each range on the wire is a request.
@@ -57,12 +135,13 @@ pub(crate) struct CountingStore<S> {
     inner: S,
     counters: Arc<Counters>,
     versions: Arc<Versions>,
+    races: Races,
 }
 
 impl<S> CountingStore<S> {
     /// Counts the reads of `inner`, and checks them against `versions`.
     pub(crate) fn new(inner: S, counters: Arc<Counters>, versions: Arc<Versions>) -> Self {
-        Self { inner, counters, versions }
+        Self { inner, counters, versions, races: Races::default() }
     }
 }
 
@@ -77,7 +156,17 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let head = options.head;
         let options = self.versions.condition(location, options);
-        let result = with_retries(|| self.inner.get_opts(location, options.clone())).await;
+        let send = || with_retries(|| self.inner.get_opts(location, options.clone()));
+        let result = match short_range(&options) {
+            Some(bytes) => {
+                let raced = self.races.run(bytes, || whole(send())).await;
+                if raced.twice {
+                    self.counters.count_hedged();
+                }
+                raced.result
+            }
+            None => send().await,
+        };
         let result = result.inspect_err(|error| self.versions.note(location, error));
         // An object that does not exist or has changed is an answer that costs as much.
         let answered =

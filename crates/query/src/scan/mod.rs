@@ -1,22 +1,37 @@
 //! The sources of files: granted descriptors and S3.
 //!
-//! DataFusion's Parquet reader decodes the files. Of the four levels of concurrency in Lambada 4.3
-//! it has these: the metadata of a file is read once and cached for its other parts; all column
-//! chunks of a row group are requested in one call, which on S3 merges near ranges and fetches the
-//! rest concurrently; the next file is opened while the current one is decoded. Row groups of one
-//! file are fetched sequentially.
+//! DataFusion's Parquet reader decodes the files; the requests are made here. The levels of
+//! concurrency in Lambada 4.3 are:
+//!
+//! 1. The column chunks of a row group are requested at once; near ones are one request
+//!    ([`Requests`]).
+//! 2. The next row group is read while one is decoded ([`ahead`]).
+//! 3. Planning reads the footers of all files concurrently, and a task is sent those that it needs
+//!    ([`Footers`]).
+//! 4. Long ranges are split where there is nothing else to read.
 
+mod ahead;
+mod congestion;
 mod counters;
+mod footers;
 mod granted;
+mod hedge;
 mod paths;
+mod pruning;
+mod ranges;
+mod reader;
 mod retry;
 mod s3;
 pub(crate) mod s3_error;
 mod version;
 
 pub(crate) use counters::{Counters, CountingStore};
+pub(crate) use footers::{Footers, decode_sent};
 pub(crate) use granted::GrantedFiles;
 pub(crate) use paths::{file_path, local_path, object_path, shown};
+pub(crate) use pruning::{LeftGroups, Pruning};
+pub(crate) use ranges::Requests;
+pub(crate) use reader::{StoreFooters, with_own_parquet_reader};
 pub(crate) use retry::with_retries;
 pub(crate) use s3::{S3Settings, open_bucket};
 pub(crate) use version::{Versions, changed};

@@ -9,6 +9,7 @@ use object_store::{ObjectStore, RetryConfig};
 use snowmelt_wire::S3Access;
 use url::Url;
 
+use super::congestion::LimitedConnector;
 use super::{Counters, CountingStore};
 
 /// Variables that are passed to workers. All others are ignored.
@@ -126,6 +127,7 @@ pub(crate) fn open_bucket(
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(bucket)
         .with_region("us-east-1")
+        .with_http_connector(LimitedConnector)
         .with_retry(RetryConfig {
             max_retries: 4,
             retry_timeout: Duration::from_secs(30),

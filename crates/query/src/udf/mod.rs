@@ -1,5 +1,8 @@
 //! UDFs in a plan: the functions that DataFusion sees, and the connections for their calls.
 
+mod aggregate;
+mod aggregate_calls;
+mod aggregate_pool;
 mod coercion;
 mod pool;
 mod remote;
@@ -9,15 +12,57 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as DfResult;
-use datafusion::physical_expr::ScalarFunctionExpr;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
-use snowmelt_wire::Signature;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::prelude::SessionContext;
+use snowmelt_wire::{Signature, UdfConnection, UdfKind};
 
+pub(crate) use aggregate::RemoteAggregate;
+pub(crate) use aggregate_calls::CheckAggregateCalls;
 pub(crate) use coercion::refused_call;
 pub(crate) use pool::UdfPool;
-pub(crate) use remote::{RemoteUdf, open};
+pub(crate) use remote::RemoteUdf;
 
 use crate::Result;
+
+/// Makes a UDF callable in a session. It is called through `pool`.
+pub(crate) fn register(
+    session: &SessionContext,
+    signature: &Signature,
+    pool: &Arc<UdfPool>,
+) -> Result<()> {
+    let pool = Arc::clone(pool);
+    match signature.kind {
+        UdfKind::Scalar => {
+            session.register_udf(RemoteUdf::from_signature(signature, pool)?.into());
+        }
+        UdfKind::Aggregate => {
+            // The planner looks for a function of rows first, and for one of windows before OVER.
+            for name in [signature.name.clone(), signature.name.to_lowercase()] {
+                session.deregister_udf(&name);
+                session.deregister_udwf(&name);
+            }
+            session.register_udaf(RemoteAggregate::from_signature(signature, pool)?.into());
+        }
+    }
+    Ok(())
+}
+
+/// Adds a connection to an instance of a UDF to a pool.
+pub(crate) fn connect(
+    pool: &UdfPool,
+    signature: &Signature,
+    connection: UdfConnection,
+) -> Result<()> {
+    match signature.kind {
+        UdfKind::Scalar => pool.insert(&signature.name, remote::open(signature, connection)?),
+        UdfKind::Aggregate => {
+            pool.aggregates.insert(&signature.name, aggregate::open(signature, connection)?);
+        }
+    }
+    Ok(())
+}
 
 /// Names of the UDFs that a plan calls.
 pub(crate) fn names_in(plan: &Arc<dyn ExecutionPlan>) -> Result<BTreeSet<String>> {
@@ -40,14 +85,31 @@ pub(crate) fn called_by(
 ) -> DfResult<BTreeMap<String, Signature>> {
     let mut found = BTreeMap::new();
     operator.apply_expressions(&mut |expression| {
-        expression.apply(|part| {
-            let call = part.downcast_ref::<ScalarFunctionExpr>();
-            if let Some(remote) = call.and_then(|call| RemoteUdf::inside(call.fun())) {
-                let signature = remote.wire_signature();
-                found.insert(signature.name.clone(), signature.clone());
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })
+        found.extend(called_in(expression)?);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let aggregates = operator.downcast_ref::<AggregateExec>().map(AggregateExec::aggr_expr);
+    for function in aggregates.into_iter().flatten() {
+        if let Some(remote) = RemoteAggregate::inside(function.fun()) {
+            let signature = remote.wire_signature();
+            found.insert(signature.name.clone(), signature.clone());
+        }
+    }
+    Ok(found)
+}
+
+/// The UDFs that an expression calls, by name.
+pub(crate) fn called_in(
+    expression: &Arc<dyn PhysicalExpr>,
+) -> DfResult<BTreeMap<String, Signature>> {
+    let mut found = BTreeMap::new();
+    expression.apply(|part| {
+        let call = part.downcast_ref::<ScalarFunctionExpr>();
+        if let Some(remote) = call.and_then(|call| RemoteUdf::inside(call.fun())) {
+            let signature = remote.wire_signature();
+            found.insert(signature.name.clone(), signature.clone());
+        }
+        Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(found)
 }

@@ -7,14 +7,18 @@ use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::error::DataFusionError;
-use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_types::Report;
 use snowmelt_udf::Client;
 use snowmelt_wire::UdfUse;
+
+use super::aggregate_pool::{AggregatePool, not_connected};
 
 /// Connections by function, with statistics of the calls.
 #[derive(Debug, Default)]
 pub(crate) struct UdfPool {
     connections: RwLock<HashMap<String, Arc<Connected>>>,
+    /// Those of aggregate functions.
+    pub(super) aggregates: AggregatePool,
 }
 
 /// A connection with statistics of its calls.
@@ -40,7 +44,7 @@ impl UdfPool {
     }
 
     /// Adds the connection of a function.
-    pub(crate) fn insert(&self, name: &str, client: Client) {
+    pub(super) fn insert(&self, name: &str, client: Client) {
         let connection = Mutex::new(Connection { client, last: None });
         let connected = Connected { connection, rows: 0.into(), nanos: 0.into() };
         let mut connections = self.connections.write().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +59,7 @@ impl UdfPool {
             rows: connected.rows.load(Ordering::Relaxed),
             nanos: connected.nanos.load(Ordering::Relaxed),
         };
-        connections.iter().map(used).collect()
+        connections.iter().map(used).chain(self.aggregates.used()).collect()
     }
 
     /// Calls a function with a batch of arguments. Blocks until the results arrive.
@@ -93,9 +97,4 @@ impl Connection {
             && arguments.iter().zip(batch.columns()).all(same);
         same_arguments.then(|| Arc::clone(result))
     }
-}
-
-fn not_connected(name: &str) -> DataFusionError {
-    let message = format!("no instance of `{name}` is connected");
-    DataFusionError::External(Box::new(ErrorReport::new(Code::INTERNAL, message)))
 }

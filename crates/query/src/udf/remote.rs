@@ -61,7 +61,7 @@ impl RemoteUdf {
 }
 
 /// Opens a client for a UDF on a connection to an instance.
-pub(crate) fn open(wire: &WireSignature, connection: UdfConnection) -> Result<Client> {
+pub(super) fn open(wire: &WireSignature, connection: UdfConnection) -> Result<Client> {
     let (arguments, result) = schemas(wire)?;
     let UdfConnection { socket, timeout } = connection;
     Client::open(&wire.name, socket, arguments, result, timeout)
@@ -69,7 +69,7 @@ pub(crate) fn open(wire: &WireSignature, connection: UdfConnection) -> Result<Cl
 }
 
 /// The declared argument fields, and the result field.
-fn schemas(wire: &WireSignature) -> Result<(SchemaRef, FieldRef)> {
+pub(super) fn schemas(wire: &WireSignature) -> Result<(SchemaRef, FieldRef)> {
     let invalid = |why: String| Error::Signature { function: wire.name.clone(), why };
     let schema = schema_from_text(&wire.schema).map_err(|error| invalid(error.to_string()))?;
     match schema.fields().split_last() {
@@ -124,7 +124,7 @@ impl ScalarUDFImpl for RemoteUdf {
 }
 
 /// Lets the runtime's other tasks run on other threads while this thread blocks.
-fn blocking<T>(call: impl FnOnce() -> T) -> T {
+pub(super) fn blocking<T>(call: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(call),
         _ => call(),

@@ -76,7 +76,7 @@ impl Part {
         let store = context.runtime_env().object_store(&self.url).ok()?;
         let meta = &self.file.object_meta;
         let footer = read_footer(store.as_ref(), meta).await.ok()?;
-        for (index, group) in footer.row_groups().iter().enumerate() {
+        for (index, group) in footer.metadata.row_groups().iter().enumerate() {
             let range = self.file.range.as_ref();
             let start = first_byte(group);
             if range.is_some_and(|range| !(range.start..range.end).contains(&start)) {

@@ -9,37 +9,49 @@ use std::time::Duration;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
-use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::context::SessionConfig;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use snowmelt_wire::{
-    OperatorMetric, OutputPartition, Task, TaskProgress, UdfConnection, UdfGrant, UdfUse,
+    OperatorMetric, OutputPartition, Task, TaskProgress, TaskStreams, UdfConnection, UdfGrant,
+    UdfUse,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
-use url::Url;
 
 use super::damage::{self, Damage};
 use super::inbox::Inbox;
-use super::metrics::{operators, pruned_and_spilled, rows_read};
+use super::metrics::{operators, pruned, rows_read};
 use super::narrow::{narrow, numbers};
 use super::outbox::Outbox;
+use super::scratch::Scratch;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
+use super::stores::{exchange_stores, register_stores};
 use super::{PeakPool, STACK_BYTES, panics};
-use crate::exchange::{FileSource, Inputs, Source, Stores, host_sources};
-use crate::faster::{apply_dynamic_filters, read_ahead_of_calls, with_faster_operators};
-use crate::fault::{self, FaultContext};
-use crate::plan::{execution_config, function_registry};
+use crate::exchange::{FileSource, Inputs, Source, Stores, StreamSource, host_sources};
+use crate::faster::{
+    apply_dynamic_filters, decode_on_second_thread, read_ahead_of_calls, with_faster_operators,
+};
+use crate::fault::{self, FaultContext, MemoryUse};
+use crate::plan::{execution_config, function_registry, with_sort_merge_joins};
 use crate::read::with_own_readers;
-use crate::scan::{Counters, CountingStore, GrantedFiles, Versions, open_bucket};
+use crate::scan::{Counters, GrantedFiles, Versions, with_own_parquet_reader};
 use crate::udf::{self, UdfPool};
 use crate::{Error, codec};
 
-/// The share of a task's memory, and the most, that each of its inputs reads ahead from objects.
+/// The share of a task's memory, and the most, that each of its inputs reads ahead from objects: of
+/// other tasks' outputs, and of the next row group of a file.
 const AHEAD_SHARE: u64 = 16;
 const AHEAD_BYTES: u64 = 16 << 20;
+
+/// The share of a task's memory that a sort keeps for merging what it spills. Keys of several
+/// columns need as much again as a quarter of the rows.
+const MERGE_SHARE: u64 = 4;
+
+/// The same for each of the two sorts of a join, at most DataFusion's default.
+const MERGE_SHARE_OF_TWO: u64 = 16;
 
 /// A prepared task. All methods but `run` may be called from other threads while it runs.
 pub(super) trait Executor: Send + Sync {
@@ -61,6 +73,9 @@ pub(super) trait Executor: Send + Sync {
     /// The peak of the bytes that operators reserved.
     fn peak_reserved(&self) -> u64;
 
+    /// The tasks whose outputs are gone, if that ended the task.
+    fn lost_outputs(&self) -> Vec<u32>;
+
     /// The rows and the index of the output, once it is complete.
     fn output(&self) -> (u64, Vec<OutputPartition>);
 }
@@ -79,10 +94,13 @@ pub(super) struct DataFusionExecutor {
     counters: Arc<Counters>,
     // Of its exchanges.
     stores: Arc<Stores>,
+    // What it receives.
+    streams: Option<Arc<StreamSource>>,
     granted: Arc<GrantedFiles>,
     // By bucket.
     versions: Vec<Arc<Versions>>,
     memory: Arc<PeakPool>,
+    scratch: Option<Scratch>,
     udfs: Arc<UdfPool>,
     // Duplicates of the UDFs' connections: shutting them down wakes threads that wait for a result.
     sockets: Vec<UnixStream>,
@@ -93,22 +111,29 @@ impl DataFusionExecutor {
     /// Opens the stores, decodes the plan, connects the UDFs.
     pub(super) fn prepare(inbox: Inbox) -> Result<Self, Box<ErrorReport>> {
         panics::install_hook();
-        let Inbox { files, udfs, inputs, hosts, output, plan, task } = inbox;
+        let Inbox { files, udfs, inputs, hosts, streams, output, scratch, plan, task } = inbox;
         let counters = Arc::new(Counters::default());
-        let memory = PeakPool::new(task.memory_bytes);
-        let runtime = memory.runtime().map_err(|error| Error::from(error).report())?;
+        let memory = match task.sort_merge {
+            true => PeakPool::shared(task.memory_bytes),
+            false => PeakPool::new(task.memory_bytes),
+        };
+        let scratch = scratch.map(Scratch::new);
+        let runtime =
+            memory.runtime(scratch.as_ref()).map_err(|error| Error::from(error).report())?;
         let names = files.iter().map(|(grant, _)| grant.path.clone()).collect();
         let granted = GrantedFiles::new(files, Arc::clone(&counters)).map_err(|e| e.report())?;
         let granted = Arc::new(granted);
-        let versions = register_stores(&runtime, &granted, &task, &counters)
+        let (versions, footers) = register_stores(&runtime, &granted, &task, &counters)
             .map_err(|error| error.report())?;
         let files_here = inputs.into_iter().map(|(task, file)| (task, file_source(file)));
         let sources = files_here.chain(hosts.into_iter().flat_map(host_sources)).collect();
         let stores = Arc::new(exchange_stores(&task).map_err(|error| error.report())?);
         let ahead = (task.memory_bytes / AHEAD_SHARE).min(AHEAD_BYTES);
+        let (sent, streams) = sent_and_received(&task, streams);
         let inputs =
             Inputs::new(&task.reads, &sources, &stores, ahead).map_err(|error| error.report())?;
-        let config = execution_config(1, task.batch_rows as usize).with_extension(Arc::new(inputs));
+        let inputs = inputs.with_streams(streams.clone());
+        let config = config_of(&task).with_extension(Arc::new(inputs));
         let context = TaskContext::from(function_registry())
             .with_session_config(config)
             .with_runtime(runtime);
@@ -116,13 +141,20 @@ impl DataFusionExecutor {
         let wrong = |error: &DataFusionError| fault::report(error, &FaultContext::driver());
         let decoded = codec::decode(&plan, &context, Arc::clone(&pool)).map_err(|e| wrong(&e))?;
         let sockets = connect(udfs, &decoded, &pool)?;
-        let (sink, whole) = Sink::of(output, decoded, &task, &stores)?;
+        let (sink, whole) = Sink::of(output, sent, decoded, &task, &stores)?;
         check_partitions(&task, &whole)?;
         let plan = narrow(&whole, &task.partitions).map_err(|error| error.report())?;
+        let joins = |plan| match task.sort_merge {
+            true => with_sort_merge_joins(plan),
+            false => Ok(plan),
+        };
         let plan = with_own_readers(plan)
+            .and_then(joins)
+            .and_then(|plan| with_own_parquet_reader(plan, &context.runtime_env(), &footers, ahead))
             .and_then(apply_dynamic_filters)
             .and_then(with_faster_operators)
             .and_then(read_ahead_of_calls)
+            .and_then(|plan| decode_on_second_thread(plan, task.threads))
             .map_err(|error| wrong(&error))?;
         Ok(Self {
             whole,
@@ -134,9 +166,11 @@ impl DataFusionExecutor {
             files: names,
             counters,
             stores,
+            streams,
             granted,
             versions,
             memory,
+            scratch,
             udfs: pool,
             sockets,
             cancelled: Notify::new(),
@@ -220,7 +254,11 @@ impl DataFusionExecutor {
         if let Some(changed) = self.changed() {
             return changed;
         }
-        let memory = Some((ByteSize(self.memory.limit()), ByteSize(self.memory.peak())));
+        let memory = Some(MemoryUse {
+            limit: ByteSize(self.memory.limit()),
+            peak: ByteSize(self.memory.peak()),
+            operator: self.memory.exhausted_by(),
+        });
         let mut report = fault::report(error, &FaultContext { files: self.files.clone(), memory });
         if report.known_code() == Code::FILE_CORRUPT
             && let Some(damaged) = self.damaged(&self.task.partitions).await
@@ -266,14 +304,14 @@ impl Executor for DataFusionExecutor {
         let udf_rows = used.iter().map(|udf| udf.rows).sum();
         let udf_nanos = used.iter().map(|udf| udf.nanos).sum();
         let (store_reads, _) = self.counters.of_store();
-        let (pruned, spilled_bytes) = pruned_and_spilled(&self.plan);
         self.stores.counted(TaskProgress {
             rows_read: rows_read(&self.plan),
             bytes_read,
             requests,
             store_reads,
-            pruned,
-            spilled_bytes,
+            scans: self.counters.of_scans(),
+            pruned: pruned(&self.plan),
+            spilled_bytes: self.scratch.as_ref().map_or(0, Scratch::written),
             udf_rows,
             udf_nanos,
             ..TaskProgress::default()
@@ -292,43 +330,39 @@ impl Executor for DataFusionExecutor {
         self.memory.peak()
     }
 
+    fn lost_outputs(&self) -> Vec<u32> {
+        let streams = self.streams.as_ref().map(|streams| streams.lost());
+        [self.stores.lost(), streams.unwrap_or_default()].concat()
+    }
+
     fn output(&self) -> (u64, Vec<OutputPartition>) {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (self.sink.as_ref().map_or(0, |sink| sink.writer.rows()), written)
     }
 }
 
-fn register_stores(
-    runtime: &RuntimeEnv,
-    granted: &Arc<GrantedFiles>,
+/// The streams of a task: those that it sends to, or those that it receives from.
+fn sent_and_received(
     task: &Task,
-    counters: &Arc<Counters>,
-) -> Result<Vec<Arc<Versions>>, Error> {
-    let url = |text: &str| {
-        Url::parse(text).map_err(|error| snowmelt_files::Error::invalid(text, error.to_string()))
-    };
-    runtime.register_object_store(&url("file:///")?, Arc::clone(granted) as _);
-    let mut all = Vec::with_capacity(task.s3.len());
-    for (bucket, access) in &task.s3 {
-        let location = format!("s3://{bucket}");
-        let anonymous = !access.settings.contains_key("AWS_ACCESS_KEY_ID");
-        let store = open_bucket(bucket, access).map_err(|source| Error::Storage {
-            location: location.clone(),
-            source,
-            anonymous,
-        })?;
-        let versions = Arc::new(Versions::new(bucket, &access.versions));
-        let store = CountingStore::new(store, Arc::clone(counters), Arc::clone(&versions));
-        runtime.register_object_store(&url(&location)?, Arc::new(store));
-        all.push(versions);
+    streams: Vec<(u32, UnixStream)>,
+) -> (Vec<(u32, UnixStream)>, Option<Arc<StreamSource>>) {
+    match &task.streams {
+        Some(TaskStreams::Receive { stage }) => {
+            (Vec::new(), Some(Arc::new(StreamSource::new(*stage, streams))))
+        }
+        Some(TaskStreams::Send(_)) | None => (streams, None),
     }
-    Ok(all)
 }
 
-/// The buckets that a task reads other tasks' objects from, and writes its own to.
-fn exchange_stores(task: &Task) -> Result<Stores, Error> {
-    let read = task.reads.iter().filter_map(|read| read.objects.as_ref());
-    Stores::open(read.chain(task.objects.iter().map(|output| &output.at)), &task.s3)
+fn config_of(task: &Task) -> SessionConfig {
+    let mut config = execution_config(1, task.batch_rows as usize);
+    // What a sort needs to merge what it has spilled.
+    let spilling = &mut config.options_mut().execution.sort_spill_reservation_bytes;
+    *spilling = match task.sort_merge {
+        true => (*spilling).min((task.memory_bytes / MERGE_SHARE_OF_TWO) as usize),
+        false => (task.memory_bytes / MERGE_SHARE) as usize,
+    };
+    config
 }
 
 fn file_source(file: File) -> Arc<dyn Source> {
@@ -346,8 +380,8 @@ fn connect(
         let Some(signature) = wanted.get(&grant.name) else { continue };
         sockets.extend(socket.try_clone());
         let timeout = Duration::from_millis(grant.timeout_ms);
-        let client = udf::open(signature, UdfConnection { socket, timeout });
-        pool.insert(&grant.name, client.map_err(|error| error.report())?);
+        udf::connect(pool, signature, UdfConnection { socket, timeout })
+            .map_err(|error| error.report())?;
     }
     Ok(sockets)
 }

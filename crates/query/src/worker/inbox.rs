@@ -1,4 +1,4 @@
-//! Receives the inputs of a task: files, UDFs, outputs of other tasks, the plan, the header.
+//! Receives the inputs of a task: files, UDFs, outputs of other tasks, streams, the plan, the header.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,10 @@ pub(super) struct Inbox {
     pub(super) inputs: Vec<(u32, File)>,
     /// Connections to the outputs on other hosts.
     pub(super) hosts: Vec<(HostOutputs, UnixStream)>,
+    /// Streams, by the task at the other end.
+    pub(super) streams: Vec<(u32, UnixStream)>,
     pub(super) output: Option<File>,
+    pub(super) scratch: Option<File>,
     pub(super) plan: Bytes,
     pub(super) task: Task,
 }
@@ -27,7 +30,8 @@ pub(super) struct Inbox {
 /// received.
 pub(super) fn receive(first: (Frame, Vec<OwnedFd>), stream: &mut FrameStream) -> Result<Inbox> {
     let (mut files, mut udfs, mut plan) = (Vec::new(), Vec::new(), None);
-    let (mut inputs, mut hosts, mut output) = (Vec::new(), Vec::new(), None);
+    let (mut inputs, mut hosts, mut streams) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut output, mut scratch) = (None, None);
     let mut next = Some(first);
     loop {
         let (frame, descriptors) = match next.take() {
@@ -39,16 +43,28 @@ pub(super) fn receive(first: (Frame, Vec<OwnedFd>), stream: &mut FrameStream) ->
             Kind::Udfs => udfs.extend(pair(&frame, descriptors)?),
             Kind::Inputs => inputs.extend(pair(&frame, descriptors)?),
             Kind::HostOutputs => hosts.extend(pair(&frame, descriptors)?),
+            Kind::Streams => streams.extend(pair(&frame, descriptors)?),
             Kind::Output => output = descriptors.into_iter().next().map(File::from),
+            Kind::Scratch => scratch = descriptors.into_iter().next().map(File::from),
             Kind::Plan => plan = Some(frame.payload),
             Kind::Task => {
                 let task = frame.parse()?;
                 let expected = "Plan";
                 let plan = plan.ok_or(Error::Unexpected { found: Kind::Task, expected })?;
-                return Ok(Inbox { files, udfs, inputs, hosts, output, plan, task });
+                return Ok(Inbox {
+                    files,
+                    udfs,
+                    inputs,
+                    hosts,
+                    streams,
+                    output,
+                    scratch,
+                    plan,
+                    task,
+                });
             }
             found => {
-                let expected = "Files, Udfs, Inputs, HostOutputs, Output, Plan or Task";
+                let expected = "a grant, Plan or Task";
                 return Err(Error::Unexpected { found, expected });
             }
         }

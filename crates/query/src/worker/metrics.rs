@@ -76,20 +76,18 @@ fn compute_nanos(plan: &Arc<dyn ExecutionPlan>, metrics: &MetricsSet) -> u64 {
     }
 }
 
-/// Parts of files and row groups that the scans of a plan left out, and bytes that its operators
-/// spilled.
-pub(super) fn pruned_and_spilled(plan: &Arc<dyn ExecutionPlan>) -> (u64, u64) {
+/// Parts of files and row groups that the scans of a plan left out.
+pub(super) fn pruned(plan: &Arc<dyn ExecutionPlan>) -> u64 {
     let metrics = plan.metrics().unwrap_or_default();
-    let mut pruned = 0;
+    let mut own = 0;
     for metric in metrics.iter().filter(|_| file_scan(plan).is_some()) {
         if let MetricValue::PruningMetrics { name, pruning_metrics } = metric.value()
             && PRUNING.contains(&name.as_ref())
         {
-            pruned += pruning_metrics.pruned() as u64;
+            own += pruning_metrics.pruned() as u64;
         }
     }
-    let own = (pruned, metrics.spilled_bytes().unwrap_or(0) as u64);
-    plan.children().into_iter().map(pruned_and_spilled).fold(own, |a, b| (a.0 + b.0, a.1 + b.1))
+    own + plan.children().into_iter().map(pruned).sum::<u64>()
 }
 
 /// Number of rows that the scans of a plan have produced so far.

@@ -1,6 +1,6 @@
 //! The worker, in its sandbox: receives tasks, runs their partitions and posts the results. A
-//! connection may also request it to drive a whole query (`drive`), or to remove the objects of one
-//! that ended early (`clean`).
+//! connection may also request it to drive a whole query (`drive`), to remove the objects of one that
+//! ended early (`clean`), or to parse a statement that defines a function (`define`).
 //!
 //! A worker opens no path and starts no process. It has a listening socket; the node connects for
 //! each task and sends descriptors for files and UDFs, then the plan, then the task. Nothing that
@@ -11,6 +11,7 @@
 
 mod clean;
 mod damage;
+mod define;
 mod drive;
 mod executor;
 mod inbox;
@@ -19,7 +20,9 @@ mod metrics;
 mod narrow;
 mod outbox;
 mod panics;
+mod scratch;
 mod sink;
+mod stores;
 mod task;
 
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -77,6 +80,7 @@ fn answer(socket: UnixStream) -> snowmelt_wire::Result<()> {
     match first.kind {
         Kind::Drive => drive::answer(&first, descriptors, stream),
         Kind::Clean => clean::answer(&first, stream),
+        Kind::Definition => define::answer(&first, stream),
         _ => task::answer((first, descriptors), stream),
     }
 }

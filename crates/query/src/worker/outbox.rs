@@ -7,7 +7,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use snowmelt_types::ErrorReport;
 use snowmelt_wire::{
-    BatchEncoder, Frame, FrameStream, Kind, Result, TaskDone, TaskProgress, decode_schema,
+    BatchEncoder, Frame, FrameStream, Kind, Result, TaskDone, TaskFailure, TaskProgress,
+    decode_schema,
 };
 
 /// Metadata key of a schema frame: the partition of the batches that follow it.
@@ -53,9 +54,9 @@ impl Outbox {
         self.lock().stream.send(&Frame::json(Kind::Done, done)?)
     }
 
-    /// Reports that the task failed.
-    pub(super) fn failure(&self, report: &ErrorReport) -> Result<()> {
-        self.lock().stream.send(&Frame::json(Kind::Failure, report)?)
+    /// Reports that the task failed; `lost` are the tasks whose outputs it found gone.
+    pub(super) fn failure(&self, report: ErrorReport, lost: Vec<u32>) -> Result<()> {
+        self.lock().stream.send(&Frame::json(Kind::Failure, &TaskFailure { report, lost })?)
     }
 
     /// Rows posted so far.

@@ -5,6 +5,8 @@
 
 use std::sync::{Mutex, Once, PoisonError};
 
+use snowmelt_types::{Code, ErrorReport};
+
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
 /// Installs a panic hook that records the location, and then calls the previous hook.
@@ -18,6 +20,12 @@ pub(super) fn install_hook() {
             previous(panic);
         }));
     });
+}
+
+/// The error of what panicked in this process.
+pub(super) fn report(what: &str) -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, format!("{what} panicked"))
+        .hint("its log has the location: please report it with the SQL")
 }
 
 /// True if the last panic was in the Parquet reader or in a decompressor.

@@ -1,19 +1,24 @@
-//! Where the batches of a task go: to the driver, or to its output, a file or objects.
+//! Where the batches of a task go: to the driver, or to its output: a file, objects, or streams.
 
 use std::fs::File;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use futures::TryStreamExt;
-use snowmelt_types::{Code, ErrorReport};
-use snowmelt_wire::Task;
+use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_wire::{Task, TaskStreams};
 
 use super::outbox::Outbox;
+use crate::Error;
 use crate::exchange::{
-    ExchangeWriter, FileTarget, LevelOfTask, ObjectTarget, Stores, Target, output_split,
+    ExchangeWriter, FileTarget, LevelOfTask, ObjectTarget, Stores, StreamTarget, Target,
+    output_split,
 };
+use crate::sort_keys::SortKeys;
 
 /// The output of a task, and how its rows are split.
 pub(super) struct Sink {
@@ -29,15 +34,26 @@ impl Sink {
     /// Divides a decoded plan.
     pub(super) fn of(
         output: Option<File>,
+        streams: Vec<(u32, UnixStream)>,
         plan: Arc<dyn ExecutionPlan>,
         task: &Task,
         stores: &Arc<Stores>,
     ) -> Result<Divided, Box<ErrorReport>> {
-        let budget = (task.memory_bytes / OUTPUT_SHARE).min(OUTPUT_BYTES);
-        let target: Box<dyn Target> = match (task.output, output, &task.objects) {
-            (false, None, None) => return Ok((None, plan)),
-            (true, Some(file), None) => Box::new(FileTarget::new(file)),
-            (false, None, Some(objects)) => {
+        let mut budget = (task.memory_bytes / OUTPUT_SHARE).min(OUTPUT_BYTES);
+        let receivers = match &task.streams {
+            Some(TaskStreams::Send(receivers)) => Some(receivers),
+            Some(TaskStreams::Receive { .. }) | None => None,
+        };
+        let target: Box<dyn Target> = match (task.output, output, &task.objects, receivers) {
+            (false, None, None, None) => return Ok((None, plan)),
+            (true, Some(file), None, None) => Box::new(FileTarget::new(file)),
+            (false, None, None, Some(receivers)) => {
+                // A batch is sent as soon as it has its size.
+                let waiting = std::mem::take(&mut budget).min(STREAM_BYTES);
+                let target = StreamTarget::new(receivers, streams, waiting);
+                Box::new(target.map_err(|error| error.report())?)
+            }
+            (false, None, Some(objects), None) => {
                 let (at, writer) = (objects.at.clone(), (task.task, task.attempt));
                 Box::new(ObjectTarget::new(Arc::clone(stores), at, writer, budget))
             }
@@ -52,10 +68,19 @@ impl Sink {
         };
         let parts = split.as_ref().map_or(1, Partitioning::partition_count);
         let rows = (COLLECTED_ROWS / parts).clamp(1024, task.batch_rows.max(1024) as usize);
-        let writer = ExchangeWriter::new(target, rows, budget);
+        let keys = sorted_by(&plan).map_err(|error| Error::from(error).report())?;
+        let writer = ExchangeWriter::new(target, rows, budget).sorted_by(keys);
         let unit = task.objects.as_ref().map_or(1, |objects| objects.unit);
         let level = LevelOfTask { unit, own: task.partitions.first().copied().unwrap_or(0) };
         Ok((Some(Self { writer, split, level }), plan))
+    }
+}
+
+/// The keys by which a plan sorts its rows, if it ends with that.
+fn sorted_by(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<SortKeys>, DataFusionError> {
+    match plan.downcast_ref::<SortExec>() {
+        Some(sort) => SortKeys::new(sort.expr(), &sort.schema()),
+        None => Ok(None),
     }
 }
 
@@ -65,6 +90,9 @@ const COLLECTED_ROWS: usize = 256 << 10;
 /// The share of a task's memory, and the most, that its output keeps before it is written.
 const OUTPUT_SHARE: u64 = 8;
 const OUTPUT_BYTES: u64 = 64 << 20;
+
+/// The most bytes that wait because the tasks that receive them are slow.
+const STREAM_BYTES: u64 = 16 << 20;
 
 /// Where the batches of a task go.
 pub(super) enum Destination {
@@ -114,6 +142,9 @@ pub(super) async fn run_partition(
         }
         if let Destination::Output(sink) = &to {
             sink.writer.settle().await.map_err(stopped)?;
+            if !sink.writer.is_wanted() {
+                break;
+            }
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
     let inbox = match inbox::receive(first, &mut stream) {
         Ok(inbox) => inbox,
         Err(error) => {
-            outbox.failure(&error.report())?;
+            outbox.failure(error.report(), Vec::new())?;
             return Err(error);
         }
     };
@@ -49,7 +49,10 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
                 udfs: executor.udfs(),
             })
         }
-        (_, Err(report)) => outbox.failure(&report),
+        (executor, Err(report)) => {
+            let lost = executor.map(|executor| executor.lost_outputs());
+            outbox.failure(*report, lost.unwrap_or_default())
+        }
         (None, Ok(())) => Ok(()),
     }
 }

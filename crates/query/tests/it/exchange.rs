@@ -91,53 +91,42 @@ async fn answers_are_those_of_files_with_all_levels_and_combining() {
     }
 }
 
+/// Groups all keys of a table with one row group for each of so many tasks, and checks that the
+/// store got these reads and writes, and that the profile counts the same. Each key is read once.
+async fn assert_requests(tasks: u32, levels: u32, combining: bool, reads: u64, writes: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    keys(folder.path(), tasks.into());
+    let sql = "select k, count(*) from 'keys.parquet' group by k";
+    let query = QuerySpec { workers: tasks, ..located(sql, folder.path()) };
+    let store = SmallS3::start();
+    let query = by_objects(query, &store, levels, combining);
+    let (_, profile) = rows(&query, InProcess::default()).await.unwrap();
+    let what = format!("{tasks} tasks, {levels} levels, combining: {combining}");
+    assert_eq!(profile.rows, u64::from(tasks) * 2_000, "{what}");
+    let (found, counted) = (store.requests(), &profile.totals.progress);
+    assert_eq!((found.reads, found.writes), (reads, writes), "{what}");
+    assert_eq!((counted.exchange_reads, counted.exchange_writes), (reads, writes), "{what}");
+    assert_eq!(counted.exchange_bytes_read, counted.exchange_bytes_written, "{what}");
+    assert!(store.keys().is_empty(), "{what}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_are_those_of_table_2() {
-    let folder = tempfile::tempdir().unwrap();
-    for (partitions, side, levels) in
+    for (tasks, side, levels) in
         [(4, 4, 1), (4, 2, 2), (9, 9, 1), (9, 3, 2), (16, 4, 2), (27, 27, 1), (27, 3, 3)]
     {
-        keys(folder.path(), partitions.into());
-        let sql = "select k, count(*) from 'keys.parquet' group by k";
-        let query = QuerySpec { workers: partitions, ..located(sql, folder.path()) };
-        for combining in [true, false] {
-            let store = SmallS3::start();
-            let query = by_objects(query.clone(), &store, levels, combining);
-            let (_, profile) = rows(&query, InProcess::default()).await.unwrap();
-            assert_eq!(profile.rows, u64::from(partitions) * 2_000);
-            let reads = u64::from(levels * partitions * side);
-            let writes = if combining { u64::from(levels * partitions) } else { reads };
-            let found = store.requests();
-            let what = format!("{partitions} partitions, {levels} levels, combining: {combining}");
-            assert_eq!((found.reads, found.writes), (reads, writes), "{what}");
-            let counted = &profile.totals.progress;
-            assert_eq!(
-                (counted.exchange_reads, counted.exchange_writes),
-                (reads, writes),
-                "{what}"
-            );
-            assert_eq!(counted.exchange_bytes_read, counted.exchange_bytes_written, "{what}");
-            assert!(store.keys().is_empty());
-        }
+        let reads = u64::from(levels * tasks * side);
+        assert_requests(tasks, levels, true, reads, u64::from(levels * tasks)).await;
+        assert_requests(tasks, levels, false, reads, reads).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_for_other_numbers_of_partitions_are_those_of_the_model() {
-    let folder = tempfile::tempdir().unwrap();
-    for (partitions, levels) in [(5, 2), (7, 2), (10, 2), (11, 3)] {
-        keys(folder.path(), partitions.into());
-        let sql = "select k, count(*) from 'keys.parquet' group by k";
-        let query = QuerySpec { workers: partitions, ..located(sql, folder.path()) };
+    for (tasks, levels) in [(5, 2), (7, 2), (10, 2), (11, 3)] {
         for combining in [true, false] {
-            let store = SmallS3::start();
-            let query = by_objects(query.clone(), &store, levels, combining);
-            let (_, profile) = rows(&query, InProcess::default()).await.unwrap();
-            assert_eq!(profile.rows, u64::from(partitions) * 2_000);
-            let expected = ObjectExchange { levels, combining }.requests(partitions);
-            let found = store.requests();
-            let what = format!("{partitions} partitions, {levels} levels, combining: {combining}");
-            assert_eq!((found.reads, found.writes), (expected.reads, expected.writes), "{what}");
+            let expected = ObjectExchange { levels, combining }.requests(tasks);
+            assert_requests(tasks, levels, combining, expected.reads, expected.writes).await;
         }
     }
 }
@@ -151,6 +140,24 @@ async fn a_busy_store_and_objects_that_appear_late_change_no_answer() {
     let query = by_objects(spec(JOIN, 3), &store, 2, true);
     assert_eq!(rows(&query, InProcess::default()).await.unwrap().0, expected);
     assert!(store.keys().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_are_removed_are_made_again() {
+    let expected = by_files(JOIN, 3).await;
+    for (levels, combining, removed) in [(1, true, 1), (2, false, 2)] {
+        let store = SmallS3::start();
+        store.remove_before_reading(removed);
+        let query = by_objects(spec(JOIN, 3), &store, levels, combining);
+        let (found, profile) = rows(&query, InProcess::default()).await.unwrap();
+        assert_eq!(found, expected);
+        let remakes: u32 = profile.stages.iter().map(|stage| stage.remakes).sum();
+        // The task that wrote it, and the one that was to read it.
+        assert!(remakes >= 2, "{:?}", profile.stages);
+        let discarded = profile.stages.iter().flat_map(|stage| &stage.discarded);
+        assert!(discarded.clone().any(|it| it.why == "inputs lost"), "{:?}", profile.stages);
+        assert!(store.keys().is_empty(), "{:?}", store.keys());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -198,10 +205,10 @@ async fn the_plan_names_the_medium_of_each_exchange() {
         async move { plan(&query).await.unwrap().worker_plan().to_owned() }
     };
     let plan = text(1, true).await;
-    assert!(plan.contains("exchange by objects (1 level, combined) for stage 2"), "{plan}");
+    assert!(plan.contains("exchange by objects (1 level, combined) for stage 1"), "{plan}");
     let plan = text(2, false).await;
     for level in
-        ["level 1 of 2, not combined) for stage 2", "level 2 of 2, not combined) for stage 3"]
+        ["level 1 of 2, not combined) for stage 1", "level 2 of 2, not combined) for stage 2"]
     {
         assert!(plan.contains(level), "{plan}");
     }

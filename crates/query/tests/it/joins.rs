@@ -113,3 +113,23 @@ async fn constants_in_the_branches_of_a_union() {
         check(sql, true).await;
     }
 }
+
+/// Queries in which a semi join drops rows before they are exchanged or grouped.
+const REDUCED: &[&str] = &[
+    "select p.id, a.q from odd p join (select l_partkey k, avg(l_quantity) q, count(*) c from lineitem group by 1) a on p.n = a.k where p.id < 60",
+    "select p.id, a.q from odd p left join (select l_partkey k, avg(l_quantity) q from lineitem group by 1) a on p.n = a.k where p.id < 60",
+    "select n_name from nation where exists (select 1 from (select l_suppkey k, sum(l_quantity) q from lineitem group by 1) a where a.k = n_nationkey and q > 100)",
+    "select id, n from odd where id < 60 and not exists (select 1 from (select l_partkey k, sum(l_quantity) q from lineitem group by 1) a where a.k = n and q > 500)",
+    "select p.id, a.k, a.s, a.q from odd p join (select l_partkey k, l_suppkey s, sum(l_quantity) q from lineitem group by 1, 2) a on p.n = a.k and p.small = a.s where p.id < 400",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_are_passed_to_earlier_stages() {
+    for sql in REDUCED {
+        let planned = snowmelt_query::plan(&crate::runner::spec(sql, 4)).await.unwrap();
+        let text = planned.worker_plan();
+        let grouped = text.find("mode=Partial").unwrap();
+        assert!(text[grouped..].contains("join_type=RightSemi"), "{sql}\n{text}");
+        check(sql, false).await;
+    }
+}

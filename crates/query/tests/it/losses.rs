@@ -7,9 +7,8 @@ use std::time::Duration;
 use arrow::util::pretty::pretty_format_batches;
 use snowmelt_api::{DiscardedAttempt, Profile};
 use snowmelt_query::{RunOptions, Stragglers, plan};
-use snowmelt_types::Report;
 
-use crate::runner::{InProcess, RecordingReporter, answer, options, run_with, spec};
+use crate::runner::{InProcess, answer, options, recorded, spec};
 
 /// Two scans, a join of both, and groups of that: four stages, of which the last gives the results.
 const JOIN: &str = "select o_orderpriority, count(*), sum(l_quantity) from orders \
@@ -29,16 +28,9 @@ async fn run(
     runner: &Arc<InProcess>,
     options: RunOptions,
 ) -> Result<(String, Profile, Vec<String>), String> {
-    let reporter = Arc::new(RecordingReporter::default());
     let planned = plan(&spec(sql, 3)).await.unwrap();
-    let failed = |error: snowmelt_query::Error| error.report().to_string();
-    let running = run_with(planned, options, Arc::clone(runner), Arc::clone(&reporter));
-    let mut answer = running.await.map_err(failed)?;
-    let batches = answer.collect().await.map_err(failed)?;
-    let last = *reporter.last.lock().unwrap();
-    assert_eq!((last.done, last.running), (last.tasks, 0), "the progress counts each task once");
-    let notes = reporter.notes.lock().unwrap().clone();
-    Ok((pretty_format_batches(&batches).unwrap().to_string(), answer.finish(), notes))
+    let (batches, profile, notes) = recorded(planned, options, runner).await?;
+    Ok((pretty_format_batches(&batches).unwrap().to_string(), profile, notes))
 }
 
 fn three() -> RunOptions {

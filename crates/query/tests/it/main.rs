@@ -1,24 +1,32 @@
 //! Queries with real plans, real worker loops over socket pairs, and real connections to UDFs. The
 //! answers must equal those of plain DataFusion in one process, for any number of workers.
 
+mod aggregates;
 mod answers;
 mod checksums;
 mod data;
+mod early_ends;
 mod exchange;
 mod faults;
 mod formats;
 mod functions;
+mod gangs;
+mod join_memory;
 mod joins;
 mod losses;
+mod many_files;
 mod naming;
 mod overflow;
 mod plans;
 mod refusals;
 mod runner;
 mod s3;
+mod scans;
 mod skew;
 mod small_s3;
+mod sorts;
 mod storage;
+mod streams;
 mod udfs;
 mod windows;
 mod wrong_files;

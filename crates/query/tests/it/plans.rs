@@ -76,6 +76,34 @@ async fn compare(name: &str, sql: &str, workers: u32) {
 }
 
 #[tokio::test]
+async fn equal_parts_of_a_plan_run_once() {
+    let sums = "with t as (select l_suppkey k, sum(l_quantity) q from lineitem group by 1)";
+    let joined = "select a.k, b.k from t a join t b on a.q = b.q";
+    let random = sums.replace("lineitem", "lineitem where l_quantity > 50 * random()");
+    for (sql, scans) in [
+        (format!("{sums} {joined}"), 1),
+        // Each use of a random value is another one.
+        (format!("{random} {joined}"), 2),
+    ] {
+        let planned = plan(&spec(&sql, 4)).await.unwrap();
+        assert_eq!(planned.worker_plan().matches("ParquetScan").count(), scans, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn small_tables_are_joined_by_the_tasks_that_read_them_unless_they_would_differ() {
+    let small = "select s_suppkey from supplier join nation on s_nationkey = n_nationkey";
+    for (condition, is_read_by_tasks) in [("n_regionkey < 3", true), ("random() < 0.5", false)] {
+        let sql = format!(
+            "select count(*) from lineitem join ({small} where {condition}) s on l_suppkey = s_suppkey"
+        );
+        let planned = plan(&spec(&sql, 2)).await.unwrap();
+        let stages = planned.worker_plan();
+        assert_eq!(!stages.contains("ExchangeRead"), is_read_by_tasks, "{stages}");
+    }
+}
+
+#[tokio::test]
 async fn explain_shows_both_halves_and_runs_no_task() {
     let runner = std::sync::Arc::new(crate::runner::InProcess::default());
     let query = spec("explain select count(*) from lineitem where l_tax > 0", 2);

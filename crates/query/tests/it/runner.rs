@@ -16,13 +16,18 @@ use async_trait::async_trait;
 use snowmelt_api::Profile;
 use snowmelt_query::{
     Answer, Attempt, CostBasis, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QuerySpec,
-    Reporter, RunOptions, RunProgress, TaskError, TaskResult, TaskRunner, follow, plan, worker,
+    RANGE_SORT_BYTES, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult,
+    TaskRunner, follow, plan, worker,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
-use snowmelt_wire::{ExchangeOptions, Failed, Grants, UdfConnection, UdfGrant, hand_over};
+use snowmelt_wire::{ExchangeOptions, Failed, GangAsk, Grants, UdfConnection, UdfGrant, hand_over};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::gangs::Gangs;
 use crate::{data, udfs};
+
+/// Which tasks.
+pub type Which = fn(&PlannedTask) -> bool;
 
 /// Runs tasks in this process, with injected faults and counters.
 #[derive(Default)]
@@ -31,6 +36,9 @@ pub struct InProcess {
     pub lose: u32,
     /// Lose them after their results instead.
     pub lose_late: bool,
+    /// Tasks, and how many attempts of each end as if the kernel had ended their worker at its
+    /// memory limit.
+    pub out_of_memory: Option<(Which, u32)>,
     /// Memory limit of a task's operators; 0 means 1 GiB.
     pub memory_bytes: u64,
     /// Threads of a worker; 0 means one.
@@ -53,8 +61,30 @@ pub struct InProcess {
     pub freeze: Vec<u32>,
     /// Attempts of each task.
     pub tried: Mutex<BTreeMap<u32, u32>>,
+    /// The tasks, by number, as they were asked for first.
+    pub asked: Mutex<BTreeMap<u32, PlannedTask>>,
     /// Rows of other tasks' outputs that each task was given to read.
     pub rows_given: Mutex<BTreeMap<u32, u64>>,
+    /// Attempts that run.
+    pub active: Arc<AtomicU32>,
+    /// Gangs, with the streams of their tasks.
+    pub gangs: Gangs,
+}
+
+/// Counts an attempt while it runs.
+struct Active(Arc<AtomicU32>);
+
+impl Active {
+    fn new(active: &Arc<AtomicU32>) -> Self {
+        active.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(active))
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl InProcess {
@@ -106,6 +136,8 @@ impl InProcess {
             udfs: task.udfs.iter().map(udf).collect(),
             inputs: read.iter().map(input).collect(),
             output: output.map(|file| file.try_clone().unwrap().into()),
+            scratch: task.scratch.then(|| tempfile::tempfile().unwrap().into()),
+            streams: task.gang.map_or_else(Vec::new, |gang| self.gangs.take(gang, task.task)),
             ..Grants::default()
         }
     }
@@ -113,13 +145,23 @@ impl InProcess {
 
 #[async_trait]
 impl TaskRunner for InProcess {
+    async fn reserve(&self, gang: &GangAsk) -> Option<u64> {
+        self.gangs.reserve(gang)
+    }
+
+    fn disband(&self, gang: u64) {
+        self.gangs.disband(gang);
+    }
+
     async fn run(
         &self,
         task: &PlannedTask,
         attempt: &mut Attempt,
     ) -> Result<TaskResult, TaskError> {
+        let _active = Active::new(&self.active);
         self.attempts.fetch_add(1, Ordering::SeqCst);
         *self.tried.lock().unwrap().entry(task.task).or_default() += 1;
+        self.asked.lock().unwrap().entry(task.task).or_insert_with(|| task.clone());
         let given = task.reads.iter().flat_map(|read| &read.partitions).map(|part| part.rows);
         self.rows_given.lock().unwrap().insert(task.task, given.sum());
         if attempt.number() == 0 {
@@ -131,6 +173,13 @@ impl TaskRunner for InProcess {
         if lose && !self.lose_late {
             return Err(lost());
         }
+        if let Some((which, times)) = self.out_of_memory
+            && which(task)
+            && attempt.number() < times
+        {
+            let message = "a worker ran out of memory: limit 1 GiB, peak 1 GiB";
+            return Err(TaskError::failed(ErrorReport::new(Code::WORKER_MEMORY, message)));
+        }
         let memory = if self.memory_bytes == 0 { 1 << 30 } else { self.memory_bytes };
         let header =
             task.request(0, attempt.number()).header("q-test", memory, self.threads.max(1));
@@ -138,7 +187,12 @@ impl TaskRunner for InProcess {
         let grants = self.grants(task, output.as_ref());
         let handed = hand_over(self.worker(), grants, task.plan.clone(), &header).await;
         let socket = handed.map_err(|error| Failed::of_worker(task.task, error))?;
-        let done = follow(socket, task.task, attempt).await?;
+        let killed = self.gangs.killed(task);
+        let done = tokio::select! {
+            done = follow(socket, task.task, attempt) => done?,
+            // The connection is dropped, which ends the worker.
+            () = killed => return Err(lost()),
+        };
         if let Some(release) = &self.release {
             release.acquire().await.unwrap().forget();
         }
@@ -207,6 +261,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         aws: BTreeMap::new(),
         workers,
         hosts: 1,
+        range_sort_bytes: RANGE_SORT_BYTES,
         exchange: ExchangeOptions::default(),
         exchange_folder: "1-q-test".to_owned(),
         accepted: Instant::now(),
@@ -258,9 +313,11 @@ pub async fn run(
     run_with(planned, options(spec), runner, reporter).await
 }
 
-/// As many tasks as workers, although the tables are small.
+/// As many tasks as workers, although the tables are small. Slow tasks are not raced: on a busy
+/// machine any task can be slow, and tests count attempts and requests.
 pub fn options(spec: &QuerySpec) -> RunOptions {
-    RunOptions { workers: spec.workers, task_bytes: 1, ..RunOptions::default() }
+    let stragglers = Stragglers { racing: false, ..Stragglers::default() };
+    RunOptions { workers: spec.workers, task_bytes: 1, stragglers, ..RunOptions::default() }
 }
 
 /// Runs a planned query in another way.
@@ -272,6 +329,23 @@ pub async fn run_with(
 ) -> snowmelt_query::Result<Answer> {
     let running = AbortOnDropHandle::new(tokio::spawn(planned.run(runner, reporter, options)));
     running.await.unwrap()
+}
+
+/// The batches, the profile and the notes, or the error.
+pub async fn recorded(
+    planned: PlannedQuery,
+    options: RunOptions,
+    runner: &Arc<InProcess>,
+) -> Result<(Vec<RecordBatch>, Profile, Vec<String>), String> {
+    let failed = |error: snowmelt_query::Error| error.report().to_string();
+    let reporter = Arc::new(RecordingReporter::default());
+    let running = run_with(planned, options, Arc::clone(runner), Arc::clone(&reporter));
+    let mut answer = running.await.map_err(failed)?;
+    let batches = answer.collect().await.map_err(failed)?;
+    let last = *reporter.last.lock().unwrap();
+    assert_eq!((last.done, last.running), (last.tasks, 0), "the progress counts each task once");
+    let notes = reporter.notes.lock().unwrap().clone();
+    Ok((batches, answer.finish(), notes))
 }
 
 /// The report of a planned query that must fail at its start or while it runs.

@@ -2,6 +2,7 @@
 //! The client is the real one, so everything above the socket is as with another store.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,10 +23,14 @@ struct State {
     counted: Mutex<Requests>,
     // So many of the next requests for objects are answered with 503.
     busy: AtomicU64,
+    // So many of the next objects that are read are removed before.
+    removed: AtomicU64,
     // Each object is missing when it is read first.
     late: AtomicBool,
     seen: Mutex<BTreeSet<String>>,
     read_only: AtomicBool,
+    // So many requests for objects are answered before one never is.
+    until_stall: AtomicU64,
 }
 
 /// The server; it runs until the process ends.
@@ -78,15 +83,28 @@ impl SmallS3 {
     }
 
     pub fn put(&self, key: &str) {
-        self.state.objects.lock().unwrap().insert(key.to_owned(), vec![1]);
+        self.put_bytes(key, vec![1]);
+    }
+
+    pub fn put_bytes(&self, key: &str, bytes: Vec<u8>) {
+        self.state.objects.lock().unwrap().insert(key.to_owned(), bytes);
     }
 
     pub fn busy(&self, requests: u64) {
         self.state.busy.store(requests, Ordering::SeqCst);
     }
 
+    pub fn remove_before_reading(&self, objects: u64) {
+        self.state.removed.store(objects, Ordering::SeqCst);
+    }
+
     pub fn late(&self) {
         self.state.late.store(true, Ordering::SeqCst);
+    }
+
+    /// Of the next requests for objects, one is never answered: that after this many others.
+    pub fn stall_after(&self, requests: u64) {
+        self.state.until_stall.store(requests + 1, Ordering::SeqCst);
     }
 
     pub fn read_only(&self) {
@@ -99,6 +117,7 @@ fn serve(socket: TcpStream, state: &State) {
     let mut reading = BufReader::new(socket.try_clone().unwrap());
     let mut writing = socket;
     while let Some(request) = read(&mut reading) {
+        stall(&request, state);
         let (status, headers, body) = answer(&request, state);
         let mut head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n", body.len());
         for (name, value) in headers {
@@ -108,6 +127,22 @@ fn serve(socket: TcpStream, state: &State) {
         if sent.and_then(|()| writing.write_all(&body)).is_err() {
             return;
         }
+    }
+}
+
+/// Does not return if the request is never answered.
+fn stall(request: &Request, state: &State) {
+    if request.method != "GET" || !request.headers.contains_key("range") {
+        return;
+    }
+    let left = &state.until_stall;
+    let before = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    if before != Ok(1) {
+        return;
+    }
+    state.counted.lock().unwrap().reads += 1;
+    loop {
+        std::thread::park();
     }
 }
 
@@ -127,7 +162,7 @@ fn read(from: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut body = vec![0; length];
     from.read_exact(&mut body).ok()?;
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let decoded = |text: &str| text.replace("%2F", "/").replace("%2E", ".");
+    let decoded = |text: &str| text.replace("%2F", "/").replace("%2E", ".").replace("%3D", "=");
     let (path, query) = (decoded(path), decoded(query));
     Some(Request { method, path, query, headers, body })
 }
@@ -173,7 +208,11 @@ fn answer(request: &Request, state: &State) -> Response {
 }
 
 fn get(request: &Request, key: &str, state: &State) -> Response {
-    let objects = state.objects.lock().unwrap();
+    let mut objects = state.objects.lock().unwrap();
+    let is_next = |n: u64| n.checked_sub(1).filter(|_| objects.contains_key(key));
+    if state.removed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_next).is_ok() {
+        objects.remove(key);
+    }
     let is_first =
         state.late.load(Ordering::SeqCst) && state.seen.lock().unwrap().insert(key.to_owned());
     let Some(object) = objects.get(key).filter(|_| !is_first) else {
@@ -183,8 +222,12 @@ fn get(request: &Request, key: &str, state: &State) -> Response {
     let range = request.headers["range"].trim_start_matches("bytes=").to_owned();
     let (start, end) = range.split_once('-').unwrap();
     let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
+    let tag = tag(object);
+    if request.headers.get("if-match").is_some_and(|wanted| *wanted != tag) {
+        return error("412 Precondition Failed", "PreconditionFailed");
+    }
     let headers = vec![
-        ("ETag", "\"x\"".to_owned()),
+        ("ETag", tag),
         ("Last-Modified", "Tue, 24 Nov 2026 07:00:00 GMT".to_owned()),
         ("Content-Range", format!("bytes {start}-{end}/{}", object.len())),
     ];
@@ -207,7 +250,8 @@ fn list(request: &Request, state: &State) -> Response {
             _ => {
                 text += &format!(
                     "<Contents><Key>{key}</Key><LastModified>2026-11-24T07:00:00.000Z\
-                     </LastModified><ETag>\"x\"</ETag><Size>{}</Size></Contents>",
+                     </LastModified><ETag>{}</ETag><Size>{}</Size></Contents>",
+                    tag(object),
                     object.len()
                 );
             }
@@ -218,6 +262,13 @@ fn list(request: &Request, state: &State) -> Response {
     }
     let body = format!("<ListBucketResult>{text}</ListBucketResult>");
     ("200 OK", Vec::new(), body.into_bytes())
+}
+
+/// Changes with the bytes of an object.
+fn tag(object: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    object.hash(&mut hasher);
+    format!("\"{:x}\"", hasher.finish())
 }
 
 fn error(status: &'static str, code: &str) -> Response {

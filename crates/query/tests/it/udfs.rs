@@ -12,11 +12,12 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use arrow::util::pretty::pretty_format_batches;
 use snowmelt_wire::{
     BatchDecoder, BatchEncoder, FailureKind, Frame, FrameStream, FunctionFailure, Kind, OnError,
-    Signature, decode_schema, schema_to_text,
+    Signature, UdfKind, decode_schema, schema_to_text,
 };
 
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::aggregates;
 use crate::runner::{InProcess, RecordingReporter, answer, failure, refusal, run, spec};
 
 type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
@@ -45,10 +46,11 @@ static ROWS_READ: AtomicU64 = AtomicU64::new(0);
 pub static ACTION: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 pub fn signatures() -> Vec<Signature> {
-    FUNCTIONS.iter().map(|(name, takes, gives)| signature(name, takes, gives)).collect()
+    let scalar = FUNCTIONS.iter().map(|(name, takes, gives)| signature(name, takes, gives));
+    scalar.chain(aggregates::signatures()).collect()
 }
 
-fn signature(name: &str, takes: &[DataType], gives: &DataType) -> Signature {
+pub fn signature(name: &str, takes: &[DataType], gives: &DataType) -> Signature {
     let mut fields: Vec<Field> = takes
         .iter()
         .enumerate()
@@ -58,6 +60,7 @@ fn signature(name: &str, takes: &[DataType], gives: &DataType) -> Signature {
     fields.push(Field::new("return", gives.clone(), true));
     Signature {
         name: name.to_owned(),
+        kind: UdfKind::Scalar,
         batch: "arrow".to_owned(),
         schema: schema_to_text(&Schema::new(fields)).unwrap(),
         on_error: OnError::Raise,
@@ -70,6 +73,10 @@ fn signature(name: &str, takes: &[DataType], gives: &DataType) -> Signature {
 /// A connection to a new instance.
 pub fn instance(name: &str, counts: Counts) -> UnixStream {
     let (near, far) = UnixStream::pair().unwrap();
+    if aggregates::is_one(name) {
+        aggregates::serve(name, far, counts);
+        return near;
+    }
     let name = name.to_owned();
     std::thread::spawn(move || {
         // An error here means that the query has ended and closed the connection.

@@ -115,7 +115,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 HUGETLB = 0x40000
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-# A file that is no directory of huge pages: the kernel refuses that with another error.
+# A file outside a directory of huge pages: the kernel refuses that with another error.
 libc.mmap(None, 4096, 1, HUGETLB | 2, os.open('/dev/null', os.O_RDONLY), 0)
 if ctypes.get_errno() == 22: print('ESCAPED: requested by mmap')
 try: os.memfd_create('x', 4); print('ESCAPED: requested by memfd_create')

@@ -13,6 +13,7 @@ mod net;
 mod run;
 mod server;
 mod sql;
+mod udf;
 
 use std::path::PathBuf;
 
@@ -36,6 +37,7 @@ pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use run::RunArgs;
 pub use server::{ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
 pub use sql::SqlArgs;
+pub use udf::{AddUdfArgs, RemoveUdfArgs, ShowUdfArgs, TestUdfArgs, UdfCommand, UdfLogArgs};
 
 const ABOUT: &str = "Serverless analytics on your own machines: SQL and Python over Parquet, run as \
                      a burst of functions in lean containers.";
@@ -100,6 +102,9 @@ pub enum Command {
     /// Deploy, call and manage functions
     #[command(name = "fn", subcommand, after_help = function::EXAMPLES)]
     Function(FunctionCommand),
+    /// Register functions that SQL and other engines call by name
+    #[command(subcommand, after_help = udf::EXAMPLES)]
+    Udf(UdfCommand),
     /// List, wait for and cancel bursts
     #[command(subcommand, after_help = burst::EXAMPLES)]
     Burst(BurstCommand),
@@ -219,6 +224,8 @@ pub enum ExchangeMedium {
     Files,
     // Files of several hosts.
     Hosts,
+    // Connections between tasks that run at the same time.
+    Streams,
     // Objects on S3.
     Objects,
 }

@@ -48,6 +48,7 @@ impl Exchange {
                 ExchangeMedium::Auto => Medium::Auto,
                 ExchangeMedium::Files => Medium::Files,
                 ExchangeMedium::Hosts => Medium::Hosts,
+                ExchangeMedium::Streams => Medium::Streams,
                 ExchangeMedium::Objects => Medium::Objects,
             },
             locations: self.locations.value.clone(),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use snowmelt_control::place::Group;
+use snowmelt_control::permissions::Group;
 use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{EnforcementChoice, ImageSettings};

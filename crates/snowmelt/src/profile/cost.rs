@@ -61,6 +61,7 @@ fn used(cost: &Cost) -> String {
     let requests = &cost.requests;
     let kinds = [
         (requests.scan_reads, "reads by scans"),
+        (requests.hedged, "of them sent again"),
         (requests.plan_reads, "reads for planning"),
         (requests.lists, "lists"),
         (requests.exchange_reads, "reads by exchanges"),

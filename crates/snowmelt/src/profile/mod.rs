@@ -9,6 +9,7 @@ mod lanes;
 mod lanes_by_stage;
 mod operators;
 mod page;
+mod scans;
 mod stages;
 mod text_form;
 

@@ -4,7 +4,7 @@ use snowmelt_api::{
     Bill, Cost, DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, PriceList, Profile,
     StageProfile, StoreRequests, Totals,
 };
-use snowmelt_wire::{OperatorMetric, TaskProgress};
+use snowmelt_wire::{OperatorMetric, ScanCounts, TaskProgress};
 
 /// SQL with HTML that would take effect in a page without escaping.
 pub const SQL: &str = "select l_returnflag, score(l_comment) as s, count(*) as n\n\
@@ -18,6 +18,13 @@ pub fn profile() -> Profile {
         bytes_read: rows * 22,
         requests: 34,
         store_reads: 34,
+        scans: ScanCounts {
+            footers_ahead: 2,
+            row_groups_in_flight: 2,
+            merged: 40,
+            split: 3,
+            hedged: 1,
+        },
         pruned: 3,
         spilled_bytes: 5 << 20,
         udf_rows,
@@ -121,6 +128,7 @@ pub fn cost() -> Cost {
         },
         requests: StoreRequests {
             scan_reads: 1_088,
+            hedged: 4,
             plan_reads: 9,
             lists: 1,
             exchange_reads: 64,
@@ -196,6 +204,7 @@ fn worker_lane(worker: u64, progress: TaskProgress) -> Lane {
         peak_memory: Some((150 + worker * 5) << 20),
         memory_limit: 1 << 30,
         cpu_us: 620_000,
+        setup_us: 0,
         retries: u32::from(slow),
         progress,
     }
@@ -215,6 +224,7 @@ fn udf_lane(udf: u64, progress: TaskProgress) -> Lane {
         peak_memory: (udf != 3).then_some(91 << 20),
         memory_limit: 512 << 20,
         cpu_us: 980_000,
+        setup_us: 45_000,
         retries: 0,
         progress,
     }

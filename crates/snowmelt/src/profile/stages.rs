@@ -6,6 +6,7 @@ use snowmelt_api::{Profile, StageProfile};
 use snowmelt_types::ByteSize;
 
 use super::escape::Escaped;
+use super::scans;
 use crate::output::{Cell, Layout, draw};
 use crate::text;
 
@@ -100,7 +101,7 @@ fn largest(stage: &StageProfile) -> Option<String> {
 /// Parts of files and row groups that its scans left out, and bytes that it spilled.
 fn left_out_and_spilled(stage: &StageProfile, profile: &Profile) -> (u64, u64) {
     let lanes = profile.lanes.iter().filter(|lane| lane.stage == stage.stage);
-    lanes.fold((0, 0), |(pruned, spilled), lane| {
+    lanes.fold((stage.left_out, 0), |(pruned, spilled), lane| {
         (pruned + lane.progress.pruned, spilled + lane.progress.spilled_bytes)
     })
 }
@@ -138,6 +139,9 @@ pub fn tip(stage: &StageProfile, profile: &Profile) -> String {
     let (pruned, spilled) = left_out_and_spilled(stage, profile);
     if pruned > 0 {
         line(format!("{} left out by statistics", text::counted(pruned, "part")));
+    }
+    if let Some(scans) = scans::line(stage, profile) {
+        line(scans);
     }
     if spilled > 0 {
         line(format!("{} spilled to scratch", ByteSize(spilled)));

@@ -6,7 +6,7 @@ use snowmelt_api::{Lane, Profile, Totals};
 use snowmelt_types::ByteSize;
 use snowmelt_wire::OperatorMetric;
 
-use super::{cost, share, stages};
+use super::{cost, scans, share, stages};
 use crate::output::{Cell, Layout, draw};
 use crate::text;
 
@@ -22,6 +22,7 @@ pub fn text(profile: &Profile) -> String {
     cost::table(&profile.cost, &mut shown);
     findings(profile, &mut shown);
     stages::text_table(profile, &mut shown);
+    scans::text_lines(profile, &mut shown);
     operators("workers", &profile.operators, &mut shown);
     operators("driver", &profile.driver_operators, &mut shown);
     lanes(&profile.lanes, &mut shown);
@@ -94,6 +95,10 @@ fn lanes(lanes: &[Lane], shown: &mut String) {
         let start = match lane.cold {
             true => text::micros(lane.ready_us.saturating_sub(lane.asked_us)),
             false => "warm".to_owned(),
+        };
+        let start = match lane.setup_us {
+            0 => start,
+            set_up => format!("{start}, set-up {}", text::micros(set_up)),
         };
         vec![
             Some(lane.name.clone()),

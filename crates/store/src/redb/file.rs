@@ -1,9 +1,12 @@
 //! The file of the store: its mode, how it is opened, and how it is opened again after a failure.
 //!
+//! A process that holds the file open has a lock on a second file, so that others do not wait for it
+//! as they wait for a transaction.
+//!
 //! After a failed write redb refuses every operation until the file is opened again. Without this,
 //! a server whose disk was full once could not write until it is restarted.
 
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -31,7 +34,13 @@ pub(super) struct File {
     convert: Option<Arc<dyn Convert>>,
     /// Present if the file is held open; the database is absent before the first transaction and
     /// after a failure.
-    held: Option<Mutex<Option<Arc<Database>>>>,
+    held: Option<Mutex<Held>>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    database: Option<Arc<Database>>,
+    lock: Option<std::fs::File>,
 }
 
 impl File {
@@ -65,11 +74,14 @@ impl File {
     fn database(&self) -> Result<Arc<Database>> {
         let Some(held) = &self.held else { return Ok(Arc::new(self.open()?)) };
         let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(database) = &*held {
+        if let Some(database) = &held.database {
             return Ok(Arc::clone(database));
         }
+        if held.lock.is_none() {
+            held.lock = Some(lock(&self.path)?);
+        }
         let database = Arc::new(self.open()?);
-        *held = Some(Arc::clone(&database));
+        held.database = Some(Arc::clone(&database));
         Ok(database)
     }
 
@@ -77,13 +89,13 @@ impl File {
     fn close(&self, failed: &Arc<Database>) {
         let Some(held) = &self.held else { return };
         let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.as_ref().is_some_and(|database| Arc::ptr_eq(database, failed)) {
-            *held = None;
+        if held.database.as_ref().is_some_and(|database| Arc::ptr_eq(database, failed)) {
+            held.database = None;
         }
     }
 
     fn open(&self) -> Result<Database> {
-        let database = open_when_free(&self.path)?;
+        let database = open_when_free(&self.path, self.held.is_none())?;
         if let Some(older) = &self.convert {
             convert(&database, &**older).map_err(|error| typed(&self.path, error))?;
         }
@@ -91,25 +103,69 @@ impl File {
     }
 }
 
-fn open_when_free(path: &Path) -> Result<Database> {
-    let begun = Instant::now();
-    let place = || path.display().to_string();
-    loop {
+/// Opens a file once no transaction of another process has it open. One that `visits` it does not
+/// wait for a process that holds it open.
+fn open_when_free(path: &Path, visits: bool) -> Result<Database> {
+    let waits = || !(visits && is_held(path));
+    when_free(path, waits, || {
         private(path).map_err(|error| typed(path, error.into()))?;
         match Database::builder().set_cache_size(CACHE_BYTES).create(path) {
-            Ok(database) => return Ok(database),
-            Err(DatabaseError::DatabaseAlreadyOpen) if begun.elapsed() < BUSY_TIMEOUT => {
-                std::thread::sleep(BUSY_PAUSE);
-            }
-            Err(DatabaseError::DatabaseAlreadyOpen) => return Err(Error::Busy { place: place() }),
-            Err(error) => return Err(typed(path, error.into())),
+            Ok(database) => Ok(Some(database)),
+            Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
+            Err(error) => Err(typed(path, error.into())),
+        }
+    })
+}
+
+/// Tries until there is a value, while another process has what is needed. Gives up after
+/// [`BUSY_TIMEOUT`], or as soon as it does not wait any more.
+fn when_free<T>(
+    path: &Path,
+    waits: impl Fn() -> bool,
+    attempt: impl Fn() -> Result<Option<T>>,
+) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        match attempt()? {
+            Some(value) => return Ok(value),
+            None if begun.elapsed() < BUSY_TIMEOUT && waits() => std::thread::sleep(BUSY_PAUSE),
+            None => return Err(Error::Busy { place: path.display().to_string() }),
         }
     }
 }
 
+/// The file that is locked by the process that holds a store's file open.
+fn lock_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
+}
+
+/// Locks a store's file for a process that holds it open.
+fn lock(path: &Path) -> Result<std::fs::File> {
+    let file = private(&lock_path(path)).map_err(|error| typed(path, error.into()))?;
+    when_free(
+        path,
+        || true,
+        || match file.try_lock() {
+            Ok(()) => Ok(Some(())),
+            // Another process looks whether it is locked.
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(typed(path, error.into())),
+        },
+    )?;
+    Ok(file)
+}
+
+/// True if a process holds a store's file open.
+fn is_held(path: &Path) -> bool {
+    let file = std::fs::File::open(lock_path(path));
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// Creates the file with the mode 0600, or sets this mode: the file contains environments of
 /// functions and events of calls.
-fn private(path: &Path) -> io::Result<()> {
+fn private(path: &Path) -> io::Result<std::fs::File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
@@ -118,7 +174,7 @@ fn private(path: &Path) -> io::Result<()> {
     if found.mode() & 0o7777 != 0o600 && found.uid() == rustix::process::geteuid().as_raw() {
         file.set_permissions(Permissions::from_mode(0o600))?;
     }
-    Ok(())
+    Ok(file)
 }
 
 fn typed(path: &Path, error: ::redb::Error) -> Error {

@@ -1,7 +1,7 @@
 //! The embedded store: one redb file, for the user of its process only.
 //!
 //! A server holds the file open. Embedded runs open it for one transaction each and wait for each
-//! other, so that two concurrent commands both succeed. Watches and leases need a process that keeps
+//! other, so that two concurrent commands both succeed; for a server they do not wait. Watches and leases need a process that keeps
 //! running, so only a store that is held open supports them.
 
 mod convert;
@@ -67,7 +67,8 @@ impl Redb {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Opens a file for each transaction; the first write creates it if it is missing.
+    /// Opens a file for each transaction; the first write creates it if it is missing. Transactions
+    /// end with [`Error::Busy`] at once while another process holds the file open.
     pub fn visit(path: PathBuf, convert: Option<Arc<dyn Convert>>) -> Self {
         let file = File::new(path, convert, false);
         let (leases, exclusive) = (Leases::new(Clock::real()), Mutex::default());

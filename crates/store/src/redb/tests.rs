@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::Instant;
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -85,9 +86,16 @@ async fn processes_that_open_the_file_for_one_transaction_wait_for_each_other() 
 async fn a_file_that_is_held_open_is_busy_for_other_processes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
-    let _held = held(&path);
-    let visited = Redb::visit(path.clone(), None).get("k").await;
-    assert!(matches!(visited, Err(Error::Busy { .. })));
+    let held = held(&path);
+    let visitor = Redb::visit(path.clone(), None);
+    // Together they would wait for four minutes if each waited as for a transaction.
+    let begun = Instant::now();
+    for _ in 0..50 {
+        assert!(matches!(visitor.get("k").await, Err(Error::Busy { .. })));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(120));
+    drop(held);
+    assert!(visitor.get("k").await.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -44,19 +44,25 @@ pub(super) const DEPLOY: &str =
     r#"{"name": "f", "code": {"kind": "source", "file": "f.py", "text": ""}}"#;
 pub(super) const BURST: &str = r#"{"function": {"name": "f", "code": {"kind": "source", "file": "f.py", "text": ""}}, "events": []}"#;
 
+const REGISTER: &str = r#"{"source": {"code": {"kind": "source", "file": "f.py", "text": ""}}}"#;
 const NO_IMAGE: Option<(u16, &str)> = Some((422, "SM-1003"));
 const IMAGE: &str = r#"{"image": "nothing:v1"}"#;
 pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(super) const ROUTES: [Route; 37] = [
+pub(super) const ROUTES: [Route; 42] = [
     route("get", "/v1/status", Nothing, OK),
     route("get", "/v1/figures", Nothing, OK),
     route("get", "/metrics", Nothing, OK),
     route("get", "/openapi.json", Nothing, OK),
     route("post", "/v1/shutdown", MayJson, Some((202, ""))),
     route("post", "/v1/queries", Json(QUERY), None),
+    route("get", "/v1/udfs", Nothing, OK),
+    route("post", "/v1/udfs", Json(REGISTER), None),
+    route("get", "/v1/udfs/{name}", Nothing, NO_FUNCTION),
+    route("delete", "/v1/udfs/{name}", Nothing, NO_FUNCTION),
+    route("get", "/v1/udfs/{name}/log", Nothing, NO_FUNCTION),
     route("get", "/v1/functions", Nothing, OK),
     route("post", "/v1/functions", Json(DEPLOY), None),
     route("post", "/v1/packages", Json(DEPLOY), None),

@@ -1,7 +1,9 @@
-//! Rules for logical plans that DataFusion lacks.
+//! Rules for plans that DataFusion lacks.
 
+mod join_order;
 mod semi_joins;
 #[cfg(test)]
 mod tests;
 
+pub(super) use join_order::JoinOrder;
 pub(super) use semi_joins::PushDownSemiJoins;

@@ -44,12 +44,15 @@ async fn optimized(session: &SessionContext, sql: &str) -> Result<LogicalPlan> {
     session.state().optimize(session.sql(sql).await?.logical_plan())
 }
 
-/// The rows as text, sorted.
 async fn answer(session: &SessionContext, sql: &str) -> Vec<String> {
-    let batches = session.sql(sql).await.unwrap().collect().await.unwrap();
+    sorted_text(&session.sql(sql).await.unwrap().collect().await.unwrap())
+}
+
+/// The rows as text, sorted.
+pub(super) fn sorted_text(batches: &[RecordBatch]) -> Vec<String> {
     let options = FormatOptions::default().with_null("null");
     let mut rows = Vec::new();
-    for batch in &batches {
+    for batch in batches {
         let columns = batch.columns().iter();
         let columns: Vec<_> =
             columns.map(|column| ArrayFormatter::try_new(column, &options).unwrap()).collect();

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use futures::FutureExt;
-use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_types::{ErrorReport, Report};
 use snowmelt_wire::{
     BatchEncoder, Drive, Error as WireError, Frame, FrameStream, Kind, MAX_ANSWER_BYTES,
     Result as WireResult, write_frame,
@@ -29,7 +29,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
 use super::{STACK_BYTES, panics};
-use crate::plan::{PlannedQuery, QuerySpec, plan};
+use crate::plan::{PlannedQuery, QuerySpec, RANGE_SORT_BYTES, plan};
 use crate::{Answer, Cleaner, CostBasis, Error, RunOptions};
 
 use platform::Platform;
@@ -78,16 +78,14 @@ async fn run(drive: Drive, runner: Arc<PlatformRunner>, answer: &mut UnixStream)
     match AssertUnwindSafe(query(drive, runner, answer)).catch_unwind().await {
         Ok(Ok(())) => write_frame(answer, &Frame::new(Kind::End, Bytes::new())).await,
         Ok(Err(DriveError::ReaderClosed(error))) => Err(error),
-        Err(_) => write_frame(answer, &Frame::json(Kind::Failure, &panicked())?).await,
+        Err(_) => {
+            let report = panics::report("the driver of the query");
+            write_frame(answer, &Frame::json(Kind::Failure, &report)?).await
+        }
         Ok(Err(DriveError::Failed(report))) => {
             write_frame(answer, &Frame::json(Kind::Failure, &report)?).await
         }
     }
-}
-
-fn panicked() -> ErrorReport {
-    ErrorReport::new(Code::INTERNAL, "the driver of the query panicked")
-        .hint("its log has the location: please report it with the SQL")
 }
 
 /// Why an answer is incomplete.
@@ -210,6 +208,7 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> crate::Result<QuerySpec> 
         aws: drive.aws,
         workers: drive.workers,
         hosts: drive.hosts.max(1),
+        range_sort_bytes: RANGE_SORT_BYTES,
         exchange: drive.exchange,
         exchange_folder: drive.exchange_folder,
         accepted: now.checked_sub(elapsed).unwrap_or(now),

@@ -133,10 +133,15 @@ fn receive(mut reader: FrameStream, shared: &Shared) {
     while let Ok((frame, descriptors)) = reader.receive_with() {
         let Ok(Reply { id, answered }) = frame.parse() else { return };
         if let Some(waiting) = shared.lock_waiting().remove(&id) {
-            // The requesting future may have been dropped: then the descriptors are closed, and a
-            // worker that nobody follows is ended.
-            if let Err((Answered::Started { started }, _)) = waiting.send((answered, descriptors)) {
-                shared.end(started);
+            // The requesting future may have been dropped: then the descriptors are closed, a worker
+            // that nobody follows is ended, and room that nobody uses is free.
+            match waiting.send((answered, descriptors)) {
+                Err((Answered::Started { started }, _)) => shared.end(started),
+                Err((Answered::Reserved(Some(gang)), _)) => {
+                    // A closed connection has ended it.
+                    _ = shared.send(0, Ask::Disband(gang));
+                }
+                Ok(()) | Err(_) => (),
             }
         }
     }

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use snowmelt_api::Lane;
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{
-    Answered, Ask, Error as WireError, Failed, LocalFile, MAX_PLANS, RunProgress, SandboxUse,
-    TaskDone, TaskProgress, UdfConnection,
+    Answered, Ask, Error as WireError, Failed, GangAsk, KeptFooter, LocalFile, MAX_FOOTERS,
+    MAX_PLANS, RunProgress, SandboxUse, TaskDone, TaskProgress, UdfConnection,
 };
 
 use super::platform::{Platform, failed};
@@ -115,6 +115,21 @@ impl TaskRunner for PlatformRunner {
         }
     }
 
+    async fn reserve(&self, gang: &GangAsk) -> Option<u64> {
+        match self.platform.request(Ask::Reserve(gang.clone())).await {
+            Ok((Answered::Reserved(gang), _)) => gang,
+            Ok(_) => None,
+            Err(failed) => {
+                tracing::warn!(error = %failed.report.message, "no room could be reserved");
+                None
+            }
+        }
+    }
+
+    fn disband(&self, gang: u64) {
+        self.platform.notify(Ask::Disband(gang));
+    }
+
     async fn run(
         &self,
         task: &PlannedTask,
@@ -179,6 +194,28 @@ impl LocalFiles for PlatformRunner {
         let (_, descriptors) = self.platform.request(ask).await.map_err(refused)?;
         one(descriptors).map(File::from).ok_or_else(|| refused(unexpected()))
     }
+
+    async fn recall_footers(&self, files: Vec<String>) -> Vec<Option<Bytes>> {
+        let asked = files.chunks(MAX_FOOTERS).map(|files| async move {
+            let ask = Ask::RecallFooters { files: files.to_vec() };
+            match self.platform.request(ask).await {
+                Ok((Answered::Footers { footers }, _)) if footers.len() == files.len() => {
+                    footers.into_iter().map(|it| it.footer).collect()
+                }
+                // They are read from their files instead.
+                _ => vec![None; files.len()],
+            }
+        });
+        futures::future::join_all(asked).await.concat()
+    }
+
+    fn keep_footers(&self, footers: Vec<(String, Bytes)>) {
+        let kept = |(file, footer)| KeptFooter { file, footer: Some(footer) };
+        let footers: Vec<KeptFooter> = footers.into_iter().map(kept).collect();
+        for footers in footers.chunks(MAX_FOOTERS) {
+            self.platform.notify(Ask::KeepFooters { footers: footers.to_vec() });
+        }
+    }
 }
 
 impl Reporter for PlatformRunner {
@@ -217,6 +254,7 @@ fn lane(used: SandboxUse) -> Lane {
         peak_memory: used.peak_memory,
         memory_limit: used.memory_limit,
         cpu_us: used.cpu_us,
+        setup_us: used.setup_us,
         ..Lane::default()
     }
 }

@@ -51,7 +51,8 @@ impl Group {
             let number: &str = fields.get(2)?;
             number.parse().ok()
         });
-        let missing = || format!("`{name}` is no group of this machine (groupadd --system {name})");
+        let missing =
+            || format!("`{name}` is not a group of this machine (groupadd --system {name})");
         number.map(Self).ok_or_else(missing)
     }
 }

@@ -1,0 +1,72 @@
+//! Requests on registered UDFs.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use serde::Deserialize;
+use snowmelt_rpc::body::{self, json};
+use snowmelt_types::{Code, ErrorReport};
+
+use crate::answers::Answer;
+use crate::identity::Identity;
+use crate::platform::Platform;
+
+/// Their routes.
+pub(super) fn router(platform: Arc<Platform>) -> Router {
+    Router::new()
+        .route("/v1/udfs", get(list).post(register))
+        .route("/v1/udfs/{name}", get(show).delete(remove))
+        .route("/v1/udfs/{name}/log", get(log))
+        .with_state(platform)
+}
+
+async fn list(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    json(StatusCode::OK, &platform.udfs.list(&identity.tenant).await?)
+}
+
+async fn register(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    let registered = platform.udfs.register(&identity.tenant, body::parse(&body)?).await?;
+    json(StatusCode::CREATED, &registered)
+}
+
+async fn show(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+) -> Answer {
+    json(StatusCode::OK, &platform.udfs.show(&identity.tenant, &name).await?)
+}
+
+async fn remove(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+) -> Answer {
+    platform.udfs.remove(&identity.tenant, &name).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+#[derive(Deserialize)]
+struct LogQuery {
+    tail: Option<u32>,
+}
+
+async fn log(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+    query: Result<Query<LogQuery>, QueryRejection>,
+) -> Answer {
+    let Query(query) =
+        query.map_err(|rejected| ErrorReport::new(Code::OPTION, rejected.body_text()))?;
+    json(StatusCode::OK, &platform.udfs.log(&identity.tenant, &name, query.tail).await?)
+}

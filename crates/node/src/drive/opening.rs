@@ -1,0 +1,162 @@
+//! The session of a query on one other host, which is opened in the background.
+//!
+//! A host may first have to install the packages of the query's functions, which takes any time:
+//! meanwhile its tasks run elsewhere.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::remote::session::{NotOpened, Session};
+
+/// What a query has on a host.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// An open session.
+    Session(Arc<Session>),
+    /// Probably a session in a moment.
+    Soon,
+    /// Perhaps a session later.
+    Later,
+    /// Nothing, now and later.
+    Never,
+}
+
+/// The session on a host. Dropping it ends the opening.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    state: Arc<Mutex<State>>,
+    task: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Unasked,
+    Asked {
+        since: Instant,
+    },
+    Open(Arc<Session>),
+    // None once it was told.
+    Failed(Option<NotOpened>),
+}
+
+impl Opening {
+    /// Begins to open it, if that was not done yet. Notifies `changed` when it is known what there
+    /// is.
+    pub fn begin<F>(&self, open: impl FnOnce() -> F, changed: &Arc<Notify>)
+    where
+        F: Future<Output = Result<Session, NotOpened>> + Send + 'static,
+    {
+        let mut state = lock(&self.state);
+        if !matches!(*state, State::Unasked) {
+            return;
+        }
+        *state = State::Asked { since: Instant::now() };
+        drop(state);
+        let (opening, state, changed) = (open(), Arc::clone(&self.state), Arc::clone(changed));
+        let task = tokio::spawn(async move {
+            let opened = match opening.await {
+                Ok(session) => State::Open(Arc::new(session)),
+                Err(error) => {
+                    tracing::warn!(%error, "a query cannot use a host");
+                    State::Failed(Some(error))
+                }
+            };
+            *lock(&state) = opened;
+            changed.notify_waiters();
+        });
+        *lock(&self.task) = Some(AbortOnDropHandle::new(task));
+    }
+
+    /// What there is. One that has been opening for no longer than `patience` is expected soon.
+    pub fn now(&self, patience: Duration) -> Opened {
+        match &*lock(&self.state) {
+            State::Unasked => Opened::Soon,
+            State::Asked { since } if since.elapsed() <= patience => Opened::Soon,
+            State::Asked { .. } => Opened::Later,
+            State::Open(session) if session.is_dead() => Opened::Never,
+            State::Open(session) => Opened::Session(Arc::clone(session)),
+            State::Failed(_) => Opened::Never,
+        }
+    }
+
+    /// Why it could not be opened, the first time.
+    pub fn take_failure(&self) -> Option<NotOpened> {
+        match &mut *lock(&self.state) {
+            State::Failed(why) => why.take(),
+            _ => None,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::fake::{FakePeer, connection, open, order};
+    use crate::remote::messages::SESSION;
+
+    const NONE: Duration = Duration::ZERO;
+
+    async fn begun(within: Duration) -> (Opening, Arc<FakePeer>, crate::remote::fake::Connections) {
+        let (peer, connections) = FakePeer::new("a").await;
+        let (opening, changed) = (Opening::default(), Arc::default());
+        let asked = Arc::clone(&peer);
+        let open = || async move { Session::open(asked, &order(), within).await };
+        opening.begin(open, &changed);
+        (opening, peer, connections)
+    }
+
+    /// Waits until it is known what there is.
+    async fn settled(opening: &Opening) -> Opened {
+        loop {
+            match opening.now(Duration::MAX) {
+                Opened::Soon => tokio::time::sleep(Duration::from_millis(1)).await,
+                opened => return opened,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_prepares_itself_has_a_session_later() {
+        let (opening, _peer, mut connections) = begun(Duration::MAX).await;
+        // It is asked, and installs packages.
+        let stream = connection(&mut connections, SESSION).await;
+        assert!(matches!(opening.now(Duration::MAX), Opened::Soon));
+        assert!(matches!(opening.now(NONE), Opened::Later));
+        drop(stream);
+        assert!(matches!(settled(&opening).await, Opened::Never));
+        let why = opening.take_failure().unwrap();
+        assert!(matches!(why, NotOpened::Refused { .. }), "{why}");
+        assert!(opening.take_failure().is_none(), "it is told once");
+    }
+
+    #[tokio::test]
+    async fn a_session_is_used_as_long_as_its_host_is_there() {
+        let (opening, peer, mut connections) = begun(Duration::MAX).await;
+        let _control = open(&mut connections).await;
+        let Opened::Session(session) = settled(&opening).await else { panic!("it is not open") };
+        peer.lost.cancel();
+        session.dead().await;
+        assert!(matches!(opening.now(Duration::MAX), Opened::Never));
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_late_or_lost_is_named_with_the_reason() {
+        let (opening, _peer, _connections) = begun(Duration::from_millis(1)).await;
+        assert!(matches!(settled(&opening).await, Opened::Never));
+        let why = opening.take_failure().unwrap();
+        assert!(matches!(why, NotOpened::Late { .. }), "{why}");
+        let (opening, peer, _connections) = begun(Duration::MAX).await;
+        peer.lost.cancel();
+        assert!(matches!(settled(&opening).await, Opened::Never));
+        let why = opening.take_failure().unwrap();
+        assert!(matches!(why, NotOpened::Lost { .. }), "{why}");
+    }
+}

@@ -1,0 +1,256 @@
+//! The order in which tasks are placed for which there is no room.
+//!
+//! One task looks for room, the others wait for that: so they do not take each other's, and are
+//! placed in the order in which they were asked for.
+//!
+//! Invariant: a task has the turn until it has its place, and not while it starts there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+
+/// After which time hosts without room are asked again.
+const ASKED_AGAIN: Duration = Duration::from_millis(500);
+
+/// What a look for room has found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found<P> {
+    /// A place with room that is reserved.
+    Place(P),
+    /// No host has room.
+    NoRoom,
+    /// There may be a better place in a moment than those with room now.
+    Soon,
+}
+
+/// A task that is to be placed and started.
+#[async_trait]
+pub(super) trait Steps: Sync {
+    /// A place with room for it.
+    type Place: Send;
+    /// It runs.
+    type Begun: Send;
+    type Error: Send;
+
+    /// Looks for room on all hosts.
+    async fn at_once(&self) -> Result<Found<Self::Place>, Self::Error>;
+
+    /// Waits for room on this host.
+    async fn here(&self) -> Result<Self::Place, Self::Error>;
+
+    /// Starts it in its place; `None` if that is gone.
+    async fn start(&self, place: Self::Place) -> Result<Option<Self::Begun>, Self::Error>;
+}
+
+/// The turns of the tasks of one query.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    turn: AsyncMutex<()>,
+    waiting: AtomicUsize,
+    freed: Arc<Notify>,
+}
+
+/// Counts a task that waits.
+struct Counted<'t>(&'t AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Turns {
+    /// Tasks that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// To be notified when there may be room where there was none.
+    pub fn freed(&self) -> &Arc<Notify> {
+        &self.freed
+    }
+
+    /// Places a task and starts it, and places it again if its place is gone by then.
+    pub async fn begin<T: Steps>(&self, task: &T) -> Result<T::Begun, T::Error> {
+        loop {
+            let place = self.place(task).await?;
+            if let Some(begun) = task.start(place).await? {
+                return Ok(begun);
+            }
+        }
+    }
+
+    async fn place<T: Steps>(&self, task: &T) -> Result<T::Place, T::Error> {
+        let counted = || {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            Counted(&self.waiting)
+        };
+        let mut waits = None;
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            // Before the look, so that no end after it is missed.
+            freed.as_mut().enable();
+            match task.at_once().await? {
+                Found::Place(place) => return Ok(place),
+                Found::NoRoom => break,
+                Found::Soon => {}
+            }
+            waits.get_or_insert_with(counted);
+            tokio::select! {
+                () = freed => {}
+                () = tokio::time::sleep(ASKED_AGAIN) => {}
+            }
+        }
+        let _waits = waits.unwrap_or_else(counted);
+        let _turn = self.turn.lock().await;
+        let mut here = task.here();
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            let found = task.at_once().await?;
+            let may_wait_here = match found {
+                Found::Place(place) => return Ok(place),
+                Found::NoRoom => true,
+                Found::Soon => false,
+            };
+            tokio::select! {
+                place = &mut here, if may_wait_here => return place,
+                () = freed => {}
+                () = tokio::time::sleep(ASKED_AGAIN) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures::future::pending;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Tasks on hosts, of which each has room for so many.
+    #[derive(Default)]
+    struct Hosts {
+        room: Mutex<Vec<usize>>,
+        /// Better hosts may have room soon.
+        soon: Mutex<bool>,
+        /// The hosts of the tasks whose starts have begun.
+        starts: Mutex<Vec<usize>>,
+        /// The first starts, whose host is lost meanwhile.
+        lost: Mutex<usize>,
+    }
+
+    struct Task<'h> {
+        hosts: &'h Hosts,
+        starts_at_once: bool,
+    }
+
+    #[async_trait]
+    impl Steps for Task<'_> {
+        type Place = usize;
+        type Begun = usize;
+        type Error = ();
+
+        async fn at_once(&self) -> Result<Found<usize>, ()> {
+            // As a question to another host.
+            yield_now().await;
+            if *self.hosts.soon.lock().unwrap() {
+                return Ok(Found::Soon);
+            }
+            let mut room = self.hosts.room.lock().unwrap();
+            let free = room.iter().position(|room| *room > 0);
+            Ok(free.map_or(Found::NoRoom, |host| {
+                room[host] -= 1;
+                Found::Place(host)
+            }))
+        }
+
+        async fn here(&self) -> Result<usize, ()> {
+            let soon = *self.hosts.soon.lock().unwrap();
+            assert!(!soon, "it waits for a better host");
+            pending().await
+        }
+
+        async fn start(&self, host: usize) -> Result<Option<usize>, ()> {
+            self.hosts.starts.lock().unwrap().push(host);
+            let is_lost = {
+                let mut lost = self.hosts.lost.lock().unwrap();
+                let is_lost = *lost > 0;
+                *lost = lost.saturating_sub(1);
+                is_lost
+            };
+            match is_lost || self.starts_at_once {
+                true => Ok((!is_lost).then_some(host)),
+                false => pending().await,
+            }
+        }
+    }
+
+    /// Polls futures until nothing changes any more.
+    async fn settled() {
+        for _ in 0..100 {
+            yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn tasks_that_waited_start_at_the_same_time() {
+        let (hosts, turns) = (Hosts::default(), Turns::default());
+        *hosts.room.lock().unwrap() = vec![0, 0, 0];
+        let tasks: Vec<_> = (0..3).map(|_| Task { hosts: &hosts, starts_at_once: false }).collect();
+        let all = futures::future::join_all(tasks.iter().map(|task| turns.begin(task)));
+        let watch = async {
+            settled().await;
+            assert_eq!(turns.waiting(), 3);
+            *hosts.room.lock().unwrap() = vec![1, 1, 1];
+            turns.freed().notify_waiters();
+            while turns.waiting() > 0 {
+                yield_now().await;
+            }
+            settled().await;
+            // No start has ended.
+            assert_eq!(*hosts.starts.lock().unwrap(), [0, 1, 2]);
+        };
+        tokio::select! {
+            _ = all => panic!("a start has ended"),
+            () = watch => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn tasks_wait_for_a_better_place_outside_the_turn() {
+        let (hosts, turns) = (Hosts::default(), Turns::default());
+        *hosts.soon.lock().unwrap() = true;
+        let tasks: Vec<_> = (0..2).map(|_| Task { hosts: &hosts, starts_at_once: true }).collect();
+        let all = futures::future::join_all(tasks.iter().map(|task| turns.begin(task)));
+        let opens = async {
+            settled().await;
+            assert_eq!(turns.waiting(), 2);
+            assert!(turns.turn.try_lock().is_ok());
+            *hosts.room.lock().unwrap() = vec![0, 2];
+            *hosts.soon.lock().unwrap() = false;
+            turns.freed().notify_waiters();
+        };
+        let (begun, ()) = tokio::join!(all, opens);
+        assert_eq!(begun, [Ok(1), Ok(1)]);
+        assert_eq!(turns.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_task_whose_host_is_lost_before_it_has_started_is_placed_again() {
+        let (hosts, turns) = (Hosts::default(), Turns::default());
+        *hosts.room.lock().unwrap() = vec![1, 0, 1];
+        *hosts.lost.lock().unwrap() = 1;
+        let task = Task { hosts: &hosts, starts_at_once: true };
+        assert_eq!(turns.begin(&task).await, Ok(2));
+        assert_eq!(*hosts.starts.lock().unwrap(), [0, 2]);
+    }
+}

@@ -1,0 +1,61 @@
+//! Opens files whose paths others can write to.
+//!
+//! Invariant: to open one never waits. A pipe that was put in its place would keep a thread of the
+//! server waiting until somebody writes to it.
+
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, fstat};
+
+/// How such a file is opened.
+pub(crate) const FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// The system's error; one of the kind `InvalidInput` for anything else at the path.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    let opened = rustix::fs::open(path, FLAGS, Mode::empty())?;
+    match is_regular(&opened)? {
+        true => Ok(opened.into()),
+        false => Err(Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
+    }
+}
+
+/// True for a regular file.
+pub(crate) fn is_regular(file: &OwnedFd) -> Result<bool> {
+    Ok(FileType::from_raw_mode(fstat(file)?.st_mode) == FileType::RegularFile)
+}
+
+/// A pipe at a path, to which nobody writes.
+#[cfg(test)]
+pub(crate) fn make_pipe(path: &Path) {
+    use rustix::fs::{CWD, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn regular_files_are_opened_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "text").unwrap();
+        let mut text = String::new();
+        open(&path).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "text");
+        assert_eq!(open(folder.path()).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let pipe = folder.path().join("pipe");
+        make_pipe(&pipe);
+        assert_eq!(open(&pipe).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(open(&folder.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}

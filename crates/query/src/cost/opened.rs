@@ -1,0 +1,53 @@
+//! The files that a task has opened, for the requests that it needs for their footers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use object_store::path::Path;
+use parquet::file::metadata::ParquetMetaData;
+use snowmelt_wire::{ObjectFooter, S3Access};
+
+use super::reads::Reads;
+use crate::plan::Footer;
+use crate::scan::decode_sent;
+
+/// The files that a task has opened.
+pub(super) struct Opened<'t> {
+    buckets: &'t BTreeMap<String, S3Access>,
+    files: HashMap<(String, Path), Arc<ParquetMetaData>>,
+}
+
+impl<'t> Opened<'t> {
+    /// None yet. `buckets` have the footers that the task is sent.
+    pub(super) fn new(buckets: &'t BTreeMap<String, S3Access>) -> Self {
+        Self { buckets, files: HashMap::new() }
+    }
+
+    /// Opens a file: gives the metadata that the task then has, and what it reads for it.
+    pub(super) fn open(
+        &mut self,
+        url: &str,
+        file: &Path,
+        footer: &Footer,
+    ) -> (Arc<ParquetMetaData>, Reads) {
+        let key = (url.to_owned(), file.clone());
+        if let Some(metadata) = self.files.get(&key) {
+            return (Arc::clone(metadata), Reads::default());
+        }
+        let sent = self.sent(url, file);
+        let decoded = sent.and_then(decode_sent);
+        let reads = |requests| Reads { requests, bytes: footer.length, rows: 0 };
+        let (metadata, reads) = match (decoded, sent) {
+            (Some(metadata), _) => (Arc::new(metadata), Reads::default()),
+            (None, Some(_)) => (Arc::clone(&footer.metadata), reads(1)),
+            (None, None) => (Arc::clone(&footer.metadata), reads(2)),
+        };
+        self.files.insert(key, Arc::clone(&metadata));
+        (metadata, reads)
+    }
+
+    fn sent(&self, url: &str, file: &Path) -> Option<&'t ObjectFooter> {
+        let bucket = url.strip_prefix("s3://")?.trim_end_matches('/');
+        self.buckets.get(bucket)?.footers.get(file.as_ref())
+    }
+}

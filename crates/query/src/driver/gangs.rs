@@ -1,0 +1,78 @@
+//! The pairs of stages of a query whose tasks run at the same time, as a gang.
+//!
+//! Invariant: a stage is in at most one pair ([`crate::plan`] decides which), and a pair streams at
+//! most once.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::tasks::{Ended, Live};
+use crate::exchange::Exchange;
+use crate::plan::Stage;
+
+/// Two stages of which the second reads the first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair {
+    pub(super) sender: usize,
+    pub(super) receiver: usize,
+}
+
+/// The tasks of a pair that runs.
+pub(super) struct Gang {
+    pub(super) pair: Pair,
+    pub(super) senders: Range<u32>,
+    pub(super) receivers: Range<u32>,
+    /// Those that have ended well, or because a stream broke.
+    pub(super) done: Vec<(Live, Ended)>,
+}
+
+impl Gang {
+    pub(super) fn tasks(&self) -> impl Iterator<Item = u32> + use<> {
+        self.senders.clone().chain(self.receivers.clone())
+    }
+}
+
+/// The pairs of a query.
+#[derive(Default)]
+pub(super) struct Gangs {
+    /// Those that have not begun.
+    pub(super) pairs: Vec<Pair>,
+    pub(super) live: Vec<Gang>,
+}
+
+impl Gangs {
+    pub(super) fn of(stages: &[Stage]) -> Self {
+        let streamed = |stage: &Stage| stage.exchange().is_some_and(Exchange::is_streamed);
+        let senders = (0..stages.len()).filter(|stage| streamed(&stages[*stage]));
+        let pair = |sender: usize| {
+            let receiver = stages.iter().position(|it| it.reads.contains(&(sender as u32)))?;
+            Some(Pair { sender, receiver })
+        };
+        Self { pairs: senders.filter_map(pair).collect(), live: Vec::new() }
+    }
+
+    /// True if a stage begins together with another one.
+    pub(super) fn waits(&self, stage: usize) -> bool {
+        self.pairs.iter().any(|pair| pair.sender == stage || pair.receiver == stage)
+    }
+
+    /// True if a task streams.
+    pub(super) fn holds(&self, task: u32) -> bool {
+        self.position(task).is_some()
+    }
+
+    /// The tasks of the gang of a task.
+    pub(super) fn members(&self, task: u32) -> BTreeSet<u32> {
+        let gang = self.position(task).map(|index| &self.live[index]);
+        gang.into_iter().flat_map(Gang::tasks).collect()
+    }
+
+    pub(super) fn position(&self, task: u32) -> Option<usize> {
+        let holds = |gang: &Gang| gang.senders.contains(&task) || gang.receivers.contains(&task);
+        self.live.iter().position(holds)
+    }
+
+    pub(super) fn take(&mut self, task: u32) -> Option<Gang> {
+        self.position(task).map(|index| self.live.swap_remove(index))
+    }
+}

@@ -1,0 +1,159 @@
+//! Begins gangs, and decides what their tasks count for.
+//!
+//! A gang begins once all that both stages read of others is complete. It counts as a whole: what its
+//! tasks give is used only when all of them have ended well. If one is lost, or there is no room for
+//! all of them at once, both stages run as others do, and the rows between them are stored. So a loss
+//! costs one more run of both, and never a second stream.
+
+use std::sync::Arc;
+
+use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::{GangAsk, GangTask, MAX_STREAMS, Receiver, TaskStreams};
+
+use super::board::{Board, Running};
+use super::gang_room::reserve;
+use super::gangs::{Gang, Pair};
+use super::tasks::{Ended, How, Live};
+use super::{PlannedTask, TaskError};
+use crate::Result;
+use crate::plan::partitions_read;
+
+/// What an attempt of a gang is called that did not count.
+const BROKEN: &str = "stream broken";
+
+impl<'q> Board<'q> {
+    /// Begins the pairs that can begin.
+    pub(super) fn begin_gangs(&mut self, running: &mut Running<'q>) -> Result<()> {
+        let is_ready = |pair: &Pair| {
+            self.graph.can_begin(pair.sender, None)
+                && self.graph.can_begin(pair.receiver, Some(pair.sender as u32))
+        };
+        let pairs = self.gangs.pairs.iter().copied();
+        let (ready, later): (Vec<Pair>, Vec<Pair>) = pairs.partition(is_ready);
+        self.gangs.pairs = later;
+        for pair in ready {
+            self.begin_gang(pair, running)?;
+        }
+        Ok(())
+    }
+
+    fn begin_gang(&mut self, pair: Pair, running: &mut Running<'q>) -> Result<()> {
+        self.begin(pair.sender, None)?;
+        self.begin(pair.receiver, Some(pair.sender as u32))?;
+        let senders = self.graph.tasks_of(pair.sender);
+        let receivers = self.graph.tasks_of(pair.receiver);
+        let gang = Gang { pair, senders, receivers, done: Vec::new() };
+        let ask = GangAsk {
+            senders: gang.senders.clone().map(|task| self.asked(task)).collect(),
+            receivers: gang.receivers.clone().map(|task| self.asked(task)).collect(),
+        };
+        // They read what the senders have stored, if they do not stream.
+        for receiver in gang.receivers.clone() {
+            self.entries[receiver as usize].reads_later = true;
+        }
+        if ask.streams() > MAX_STREAMS || ask.streams() == 0 {
+            self.not_streamed(pair, "too many streams");
+            return Ok(());
+        }
+        let (receivers, stage) = (self.receivers(&gang), pair.sender as u32);
+        let reserving = reserve(Arc::clone(&self.shared.runner), ask);
+        for task in gang.tasks() {
+            let streams = match gang.senders.contains(&task) {
+                true => TaskStreams::Send(receivers.clone()),
+                false => TaskStreams::Receive { stage },
+            };
+            self.graph.started(task);
+            self.try_task(task, How::Gang(reserving.clone(), streams), running);
+        }
+        self.gangs.live.push(gang);
+        Ok(())
+    }
+
+    fn asked(&self, task: u32) -> GangTask {
+        let PlannedTask { udfs, s3, .. } = &*self.entries[task as usize].planned;
+        GangTask { task, udfs: udfs.clone(), network: !s3.is_empty() }
+    }
+
+    /// Which partitions each task of the second stage reads of the first one.
+    fn receivers(&self, gang: &Gang) -> Vec<Receiver> {
+        let stage = &self.query.cut.stages[gang.pair.receiver];
+        let receiver = |task: u32| {
+            let own = &self.entries[task as usize].planned.partitions;
+            let partitions = partitions_read(stage, own).remove(&(gang.pair.sender as u32));
+            Receiver { task, partitions: partitions.unwrap_or_default() }
+        };
+        gang.receivers.clone().map(receiver).collect()
+    }
+
+    /// True if a task reads streams of all of these.
+    pub(super) fn streams_from(&self, task: u32, senders: &[u32]) -> bool {
+        let members = self.gangs.members(task);
+        senders.iter().all(|sender| members.contains(sender))
+    }
+
+    /// A task of a gang has ended well, or because a stream broke. What it gave counts when all have
+    /// ended well.
+    pub(super) fn done_in_gang(&mut self, live: Live, ended: Ended) -> Result<()> {
+        let Some(index) = self.gangs.position(ended.task) else { return Ok(()) };
+        let gang = &mut self.gangs.live[index];
+        gang.done.push((live, ended));
+        if gang.done.len() < gang.tasks().count() {
+            return Ok(());
+        }
+        let failed = |(_, ended): &(Live, Ended)| !matches!(ended.result, Some(Ok(_)));
+        if let Some(failed) = gang.done.iter().position(failed) {
+            let (live, ended) = gang.done.swap_remove(failed);
+            let Some(Err(TaskError::LostInputs { tasks, why })) = ended.result else {
+                return Ok(());
+            };
+            return self.lost_inputs(ended.task, &live, &tasks, &why);
+        }
+        let mut done = self.gangs.live.swap_remove(index).done;
+        // Those that sent first: the others have read what these gave.
+        done.sort_by_key(|(_, ended)| ended.task);
+        for (live, ended) in done {
+            self.renew_late(ended.task);
+            self.succeeded(live, ended)?;
+        }
+        Ok(())
+    }
+
+    /// A task of a gang has failed: what the others gave does not count. The task itself is left to
+    /// the caller.
+    pub(super) fn break_gang(&mut self, of: u32, why: &str) -> Result<()> {
+        let Some(gang) = self.gangs.take(of) else { return Ok(()) };
+        let Pair { sender, receiver } = gang.pair;
+        let text = format!("stages {sender} and {receiver} run again and store their rows: {why}");
+        self.shared.tracker.note(&text);
+        self.not_streamed(gang.pair, BROKEN);
+        for (live, ended) in &gang.done {
+            self.discarded(ended.task, live, BROKEN);
+        }
+        let report = ErrorReport::new(Code::WORKER_LOST, why);
+        for task in gang.tasks().filter(|task| *task != of) {
+            self.cancel(task, BROKEN);
+            self.shared.tracker.restarted(task);
+            self.further(task, &report)?;
+            self.graph.failed(task);
+        }
+        Ok(())
+    }
+
+    /// There is no room for a gang: its stages run one after another.
+    pub(super) fn no_room(&mut self, task: u32) {
+        let Some(gang) = self.gangs.take(task) else { return };
+        for task in gang.tasks() {
+            // None of them was asked for.
+            self.entries[task as usize].cancel();
+            self.graph.failed(task);
+            let stage = self.entries[task as usize].stage;
+            self.count(stage, |counts| counts.attempts -= 1);
+        }
+        self.not_streamed(gang.pair, "no room for all tasks at once");
+    }
+
+    /// Notes why a pair does not stream.
+    fn not_streamed(&self, pair: Pair, why: &'static str) {
+        self.records().not_streamed.insert(pair.sender, why);
+    }
+}

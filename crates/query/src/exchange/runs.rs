@@ -1,0 +1,157 @@
+//! Reads a range of keys from the sorted outputs of several tasks, and merges them.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_plan::EmptyRecordBatchStream;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, Time};
+use datafusion::physical_plan::sorts::streaming_merge::StreamingMergeBuilder;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::stream;
+use snowmelt_wire::{Edge, KeyRange};
+
+use super::decoder::FrameReader;
+use super::inputs::{Inputs, Reader};
+use crate::sort_keys::SortKeys;
+
+/// The rows of these partitions of a stage, in their order.
+///
+/// Rows with equal keys have the order of the tasks that wrote them: the same each time.
+pub(super) fn merged(
+    inputs: &Inputs,
+    (stage, partitions): (u32, &[u32]),
+    order: &LexOrdering,
+    schema: &SchemaRef,
+    context: &TaskContext,
+    metrics: (&ExecutionPlanMetricsSet, usize),
+) -> Result<SendableRecordBatchStream> {
+    let unsupported =
+        || DataFusionError::Internal("a column of a sorted exchange has no sort keys".to_owned());
+    let keys = Arc::new(SortKeys::new(order, schema)?.ok_or_else(unsupported)?);
+    let baseline = BaselineMetrics::new(metrics.0, metrics.1);
+    let run = |(reader, range): (Reader, KeyRange)| -> SendableRecordBatchStream {
+        let decoding = baseline.elapsed_compute().clone();
+        let run = Run { reader, range, keys: Arc::clone(&keys), decoding };
+        let batches = stream::try_unfold(run, |mut run| async move {
+            Ok(run.next().await?.map(|batch| (batch, run)))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), batches))
+    };
+    let runs: Vec<_> = inputs.runs(stage, partitions, schema).into_iter().map(run).collect();
+    if runs.is_empty() {
+        return Ok(Box::pin(EmptyRecordBatchStream::new(Arc::clone(schema))));
+    }
+    let reservation = MemoryConsumer::new(format!("ExchangeRead[{}]", metrics.1));
+    StreamingMergeBuilder::new()
+        .with_streams(runs)
+        .with_schema(Arc::clone(schema))
+        .with_expressions(order)
+        .with_metrics(baseline)
+        .with_batch_size(context.session_config().batch_size())
+        .with_reservation(reservation.register(context.memory_pool()))
+        // It would take equal rows by turns, in an order that depends on how fast each is read.
+        .with_round_robin_tie_breaker(false)
+        .build()
+}
+
+/// A sorted part of the output of one task.
+struct Run {
+    reader: Reader,
+    /// Rows outside are dropped. What is known to be inside is absent.
+    range: KeyRange,
+    keys: Arc<SortKeys>,
+    decoding: Time,
+}
+
+impl Run {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        while let Some(frame) = self.reader.frame().await? {
+            let decoding = self.decoding.clone();
+            let _timer = decoding.timer();
+            let Some(batch) = self.reader.decode(&frame)? else { continue };
+            let (batch, is_last) = self.inside(batch)?;
+            if batch.num_rows() > 0 {
+                return Ok(Some(batch));
+            }
+            if is_last {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The rows of a batch that are in the range, and whether it ends with them.
+    fn inside(&mut self, batch: RecordBatch) -> Result<(RecordBatch, bool)> {
+        if batch.num_rows() == 0 {
+            return Ok((batch, false));
+        }
+        let begin = match &self.range.from {
+            Some(edge) => before(edge, &self.keys, &batch)?,
+            None => 0,
+        };
+        if begin == batch.num_rows() {
+            return Ok((batch.slice(0, 0), false));
+        }
+        self.range.from = None;
+        let end = match &self.range.to {
+            Some(edge) => before(edge, &self.keys, &batch)?,
+            None => batch.num_rows(),
+        };
+        let is_last = end < batch.num_rows();
+        Ok((batch.slice(begin, end.saturating_sub(begin)), is_last))
+    }
+}
+
+/// The number of rows of a sorted batch that are before an edge.
+fn before(edge: &Edge, keys: &SortKeys, batch: &RecordBatch) -> Result<usize> {
+    let rows = batch.num_rows();
+    // Few batches have an edge inside.
+    if edge.is_after(&keys.of_row(batch, rows - 1)?) {
+        return Ok(rows);
+    }
+    let keys = keys.of(batch)?;
+    let (mut low, mut high) = (0, rows - 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match edge.is_after(keys.row(middle).data()) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    Ok(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array};
+    use datafusion::physical_expr::PhysicalSortExpr;
+    use datafusion::physical_expr::expressions::col;
+
+    use super::*;
+
+    fn batch(numbers: &[i64]) -> RecordBatch {
+        let numbers = Arc::new(Int64Array::from_iter_values(numbers.iter().copied())) as ArrayRef;
+        RecordBatch::try_from_iter([("n", numbers)]).unwrap()
+    }
+
+    #[test]
+    fn an_edge_divides_a_batch_before_or_after_equal_rows() {
+        let by = PhysicalSortExpr::new_default(col("n", &batch(&[]).schema()).unwrap());
+        let order = LexOrdering::new([by]).unwrap();
+        let keys = SortKeys::new(&order, &batch(&[]).schema()).unwrap().unwrap();
+        let rows = batch(&[-3, 1, 1, 1, 5, 9]);
+        for (number, first, last) in
+            [(-9, 0, 0), (-3, 0, 1), (0, 1, 1), (1, 1, 4), (5, 4, 5), (9, 5, 6), (10, 6, 6)]
+        {
+            let key = keys.of_row(&batch(&[number]), 0).unwrap();
+            let edge = |after| Edge { key: key.clone(), after };
+            assert_eq!(before(&edge(false), &keys, &rows).unwrap(), first, "{number}");
+            assert_eq!(before(&edge(true), &keys, &rows).unwrap(), last, "{number}");
+        }
+    }
+}

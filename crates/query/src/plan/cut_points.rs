@@ -1,0 +1,57 @@
+//! Where a plan was cut already, so that what it contains twice runs once.
+//!
+//! A plan may refer to a node twice, and it may have two equal parts: DataFusion plans a common
+//! table expression again wherever it is used. Equal parts have the same encoding. A part with
+//! values that may be others the next time is equal to no other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::tree::address;
+use super::volatile::is_nondeterministic;
+use crate::codec;
+
+type Plan = Arc<dyn ExecutionPlan>;
+
+/// Identifies the part of a plan below a node.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    address: usize,
+    content: Option<Bytes>,
+}
+
+impl Part {
+    pub(super) fn of(node: &Plan) -> Self {
+        let content = if may_differ(node) { None } else { codec::content(node) };
+        Self { address: address(node), content }
+    }
+}
+
+fn may_differ(node: &Plan) -> bool {
+    is_nondeterministic(node) || node.children().into_iter().any(may_differ)
+}
+
+/// The leaves that read the outputs of parts.
+#[derive(Debug, Default)]
+pub(super) struct CutPoints {
+    by_address: HashMap<usize, Plan>,
+    by_content: HashMap<Bytes, Plan>,
+}
+
+impl CutPoints {
+    /// The leaf for an equal part.
+    pub(super) fn leaf(&self, part: &Part) -> Option<Plan> {
+        let equal = || self.by_content.get(part.content.as_ref()?);
+        self.by_address.get(&part.address).or_else(equal).cloned()
+    }
+
+    pub(super) fn add(&mut self, part: Part, leaf: &Plan) {
+        self.by_address.insert(part.address, Arc::clone(leaf));
+        if let Some(content) = part.content {
+            self.by_content.insert(content, Arc::clone(leaf));
+        }
+    }
+}

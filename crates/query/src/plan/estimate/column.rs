@@ -1,0 +1,89 @@
+//! What is known of a column, from the statistics of its files.
+
+use arrow::datatypes::DataType;
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, ScalarValue};
+
+/// Bytes of a string or of a nested value, unless the statistics know better.
+const VARIABLE_WIDTH: f64 = 32.0;
+
+/// A column of an operator's output.
+#[derive(Clone, Debug)]
+pub(in crate::plan) struct Column {
+    /// Distinct values.
+    pub(in crate::plan) distinct: f64,
+    /// Smallest and largest value of numbers and times.
+    pub(super) range: Option<(f64, f64)>,
+    /// Part of the rows that is null.
+    pub(super) nulls: f64,
+    /// Bytes of a value in memory.
+    pub(in crate::plan) width: f64,
+    /// The result of an aggregate function.
+    pub(super) is_computed: bool,
+}
+
+impl Column {
+    /// A column whose values may all be different.
+    pub(super) fn unknown(rows: f64, width: f64) -> Self {
+        Self { distinct: rows, range: None, nulls: 0.0, width, is_computed: false }
+    }
+
+    /// A column of a file scan with so many rows.
+    pub(super) fn of_scan(found: &ColumnStatistics, data_type: &DataType, rows: f64) -> Self {
+        let limits = found.min_value.get_value().zip(found.max_value.get_value());
+        let range = limits.and_then(|(least, most)| Some((number(least)?, number(most)?)));
+        let of_range = range.and_then(|(least, most)| {
+            step(data_type).map(|step| ((most - least) / step + 1.0).max(1.0))
+        });
+        let counted = found.distinct_count.get_value().map(|count| *count as f64);
+        let distinct = [counted, of_range].into_iter().flatten().fold(rows, f64::min);
+        let nulls = match found.null_count {
+            Precision::Exact(nulls) | Precision::Inexact(nulls) => nulls as f64 / rows.max(1.0),
+            Precision::Absent => 0.0,
+        };
+        let width = width(data_type);
+        Self { distinct, range, nulls: nulls.min(1.0), width, is_computed: false }
+    }
+}
+
+/// Bytes of a value in memory.
+pub(super) fn width(data_type: &DataType) -> f64 {
+    match data_type {
+        DataType::Boolean | DataType::Null => 1.0,
+        other => other.primitive_width().map_or(VARIABLE_WIDTH, |bytes| bytes as f64),
+    }
+}
+
+/// The distance between neighbouring values of a type that has few enough of them to tell.
+fn step(data_type: &DataType) -> Option<f64> {
+    match data_type {
+        DataType::Decimal128(_, scale) => Some(10_f64.powi(-i32::from(*scale))),
+        DataType::Date32 => Some(1.0),
+        other => other.is_integer().then_some(1.0),
+    }
+}
+
+/// A value as a number. Dates are days.
+pub(super) fn number(value: &ScalarValue) -> Option<f64> {
+    Some(match value {
+        ScalarValue::Int8(value) => f64::from((*value)?),
+        ScalarValue::Int16(value) => f64::from((*value)?),
+        ScalarValue::Int32(value) | ScalarValue::Date32(value) => f64::from((*value)?),
+        ScalarValue::Int64(value) => (*value)? as f64,
+        ScalarValue::UInt8(value) => f64::from((*value)?),
+        ScalarValue::UInt16(value) => f64::from((*value)?),
+        ScalarValue::UInt32(value) => f64::from((*value)?),
+        ScalarValue::UInt64(value) => (*value)? as f64,
+        ScalarValue::Float32(value) => f64::from((*value)?),
+        ScalarValue::Float64(value) => (*value)?,
+        ScalarValue::Decimal128(value, _, scale) => {
+            (*value)? as f64 * 10_f64.powi(-i32::from(*scale))
+        }
+        ScalarValue::TimestampSecond(value, _) => (*value)? as f64 * 1e9,
+        ScalarValue::TimestampMillisecond(value, _) => (*value)? as f64 * 1e6,
+        ScalarValue::TimestampMicrosecond(value, _) => (*value)? as f64 * 1e3,
+        ScalarValue::TimestampNanosecond(value, _) => (*value)? as f64,
+        _ => return None,
+    })
+    .filter(|number| number.is_finite())
+}

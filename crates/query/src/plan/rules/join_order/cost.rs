@@ -1,0 +1,119 @@
+//! What a hash join costs: nanoseconds of all tasks, roughly. Only ratios matter.
+
+/// To insert a row into a hash table.
+const INSERT: f64 = 45.0;
+/// To look a row up in a hash table that fits the processor's cache.
+const LOOK_UP: f64 = 10.0;
+/// More for each doubling of a larger table.
+const LOOK_UP_MORE: f64 = 3.0;
+/// Rows of the largest table that fits.
+const IN_CACHE: f64 = 1024.0;
+/// To form a row of the output.
+const OUTPUT: f64 = 10.0;
+/// To write a row to an exchange, and for each byte of it.
+const WRITE: f64 = 20.0;
+const WRITE_BYTE: f64 = 0.5;
+/// To find the partition of a row and to gather the rows of each partition.
+const SPLIT: f64 = 30.0;
+const SPLIT_BYTE: f64 = 0.3;
+/// To read a row from an exchange, and for each byte of it.
+const READ: f64 = 5.0;
+const READ_BYTE: f64 = 0.2;
+
+/// Bytes of the largest build side that every task collects whole. The hash table needs about as
+/// much again.
+const MOST_COLLECTED_BYTES: f64 = (64 << 20) as f64;
+
+/// An input of a join.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Side {
+    pub(super) rows: f64,
+    /// Bytes of a row.
+    pub(super) width: f64,
+    /// Its rows are split by the keys of the join in any case.
+    pub(super) is_split: bool,
+}
+
+/// How a join runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Each task reads the whole build side.
+    Collected,
+    /// Both sides are split by their keys.
+    Partitioned,
+}
+
+/// The cheaper mode and its cost. `can_collect` is false if the join returns rows of its build side.
+pub(super) fn cheapest(
+    build: Side,
+    probe: Side,
+    output_rows: f64,
+    tasks: usize,
+    can_collect: bool,
+) -> (Mode, f64) {
+    let always = INSERT * build.rows + look_up(build.rows) * probe.rows + OUTPUT * output_rows;
+    let tasks = tasks as f64;
+    let others = (tasks - 1.0) * INSERT * build.rows;
+    let collected = always + others + written(build) + tasks * read(build);
+    let split = exchanged(build) + exchanged(probe);
+    // A table of one partition is smaller.
+    let partitioned = INSERT * build.rows
+        + look_up(build.rows / tasks) * probe.rows
+        + OUTPUT * output_rows
+        + split;
+    let fits = build.rows * build.width <= MOST_COLLECTED_BYTES || tasks <= 1.0;
+    match can_collect && fits && (collected <= partitioned || tasks <= 1.0) {
+        true => (Mode::Collected, collected),
+        false => (Mode::Partitioned, partitioned),
+    }
+}
+
+fn look_up(table_rows: f64) -> f64 {
+    LOOK_UP + LOOK_UP_MORE * (table_rows / IN_CACHE).max(1.0).log2()
+}
+
+fn written(side: Side) -> f64 {
+    side.rows * (WRITE + WRITE_BYTE * side.width)
+}
+
+fn read(side: Side) -> f64 {
+    side.rows * (READ + READ_BYTE * side.width)
+}
+
+fn exchanged(side: Side) -> f64 {
+    match side.is_split {
+        true => 0.0,
+        false => side.rows * (SPLIT + SPLIT_BYTE * side.width) + written(side) + read(side),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(build: f64, probe: f64, tasks: usize) -> Mode {
+        let side = |rows| Side { rows, width: 16.0, is_split: false };
+        cheapest(side(build), side(probe), probe, tasks, true).0
+    }
+
+    #[test]
+    fn a_small_build_side_is_collected() {
+        assert_eq!(mode(1e4, 1e6, 2), Mode::Collected);
+        assert_eq!(mode(1e4, 1e6, 16), Mode::Collected);
+    }
+
+    #[test]
+    fn the_number_of_tasks_decides_for_larger_ones() {
+        assert_eq!(mode(5e5, 1e6, 2), Mode::Collected);
+        assert_eq!(mode(5e5, 1e6, 16), Mode::Partitioned);
+        assert_eq!(mode(1e7, 1e9, 2), Mode::Partitioned, "it needs too much memory");
+        assert_eq!(mode(1e7, 1e9, 1), Mode::Collected, "one task gets all rows in any case");
+    }
+
+    #[test]
+    fn what_is_split_already_needs_no_exchange() {
+        let side = |rows, is_split| Side { rows, width: 16.0, is_split };
+        let (build, probe) = (side(1e5, true), side(1e5, true));
+        assert_eq!(cheapest(build, probe, 1e5, 4, true).0, Mode::Partitioned);
+    }
+}

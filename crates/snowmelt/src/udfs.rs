@@ -1,0 +1,184 @@
+//! `snowmelt udf`: register, list, show, test and remove functions that SQL calls by name, and print
+//! their logs.
+
+use arrow::array::RecordBatch;
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use snowmelt_api::{
+    QueryOptions, QueryRequest, RegisterRequest, UdfLogEntry, UdfSource, UdfSummary,
+};
+use snowmelt_control::client::{Client, QueryFrame};
+use snowmelt_types::{Code, ErrorReport};
+
+use crate::args::{
+    AddUdfArgs, ListArgs, RemoveUdfArgs, ShowFormat, ShowUdfArgs, TestUdfArgs, UdfCommand,
+    UdfLogArgs,
+};
+use crate::config::Config;
+use crate::failure::Outcome;
+use crate::functions::with_platform;
+use crate::printer::{self, Printer};
+use crate::{input, list, logs, text};
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// Errors of the platform and of the code.
+pub fn run(command: &UdfCommand, config: &Config, printer: Printer) -> Outcome {
+    match command {
+        UdfCommand::Add(args) => add(args, config, printer),
+        UdfCommand::Ls(args) => ls(args, config, printer),
+        UdfCommand::Show(args) => show(args, config, printer),
+        UdfCommand::Test(args) => test(args, config, printer),
+        UdfCommand::Log(args) => log(args, config, printer),
+        UdfCommand::Rm(args) => rm(args, config, printer),
+    }
+}
+
+fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> Outcome {
+    let source = UdfSource {
+        code: input::code(&args.file)?,
+        packages: input::requirements(&args.packages)?,
+        signatures: None,
+        image: args.image.clone(),
+    };
+    let label = format!("registering {}", args.file.display());
+    let added = with_platform(&args.platform, config, printer, &label, async |client| {
+        if let Some(call) = &args.test {
+            let result = value(client, call, vec![source.clone()]).await?;
+            printer.note(&format!("{call} = {result}"));
+        }
+        client.register(&RegisterRequest { source }).await
+    })?;
+    for udf in &added {
+        printer::print(&format!("{} version {}\n", text::visible(&udf.text), udf.version))?;
+    }
+    Ok(0)
+}
+
+fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {
+    let label = "listing";
+    let udfs =
+        with_platform(&args.platform, config, printer, label, async |client| client.udfs().await)?;
+    let rows: Vec<_> = udfs.iter().map(row).collect();
+    list::print(args.output, &HEADINGS, &rows, &udfs)?;
+    if udfs.is_empty() {
+        printer.note("no functions; register some with `snowmelt udf add FILE`");
+    }
+    Ok(0)
+}
+
+const HEADINGS: [&str; 6] = ["name", ">version", "signature", "batch", "packages", "registered"];
+
+fn row(udf: &UdfSummary) -> Vec<String> {
+    vec![
+        udf.name.clone(),
+        udf.version.to_string(),
+        udf.text.clone(),
+        udf.signature.batch.clone(),
+        packages(udf),
+        text::moment(udf.registered_ms),
+    ]
+}
+
+fn packages(udf: &UdfSummary) -> String {
+    let all = udf.packages.iter().chain(&udf.signature.packages);
+    all.map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
+fn show(args: &ShowUdfArgs, config: &Config, printer: Printer) -> Outcome {
+    let label = format!("showing {}", args.name);
+    let udf = with_platform(&args.platform, config, printer, &label, async |client| {
+        client.udf(&args.name).await
+    })?;
+    printer::print(&match args.output {
+        ShowFormat::Json => list::json(&udf)?,
+        ShowFormat::Table => lines(&udf),
+    })?;
+    Ok(0)
+}
+
+/// One setting per line; empty ones are omitted.
+fn lines(udf: &UdfSummary) -> String {
+    let versions = udf.versions.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+    let rows = [
+        ("name", udf.name.clone()),
+        ("signature", udf.text.clone()),
+        ("version", udf.version.to_string()),
+        ("kept", versions),
+        ("registered", text::ago(udf.registered_ms)),
+        ("batch", udf.signature.batch.clone()),
+        ("packages", packages(udf)),
+        ("image", udf.image.clone().unwrap_or_default()),
+        ("memory", udf.signature.memory.clone().unwrap_or_default()),
+        ("timeout", udf.signature.timeout.clone().unwrap_or_default()),
+    ];
+    let present = rows.iter().filter(|(_, value)| !value.is_empty());
+    present.map(|(name, value)| format!("{name:<12} {}\n", text::visible(value))).collect()
+}
+
+fn test(args: &TestUdfArgs, config: &Config, printer: Printer) -> Outcome {
+    let call = format!("{}({})", args.name, args.arguments.join(", "));
+    let label = format!("calling {}", args.name);
+    let result = with_platform(&args.platform, config, printer, &label, async |client| {
+        // Without it, a built-in function of that name would be called.
+        client.udf(&args.name).await?;
+        value(client, &call, Vec::new()).await
+    })?;
+    printer::print(&format!("{result}\n"))?;
+    Ok(0)
+}
+
+fn log(args: &UdfLogArgs, config: &Config, printer: Printer) -> Outcome {
+    let label = format!("reading the log of {}", args.name);
+    let entries = with_platform(&args.platform, config, printer, &label, async |client| {
+        client.udf_log(&args.name, args.tail).await
+    })?;
+    logs::print(&entries, args.output, log_text)?;
+    if entries.is_empty() {
+        printer.note(&format!("{} has written nothing", args.name));
+    }
+    Ok(0)
+}
+
+fn log_text(entry: &UdfLogEntry) -> String {
+    let from = entry.query.as_ref().map_or("a lease", |query| query.as_str());
+    logs::entry(&format!("{from} {}", text::moment(entry.at_ms)), &entry.text)
+}
+
+fn rm(args: &RemoveUdfArgs, config: &Config, printer: Printer) -> Outcome {
+    let label = format!("removing {}", args.name);
+    with_platform(&args.platform, config, printer, &label, async |client| {
+        client.remove_udf(&args.name).await
+    })?;
+    printer.note(&format!("removed {}", args.name));
+    Ok(0)
+}
+
+/// The value of an expression, as text.
+async fn value(client: &Client, call: &str, udfs: Vec<UdfSource>) -> Result<String, ErrorReport> {
+    let request = QueryRequest {
+        sql: format!("select {call}"),
+        udfs,
+        options: QueryOptions { workers: 1, ..QueryOptions::default() },
+        working_folder: "/".to_owned(),
+        ..QueryRequest::default()
+    };
+    let mut stream = client.query(&request).await?;
+    let mut shown = None;
+    while let Some(frame) = stream.next().await? {
+        if let QueryFrame::Batch(batch) = frame
+            && batch.num_rows() > 0
+        {
+            shown.get_or_insert(first(&batch)?);
+        }
+    }
+    shown.ok_or_else(|| ErrorReport::new(Code::PROTOCOL, "the call has no result"))
+}
+
+fn first(batch: &RecordBatch) -> Result<String, ErrorReport> {
+    let options = FormatOptions::default().with_null("NULL");
+    let formatter = ArrayFormatter::try_new(batch.column(0).as_ref(), &options);
+    let formatter =
+        formatter.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
+    Ok(formatter.value(0).to_string())
+}
