@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ._aggregate import Aggregate as Aggregate
+    from ._aggregate import aggregate as aggregate
     from ._batch_types import Array as Array
     from ._batch_types import NDArray as NDArray
     from ._batch_types import Series as Series
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from ._program import deployed as deployed
     from ._query import Query as Query
     from ._query import sql as sql
+    from ._setup import Setup as Setup
+    from ._setup import setup as setup
     from ._udf import Udf as Udf
     from ._udf import udf as udf
     from .errors import (
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     )
 
 _NAMES_BY_MODULE = {
+    "_aggregate": ("Aggregate", "aggregate"),
     "_batch_types": ("Array", "NDArray", "Series"),
     "_burst": ("BurstResults", "burst", "new_job"),
     "_function": ("Deployed", "Function", "Invocation", "function"),
@@ -62,6 +67,7 @@ _NAMES_BY_MODULE = {
     "_network": ("Network",),
     "_program": ("deploy", "deployed"),
     "_query": ("Query", "sql"),
+    "_setup": ("Setup", "setup"),
     "_udf": ("Udf", "udf"),
     "errors": (
         "Error",

@@ -39,7 +39,8 @@ def of_polars(frame: Any) -> dict[str, Any]:
 
 def to_pandas(table: Any, types: Mapping[str, Any]) -> Any:
     """The table as a `pandas.DataFrame`."""
-    frame = table.to_pandas()
+    # Integers next to a null inside of lists and structs would become floats.
+    frame = table.to_pandas(integer_object_nulls=True)
     for index, field in enumerate(table.schema):
         dtype = _wanted(table.column(index), types.get(field.name))
         if dtype is not None:

@@ -12,20 +12,28 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
+from ._aggregate import Aggregate
 from ._tables import is_frame
 from ._udf import AnyUdf, Udf
 from .errors import make
 
 # String literals and comments, which contain no names.
 _OPAQUE = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_DEFINES = re.compile(r"\s*(?:create|drop)\b", re.IGNORECASE)
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _READ = re.compile(r"\b(?:from|join)\s+([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)", re.IGNORECASE)
 
 
-def called_udfs(sql: str, caller: FrameType) -> list[AnyUdf]:
+def defines(sql: str) -> bool:
+    """Whether the text may define a function: it begins like that."""
+    return _DEFINES.match(_OPAQUE.sub(" ", sql)) is not None
+
+
+def called_udfs(sql: str, caller: FrameType) -> list[AnyUdf | Aggregate]:
     """The caller's UDFs that the text calls, without duplicates."""
     names = _CALLED.findall(_OPAQUE.sub(" ", sql))
-    found = {id(value): value for name in names if isinstance(value := _lookup(caller, name), Udf)}
+    values = [_lookup(caller, name) for name in names]
+    found = {id(value): value for value in values if isinstance(value, (Udf, Aggregate))}
     return list(found.values())
 
 

@@ -1,7 +1,7 @@
 """`sm.sql`: a query over files and frames, with the caller's functions.
 
 Invariant: creating and showing a query runs nothing. Its first use runs it once, and the answer is
-kept.
+kept. Only what defines a function runs when it is created.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from . import _amounts, _dtypes, _names, _progress
+from ._aggregate import Aggregate
 from ._answer import Answer
 from ._client import client
 from ._ship import pickled
@@ -27,7 +28,7 @@ UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
 
 _ROWS_SHOWN = 20
 
-_MEDIA = ("auto", "files", "hosts", "objects")
+_MEDIA = ("auto", "files", "hosts", "streams", "objects")
 
 _OPTIONS = (
     "udfs",
@@ -62,11 +63,16 @@ def sql(
     progress: bool | None = None,
     **tables: Any,
 ) -> Query:
-    """A query; it runs when its answer is first used. See docs/python.md."""
+    """A query; it runs when its answer is first used. A statement that defines a function runs at
+    once. See docs/python.md."""
     caller = sys._getframe(1)
+    defines = _names.defines(query)
     _names.refuse_unread(query, tables, _OPTIONS)
-    tables = {**_names.read_frames(query, caller, set(tables)), **tables}
-    functions = _names.called_udfs(query, caller) if udfs is None else [_as_udf(u) for u in udfs]
+    # The code in a definition names nothing of the caller.
+    if not defines:
+        tables = {**_names.read_frames(query, caller, set(tables)), **tables}
+    called = [] if defines else _names.called_udfs(query, caller)
+    functions = called if udfs is None else [_as_udf(u) for u in udfs]
     options: dict[str, Any] = {}
     if workers is not None:
         options["workers"] = _amounts.count("workers", workers)
@@ -83,7 +89,10 @@ def sql(
         options["prices"] = _prices(price_file)
     made = [Table(name, given) for name, given in tables.items()]
     _check_image(image, functions)
-    return Query(query, made, functions, options, progress, image)
+    asked = Query(query, made, functions, options, progress, image)
+    if defines:
+        asked.collect()
+    return asked
 
 
 def _exchange(
@@ -127,11 +136,14 @@ def _check_image(image: Any, functions: Sequence[Any]) -> None:
         raise make("SM-0110", "image= is for functions, and the query has none", hint=hint)
 
 
-def _as_udf(given: UdfLike) -> AnyUdf | Path:
-    if isinstance(given, Udf):
+def _as_udf(given: UdfLike) -> AnyUdf | Aggregate | Path:
+    if isinstance(given, (Udf, Aggregate)):
         return given
     if isinstance(given, (str, os.PathLike)):
         return Path(given)
+    if isinstance(given, type):
+        message = f"udfs= has the class {given.__name__}, which is not an aggregate function"
+        raise make("SM-0110", message, hint="write @sm.aggregate before it")
     if callable(given):
         made: AnyUdf = udf(given)
         return made
@@ -147,7 +159,7 @@ class Query:
         self,
         text: str,
         tables: list[Table],
-        udfs: Sequence[AnyUdf | Path],
+        udfs: Sequence[AnyUdf | Aggregate | Path],
         options: dict[str, Any],
         progress: bool | None,
         image: str | None = None,
@@ -266,7 +278,7 @@ class Query:
         return {
             "sql": self.text,
             "tables": self._locations,
-            "udfs": [_source(function, self._image) for function in self._udfs],
+            "udfs": [udf_source(function, self._image) for function in self._udfs],
             "options": self._options,
             "working_folder": os.getcwd(),
             "aws": {key: value for key, value in os.environ.items() if key.startswith("AWS_")},
@@ -279,9 +291,10 @@ class Query:
         return self._folder.write(table)
 
 
-def _source(function: AnyUdf | Path, image: str | None) -> dict[str, Any]:
+def udf_source(function: AnyUdf | Aggregate | Path, image: str | None) -> dict[str, Any]:
+    """The wire `UdfSource`. Raises `Error`."""
     inside = {} if image is None else {"image": image}
-    if isinstance(function, Udf):
+    if isinstance(function, (Udf, Aggregate)):
         code = pickled(function, function.signature.name)
         signature = function.signature.to_wire()
         # A function in an image uses the packages of the image.

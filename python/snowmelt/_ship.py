@@ -124,10 +124,12 @@ def _parts(thing: Any) -> tuple[str | None, list[Any]]:
     if isinstance(thing, ModuleType):
         module = thing
     file = getattr(module, "__file__", None)
-    if file is None or not is_own_file(file):
-        return None, []
     inner = vars(thing).values() if isinstance(thing, type) else []
-    return file, [value for value in inner if isinstance(value, FunctionType)]
+    methods: list[Any] = [value for value in inner if isinstance(value, FunctionType)]
+    if file is None and module is not None and module.__name__ == "__main__":
+        # Of an interactive session: its functions have the text.
+        return None, methods
+    return (file, methods) if file is not None and is_own_file(file) else (None, [])
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

@@ -47,6 +47,8 @@ class Signature:
     packages: tuple[str, ...] = ()
     memory: str | None = None
     timeout: str | None = None
+    # `scalar`: called for each row; `aggregate`: for each group.
+    kind: str = "scalar"
 
     def arrow_schema(self) -> Any:
         """`pyarrow.Schema`: a field for each argument, then `return`."""
@@ -62,6 +64,7 @@ class Signature:
         schema = base64.b64encode(self.arrow_schema().serialize()).decode()
         return {
             "name": self.name,
+            "kind": self.kind,
             "batch": self.batch,
             "schema": schema,
             "on_error": self.on_error,
@@ -69,6 +72,29 @@ class Signature:
             "memory": self.memory,
             "timeout": self.timeout,
         }
+
+
+def of_wire(wire: dict[str, Any]) -> Signature:
+    """The signature in a JSON object `Signature` of `crates/wire`: values have the plain Python
+    type of their Arrow type. Raises `UnsupportedAnnotation` for a type that no function has."""
+    import pyarrow as pa
+
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(wire["schema"])))
+    elements = [
+        (field.name, dataclasses.replace(element(field.type), nullable=field.nullable))
+        for field in schema
+    ]
+    *arguments, (_, returned) = elements
+    return Signature(
+        wire["name"],
+        wire["batch"],
+        tuple(arguments),
+        returned,
+        on_error=wire["on_error"],
+        packages=tuple(wire["packages"]),
+        memory=wire["memory"],
+        timeout=wire["timeout"],
+    )
 
 
 def read(
@@ -82,10 +108,10 @@ def read(
     **options: Any,
 ) -> Signature:
     """The signature of a function. Raises `SignatureError`, which names the parameter."""
-    reader = _Reader(function, name or function.__name__, local_names or {})
+    reader = Reader(function, name or function.__name__, local_names or {})
     parameters = reader.parameters(args)
     result = reader.annotation("return", function_annotation(function, "return", returns))
-    found = {a.batch for _, a in [*parameters, ("return", result)] if isinstance(a, BatchOf)}
+    found = reader.forms([*parameters, ("return", result)])
     form = reader.batch(batch, found, len(parameters))
     reader.check(form, options.get("on_error"))
     arguments = tuple((key, reader.element(f"parameter `{key}`", a)) for key, a in parameters)
@@ -100,7 +126,7 @@ def function_annotation(function: Any, name: str, explicit: Any) -> Any:
     return getattr(function, "__annotations__", {}).get(name, inspect.Parameter.empty)
 
 
-class _Reader:
+class Reader:
     """Reads one function's annotations; every error contains the function and its location."""
 
     def __init__(self, function: Any, name: str, local_names: dict[str, Any]) -> None:
@@ -131,6 +157,10 @@ class _Reader:
         except Exception as error:
             what = "the return annotation" if name == "return" else f"the annotation of `{name}`"
             raise self.refused(f"{what}, {annotation!r}, cannot be read: {error}") from None
+
+    def forms(self, annotations: Sequence[tuple[str, Any]]) -> set[str]:
+        """The batch forms of annotations."""
+        return {a.batch for _, a in annotations if isinstance(a, BatchOf)}
 
     def batch(self, given: str | None, found: set[str], count: int) -> str:
         if given is not None and given not in BATCHES:

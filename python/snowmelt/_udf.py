@@ -31,6 +31,11 @@ class Udf(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
+    def register(self) -> int:
+        """Registers the function under its name, so that SQL and other engines call it without its
+        code. Returns the version. Raises `Error`."""
+        return register(self)
+
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}: {kind}" for name, kind in self.signature.arguments)
         form = "" if self.signature.batch == "scalar" else f", batch={self.signature.batch!r}"
@@ -84,13 +89,9 @@ def udf(
 
     Raises `SignatureError` for unsupported annotations.
     """
-    _check(on_error, packages)
-    options: dict[str, Any] = {
-        "packages": tuple(packages),
-        "on_error": on_error,
-        "memory": _text(memory, _amounts.memory_bytes),
-        "timeout": _text(timeout, _amounts.milliseconds),
-    }
+    if on_error not in ON_ERROR:
+        raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'null'")
+    given = {**options(packages, memory, timeout), "on_error": on_error}
     names_around = sys._getframe(1).f_locals
 
     def decorate(plain: Callable[..., Any]) -> Udf[..., Any]:
@@ -101,11 +102,24 @@ def udf(
             args=args,
             returns=returns,
             local_names=names_around,
-            **options,
+            **given,
         )
         return Udf(plain, signature)
 
     return decorate if function is None else decorate(function)
+
+
+def options(
+    packages: Sequence[str], memory: str | int | None, timeout: str | float | None
+) -> dict[str, Any]:
+    """The options of a signature that functions of rows and of groups have."""
+    if isinstance(packages, str):
+        raise TypeError(f'packages is a list: write packages=["{packages}"]')
+    return {
+        "packages": tuple(packages),
+        "memory": _text(memory, _amounts.memory_bytes),
+        "timeout": _text(timeout, _amounts.milliseconds),
+    }
 
 
 def _text(amount: Any, parse: Callable[[Any], int]) -> str | None:
@@ -116,8 +130,10 @@ def _text(amount: Any, parse: Callable[[Any], int]) -> str | None:
     return str(amount)
 
 
-def _check(on_error: str, packages: Sequence[str]) -> None:
-    if on_error not in ON_ERROR:
-        raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'null'")
-    if isinstance(packages, str):
-        raise TypeError(f'packages is a list: write packages=["{packages}"]')
+def register(function: Any) -> int:
+    """Registers a function of SQL. Returns the version. Raises `Error`."""
+    from ._client import client
+    from ._query import udf_source
+
+    registered = client().call("POST", "/v1/udfs", {"source": udf_source(function, None)})
+    return int(registered[0]["version"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -18,7 +19,9 @@ R = TypeVar("R")
 class Error(Exception):
     """The base class of all errors. `report` is the complete report, as JSON-like data."""
 
-    def __init__(self, report: dict[str, Any]) -> None:
+    def __init__(self, report: dict[str, Any] | str) -> None:
+        # An engine that runs a function may raise its error again, made from the text alone.
+        report = _of_text(report) if isinstance(report, str) else report
         super().__init__(report.get("message", ""))
         self.report = report
 
@@ -66,6 +69,14 @@ class Error(Exception):
         return [*lines, *str(self).splitlines()]
 
 
+def _of_text(text: str) -> dict[str, Any]:
+    """The report in `str(error)`, as far as its text has it."""
+    code = re.search(r"error\[(SM-\d{4})\]: ", text)
+    if code is None:
+        return {"code": "SM-0901", "message": text}
+    return {"code": code[1], "message": text[code.end() :]}
+
+
 # Packages whose frames are not part of the user's code.
 _HIDDEN_PACKAGES = {"snowmelt", "IPython", "ipykernel"}
 
@@ -89,10 +100,10 @@ class PlatformError(Error):
 class SignatureError(FunctionError):
     """A function's annotations do not give a schema (SM-0205)."""
 
-    def __init__(self, report: dict[str, Any]) -> None:
+    def __init__(self, report: dict[str, Any] | str) -> None:
         super().__init__(report)
-        self.function = str(report.get("function", ""))
-        self.reason = str(report.get("reason", self.message))
+        self.function = str(self.report.get("function", ""))
+        self.reason = str(self.report.get("reason", self.message))
 
 
 class MapError(FunctionError):
@@ -101,7 +112,7 @@ class MapError(FunctionError):
 
     def __init__(
         self,
-        report: dict[str, Any],
+        report: dict[str, Any] | str,
         errors: Sequence[tuple[int, Exception]] = (),
         results: Sequence[Any] = (),
     ) -> None:
@@ -130,19 +141,27 @@ _FAILURES = {
     "length": ("SM-0203", "`{}` returned the wrong number of values: {}"),
     "load": ("SM-0204", "`{}` cannot be loaded: {}"),
     "signature": ("SM-0205", "`{}` has no usable signature: {}"),
+    "setup": ("SM-0207", "the set-up of `{}` failed: {}"),
 }
 
 
-def from_failure(failure: dict[str, Any]) -> Error:
-    """The exception for a `FunctionFailure` inside the results of `map`, which the platform does
-    not decode."""
-    code, message = _FAILURES[failure["kind"]]
+def from_failure(failure: dict[str, Any], first_row: int = 0) -> Error:
+    """The exception for a `FunctionFailure` that the platform does not decode: one of the results
+    of `map`, or of a batch of an engine, whose first row has the number `first_row`."""
+    name, kind, calls = failure["function"], failure["kind"], failure.get("calls") or 0
+    code, message = _FAILURES.get(kind, _FAILURES["raised"])
+    message = message.format(name, failure["exception"])
+    if kind == "raised" and calls > 1:
+        message = f"`{name}` failed in {failure.get('failed', 1)} of {calls} calls"
+    given, row = failure.get("input"), failure.get("row")
+    if given is not None and row is not None:
+        given = f"{given} (row {row + first_row} of its batch)"
     return make(
         code,
-        message.format(failure["function"], failure["exception"]),
+        message,
         location=failure.get("location"),
         excerpt=failure.get("traceback"),
-        input=failure.get("input"),
+        input=given,
         hint=failure.get("hint"),
     )
 

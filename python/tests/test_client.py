@@ -399,7 +399,7 @@ def test_options_of_exchanges_are_sent() -> None:
         "task_bytes": 1 << 20,
     }
     assert "exchange" not in sm.sql("select 1")._request()["options"]
-    with pytest.raises(sm.QueryError, match="auto, files, hosts, objects") as refused:
+    with pytest.raises(sm.QueryError, match="auto, files, hosts, streams, objects") as refused:
         sm.sql("select 1", exchange="pigeons")
     assert refused.value.code == "SM-0110"
 

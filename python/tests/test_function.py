@@ -203,6 +203,7 @@ def test_describe_lists_the_udfs_of_the_code(instance: Instance) -> None:
     assert [(f.name, f.type, f.nullable) for f in schema] == fields
     assert g == {
         "name": "g",
+        "kind": "scalar",
         "batch": "scalar",
         "on_error": "null",
         "packages": ["six"],

@@ -1,7 +1,8 @@
 """Turns the `Code` file that the platform put into the sandbox into Python objects.
 
 Invariant: a code file is executed once per process, however many connections load it, so that
-what a module loads at import time (a model, for example) is loaded once.
+what a module loads at import time (a model, for example) is loaded once. The same holds for each of
+its set-up functions.
 """
 
 from __future__ import annotations
@@ -14,16 +15,31 @@ import threading
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from . import failure
+from .. import _setup
+from .._setup import Setup
+from . import failure, process
 from .failure import Failed
 
 
 class Loaded:
-    """Executed code: a module's names, or the one object of a pickle."""
+    """Executed code: a module's names, or the one object of a pickle; and its set-up functions."""
 
     def __init__(self, file: str, names: dict[str, Any]) -> None:
         self.file = file
         self.names = names
+        self.setups: list[Setup[Any]] = []
+
+    def set_up(self, function: str) -> None:
+        """Runs the set-up functions that have not run, in their order. Raises `Failed` of kind
+        `setup`."""
+        for setup in self.setups:
+            if setup.is_done:
+                continue
+            try:
+                with process.user_code:
+                    setup()
+            except BaseException as error:
+                raise failure.from_exception(error, "setup", function) from None
 
     def callable(self, name: str) -> Any:
         """The function of that name; a pickle holds only one, whatever its name."""
@@ -127,7 +143,10 @@ def _execute(path: str, function: str) -> Loaded:
     read = _read.pop(path, None)
     code, compiled = (_contents(path), None) if read is None else read
     try:
-        return _from_pickle(code) if code["kind"] == "pickle" else _from_source(code, compiled)
+        with _setup.collected() as setups:
+            loaded = _of_kind(code, compiled)
+        loaded.setups = setups
+        return loaded
     except Failed:
         raise
     except BaseException as error:
@@ -135,6 +154,16 @@ def _execute(path: str, function: str) -> Loaded:
         if kind == "signature":
             raise signature_failed(error, function) from None
         raise failure.from_exception(error, kind, function) from None
+
+
+def _of_kind(code: dict[str, Any], compiled: CodeType | None) -> Loaded:
+    if code["kind"] == "pickle":
+        return _from_pickle(code)
+    if code["kind"] == "definition":
+        from . import definition
+
+        return Loaded(code["file"], definition.execute(code))
+    return _from_source(code, compiled)
 
 
 def signature_failed(error: Any, function: str) -> Failed:
@@ -161,16 +190,21 @@ def _compiled(code: dict[str, Any]) -> CodeType:
 def _from_source(code: dict[str, Any], compiled: CodeType | None) -> Loaded:
     file = code["file"]
     failure.own(file, code["text"])
+    return Loaded(file, run(file, compiled or _compiled(code)))
+
+
+def run(file: str, compiled: CodeType) -> dict[str, Any]:
+    """The names that a module defines, whose code is executed."""
     module = ModuleType(_module_name(file))
     module.__file__ = file
     # Dataclasses and pickle look their module up by name.
     sys.modules[module.__name__] = module
     try:
-        exec(compiled or _compiled(code), module.__dict__)
+        exec(compiled, module.__dict__)
     except BaseException:
         del sys.modules[module.__name__]
         raise
-    return Loaded(file, module.__dict__)
+    return module.__dict__
 
 
 def _module_name(file: str) -> str:

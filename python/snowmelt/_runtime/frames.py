@@ -13,6 +13,9 @@ from typing import Any, Protocol
 
 LOAD, READY, CALL, RETURN, FAILURE, SCHEMA, BATCH, END = range(1, 9)
 EVENT, PROFILE = 15, 16
+SHARED, SHARED_BATCH = 36, 37
+AGGREGATE = 40
+TRANSPORT = 48
 
 MAX_PAYLOAD_BYTES = 256 << 20
 # The longest answer of a function that the platform accepts (`crates/node/src/answer.rs`).
@@ -29,6 +32,10 @@ _SHORT_BYTES = 1 << 10
 
 class ProtocolError(Exception):
     """The other side violated the protocol, or closed the connection inside a frame."""
+
+
+class Closed(ProtocolError):
+    """The other side closed the connection inside a frame."""
 
 
 class TooLong(Exception):
@@ -69,7 +76,7 @@ def _fill(source: Source, buffer: bytearray, may_end: bool) -> bool:
         if not count:
             if may_end and done == 0:
                 return False
-            raise ProtocolError("the other side closed the connection inside a frame")
+            raise Closed("the other side closed the connection inside a frame")
         done += count
     return True
 
@@ -108,6 +115,24 @@ class Connection:
             elif not self._buffered:
                 return None
         return read(self)
+
+    def receive_with_descriptor(self) -> tuple[int, Payload, int | None] | None:
+        """The next frame, and a descriptor if one comes with it; None at the end."""
+        # A descriptor comes with the first bytes of its frame, and no frame before it is read with
+        # them: whoever sends one has waited for an answer.
+        if self._buffered:
+            frame = self.receive()
+            return frame and (*frame, None)
+        received, descriptors, _, _ = socket.recv_fds(self._socket, _SHORT_BYTES, 1)
+        self._buffered = received
+        frame = read(self) if received else None
+        return frame and (*frame, descriptors[0] if descriptors else None)
+
+    def send_with_descriptor(self, kind: int, payload: bytes, descriptor: int) -> None:
+        """Sends a short frame with a descriptor."""
+        message = _HEADER.pack(len(payload), kind) + payload
+        sent = socket.send_fds(self._socket, [message], [descriptor])
+        self._socket.sendall(message[sent:])
 
     def expect(self, kind: int) -> Payload:
         """The payload of the next frame, which must be of this kind."""

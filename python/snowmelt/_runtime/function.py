@@ -40,7 +40,7 @@ def serve(connection: Connection, handler: Handler, name: str, answer: Callable[
             connection.send_json(frames.FAILURE, too_long(name, error).message)
 
 
-def too_long(name: str, error: frames.TooLong) -> Failed:
+def too_long(name: str, error: object) -> Failed:
     """The failure for an answer that no frame can hold."""
     hint = "return a smaller answer, or write it to storage and return its location"
     return Failed("type", f"its answer has {error}", function=name, hint=hint)

@@ -117,16 +117,29 @@ def _connection(connected: socket.socket, loaded: Callable[[], None] = lambda: N
 def answer_all(connection: Connection, loaded: Callable[[], None]) -> None:
     """Serves a connection to its end; calls `loaded` when its code is loaded."""
     load = json.loads(connection.expect(frames.LOAD))
+    ready: dict[str, Any] = {"pid": os.getpid()}
     try:
         answer = _MODES[load["mode"]](load)
+        if load["mode"] != "describe":
+            ready.update(_set_up(load))
     except Failed as failed:
         process.flush()
         connection.send_json(frames.FAILURE, failed.message)
         return
     process.flush()
-    connection.send_json(frames.READY, {"pid": os.getpid()})
+    connection.send_json(frames.READY, ready)
     loaded()
     answer(connection)
+
+
+def _set_up(load: dict[str, Any]) -> dict[str, int]:
+    """Runs what the code sets up before its first call, and says how long that took."""
+    loaded = code.load(load["code"], load["function"])
+    if all(setup.is_done for setup in loaded.setups):
+        return {}
+    began = time.monotonic()
+    loaded.set_up(load["function"])
+    return {"setup_us": max(1, round((time.monotonic() - began) * 1e6))}
 
 
 def _function(load: dict[str, Any]) -> Any:
@@ -145,6 +158,13 @@ def _udf(load: dict[str, Any]) -> Any:
     return lambda connection: udf.serve(connection, evaluate, signature)
 
 
+def _aggregate(load: dict[str, Any]) -> Any:
+    from . import aggregate
+
+    function = aggregate.load(load)
+    return lambda connection: aggregate.serve(connection, function)
+
+
 def _describe(load: dict[str, Any]) -> Any:
     from . import udf
 
@@ -152,7 +172,13 @@ def _describe(load: dict[str, Any]) -> Any:
     return lambda connection: connection.send(frames.RETURN, signatures.encode())
 
 
-_MODES = {"function": _function, "map": _function, "udf": _udf, "describe": _describe}
+_MODES = {
+    "function": _function,
+    "map": _function,
+    "udf": _udf,
+    "aggregate": _aggregate,
+    "describe": _describe,
+}
 
 
 def channel() -> socket.socket:

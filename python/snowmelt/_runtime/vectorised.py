@@ -212,6 +212,12 @@ _FORMS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "numpy": (_give_numpy, _take_numpy),
 }
 
+
+def give(form: str, column: Any, element: Element) -> Any:
+    """A column as the function gets it."""
+    return _FORMS[form][0](column, element)
+
+
 _EXPECTED = {
     "arrow": "a pyarrow.Array",
     "pandas": "a pandas.Series",

@@ -1,0 +1,295 @@
+"""One instance of a UDF, leased from the platform of this machine.
+
+The protocol is that of `crates/api/src/leases.rs`: a connection to the platform for the lease, and
+one to the instance, which the platform passes as a descriptor. Batches go over the second one, so
+nothing is between the engine and the function.
+
+Invariant: the end of this process ends both connections, and with them the instance. A lease whose
+call did not end is never used for another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import time
+from typing import Any
+
+from . import _transports
+from ._runtime import frames
+from ._runtime.codecs import Unfit
+from ._runtime.frames import Closed, Connection, ProtocolError
+from ._server import Server
+from ._shared_memory import LEAST_BYTES, SharedMemory
+from .errors import Error, from_failure, from_report, make
+
+_REQUEST, _REPLY = 18, 19
+
+# How long the platform may take to say why an instance has ended.
+_EXPLAINED_WITHIN_SECONDS = 5.0
+
+# How long the platform may take to take an instance back.
+_RETURNED_WITHIN_SECONDS = 5.0
+
+
+class Lost(Exception):
+    """The instance has ended in the middle of a batch; `error` says why."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Lease:
+    """An instance on which the function is loaded. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        server: Server,
+        request: dict[str, Any],
+        signature: Any,
+        share_from: int | None = LEAST_BYTES,
+        other: str | None = None,
+    ) -> None:
+        """Waits for the instance. `signature` is the schema of the arguments, then `return`.
+        Batches of `share_from` bytes or more are passed in shared memory, once one is answered.
+        With `other`, all batches are passed by that transport.
+
+        Raises `Error`.
+        """
+        fields = list(signature)
+        self._arguments, self._result = _schema(fields[:-1]), _schema(fields[-1:])
+        self._name = str(next(iter(request["runs"].values()))["name"])
+        self._platform = _connect(server)
+        self._control = Connection(self._platform)
+        try:
+            self._socket, self._timeout = self._ask(request)
+        except BaseException:
+            self._platform.close()
+            raise
+        self._instance = Connection(self._socket)
+        self._has_schema = False
+        # `None` until a large batch was sent, and once the function keeps arguments.
+        self._shared: SharedMemory | None = None
+        self._share_from = share_from
+        self._other_name = other
+        self._other: _transports.Transport | None = None
+        try:
+            self._instance.send(frames.SCHEMA, self._arguments.serialize())
+            self._instance.send(frames.SCHEMA, self._result.serialize())
+        except OSError:
+            ended = self._ended()
+            self.end()
+            raise ended from None
+
+    def is_idle(self) -> bool:
+        """False once the platform or the instance has ended: then there is something to read."""
+        return not any(select.select([self._platform, self._socket], [], [], 0)[0])
+
+    def call(self, batch: Any, first_row: int = 0) -> Any:
+        """The result of each row of a batch, as a `pyarrow.Array` of the declared type.
+        `first_row` is the number of its first row for the engine, for errors.
+
+        Raises `Error` if the function failed, after which the instance takes the next batch, and
+        `Lost` if it has ended.
+        """
+        self._deadline = time.monotonic() + self._timeout
+        self._socket.settimeout(self._timeout)
+        try:
+            if self._other_name is not None:
+                return self._by_other(batch)
+            self._send(batch)
+            return self._answer(batch.num_rows, first_row)
+        except _transports.Failure as failure:
+            raise from_failure(failure.report, first_row) from None
+        except Unfit as unfit:
+            way = f"transport={self._other_name!r}"
+            message = f"{way} cannot pass a batch to `{self._name}`: {unfit}"
+            raise make("SM-0109", message) from None
+        except frames.TooLong as error:
+            raise make(
+                "SM-0509",
+                f"a batch for `{self._name}` is too long: {error}",
+                hint="a row of this size does not fit into a message",
+            ) from None
+        except TimeoutError:
+            raise Lost(self._timed_out()) from None
+        except (OSError, Closed):
+            raise Lost(self._ended()) from None
+        except ProtocolError as error:
+            message = f"the instance of `{self._name}` violated the protocol: {error}"
+            raise Lost(make("SM-0507", message)) from None
+
+    def _by_other(self, batch: Any) -> Any:
+        if self._other is None:
+            self._other = _transports.connect(
+                self._other_name or "", self._instance, self._arguments, self._result
+            )
+        answer = self._other.call(batch, self._deadline)
+        self._check_rows(answer.num_rows, batch.num_rows)
+        return answer.column(0)
+
+    def _send(self, batch: Any) -> None:
+        is_large = self._share_from is not None and batch.nbytes >= self._share_from
+        # The first answer shows that the instance has read all that was sent without descriptors.
+        if is_large and self._shared is None and self._has_schema:
+            self._share()
+        written = self._shared.write(batch) if is_large and self._shared else None
+        if written is not None:
+            self._instance.send(frames.SHARED_BATCH, written)
+        else:
+            self._instance.send(frames.BATCH, batch.serialize())
+
+    def _share(self) -> None:
+        """Gives the instance memory for the next batches, if this process can have some."""
+        try:
+            memory = SharedMemory()
+        except OSError:
+            self._share_from = None
+            return
+        self._instance.send_with_descriptor(frames.SHARED, memory.offer, memory.descriptor)
+        memory.sent()
+        frame = self._receive()
+        if frame[0] != frames.SHARED:
+            raise ProtocolError("the instance did not take the shared memory")
+        self._shared = memory
+
+    def _answer(self, rows: int, first_row: int) -> Any:
+        while True:
+            kind, payload = self._receive()
+            if kind == frames.FAILURE:
+                raise from_failure(json.loads(payload), first_row)
+            if kind == frames.SCHEMA and not self._has_schema:
+                self._check_schema(payload)
+                continue
+            if kind == frames.SHARED_BATCH and self._shared is not None:
+                payload, is_kept = self._shared.read(payload)
+                if is_kept:
+                    # The function has it now.
+                    self._shared, self._share_from = None, None
+                if not payload:
+                    continue
+            elif kind != frames.BATCH:
+                raise ProtocolError(f"a frame of kind {kind} is not an answer")
+            return self._column(payload, rows)
+
+    def _column(self, payload: Any, rows: int) -> Any:
+        import pyarrow as pa
+
+        if not self._has_schema:
+            raise ProtocolError("an answer came before its schema")
+        try:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._result)
+            # What the instance sends is not trusted: its offsets are checked.
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+            raise ProtocolError(f"its answer has invalid Arrow data: {error}") from None
+        self._check_rows(batch.num_rows, rows)
+        return batch.column(0)
+
+    def _check_rows(self, found: int, wanted: int) -> None:
+        if found != wanted:
+            message = f"`{self._name}` returned {found} values for {wanted} rows"
+            raise make("SM-0203", message)
+
+    def _receive(self) -> tuple[int, frames.Payload]:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+        frame = self._instance.receive()
+        if frame is None:
+            raise Closed("the instance closed the connection")
+        return frame
+
+    def _check_schema(self, payload: frames.Payload) -> None:
+        import pyarrow as pa
+
+        try:
+            schema = pa.ipc.read_schema(pa.py_buffer(payload))
+        except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+            raise ProtocolError(f"its schema cannot be read: {error}") from None
+        found, wanted = schema.types, self._result.types
+        if found != wanted:
+            text = ", ".join(map(str, found))
+            raise make("SM-0202", f"`{self._name}` returned {text} where {wanted[0]} is declared")
+        self._has_schema = True
+
+    def _timed_out(self) -> Error:
+        return make(
+            "SM-0212",
+            f"`{self._name}` did not answer within {self._timeout:g} s",
+            hint='give it more time with @sm.udf(timeout="5m")',
+        )
+
+    def _ended(self) -> Error:
+        """Why the instance has ended: the platform knows the limit, the signal or the exit code."""
+        try:
+            self._platform.settimeout(_EXPLAINED_WITHIN_SECONDS)
+            frame = self._control.receive()
+        except (OSError, ProtocolError):
+            frame = None
+        if frame is not None and frame[0] == frames.FAILURE:
+            return from_report(json.loads(frame[1]))
+        return make("SM-0210", f"`{self._name}` ended in the middle of a batch")
+
+    def give_back(self) -> None:
+        """Returns the instance to the platform, which pauses it and keeps it for some time."""
+        try:
+            self._platform.settimeout(_RETURNED_WITHIN_SECONDS)
+            self._control.send(frames.END, b"")
+            self._control.receive()
+        except (OSError, ProtocolError):
+            pass  # It is gone, and so is the lease.
+        finally:
+            self.end()
+
+    def interrupt(self) -> None:
+        """Ends a call that another thread has under way, and with it the instance."""
+        for connected in (self._platform, self._socket):
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """Ends the lease. An instance that was not given back is destroyed."""
+        if self._other is not None:
+            self._other.close()
+        self._platform.close()
+        self._socket.close()
+
+    def _ask(self, request: dict[str, Any]) -> tuple[socket.socket, float]:
+        """The connection to the instance, and the most seconds for a batch."""
+        try:
+            self._control.send_json(_REQUEST, request)
+            frame = self._control.receive_with_descriptor()
+        except (OSError, ProtocolError) as error:
+            raise make("SM-0503", f"the platform ended the lease: {error}") from None
+        kind, answer, descriptor = frame or (0, b"", None)
+        if kind == _REPLY and descriptor is not None:
+            timeout = int(json.loads(answer)["timeout_ms"]) / 1000
+            return socket.socket(fileno=descriptor), timeout or 1e6
+        if descriptor is not None:
+            os.close(descriptor)
+        if kind == frames.FAILURE:
+            raise from_report(json.loads(answer))
+        raise make("SM-0503", "the platform ended the lease without a reason")
+
+
+def _connect(server: Server) -> socket.socket:
+    path = os.path.splitext(server.path)[0] + ".lease"
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connected.connect(path)
+    except OSError as error:
+        connected.close()
+        raise server.lost(error) from None
+    return connected
+
+
+def _schema(fields: list[Any]) -> Any:
+    import pyarrow as pa
+
+    return pa.schema(fields)

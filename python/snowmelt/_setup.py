@@ -1,0 +1,99 @@
+"""`@sm.setup`: state that is loaded once for each instance, such as a model.
+
+Invariant: in one process a set-up function runs to its end at most once, however many threads and
+connections use its state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Setup(Generic[T]):
+    """A set-up function. Calling it gives its result: the instances of the functions in its code
+    have run it before their first call, and any other process runs it when it is first called."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        functools.update_wrapper(self, function)
+        self._begin(function)
+
+    def _begin(self, function: Callable[[], T]) -> None:
+        self.function = function
+        # Reentrant: a set-up function may use the state of others, and by mistake its own.
+        self._lock = threading.RLock()
+        self._runs = False
+        self._state: list[T] = []
+        if _collecting is not None:
+            _collecting.append(self)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has run in this process."""
+        return bool(self._state)
+
+    def __call__(self) -> T:
+        if self._state:
+            return self._state[0]
+        with self._lock:
+            if self._runs:
+                raise RecursionError(f"the set-up {self.__name__}() uses its own result")
+            if not self._state:
+                self._runs = True
+                try:
+                    self._state.append(self.function())
+                finally:
+                    self._runs = False
+            return self._state[0]
+
+    def __repr__(self) -> str:
+        return f"<set-up {self.__name__}()>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Each process loads its own.
+        return {"function": self.function, "name": self.__name__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__name__ = state["name"]
+        self._begin(state["function"])
+
+
+def setup(function: Callable[[], T]) -> Setup[T]:
+    """Makes a function without parameters a set-up: see docs/udf.md. Raises `TypeError` for a
+    function that has parameters."""
+    # Takes milliseconds to import, which an instance that only unpickles set-ups does not need.
+    import inspect
+
+    if not callable(function):
+        raise TypeError("@sm.setup stands before a function, without parentheses")
+    with contextlib.suppress(ValueError):
+        needed = [
+            parameter.name
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+        if needed:
+            name = getattr(function, "__name__", "it")
+            raise TypeError(f"{name}() has parameters ({', '.join(needed)}): a set-up has none")
+    return Setup(function)
+
+
+# The set-ups of the code that is being executed or unpickled; None if nothing collects them.
+_collecting: list[Setup[Any]] | None = None
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[Setup[Any]]]:
+    """The set-ups that are made or unpickled in the block, in their order."""
+    global _collecting
+    before, _collecting = _collecting, []
+    try:
+        yield _collecting
+    finally:
+        _collecting = before
