@@ -1,9 +1,12 @@
 """`make bench`: all experiments, and RESULTS.md with the commands that made each figure.
 
 Experiments can be selected by name: `python bench/run.py lean idle`. Then only their sections are
-printed, their plots are in bench/out/plots, and RESULTS.md is not changed.
+printed, their plots are in bench/out/plots, and RESULTS.md is not changed. With `--keep`, what they
+measure replaces their sections of RESULTS.md and their plots; the other sections stay, each with
+the date and the machine of its own run.
 """
 
+import argparse
 import os
 import platform
 import signal
@@ -15,17 +18,23 @@ BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH))
 
 import apps
+import engines
+import exchange
 import handlers
+import hosts
 import idle
 import lean
 import network
 import pulls
 import queries
 import resize
+import scans
 import tpch
 import windows
+import worker_bursts
 from common.figures import Section
 from common.peers import versions
+from common.results import Result, page
 
 EXPERIMENTS = {
     "lean": lean.run,
@@ -36,7 +45,13 @@ EXPERIMENTS = {
     "resize": resize.run,
     "queries": queries.run,
     "tpch": tpch.run,
+    "tpch-large": tpch.run_large,
     "windows": windows.run,
+    "exchange": exchange.run,
+    "scans": scans.run,
+    "hosts": hosts.run,
+    "bursts": worker_bursts.run,
+    "udfs": engines.run,
     "idle": idle.run,
 }
 
@@ -59,53 +74,36 @@ def machine() -> str:
     )
 
 
-def page(sections: list[Section], where: str) -> str:
-    promises = [promise for section in sections for promise in section.promises]
-    head = Section("Bars")
-    head.table(
-        ["what", "bar", "measured", ""],
-        [[p.what, p.bar, p.measured, "kept" if p.kept else "**missed**"] for p in promises],
-    )
-    intro = [
-        "# Results",
-        "",
-        "Written by `make bench`. Medians, with the lower and upper quartile in parentheses; of two"
-        " or three samples the least and the greatest in brackets; a figure alone is a single"
-        " sample. Trust ratios, not absolutes.",
-        "",
-        f"{time.strftime('%Y-%m-%d')}: {where}.",
-        "",
-        f"Peers: {', '.join(versions())}.",
-        "",
-    ]
-    return "\n".join([*intro, head.markdown(), *(section.markdown() for section in sections)])
-
-
-def draw(sections: list[Section], place: Path) -> None:
+def draw(section: Section, place: Path) -> None:
     """Writes the plots without the date, so that equal data gives equal files."""
-    for section in sections:
-        for name, figure in section.plots.items():
-            (place / "plots").mkdir(parents=True, exist_ok=True)
-            figure.savefig(place / f"plots/{name}.svg", metadata={"Date": None})
+    for name, figure in section.plots.items():
+        (place / "plots").mkdir(parents=True, exist_ok=True)
+        figure.savefig(place / f"plots/{name}.svg", metadata={"Date": None})
 
 
 def main() -> None:
-    asked = sys.argv[1:] or list(EXPERIMENTS)
-    if unknown := [name for name in asked if name not in EXPERIMENTS]:
-        sys.exit(f"no experiment {', '.join(unknown)}; there are {', '.join(EXPERIMENTS)}")
+    parser = argparse.ArgumentParser(description="Benchmarks beside other systems.")
+    parser.add_argument("names", nargs="*", choices=[[], *EXPERIMENTS], metavar="EXPERIMENT")
+    parser.add_argument("--keep", action="store_true", help="write the sections into RESULTS.md")
+    options = parser.parse_args()
+    keep = options.keep or not options.names
     if os.geteuid() != 0:
         sys.exit("sandboxes and Docker need root: sudo make bench")
     # SIGTERM is handled like Ctrl-C: everything that was started is removed again.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    where, sections = machine(), []
-    for name in asked:
+    results = []
+    for name in options.names or EXPERIMENTS:
         print(f"--- {name}", file=sys.stderr, flush=True)
-        sections.append(EXPERIMENTS[name]())
-    text = page(sections, where)
-    print(text)
-    draw(sections, BENCH / "out" if sys.argv[1:] else BENCH)
-    if not sys.argv[1:]:
-        (BENCH / "RESULTS.md").write_text(text)
+        where = machine()
+        section = EXPERIMENTS[name]()
+        results.append(Result.of(section, time.strftime("%Y-%m-%d"), where, versions()))
+        draw(section, BENCH if keep else BENCH / "out")
+        if keep:
+            # At once: a later experiment that fails does not take this one with it.
+            results[-1].write(BENCH / "results" / f"{name}.json")
+    print(page(results))
+    if keep:
+        (BENCH / "RESULTS.md").write_text(page(Result.read_all(BENCH / "results", EXPERIMENTS)))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ class Lab:
             "SNOWMELT_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join(packages),
         }
+        # Processes in the networks of hosts that do not belong to the cluster, by host.
+        self.others: dict[str, int] = {}
 
     def lab(self, *arguments: str, timeout: float = 300) -> str:
         """Runs a `snowmelt lab` command; returns its output."""
@@ -40,6 +42,39 @@ class Lab:
         said = self.lab("run", "--", sys.executable, str(program), *arguments)
         return [json.loads(line) for line in said.splitlines()]
 
+    @property
+    def socket(self) -> Path:
+        """The socket of control's gateway."""
+        [socket] = (Path(self.environment["SNOWMELT_RUN"]) / "labs").glob("*/snowmelt.sock")
+        return socket
+
+    def states(self) -> list[dict[str, Any]]:
+        """The state of each host."""
+        [lab] = json.loads(self.lab("ls", "-o", "json"))
+        return list(lab["hosts"])
+
+    def inside(self, host: str) -> list[str]:
+        """The words of a command that runs another command in the network of a host."""
+        return [str(SNOWMELT), "lab", "exec", host, "--"]
+
+    def joined(self) -> list[str]:
+        """The hosts that control has in its list."""
+        said = self.lab("run", "--", str(SNOWMELT), "hosts", "-o", "json")
+        return [host["name"] for host in json.loads(said)]
+
+    def running(self) -> dict[str, int]:
+        """The hosts that run, with their processes."""
+        return {state["name"]: int(state["pid"]) for state in self.states() if state["runs"]}
+
+    def processes(self) -> list[int]:
+        """The processes of the hosts."""
+        return list(self.running().values())
+
+    def sent(self) -> dict[str, int]:
+        """Bytes that each host has sent over its link so far, from the counter of its device."""
+        everything = self.running() | self.others
+        return {name: _sent(process) for name, process in everything.items()}
+
     def __enter__(self) -> "Lab":
         self.lab(*self.up)
         return self
@@ -51,3 +86,12 @@ class Lab:
         trace: TracebackType | None,
     ) -> None:
         self.lab("down")
+
+
+def _sent(process: int) -> int:
+    """Bytes sent by `eth0` in the network namespace of a process."""
+    for line in Path(f"/proc/{process}/net/dev").read_text().splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == "eth0":
+            return int(counters.split()[8])
+    raise RuntimeError(f"process {process} has no link")

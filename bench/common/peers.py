@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ COMMANDS = {
 }
 
 
+CLUSTERS = "bench/peers/clusters/Cargo.lock"
+
+
 def duckdb_command() -> Path:
     """DuckDB's command line: the program in the wheel `duckdb-cli`, without its Python wrapper."""
     import duckdb_cli
@@ -47,15 +51,23 @@ def versions() -> list[str]:
         if shutil.which(command[0])
         and (number := re.findall(r"\d+\.\d+[.\d]*", subprocess.check_output(command, text=True)))
     ]
-    lock = (CHECKOUT / "Cargo.lock").read_text()
-    of_datafusion = re.search(r'name = "datafusion"\nversion = "([^"]+)"', lock)
     command = subprocess.check_output([duckdb_command(), "--version"], text=True).split()[0]
     return [
         *found,
-        f"DataFusion {of_datafusion[1] if of_datafusion else 'unknown'}",
+        f"DataFusion {_locked('Cargo.lock', 'datafusion')}",
+        f"datafusion-distributed {_locked(CLUSTERS, 'datafusion-distributed')}",
+        f"Ballista {_locked(CLUSTERS, 'ballista')}",
+        f"Polars {version('polars')}",
+        f"Spark {version('pyspark')}",
         f"DuckDB {command.removeprefix('v')} as a command",
         f"DuckDB {duckdb.__version__} as a library of Python {platform.python_version()}",
     ]
+
+
+def _locked(file: str, crate: str) -> str:
+    """The version of a crate in a lock file."""
+    found = re.search(rf'name = "{crate}"\nversion = "([^"]+)"', (CHECKOUT / file).read_text())
+    return found[1] if found else "unknown"
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,30 @@ def growth(x: str, unit: str, series: Mapping[str, Mapping[int, float]]) -> Figu
     return figure
 
 
+def model(
+    x: str,
+    unit: str,
+    curves: Mapping[str, Mapping[int, float]],
+    measured: Mapping[str, Mapping[int, float]],
+) -> Figure:
+    """A curve for each name by a model, and points of the same colour that were measured, on
+    logarithmic scales."""
+    figure, axes = _axes(7.2, unit)
+    styles = iter(STYLES * len(curves))
+    for name, points in curves.items():
+        colour, style = next(styles)
+        axes.plot(list(points), list(points.values()), label=name, color=colour, linewidth=1.2)
+        found = measured.get(name, {})
+        axes.plot(list(found), list(found.values()), style[0], color=colour, markersize=5)
+    axes.set_xlabel(x)
+    axes.set_xscale("log", base=2)
+    ticks = sorted({n for points in curves.values() for n in points})
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_yscale("log")
+    _legend(axes)
+    return figure
+
+
 def progress(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
     """A line for each name through points in their order, x on a logarithmic scale."""
     figure, axes = _axes(7.2, unit)
@@ -92,6 +116,20 @@ def progress(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float
         axes.plot(xs, ys, style, label=name, color=colour, markersize=3, linewidth=1.2)
     axes.set_xlabel(x)
     axes.set_xscale("log")
+    _legend(axes)
+    return figure
+
+
+def ranked(x: str, unit: str, series: Mapping[str, Sequence[float]]) -> Figure:
+    """A line for each name through values in ascending order, each over 1, 2, 3 and so on."""
+    figure, axes = _axes(7.2, unit)
+    styles = iter(STYLES * len(series))
+    for name, values in series.items():
+        colour, style = next(styles)
+        places = range(1, len(values) + 1)
+        axes.plot(places, sorted(values), style, label=name, color=colour, markersize=3)
+    axes.set_xlabel(x)
+    axes.set_ylim(bottom=0)
     _legend(axes)
     return figure
 

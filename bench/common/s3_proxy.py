@@ -1,4 +1,5 @@
-"""A proxy before an S3 server that counts requests by kind, and answers 503 if asked to.
+"""A proxy before an S3 server that counts requests by kind, answers 503 if asked to, and tells of
+each request before the server gets it.
 
 Requests are passed on unchanged: their signature covers the host that the client has connected to.
 """
@@ -6,7 +7,7 @@ Requests are passed on unchanged: their signature covers the host that the clien
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -24,11 +25,15 @@ class Proxy:
     counted: Counter[str] = field(default_factory=Counter)
     # So many of the next requests for objects are answered with 503.
     busy: int = 0
+    # Called with method and path of each request, and the port that it comes from. The request goes
+    # on when it returns.
+    before: Callable[[str, str, int], None] = lambda _method, _path, _port: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, method: str, target: str) -> bool:
+    def take(self, method: str, target: str, port: int) -> bool:
         """Counts a request; false if it is to be answered with 503."""
         path, _, query = target.partition("?")
+        self.before(method, path, port)
         is_object = "/" in path.strip("/")
         with self._lock:
             if is_object and self.busy:
@@ -78,7 +83,7 @@ def _serve(client: socket.socket, server: tuple[str, int], proxy: Proxy) -> None
                 rest += more
             body, rest = rest[:length], rest[length:]
             method, target, *_ = head.decode("latin-1").split(" ")
-            if proxy.take(method, target):
+            if proxy.take(method, target, client.getpeername()[1]):
                 upstream.sendall(head + body)
             else:
                 client.sendall(BUSY)
