@@ -128,7 +128,7 @@ class Run:
             if word in ("explain", "show", "describe", "prepare", "execute", "deallocate"):
                 raise Skipped(word.upper())
             if record.kind == "error":
-                raise Skipped("error of a statement that is no query")
+                raise Skipped("error of a statement other than a query")
             self._statement(record.sql, word)
         return self._query(record)
 

@@ -41,8 +41,7 @@ _PLACES[_FLOAT16] += ["in_list.slt:312", "in_list.slt:349"]
 _PLACES[_ELEMENT] += [f"array_repeat.slt:{line}" for line in (112, 127, 180, 211, 230)]
 _PLACES[_TABLE_FUNCTION] += [
     *(f"aggregate_memory_spill.slt:{line}" for line in (43, 69, 95, 121, 147, 173, 201)),
-    *("pipe_operator.slt:116", "pipe_operator.slt:125", "sort_merge_join.slt:951"),
-    "table_functions.slt:136",
+    *("pipe_operator.slt:116", "pipe_operator.slt:125"),
 ]
 
 KNOWN = {place: reason for reason, places in _PLACES.items() for place in places}

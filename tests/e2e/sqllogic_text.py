@@ -57,7 +57,7 @@ def records(file: Path) -> Iterator[Record]:
 
 def _until_blank(lines: list[str], at: int) -> tuple[list[str], int]:
     end = at
-    # A row of spaces is no end.
+    # A row of spaces does not end it.
     while end < len(lines) and lines[end]:
         end += 1
     return lines[at:end], end

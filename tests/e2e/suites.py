@@ -42,17 +42,20 @@ def warm_server(folder: Path) -> Iterator[None]:
         yield
 
 
-def ask(sql: str, tables: Mapping[str, Path], workers: int) -> pa.Table:
+def ask(sql: str, tables: Mapping[str, Path], workers: int, **options: Any) -> pa.Table:
     """Snowmelt's answer, with the tables that the query names. Raises `sm.Error`."""
     words = set(re.findall(r"\w+", LITERAL.sub(" ", sql).lower()))
     named: dict[str, Any] = {name: path for name, path in tables.items() if name in words}
-    return sm.sql(sql, workers=workers, udfs=[], progress=False, timeout="2m", **named).collect()
+    given = {"workers": workers, "udfs": [], "progress": False, "timeout": "2m", **options}
+    return sm.sql(sql, **given, **named).collect()
 
 
-def wrong(sql: str, tables: Mapping[str, Path], workers: int, reference: Reference) -> str | None:
+def wrong(
+    sql: str, tables: Mapping[str, Path], workers: int, reference: Reference, **options: Any
+) -> str | None:
     """None if Snowmelt's answer is right, otherwise what is wrong with it."""
     try:
-        answer = ask(sql, tables, workers)
+        answer = ask(sql, tables, workers, **options)
     except sm.Error as error:
         return f"{error.code}: {error.message}"
     try:

@@ -62,7 +62,7 @@ def test_requests_are_counted_as_at_the_store_and_predicted_before(
         for name, sql in QUERIES.items():
             store.take()
             rows = run(f"explain cost {sql}").collect().to_pylist()
-            total = next(row for row in rows if row["part"] == "total")
+            reads_of = {row["part"]: row["reads"] for row in rows}
             planning = store.take()
             profile = run(sql).profile
             at_store = store.take()
@@ -73,7 +73,11 @@ def test_requests_are_counted_as_at_the_store_and_predicted_before(
                 found.append(f"{name}: counted {requests}, at the store {dict(at_store)}")
             if at_store["write"] or planning["write"]:
                 found.append(f"{name}: wrote to the store")
-            predicted[name], counted[name] = total["reads"], at_store["read"]
+            # The footers that EXPLAIN COST has read are kept: those of the run are not read again.
+            predicted[name] = reads_of["total"] - reads_of["driver"]
+            counted[name] = at_store["read"]
+            if requests["plan_reads"]:
+                found.append(f"{name}: read {requests['plan_reads']} footers again")
             if counted[name] > 1.05 * predicted[name]:
                 found.append(f"{name}: predicted {predicted[name]}, were {counted[name]}")
     lines = [f"{name}: {predicted[name]} of {counted[name]}" for name in QUERIES]

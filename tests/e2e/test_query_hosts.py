@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analytics import TPCH_QUERIES, tpch_tables
+from analytics import TPCH_QUERIES
 from conftest import Snowmelt, wait_for
 from lab import Lab, lab
 from reference import Reference
@@ -36,16 +36,6 @@ FUNCTION = """import snowmelt as sm
 def twice(x: int) -> int:
     return 2 * x
 """
-
-
-@pytest.fixture(scope="module")
-def tables() -> dict[str, Path]:
-    return tpch_tables()
-
-
-@pytest.fixture(scope="module")
-def reference(tables: dict[str, Path]) -> Reference:
-    return Reference(tables)
 
 
 @pytest.fixture
@@ -104,6 +94,9 @@ class Running:
             self._answer = self._query.collect().to_pylist()
         except Exception as error:
             self._error = error
+
+    def runs(self) -> bool:
+        return self._thread.is_alive()
 
     def rows(self) -> list[dict[str, Any]]:
         self._thread.join(180)
@@ -232,8 +225,13 @@ def test_functions_run_beside_the_tasks_of_all_hosts(
     udfs = tmp_path / "udfs.py"
     udfs.write_text(FUNCTION)
     sql = f"select sum(twice(l_orderkey)) s from '{tables['lineitem']}'"
-    query = sm.sql(sql, workers=8, udfs=[udfs], progress=False)
     [(expected,)] = reference.rows("select sum(2 * l_orderkey) from lineitem")
-    assert [int(row["s"]) for row in query.collect().to_pylist()] == [expected]
-    lanes = [lane for lane in (query.profile or {})["lanes"] if "twice" in lane["name"]]
-    assert {lane["host"] for lane in lanes} == {"one", "two"}
+
+    def hosts() -> set[str]:
+        query = sm.sql(sql, workers=8, udfs=[udfs], progress=False)
+        assert [int(row["s"]) for row in query.collect().to_pylist()] == [expected]
+        lanes = [lane for lane in (query.profile or {})["lanes"] if "twice" in lane["name"]]
+        return {lane["host"] for lane in lanes}
+
+    # The first queries do not wait until the other host has installed what the function needs.
+    wait_for("the function on both hosts", lambda: hosts() == {"one", "two"}, seconds=120)

@@ -1,8 +1,11 @@
 """The same answers from S3 as from a folder, with only the client's credentials."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import Snowmelt
 from pyarrow import fs
@@ -62,6 +65,36 @@ def test_wrong_credentials_are_reported_and_not_shown(snowmelt: Snowmelt, store:
     done = snowmelt.sql(SQL.format(f"s3://{BUCKET}/lineitem/"))
     done.failed_with("SM-0117", BUCKET)
     assert "wrong-but-still-a-secret" not in done.out + done.err
+
+
+def test_footers_are_kept_for_the_next_query_until_an_object_is_replaced(
+    snowmelt: Snowmelt, store: s3.Store
+) -> None:
+    def put(number: int, first: int) -> None:
+        table = pa.table({"a": range(first, first + 10)})
+        pq.write_table(table, f"{BUCKET}/kept/{number}.parquet", filesystem=store.files())
+
+    def query(sql: str) -> tuple[list[dict[str, int]], str]:
+        done = snowmelt.sql(sql, "--profile").succeeded()
+        return [json.loads(line) for line in done.out.splitlines()], done.err
+
+    snowmelt.environment = store.variables
+    for number in range(3):
+        put(number, number * 100)
+    total = f"select sum(a) as s from 's3://{BUCKET}/kept/'"
+    rows, profile = query(total)
+    assert rows == [{"s": 3135}] and "3 reads for planning" in profile, profile
+    rows, profile = query(total)
+    assert rows == [{"s": 3135}] and "reads for planning" not in profile, profile
+    # A filter that the kept statistics contradict: no file is opened.
+    rows, profile = query(f"{total} where a > 1000")
+    assert rows == [{"s": None}] and "reads by scans" not in profile, profile
+    put(1, 1000)
+    rows, profile = query(total)
+    assert rows == [{"s": 12135}] and "1 reads for planning" in profile, profile
+    # Another key may see other objects.
+    snowmelt.environment = store.variables | {"AWS_ACCESS_KEY_ID": "another"}
+    snowmelt.sql(total).failed_with("SM-0117", BUCKET)
 
 
 def test_a_prefix_without_files(snowmelt: Snowmelt, store: s3.Store) -> None:

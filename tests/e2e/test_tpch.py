@@ -3,22 +3,12 @@
 from pathlib import Path
 
 import pytest
-from analytics import TPCH_QUERIES, tpch_tables
+from analytics import TPCH_QUERIES
 from conftest import Snowmelt
 from reference import Reference
 from suites import WORKERS, failures, report, warm_server, wrong
 
 QUERIES = {file.stem: file.read_text() for file in sorted(TPCH_QUERIES.glob("q*.sql"))}
-
-
-@pytest.fixture(scope="module")
-def tables() -> dict[str, Path]:
-    return tpch_tables()
-
-
-@pytest.fixture(scope="module")
-def reference(tables: dict[str, Path]) -> Reference:
-    return Reference(tables)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
