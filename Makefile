@@ -42,8 +42,8 @@ check: ## format, lints, types, layering, licences, docs
 	scripts/timed fmt cargo fmt --all --check
 	scripts/timed clippy cargo clippy --locked --workspace --all-targets $(profile) -- -D warnings
 	RUSTDOCFLAGS='-D warnings' scripts/timed rustdoc cargo doc --locked --no-deps $(profile) --workspace
-	scripts/timed ruff ruff check python bench demo tests scripts
-	scripts/timed ruff-format ruff format --check bench demo tests scripts
+	scripts/timed ruff ruff check python bench demo examples tests scripts
+	scripts/timed ruff-format ruff format --check bench demo examples tests scripts
 	scripts/timed mypy mypy
 	(cd python && ../scripts/timed mypy-sdk mypy)
 	scripts/timed repository python -m pytest -q tests/repository
