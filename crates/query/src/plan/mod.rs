@@ -48,6 +48,7 @@ mod tasks;
 mod text;
 mod tree;
 mod unify;
+mod unions;
 mod volatile;
 
 use std::collections::BTreeMap;

@@ -10,6 +10,7 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::{SessionConfig, SessionContext};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_optimizer::join_selection::JoinSelection;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
@@ -21,6 +22,7 @@ use super::joins::{self, IndependentJoins};
 use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::statement::Statement;
+use super::unions::{HideUnions, ShowUnions};
 use super::{BATCH_ROWS, QuerySpec, names, reduce, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
@@ -88,6 +90,11 @@ fn optimizer_rules() -> Vec<Rule> {
     let place = rules.iter().position(|rule| rule.name() == selection.name()).unwrap_or_default();
     rules.splice(place..=place, [Arc::new(JoinOrder) as Rule, Arc::new(IndependentJoins)]);
     rules.insert(0, Arc::new(KeepNullable));
+    let orders = EnsureRequirements::new();
+    if let Some(place) = rules.iter().position(|rule| rule.name() == orders.name()) {
+        rules.insert(place + 1, Arc::new(ShowUnions));
+        rules.insert(place, Arc::new(HideUnions));
+    }
     rules
 }
 

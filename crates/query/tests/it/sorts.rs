@@ -243,3 +243,31 @@ async fn a_small_sort_is_merged_by_the_driver() {
     let random = plan(&ranged("select id from mixed order by random()", 3)).await.unwrap();
     assert!(!random.worker_plan().contains("ranges"), "{}", random.worker_plan());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_a_union_are_ordered_by_constants_that_differ_between_its_inputs() {
+    let of = |limit| {
+        format!(
+            "select * from (select 1 as a, id from mixed union all
+             select 2 as a, id + 100000 from mixed) order by a desc, id{limit}"
+        )
+    };
+    for (limit, workers, count) in
+        [(" limit 3", 1, 3), (" limit 3", 3, 3), ("", 1, 60_000), ("", 3, 60_000)]
+    {
+        let query =
+            QuerySpec { range_sort_bytes: RANGE_SORT_BYTES, ..ranged(&of(limit), workers) };
+        // Sorts by `id` alone would share the largest `id` that is needed: that of the input which
+        // is sorted first, and not that of the answer.
+        let shown = plan(&query).await.unwrap().worker_plan();
+        let sorts: Vec<&str> = shown.lines().filter(|line| line.contains("SortExec")).collect();
+        assert!(!sorts.is_empty(), "{shown}");
+        assert!(sorts.iter().all(|line| line.contains("a@0 DESC")), "{shown}");
+        let (batches, _) = answer(&query, Arc::default()).await.unwrap();
+        let found = rows(&batches, 2).0;
+        let half = (0..30_000).map(|id| format!("| 2 | {} |", id + 100_000));
+        let expected: Vec<String> =
+            half.chain((0..30_000).map(|id| format!("| 1 | {id} |"))).take(count).collect();
+        assert_eq!(found, expected, "{workers} workers{limit}");
+    }
+}
