@@ -17,6 +17,7 @@ mod info;
 mod joins;
 mod known;
 mod leaves;
+mod literals;
 mod local;
 mod location;
 mod names;
