@@ -8,6 +8,7 @@ mod cut_points;
 mod definition;
 mod distinct;
 mod estimate;
+mod exact;
 mod explain;
 mod files;
 mod footer;

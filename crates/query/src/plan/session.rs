@@ -17,6 +17,7 @@ use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
+use super::exact::exact;
 use super::joins::{self, IndependentJoins};
 use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
@@ -123,6 +124,7 @@ pub(super) async fn physical_plan(
             Err(error) => return Err(wrong(error)),
         }
     };
+    let logical = exact(logical).map_err(wrong)?;
     let logical = names::with_written_names(logical, &query).map_err(wrong)?;
     let physical = state.create_physical_plan(&logical).await.map_err(wrong)?;
     let merged = joins::merge_shared(physical).map_err(wrong)?;
