@@ -1,4 +1,5 @@
-"""`@sm.setup`: state that is loaded once for each instance, such as a model.
+"""`@sm.setup`: state that is loaded once for each instance, or once for all instances of a host,
+such as a model.
 
 Invariant: in one process a set-up function runs to its end at most once, however many threads and
 connections use its state.
@@ -10,7 +11,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -19,12 +20,13 @@ class Setup(Generic[T]):
     """A set-up function. Calling it gives its result: the instances of the functions in its code
     have run it before their first call, and any other process runs it when it is first called."""
 
-    def __init__(self, function: Callable[[], T]) -> None:
+    def __init__(self, function: Callable[[], T], shared: bool = False) -> None:
         functools.update_wrapper(self, function)
-        self._begin(function)
+        self._begin(function, shared)
 
-    def _begin(self, function: Callable[[], T]) -> None:
+    def _begin(self, function: Callable[[], T], shared: bool) -> None:
         self.function = function
+        self.shared = shared
         # Reentrant: a set-up function may use the state of others, and by mistake its own.
         self._lock = threading.RLock()
         self._runs = False
@@ -56,21 +58,38 @@ class Setup(Generic[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Each process loads its own.
-        return {"function": self.function, "name": self.__name__}
+        if self.shared and _pickling is not None:
+            _pickling.append(self)
+        return {"function": self.function, "name": self.__name__, "shared": self.shared}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__name__ = state["name"]
-        self._begin(state["function"])
+        self._begin(state["function"], state.get("shared", False))
 
 
-def setup(function: Callable[[], T]) -> Setup[T]:
-    """Makes a function without parameters a set-up: see docs/udf.md. Raises `TypeError` for a
-    function that has parameters."""
+@overload
+def setup(function: Callable[[], T], /) -> Setup[T]: ...
+
+
+@overload
+def setup(*, shared: bool = False) -> Callable[[Callable[[], T]], Setup[T]]: ...
+
+
+def setup(function: Callable[[], T] | None = None, /, *, shared: bool = False) -> Any:
+    """Makes a function without parameters a set-up: see docs/udf.md. With `shared=True` it runs
+    once on each host, and its instances share the memory of what it loads. Raises `TypeError` for
+    a function that has parameters."""
+    if function is None:
+        return lambda function: _made(function, shared)
+    return _made(function, shared)
+
+
+def _made(function: Callable[[], T], shared: bool) -> Setup[T]:
     # Takes milliseconds to import, which an instance that only unpickles set-ups does not need.
     import inspect
 
     if not callable(function):
-        raise TypeError("@sm.setup stands before a function, without parentheses")
+        raise TypeError("@sm.setup stands before a function; its only option is shared=True")
     with contextlib.suppress(ValueError):
         needed = [
             parameter.name
@@ -81,7 +100,7 @@ def setup(function: Callable[[], T]) -> Setup[T]:
         if needed:
             name = getattr(function, "__name__", "it")
             raise TypeError(f"{name}() has parameters ({', '.join(needed)}): a set-up has none")
-    return Setup(function)
+    return Setup(function, shared)
 
 
 # The set-ups of the code that is being executed or unpickled; None if nothing collects them.
@@ -97,3 +116,18 @@ def collected() -> Iterator[list[Setup[Any]]]:
         yield _collecting
     finally:
         _collecting = before
+
+
+# The shared set-ups that the current pickle contains; None if nobody asks.
+_pickling: list[Setup[Any]] | None = None
+
+
+@contextlib.contextmanager
+def pickled() -> Iterator[list[Setup[Any]]]:
+    """The shared set-ups that are pickled in the block."""
+    global _pickling
+    before, _pickling = _pickling, []
+    try:
+        yield _pickling
+    finally:
+        _pickling = before

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from . import _setup
 from ._vendor import cloudpickle
 from .errors import make
 
@@ -29,29 +30,33 @@ _lock = threading.Lock()
 def pickled(thing: Any, name: str) -> dict[str, Any]:
     """The wire `Code` of a function. Raises `FunctionError` if it cannot be pickled."""
     try:
-        data = _dumps(thing)
+        data, shares = _dumps(thing)
     except Exception as error:
         raise make(
             "SM-0204",
             f"`{name}` cannot be sent: {type(error).__name__}: {error}",
             hint="create connections, locks and open files inside the function",
         ) from error
-    return {
+    code = {
         "kind": "pickle",
         "data": base64.b64encode(data).decode(),
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "sources": _sources(thing),
     }
+    return code | {"shared_setup": True} if shares else code
 
 
-def _dumps(thing: Any) -> bytes:
+def _dumps(thing: Any) -> tuple[bytes, bool]:
+    """The pickle, and whether it contains shared set-ups."""
     with _lock:
         known = set(cloudpickle.list_registry_pickle_by_value())
         own = [module for module in _own_modules() if module.__name__ not in known]
         for module in own:
             cloudpickle.register_pickle_by_value(module)
         try:
-            return bytes(cloudpickle.dumps(thing))
+            with _setup.pickled() as shared:
+                data = bytes(cloudpickle.dumps(thing))
+            return data, bool(shared)
         finally:
             for module in own:
                 cloudpickle.unregister_pickle_by_value(module)

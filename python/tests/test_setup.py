@@ -3,15 +3,18 @@
 import json
 import pickle
 import socket
+import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from peer import Instance, Refused, answer
 
 import snowmelt as sm
-from snowmelt._runtime import frames
+from snowmelt import _ship
+from snowmelt._runtime import code, frames
 
 RUNS: list[str] = []
 
@@ -117,6 +120,47 @@ def test_a_set_up_that_fails_is_reported_with_its_line(own_instance: Instance) -
         assert (failure["kind"], failure["function"]) == ("setup", "score")
         assert failure["location"] == {"file": "udfs.py", "line": 6, "within": "model()"}
         assert "FileNotFoundError" in failure["exception"]
+
+
+@sm.setup(shared=True)
+def for_all() -> int:
+    return 7
+
+
+@sm.udf
+def times(n: int) -> int:
+    return n * for_all()
+
+
+def test_a_pickle_says_whether_it_has_a_shared_set_up() -> None:
+    assert _ship.pickled(times, "times")["shared_setup"] is True
+    assert "shared_setup" not in _ship.pickled(picks, "picks")
+    assert pickle.loads(pickle.dumps(for_all)).shared
+
+
+def test_a_zygote_runs_the_shared_set_ups_and_those_that_they_use(tmp_path: Path) -> None:
+    text = textwrap.dedent("""
+        import snowmelt as sm
+
+        @sm.setup
+        def used(): return 2
+
+        @sm.setup
+        def unused(): return 3
+
+        @sm.setup(shared=True)
+        def model(): return used() + 1
+
+        def handler(event): return [model(), used.is_done, unused.is_done]
+    """)
+    path = tmp_path / "code.json"
+    path.write_text(json.dumps({"kind": "source", "file": "udfs.py", "text": text}))
+    loaded = code.load(str(path), "")
+    loaded.set_up("", shared_only=True)
+    assert loaded.names["handler"](None) == [3, True, False]
+    # An instance that is forked from it runs the rest.
+    loaded.set_up("handler")
+    assert loaded.names["handler"](None) == [3, True, True]
 
 
 def test_a_description_of_the_functions_runs_no_set_up(own_instance: Instance) -> None:

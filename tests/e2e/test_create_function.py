@@ -55,6 +55,12 @@ def test_types_and_nulls_are_those_that_the_statement_declares(alone: Snowmelt) 
     day = "timestamp '2026-01-02 03:04:05', date '2026-01-02'"
     call = f"kinds(null, cast(1.5 as decimal(10, 2)), {day}, ['x'])"
     assert alone.rows(f"select {call} k") == [{"k": "NoneType Decimal datetime date list"}]
+    # A number of the statement has the declared type, if that represents it.
+    assert alone.rows(f"select kinds(-7, 1.5, {day}, ['x']) k") == [
+        {"k": "int Decimal datetime date list"}
+    ]
+    for call in (f"kinds(2147483648, 1.5, {day}, ['x'])", f"kinds(7, 1.005, {day}, ['x'])"):
+        alone.sql(f"select {call}").failed_with("SM-0103", "`kinds` takes")
     # A module with functions of its own; batches instead of rows.
     alone.sql(
         "create function halves(x double) returns double language python "

@@ -42,6 +42,33 @@ CHOSEN = {
         " order by a desc, k nulls last limit 5"
     ),
     "not in with nulls": "select count(*) from t where k not in (select k from v)",
+    "not in with nulls, below or": (
+        "select count(*) from u where dt > date '2030-01-01' or dt not in (select dt from u)"
+    ),
+    "not in without values, below or": (
+        "select count(*) from u where dt > date '2030-01-01' or dt not in (select dt from e)"
+    ),
+    "not in with nulls, below case": (
+        "select count(*) from t where case when k not in (select k from v) then id > 5"
+        " when not (k in (select k from v where k is not null)) then false else id > 3 end"
+    ),
+    "not in of a constant": (
+        "select count(*) from t where timestamp '2024-01-22 16:00:00' not in (select ts from v)"
+    ),
+    "not in of a constant, without nulls": (
+        "select count(*) from t"
+        " where timestamp '1999-01-22 16:00:00' not in (select ts from v where ts is not null)"
+    ),
+    "in with nulls, is null": "select count(*) from t where (k in (select k from v)) is null",
+    "not in, correlated, below or": (
+        "select count(*) from t where k > 100 or g not in (select g from u where u.k = t.k)"
+    ),
+    "intersect all": "select f, k from t intersect all select f, k from u",
+    "intersect all of distinct": "select distinct f from t intersect all select f from u",
+    "except all": "select f from t except all select f from v",
+    "except all in a subquery": (
+        "select id from t where k in (select k from t except all select k from u)"
+    ),
 }
 
 

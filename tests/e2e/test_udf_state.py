@@ -112,6 +112,110 @@ def test_state_and_log_of_a_function_in_another_engine(alone: Snowmelt, tmp_path
     alone.run("down").succeeded()
 
 
+SHARED = """
+import threading
+import time
+import uuid
+import snowmelt as sm
+from snowmelt.engines import Remote
+
+@sm.setup(shared=True)
+def model():
+    time.sleep(0.01)
+    return str(uuid.uuid4())
+
+@sm.setup
+def own():
+    return str(uuid.uuid4())
+
+@sm.setup(shared=True)
+def starts_a_thread():
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    return str(uuid.uuid4())
+
+@sm.udf
+def of_model(n: int) -> str:
+    return model()
+
+@sm.udf
+def of_both(n: int) -> str:
+    return model() + own()
+
+@sm.udf
+def with_thread(n: int) -> str:
+    return starts_a_thread()
+
+def distinct(function):
+    # Three instances at once: each of these has one of its own.
+    called = [Remote(function, instances=1) for _ in range(3)]
+    try:
+        return len({one([0])[0].as_py() for one in called})
+    finally:
+        for one in called:
+            one.close()
+
+if __name__ == "__main__":
+    print([distinct(function) for function in (of_model, of_both, with_thread)])
+"""
+
+
+def test_instances_share_the_state_of_a_shared_set_up(alone: Snowmelt, tmp_path: Path) -> None:
+    alone.run("up").succeeded()
+    # One run for all; one in each; one in each too, since a process with threads is not forked.
+    assert alone.python(SHARED).succeeded().out.splitlines() == ["[1, 3, 3]"]
+    alone.run("down").succeeded()
+
+
+SHARED_FILE = """
+import os
+import snowmelt as sm
+
+@sm.setup(shared=True)
+def factor():
+    return 10 if os.path.exists("/opt/snowmelt/code/code.json") else 0
+
+@sm.udf
+def scaled(n: int) -> int:
+    return n * factor()
+"""
+
+
+def test_a_shared_set_up_of_a_file_runs_in_a_zygote(alone: Snowmelt, tmp_path: Path) -> None:
+    path = file(tmp_path, SHARED_FILE)
+    alone.run("up").succeeded()
+    assert alone.rows("select scaled(4) s", "--udf", path) == [{"s": 40}]
+    alone.run("udf", "add", path).succeeded()
+    assert alone.rows("select scaled(5) s") == [{"s": 50}]
+    imports = json.loads(alone.run("top", "-o", "json").succeeded().out)["node"]["imports"]
+    forked = [zygote["forks"] for zygote in imports["zygotes"] if zygote["set_up"]]
+    assert sum(forked) >= 1, imports
+    alone.run("down").succeeded()
+
+
+SHARED_FAILS = """
+import snowmelt as sm
+
+@sm.setup(shared=True)
+def model():
+    return open("/no/such/model").read()
+
+@sm.udf
+def score(n: int) -> int:
+    return len(model())
+"""
+
+
+def test_a_shared_set_up_that_fails_is_an_error_of_the_call(
+    alone: Snowmelt, tmp_path: Path
+) -> None:
+    path = file(tmp_path, SHARED_FAILS)
+    alone.run("up").succeeded()
+    for _ in range(2):
+        failed = alone.sql("select score(1)", "--udf", path).failed_with("SM-0207", "`score`")
+        assert (failed["location"]["line"], failed["location"]["within"]) == (6, "model()")
+    alone.run("down").succeeded()
+
+
 PRINTS = """
 import sys
 import snowmelt as sm

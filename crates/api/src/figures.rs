@@ -188,6 +188,8 @@ pub struct ZygoteFigures {
     pub modules: Vec<String>,
     /// Wheels that it can see.
     pub wheels: usize,
+    /// Whether it has run the shared set-ups of one function's code; it serves that code alone.
+    pub set_up: bool,
     /// Its own memory, in bytes.
     pub bytes: u64,
     /// Import time in it and its ancestors, in microseconds.

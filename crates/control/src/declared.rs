@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use snowmelt_node::Node;
 use snowmelt_types::{Code, Digest, ErrorReport, Report};
-use snowmelt_udf::{BatchKind, inspect_source, with_runtime};
+use snowmelt_udf::{BatchKind, SHARED_SETUP, inspect_source, with_runtime};
 use snowmelt_wire::SourceCode;
 
 use crate::analysis_cache::AnalysisCache;
@@ -46,7 +46,7 @@ pub(crate) async fn declared(
     let mut declared = Declared { packages: packages.to_vec(), ..Declared::default() };
     declared.shared = packages.to_vec();
     if let SourceCode::Source { file, text } | SourceCode::Definition { file, text, .. } = code {
-        let key = Digest::of_parts(["declared-2", &version, file, text]);
+        let key = Digest::of_parts(["declared-3", &version, file, text]);
         let source: Declared = match analysis.get(&key) {
             Some(known) => known,
             None => {
@@ -60,6 +60,9 @@ pub(crate) async fn declared(
         declared.groups = source.groups;
         declared.packages = with_runtime(&declared.packages, kinds_of(&source.imports));
         declared.imports = source.imports;
+    }
+    if let SourceCode::Pickle { shared_setup: true, .. } = code {
+        declared.imports.push(SHARED_SETUP.to_owned());
     }
     declared.packages.sort();
     declared.packages.dedup();

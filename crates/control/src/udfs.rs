@@ -155,7 +155,7 @@ impl UdfCatalog {
         events: &Events,
     ) -> Result<Known, ErrorReport> {
         let asked = serde_json::to_string(source).unwrap_or_default();
-        let key = Digest::of_parts(["udfs-3", &asked]);
+        let key = Digest::of_parts(["udfs-4", &asked]);
         if let Some(known) = self.analysis.get(&key) {
             return Ok(known);
         }

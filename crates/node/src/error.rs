@@ -77,6 +77,9 @@ pub enum Error {
         /// How many.
         threads: u32,
     },
+    /// The set-up of a function failed in the zygote that should share its state.
+    #[error("the shared set-up failed in the zygote")]
+    SharedSetup,
     /// No zygote can be started for a tenant: those that live are all in use.
     #[error(
         "no zygote can be started for tenant `{tenant}`: it has {held} of {most} slots, and no \
@@ -202,7 +205,7 @@ impl Report for Error {
                 ErrorReport::new(Code::ANSWERS_FULL, self.to_string())
                     .hint("call fewer functions with long answers at once, or try again")
             }
-            Self::ImportsStartThreads { .. } => {
+            Self::ImportsStartThreads { .. } | Self::SharedSetup => {
                 ErrorReport::new(Code::FUNCTION_LOAD, self.to_string())
             }
             Self::ZygotesBusy { .. } => ErrorReport::new(Code::ZYGOTES_BUSY, self.to_string())

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use snowmelt_package::{Environment, Installer, Python, Runtime};
 use snowmelt_sandbox::{Base, Bind, MountedImage, ProcessSettings, Root};
 use snowmelt_types::{Digest, Tenant};
+use snowmelt_udf::SHARED_SETUP;
 
 use crate::code::CODE_FILE;
-use crate::imports::{Packages, Scope, Set, Source, Want};
+use crate::imports::{CodeBind, Packages, Scope, Set, Source, Want};
 
 pub(crate) const RUNTIME: &str = "/opt/snowmelt/runtime";
 pub(crate) const PACKAGES: &str = "/opt/snowmelt/packages";
@@ -100,7 +101,7 @@ impl Unit {
         let scope = Scope { tenant: tenant.clone(), base: base_digest(python, runtime) };
         let wheels = environment.wheels.iter();
         let wheels = wheels.map(|wheel| (wheel.digest.clone(), names(&wheel.modules))).collect();
-        let want = Want { scope, set: set(wheels, imports) };
+        let want = Want { scope, set: set(wheels, imports, &code.0) };
         let base = base(python, runtime);
         let mut root = base.clone();
         root.binds.push(bind(&environment.path, PACKAGES));
@@ -113,6 +114,7 @@ impl Unit {
                 installer: installer.clone(),
                 target: PACKAGES.into(),
             },
+            code: CodeBind::Folder(bind(&code.1, CODE)),
             python: python.executable.clone(),
             python_path: vec![RUNTIME.to_owned(), PACKAGES.to_owned()],
             runtime_modules: RUNTIME_MODULES.map(str::to_owned).to_vec(),
@@ -163,9 +165,15 @@ pub(crate) fn images(root: &Root) -> impl Iterator<Item = &MountedImage> {
     base.into_iter().chain(root.image_binds.iter().map(|bind| &bind.image))
 }
 
-/// What a zygote of this function may see and import.
-pub(crate) fn set(wheels: BTreeMap<Digest, Arc<BTreeSet<String>>>, imports: Vec<String>) -> Set {
-    let mut set = Set { wheels, modules: imports.into_iter().collect() };
+/// What a zygote of this function may see, import and set up. `code` names its code.
+pub(crate) fn set(
+    wheels: BTreeMap<Digest, Arc<BTreeSet<String>>>,
+    imports: Vec<String>,
+    code: &Digest,
+) -> Set {
+    let mut modules: BTreeSet<String> = imports.into_iter().collect();
+    let code = modules.remove(SHARED_SETUP).then(|| code.clone());
+    let mut set = Set { wheels, modules, code };
     if set.provides("pyarrow") {
         set.modules.insert(WARMS_ARROW.to_owned());
     }

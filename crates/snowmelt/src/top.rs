@@ -222,6 +222,7 @@ fn branch(
 ) {
     let name = format!("{}{}", "  ".repeat(depth), zygote.id);
     let modules = match zygote.modules.as_slice() {
+        _ if zygote.set_up => format!("(shared set-up) {}", zygote.modules.join(" ")),
         [] => "(bare interpreter)".to_owned(),
         modules => modules.join(" "),
     };

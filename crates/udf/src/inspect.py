@@ -61,6 +61,21 @@ def groups(tree):
     return found
 
 
+def shares(tree):
+    """Whether there is a set-up with `shared=True`, or with a value that is not known here."""
+    return any(
+        isinstance(decorator, ast.Call)
+        and called(decorator.func) == "setup"
+        and any(
+            keyword.arg == "shared"
+            and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value)
+            for keyword in decorator.keywords
+        )
+        for node in ast.walk(tree)
+        for decorator in getattr(node, "decorator_list", ())
+    )
+
+
 def imports(nodes):
     found = []
     for node in nodes:
@@ -78,7 +93,8 @@ def imports(nodes):
 try:
     tree = ast.parse(sys.stdin.buffer.read())
     python = ".".join(map(str, sys.version_info[:3]))
-    print(json.dumps({"python": python, "groups": groups(tree), "imports": imports([tree])}))
+    found = {"groups": groups(tree), "imports": imports([tree]), "shares": shares(tree)}
+    print(json.dumps({"python": python, **found}))
 except SyntaxError as error:
     fail(f"{type(error).__name__}: {error.msg}", error.lineno or 1)
 except (RecursionError, MemoryError):

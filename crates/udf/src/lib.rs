@@ -24,7 +24,7 @@ pub use error::Error;
 pub use instances::{BatchKind, NUMPY, PANDAS, PYARROW, with_runtime};
 pub use registration::{Registration, check_python};
 pub use signature::{MAX_ARGUMENTS, ParsedSignature, check_name};
-pub use source::{Source, available, inspect_source};
+pub use source::{SHARED_SETUP, Source, available, inspect_source};
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -81,7 +81,7 @@ fn digest(code: &SourceCode, packages: &[String], signatures: &[Signature]) -> D
         SourceCode::Definition { file, text, indented, .. } => {
             parts.extend(["definition".into(), file.clone(), text.clone(), indented.to_string()])
         }
-        SourceCode::Pickle { data, python, sources } => {
+        SourceCode::Pickle { data, python, sources, .. } => {
             parts.extend([
                 "pickle".into(),
                 data.clone(),
@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn a_pickle_of_another_python_is_refused() {
         let sources = Default::default();
-        let pickle = SourceCode::Pickle { data: String::new(), python: "3.10".to_owned(), sources };
+        let (data, python) = (String::new(), "3.10".to_owned());
+        let pickle = SourceCode::Pickle { data, python, sources, shared_setup: false };
         assert!(check_python(&pickle, "3.10").is_ok() && check_python(&source(""), "3.11").is_ok());
         let refused = check_python(&pickle, "3.11").unwrap_err().to_string();
         assert!(refused.contains("pickled by Python 3.10"), "{refused}");

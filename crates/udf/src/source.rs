@@ -15,6 +15,10 @@ use crate::error::refused;
 use crate::script_block;
 use crate::{Error, Result};
 
+/// The module of the runtime that executes a function's own code and runs its shared set-ups
+/// (`@sm.setup(shared=True)`) where it is imported: in a zygote of that code alone.
+pub const SHARED_SETUP: &str = "snowmelt._runtime.shared_setup";
+
 /// The declarations of a source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
@@ -26,7 +30,8 @@ pub struct Source {
     /// Those of each decorated function that has some, unchanged.
     pub groups: Vec<Vec<String>>,
     /// Modules by their dotted names, in the order of imports, without duplicates; without relative
-    /// imports, `snowmelt`, and imports for type checkers only.
+    /// imports, `snowmelt`, and imports for type checkers only; with [`SHARED_SETUP`] if the file
+    /// has a shared set-up.
     pub imports: Vec<String>,
 }
 
@@ -35,7 +40,7 @@ pub struct Source {
 #[serde(untagged)]
 enum Answer {
     Refused { error: String, line: u32, within: Option<String> },
-    Read { python: Version, groups: Vec<Vec<String>>, imports: Vec<String> },
+    Read { python: Version, groups: Vec<Vec<String>>, imports: Vec<String>, shares: bool },
 }
 
 /// Parses a source file with an interpreter. Blocks for some 20 ms.
@@ -44,13 +49,18 @@ pub fn inspect_source(python: &Path, file: &str, text: &str) -> Result<Source> {
     let answer = serde_json::from_slice(&output.stdout).map_err(|_| broken(last_line(&output)))?;
     match answer {
         Answer::Refused { error, line, within } => Err(refused(file, text, error, line, within)),
-        Answer::Read { python, groups, imports } => {
+        Answer::Read { python, groups, imports, shares } => {
             let shared = script_block::dependencies(file, text, &python)?;
             Ok(Source {
                 packages: unique(groups.iter().flatten().chain(&shared).cloned()),
                 shared,
                 groups,
-                imports: unique(imports.into_iter().filter(|name| is_foreign(name))),
+                imports: unique(
+                    imports
+                        .into_iter()
+                        .filter(|name| is_foreign(name))
+                        .chain(shares.then(|| SHARED_SETUP.to_owned())),
+                ),
             })
         }
     }
@@ -60,6 +70,9 @@ pub fn inspect_source(python: &Path, file: &str, text: &str) -> Result<Source> {
 /// packages. A zygote should import exactly these (SOCK 4.2).
 pub fn available(imports: &[String], standard: &[String], site: &Path) -> Vec<String> {
     let exists = |name: &&String| {
+        if *name == SHARED_SETUP {
+            return true;
+        }
         let top = name.split('.').next().unwrap_or(name);
         standard.iter().any(|module| module == top) || is_in(site, top)
     };

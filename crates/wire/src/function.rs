@@ -53,6 +53,9 @@ pub enum SourceCode {
         /// File name to text of the source files that the function came from, for tracebacks.
         #[serde(default)]
         sources: BTreeMap<String, String>,
+        /// Whether it contains a shared set-up, which the zygote of this code runs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        shared_setup: bool,
     },
     /// The Python code of a function that SQL defines.
     Definition {

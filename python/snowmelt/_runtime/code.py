@@ -29,11 +29,11 @@ class Loaded:
         self.names = names
         self.setups: list[Setup[Any]] = []
 
-    def set_up(self, function: str) -> None:
-        """Runs the set-up functions that have not run, in their order. Raises `Failed` of kind
-        `setup`."""
+    def set_up(self, function: str, shared_only: bool = False) -> None:
+        """Runs the set-up functions that have not run, in their order; with `shared_only`, the
+        shared ones and those that they use. Raises `Failed` of kind `setup`."""
         for setup in self.setups:
-            if setup.is_done:
+            if setup.is_done or (shared_only and not setup.shared):
                 continue
             try:
                 with process.user_code:
@@ -101,6 +101,8 @@ _lock = threading.Lock()
 def prefetch(path: str) -> None:
     """Reads the code file at `path`, if it exists, and compiles it without executing it. Errors are
     left to `load`."""
+    if path in _loaded:
+        return  # The zygote of this code has executed it.
     try:
         code = _contents(path)
         _read[path] = code, _compiled(code) if code["kind"] == "source" else None
@@ -113,7 +115,8 @@ def preload(path: str) -> None:
     first `load`."""
     with _lock:
         try:
-            _loaded[path] = _execute(path, "")
+            if path not in _loaded:
+                _loaded[path] = _execute(path, "")
         except Failed as failed:
             _failed[path] = failed
 

@@ -12,7 +12,7 @@ use snowmelt_types::{Digest, Tenant};
 
 use super::Opened;
 use crate::Unit;
-use crate::imports::{Packages, Scope, Source, Want};
+use crate::imports::{CodeBind, Packages, Scope, Source, Want};
 use crate::unit::{
     CODE, Forked, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest, set,
 };
@@ -39,18 +39,21 @@ impl Unit {
         if !opened.layers.is_empty() {
             root.image_binds.push(shown.clone());
         }
-        root.image_binds.push(opened.show(layout::CODE, CODE));
+        let code = opened.show(layout::CODE, CODE);
+        root.image_binds.push(code.clone());
         let Opened { contents, image, layers } = opened;
         let brought = contents.layers.iter().map(|wheels| {
             let modules = wheels.iter().flat_map(|wheel| &wheel.modules);
             Arc::new(modules.cloned().collect::<BTreeSet<_>>())
         });
-        let set = set(layers.into_iter().zip(brought).collect(), contents.modules);
+        let image = Digest::of(&image.digest);
+        let set = set(layers.into_iter().zip(brought).collect(), contents.modules, &image);
         let want = Want { scope, set };
-        let digest = digest(&want, &packages, &Digest::of(&image.digest));
+        let digest = digest(&want, &packages, &image);
         let source = Source {
             base,
             packages: Packages::Mounted(shown),
+            code: CodeBind::Image(code),
             python: python.executable.clone(),
             python_path: vec![RUNTIME.to_owned(), PACKAGES.to_owned()],
             runtime_modules: RUNTIME_MODULES.map(str::to_owned).to_vec(),

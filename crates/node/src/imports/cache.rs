@@ -162,6 +162,8 @@ impl ImportCache {
 
 impl Inner {
     fn note(&self, want: &Want, source: &Source, times: usize) {
+        // Shared set-ups run in a zygote, also for the first instance: see `ImportCache::warm`.
+        let times = if want.set.code.is_some() { times.max(2) } else { times };
         let mut state = self.lock();
         state.demand.note(want, times, Instant::now());
         state.sources.entry(want.clone()).or_insert_with(|| source.clone());
@@ -224,8 +226,9 @@ impl Inner {
 
     fn count(&self, node: Option<&Node>, want: &Want, times: usize) -> Found {
         let imported = node.map_or(0, |node| node.grown.set.modules.len());
+        let is_all = node.is_some_and(|node| node.grown.set.is_all_of(&want.set));
         let (found, counter) = match imported {
-            all if all == want.set.modules.len() => (Found::All, &self.counts.hits),
+            _ if is_all => (Found::All, &self.counts.hits),
             0 => (Found::Nothing, &self.counts.bare),
             _ => (Found::Part, &self.counts.partial),
         };

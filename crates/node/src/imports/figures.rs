@@ -52,6 +52,7 @@ fn zygote_figures(node: &Node, state: &State, now: Instant) -> ZygoteFigures {
         tenant: node.scope.tenant.to_string(),
         modules: node.grown.set.modules.iter().cloned().collect(),
         wheels: node.grown.set.wheels.len(),
+        set_up: node.grown.set.code.is_some(),
         bytes: node.grown.bytes,
         import_us: node.grown.us,
         forks: member.map_or(0, |member| member.forks()),

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use snowmelt_ledger::{Amount, Use};
 use snowmelt_types::ByteSize;
+use snowmelt_udf::SHARED_SETUP;
 
 use super::plan::Growth;
 use super::slot::Slot;
@@ -40,7 +41,7 @@ impl Inner {
             Ok(Fresh { member: member.owning(room), us })
         };
         let grown = growing.await;
-        let usable = grown.and_then(single_threaded);
+        let usable = grown.and_then(single_threaded).and_then(|fresh| set_up(&set, fresh));
         match usable {
             Ok(fresh) => self.keep(&scope, &set, parent, fresh),
             Err(error) => {
@@ -77,7 +78,8 @@ impl Inner {
         // The parent was released meanwhile, and nothing can be kept without it.
         let Some(parent_us) = state.tree.get(parent).map(|parent| parent.grown.us) else { return };
         let ready = member.zygote().ready();
-        for one in &ready.imported {
+        // What a set-up needs is that of one function, and remembered with its whole set.
+        for one in ready.imported.iter().filter(|one| one.module != SHARED_SETUP) {
             state.experience.measured(set, &one.module, one.us, one.bytes);
         }
         let bytes = member.measure().map_or(0, ByteSize::bytes);
@@ -113,6 +115,16 @@ impl Inner {
         state.retired.extend(members.map(Arc::downgrade));
         self.counts.evicted.fetch_add(slots.len() as u64, Ordering::Relaxed);
         slots
+    }
+}
+
+/// Where a set-up fails, each instance runs it again and reports the failure.
+fn set_up(set: &Set, fresh: Fresh) -> Result<Fresh> {
+    let ready = fresh.member.zygote().ready();
+    let ran = ready.imported.iter().any(|one| one.module == SHARED_SETUP);
+    match set.code.is_none() || ran {
+        true => Ok(fresh),
+        false => Err(Error::SharedSetup),
     }
 }
 

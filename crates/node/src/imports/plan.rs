@@ -29,6 +29,9 @@ const MOST_TRIED: usize = 512;
 const UNKNOWN: (u64, u64) = (50_000, 16 << 20);
 const UNKNOWN_STANDARD: (u64, u64) = (1_500, 1 << 20);
 
+/// What the shared set-ups of code are taken to need until they have run: the same.
+const UNKNOWN_SETUP: (u64, u64) = UNKNOWN;
+
 /// A zygote that saves less than this for each start is not worth a process.
 const LEAST_US: u64 = 2_000;
 
@@ -147,6 +150,10 @@ impl Experience {
             us += cost.0;
             bytes += cost.1;
         }
+        if set.code != parent.grown.set.code {
+            us += UNKNOWN_SETUP.0;
+            bytes += UNKNOWN_SETUP.1;
+        }
         Grown { set: set.clone(), missed: BTreeSet::new(), bytes, us }
     }
 }
@@ -160,8 +167,11 @@ fn key(set: &Set, module: &str) -> (Option<Digest>, String) {
 /// Sets that functions declare, and what two of those that lack most have in common.
 fn candidates(tree: &Tree, demand: &Demand, now: Instant) -> BTreeSet<Want> {
     let lacking = |want: &Want, count: f64| {
-        let imported = tree.best(want, |_| true).map_or(0, |best| best.grown.set.modules.len());
-        count * want.set.modules.len().saturating_sub(imported) as f64
+        let best = tree.best(want, |_| true);
+        let imported = best.map_or(0, |best| best.grown.set.modules.len());
+        let set_up = best.is_some_and(|best| best.grown.set.code == want.set.code);
+        let lacking = want.set.modules.len().saturating_sub(imported) + usize::from(!set_up);
+        count * lacking as f64
     };
     let mut wants: Vec<_> =
         demand.all(now).map(|(want, count)| (want, lacking(want, count))).collect();
@@ -175,7 +185,7 @@ fn candidates(tree: &Tree, demand: &Demand, now: Instant) -> BTreeSet<Want> {
             }
         }
     }
-    found.retain(|want| !want.set.modules.is_empty());
+    found.retain(|want| !want.set.modules.is_empty() || want.set.code.is_some());
     found
 }
 

@@ -41,9 +41,9 @@ fn name(number: usize) -> String {
 
 /// A want over a few wheels; wheel `n` brings module `mn`, the last two share a namespace.
 fn want() -> impl Strategy<Value = Want> {
-    let parts =
-        (0..2_usize, 0..2_usize, prop::bits::u8::masked(0x3f), prop::bits::u8::masked(0x3f));
-    parts.prop_map(|(tenant, base, wheels, modules)| {
+    let bits = || prop::bits::u8::masked(0x3f);
+    let parts = (0..2_usize, 0..2_usize, bits(), bits(), prop::option::of(0..2_u8));
+    parts.prop_map(|(tenant, base, wheels, modules, code)| {
         let has = |bits: u8, number: usize| bits >> number & 1 == 1;
         let seen: Vec<usize> = (0..WHEELS).filter(|number| has(wheels, *number)).collect();
         let names = |number: usize| {
@@ -54,6 +54,7 @@ fn want() -> impl Strategy<Value = Want> {
         let set = Set {
             wheels: seen.iter().map(|n| (Digest::of(n.to_string()), names(*n))).collect(),
             modules: seen.iter().filter(|n| has(modules, **n)).map(|n| name(*n)).collect(),
+            code: code.map(|code| Digest::of(code.to_string())),
         };
         Want { scope: scope(tenant, base), set }
     })
@@ -118,6 +119,8 @@ impl World {
         let node = self.tree.get(found).expect("a look-up never misses").clone();
         assert_eq!(node.scope, want.scope, "never another tenant's");
         assert!(node.grown.set.modules.is_subset(&want.set.modules), "the subset rule");
+        let code = &node.grown.set.code;
+        assert!(code.is_none() || *code == want.set.code, "no state of other code");
         assert!(node.grown.set.wheels.keys().all(|w| want.set.wheels.contains_key(w)));
         for other in self.tree.all().filter(|other| other.serves(want)) {
             assert!(other.grown.us <= node.grown.us, "the best that serves");
@@ -211,6 +214,7 @@ fn of(wheels: &[usize], modules: &[usize]) -> Want {
     let set = Set {
         wheels: wheels.iter().map(|n| (Digest::of(n.to_string()), names(*n))).collect(),
         modules: modules.iter().map(|n| name(*n)).collect(),
+        code: None,
     };
     Want { scope: scope(0, 0), set }
 }
@@ -225,6 +229,22 @@ fn one_start_grows_nothing_and_two_do() {
     demand.note(&want, 1, now);
     let growth = experience.next(&tree, &demand, u64::MAX, now).expect("worth it now");
     assert_eq!(growth.set, want.set);
+}
+
+#[test]
+fn shared_set_ups_are_worth_a_zygote_where_the_imports_are_there_already() {
+    let (mut tree, mut demand, now) = (Tree::default(), Demand::default(), Instant::now());
+    let experience = Experience::default();
+    let plain = of(&[1], &[1]);
+    let root = tree.lookup(&plain);
+    let grown = Grown { set: plain.set.clone(), bytes: 1, us: 200_000, ..Grown::default() };
+    let imported = tree.insert(Some(root), &plain.scope, grown);
+    let mut want = plain.clone();
+    want.set.code = Some(Digest::of("code"));
+    assert_eq!(tree.lookup(&want), imported);
+    demand.note(&want, 2, now);
+    let growth = experience.next(&tree, &demand, u64::MAX, now).expect("worth it");
+    assert_eq!((growth.set, growth.parent), (want.set, imported));
 }
 
 #[test]

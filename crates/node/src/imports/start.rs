@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use snowmelt_package::{Environment, Installer};
 use snowmelt_sandbox::{Bind, ImageBind, Limits, Root, Spawner, Zygote, ZygoteSpec};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, SandboxId, micros};
+use snowmelt_udf::SHARED_SETUP;
 
 use super::member::Member;
 use super::want::Set;
@@ -25,12 +26,23 @@ pub(crate) struct Source {
     pub base: Root,
     /// The function's packages.
     pub packages: Packages,
+    /// The function's own code, for a zygote that runs its shared set-ups.
+    pub code: CodeBind,
     /// The interpreter inside.
     pub python: PathBuf,
     /// Folders of importable modules inside.
     pub python_path: Vec<String>,
     /// Modules of the runtime that every zygote has.
     pub runtime_modules: Vec<String>,
+}
+
+/// How a function's code is shown inside.
+#[derive(Clone, Debug)]
+pub(crate) enum CodeBind {
+    /// A folder of this host.
+    Folder(Bind),
+    /// A folder of a code package.
+    Image(ImageBind),
 }
 
 /// Where the packages of a function are.
@@ -73,7 +85,9 @@ impl Source {
         set: &Set,
     ) -> Result<Fresh> {
         let (root, environment) = self.view(set).await?;
-        let modules: Vec<String> = set.modules.iter().cloned().collect();
+        let mut modules: Vec<String> = set.modules.iter().cloned().collect();
+        // After the imports, which the code uses.
+        modules.extend(set.code.is_some().then(|| SHARED_SETUP.to_owned()));
         let begun = Instant::now();
         let spec = self.spec(root, modules.clone());
         let zygote = imported(spawner.grow(parent.zygote(), spec), &modules).await?;
@@ -84,6 +98,11 @@ impl Source {
     /// What a zygote of this set sees: nothing that it may not import.
     async fn view(&self, set: &Set) -> Result<(Root, Option<Environment>)> {
         let mut root = self.base.clone();
+        match &self.code {
+            _ if set.code.is_none() => {}
+            CodeBind::Folder(bind) => root.binds.push(bind.clone()),
+            CodeBind::Image(bind) => root.image_binds.push(bind.clone()),
+        }
         if set.wheels.is_empty() {
             return Ok((root, None));
         }

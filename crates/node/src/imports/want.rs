@@ -21,6 +21,8 @@ pub(crate) struct Set {
     pub wheels: BTreeMap<Digest, Arc<BTreeSet<String>>>,
     /// Full names of modules: of the wheels and of the standard library.
     pub modules: BTreeSet<String>,
+    /// The code whose shared set-ups have run. Such a zygote serves no other code.
+    pub code: Option<Digest>,
 }
 
 /// What a function declares.
@@ -37,6 +39,12 @@ impl Set {
     pub fn is_subset(&self, other: &Self) -> bool {
         self.wheels.keys().all(|wheel| other.wheels.contains_key(wheel))
             && self.modules.is_subset(&other.modules)
+            && (self.code.is_none() || self.code == other.code)
+    }
+
+    /// Whether this has all that `other` declares, which it serves.
+    pub fn is_all_of(&self, other: &Self) -> bool {
+        self.modules.len() == other.modules.len() && self.code == other.code
     }
 
     /// The common part, without modules whose wheel only one of them has.
@@ -49,7 +57,8 @@ impl Set {
             .filter(|(wheel, _)| keep.contains(*wheel))
             .map(|(wheel, names)| (wheel.clone(), Arc::clone(names)))
             .collect();
-        let mut shared = Self { wheels, modules: BTreeSet::new() };
+        let code = self.code.clone().filter(|code| Some(code) == other.code.as_ref());
+        let mut shared = Self { wheels, modules: BTreeSet::new(), code };
         let importable = |module: &&String| {
             let top = top(module);
             other.modules.contains(*module) && (!self.provides(top) || shared.provides(top))
@@ -84,7 +93,20 @@ mod tests {
         Set {
             wheels: wheels.iter().map(|(w, brought)| (Digest::of(w), names(brought))).collect(),
             modules: modules.iter().map(|module| (*module).to_owned()).collect(),
+            code: None,
         }
+    }
+
+    #[test]
+    fn state_of_code_is_for_that_code_only() {
+        let numpy: (&str, &[&str]) = ("numpy 2", &["numpy"]);
+        let plain = set(&[numpy], &["numpy"]);
+        let of = |code: &str| Set { code: Some(Digest::of(code)), ..plain.clone() };
+        assert!(plain.is_subset(&of("a")) && of("a").is_subset(&of("a")));
+        assert!(!of("a").is_subset(&of("b")) && !of("a").is_subset(&plain));
+        assert_eq!(of("a").shared(&of("b")), plain);
+        assert_eq!(of("a").shared(&of("a")), of("a"));
+        assert!(!plain.is_all_of(&of("a")) && of("a").is_all_of(&of("a")));
     }
 
     #[test]

@@ -151,6 +151,14 @@ fn statistics(
             *column = ColumnStatistics { null_count, ..ColumnStatistics::new_unknown() };
         }
     }
+    // Writers leave NaN out of them: the minimum and the maximum of a column of one number and NaN
+    // are that number, which must not stand for all of its values.
+    for (field, column) in schema.fields().iter().zip(&mut statistics.column_statistics) {
+        if field.data_type().is_floating() {
+            column.min_value = std::mem::take(&mut column.min_value).to_inexact();
+            column.max_value = std::mem::take(&mut column.max_value).to_inexact();
+        }
+    }
     Ok((statistics, as_table))
 }
 

@@ -18,11 +18,13 @@ use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
+use super::exact::exact;
 use super::joins::{self, IndependentJoins};
 use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::statement::Statement;
 use super::unions::{HideUnions, ShowUnions};
+use super::{BATCH_ROWS, QuerySpec, literals, names, reduce, sql_error};
 use super::{BATCH_ROWS, QuerySpec, names, reduce, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
@@ -119,14 +121,18 @@ pub(super) async fn physical_plan(
         Some(report) => Error::Sql(Box::new(report)),
         None => Error::Sql(Box::new(Error::Execution(error).report())),
     };
+    let declared = udf::declared_types(&spec.udfs)?;
     let mut query = statement.query.clone();
     let logical = loop {
-        match state.statement_to_plan(query.clone()).await {
+        let mut typed = query.clone();
+        literals::typed(&mut typed, &declared);
+        match state.statement_to_plan(typed).await {
             Ok(plan) => break plan,
             Err(error) if names::correct_case(&mut query, &error) => (),
             Err(error) => return Err(wrong(error)),
         }
     };
+    let logical = exact(logical).map_err(wrong)?;
     let logical = names::with_written_names(logical, &query).map_err(wrong)?;
     let physical = state.create_physical_plan(&logical).await.map_err(wrong)?;
     let merged = joins::merge_shared(physical).map_err(wrong)?;

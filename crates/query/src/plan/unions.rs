@@ -16,8 +16,8 @@ use datafusion::physical_expr::{AcrossPartitions, EquivalenceProperties, Physica
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
-    SendableRecordBatchStream,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+    ReplaceChildrenOptions, SendableRecordBatchStream,
 };
 
 /// Hides the constants of unions that differ between their inputs. To be placed before the rule
@@ -78,9 +78,9 @@ impl PhysicalOptimizerRule for ShowUnions {
 /// A constant whose value is not known may be another one in each input, too.
 fn constants_differ(union: &UnionExec) -> bool {
     let constants = union.properties().eq_properties.constants();
-    constants.iter().any(|constant| {
-        !matches!(constant.across_partitions, AcrossPartitions::Uniform(Some(_)))
-    })
+    constants
+        .iter()
+        .any(|constant| !matches!(constant.across_partitions, AcrossPartitions::Uniform(Some(_))))
 }
 
 /// A union of which nothing is known but its partitions. It never runs.
@@ -104,11 +104,7 @@ impl UnionWithoutConstants {
 }
 
 impl DisplayAs for UnionWithoutConstants {
-    fn fmt_as(
-        &self,
-        _: DisplayFormatType,
-        f: &mut std::fmt::Formatter<'_>,
-    ) -> std::fmt::Result {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("UnionWithoutConstants")
     }
 }

@@ -7,9 +7,10 @@ mod coercion;
 mod pool;
 mod remote;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as DfResult;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
@@ -47,6 +48,16 @@ pub(crate) fn register(
         }
     }
     Ok(())
+}
+
+/// The declared types of the arguments of functions, by their names in lower case.
+pub(crate) fn declared_types(signatures: &[Signature]) -> Result<HashMap<String, Vec<DataType>>> {
+    let types = |signature: &Signature| {
+        let (arguments, _) = remote::schemas(signature)?;
+        let types = arguments.fields().iter().map(|field| field.data_type().clone()).collect();
+        Ok((signature.name.to_lowercase(), types))
+    };
+    signatures.iter().map(types).collect()
 }
 
 /// Adds a connection to an instance of a UDF to a pool.

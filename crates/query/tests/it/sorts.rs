@@ -255,8 +255,7 @@ async fn rows_of_a_union_are_ordered_by_constants_that_differ_between_its_inputs
     for (limit, workers, count) in
         [(" limit 3", 1, 3), (" limit 3", 3, 3), ("", 1, 60_000), ("", 3, 60_000)]
     {
-        let query =
-            QuerySpec { range_sort_bytes: RANGE_SORT_BYTES, ..ranged(&of(limit), workers) };
+        let query = QuerySpec { range_sort_bytes: RANGE_SORT_BYTES, ..ranged(&of(limit), workers) };
         // Sorts by `id` alone would share the largest `id` that is needed: that of the input which
         // is sorted first, and not that of the answer.
         let shown = plan(&query).await.unwrap().worker_plan();

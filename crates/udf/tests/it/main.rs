@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use snowmelt_types::Report;
-use snowmelt_udf::{Source, available, inspect_source};
+use snowmelt_udf::{SHARED_SETUP, Source, available, inspect_source};
 
 /// The path of the interpreter itself, not of a shim.
 fn python() -> PathBuf {
@@ -50,6 +50,19 @@ def e(x): ...
     assert_eq!(found.shared, ["rich"]);
     let groups = [vec!["phonenumbers==8.13.*"], vec!["idna", "six"], vec!["six", "attrs"]];
     assert_eq!(found.groups, groups);
+}
+
+#[test]
+fn a_shared_set_up_is_an_import_of_the_runtime() {
+    let with = |decorator: &str| {
+        read(&format!("import snowmelt as sm\n{decorator}\ndef model(): return 1\n")).imports
+    };
+    for shared in ["@sm.setup(shared=True)", "@setup(shared=SHARED)"] {
+        assert_eq!(with(shared), [SHARED_SETUP], "{shared}");
+    }
+    for own in ["@sm.setup", "@sm.setup(shared=False)", "@sm.udf(shared=True)"] {
+        assert!(with(own).is_empty(), "{own}");
+    }
 }
 
 #[test]
