@@ -25,7 +25,6 @@ use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::statement::Statement;
 use super::unions::{HideUnions, ShowUnions};
 use super::{BATCH_ROWS, QuerySpec, literals, names, reduce, sql_error};
-use super::{BATCH_ROWS, QuerySpec, names, reduce, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
 use crate::{Error, Result};
