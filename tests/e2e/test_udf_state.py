@@ -116,6 +116,7 @@ SHARED = """
 import threading
 import time
 import uuid
+import pyarrow as pa
 import snowmelt as sm
 from snowmelt.engines import Remote
 
@@ -149,7 +150,7 @@ def distinct(function):
     # Three instances at once: each of these has one of its own.
     called = [Remote(function, instances=1) for _ in range(3)]
     try:
-        return len({one([0])[0].as_py() for one in called})
+        return len({one(pa.array([0]))[0].as_py() for one in called})
     finally:
         for one in called:
             one.close()
