@@ -18,7 +18,7 @@ from random_windows import window
 
 # Above this estimate, the outermost query has a LIMIT.
 MOST_ANSWERED = 2000
-SET_OPERATIONS = ["union", "union all", "intersect", "except"]
+SET_OPERATIONS = ["union", "union all", "intersect", "intersect all", "except", "except all"]
 GROUPED = ["int", "str", "date", "bool", "dec"]
 
 
@@ -95,11 +95,11 @@ class Queries(Relations):
         terms = [self.predicate(scope)] if self.chance(0.4) else []
         joint = " or " if self.chance(0.1) else " and "
         if depth > 0 and self.chance(0.35):
-            terms.append(self._subquery(scope, depth, alone=joint == " and "))
+            terms.append(self._subquery(scope, depth))
         return f" where {joint.join(terms)}" if terms else ""
 
-    def _subquery(self, scope: Sequence[Column], depth: int, alone: bool) -> str:
-        """A predicate with a subquery, which may be correlated. `alone`: it is not below OR."""
+    def _subquery(self, scope: Sequence[Column], depth: int) -> str:
+        """A predicate with a subquery, which may be correlated."""
         kind = self.pick([k for k in TYPES if k != "bool"])
         negated = self.pick(["", "not "])
         shape = self.weighted({"in": 3, "exists": 3, "scalar": 3})
@@ -108,12 +108,7 @@ class Queries(Relations):
             text = query.sql
             if negated and self.chance(0.5):
                 text = f"select * from ({text}) as n where c0 is not null"
-            # DataFusion ignores nulls of NOT IN below OR and for a constant: a wrong answer, of
-            # which test_known_faults.py keeps track.
-            column = self.column(kind, scope)
-            if column is None or not alone:
-                negated = ""
-            return f"{column or self.literal(kind)} {negated}in ({text})"
+            return f"{self.column(kind, scope) or self.literal(kind)} {negated}in ({text})"
         if shape == "exists":
             inner, condition = self._correlated(scope)
             more = f" and {self.predicate(inner.columns, 1)}" if self.chance(0.4) else ""

@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import Snowmelt
 from random_sql import random_query
 from random_tables import write_tables
 from reference import Reference
-from suites import WORKERS, failures, report, warm_server, wrong
+from suites import WORKERS, ask, failures, report, warm_server, wrong
 
 QUERIES = 1000
 
@@ -79,6 +81,17 @@ def test_answers_to_chosen_queries(alone: Snowmelt, tmp_path: Path, workers: int
     with warm_server(alone.folder):
         found = failures(CHOSEN, lambda sql: wrong(sql, tables, workers, reference))
     assert not found, report(found, CHOSEN, workers)
+
+
+def test_a_column_of_one_number_and_nan_keeps_both(alone: Snowmelt, tmp_path: Path) -> None:
+    # Statistics do not count NaN: the minimum and the maximum are the number.
+    path = tmp_path / "nan.parquet"
+    pq.write_table(pa.table({"k": [1, 2], "f": [float("nan"), 27.5]}), path)
+    with warm_server(alone.folder):
+        answer = ask("select f from nan order by k", {"nan": path}, 1)["f"].to_pylist()
+        largest = ask("select max(f) m from nan", {"nan": path}, 1)["m"].to_pylist()
+    assert str(answer) == "[nan, 27.5]"
+    assert str(largest) == "[nan]"
 
 
 @pytest.mark.parametrize("workers", WORKERS)
