@@ -26,7 +26,7 @@ use crate::progress::{EventReporter, Events, encoded};
 use crate::udfs::{UdfRegistry, UdfSet};
 
 /// The most workers of one query.
-const MOST_WORKERS: u32 = 1024;
+const MOST_WORKERS: u32 = 4096;
 
 /// The most threads of a driver: it reads footers and merges, which workers did most of already.
 const DRIVER_THREADS: u32 = 4;
