@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TransformedResult};
-use datafusion::common::{Column, JoinType, NullEquality};
+use datafusion::common::{Column, JoinType, NullEquality, internal_err};
 use datafusion::error::Result;
 use datafusion::functions_window::row_number::row_number_udwf;
 use datafusion::logical_expr::expr::WindowFunction;
@@ -41,7 +41,8 @@ fn numbered(join: Join) -> Result<LogicalPlan> {
     let column = |expr: Expr| expr.try_as_col().cloned();
     let keys: Option<Vec<(Column, Column)>> =
         join.on.into_iter().map(|(one, other)| Some((column(one)?, column(other)?))).collect();
-    let (mut ours, mut theirs): (Vec<_>, Vec<_>) = keys.unwrap_or_default().into_iter().unzip();
+    let Some(keys) = keys else { return internal_err!("a set operation compares expressions") };
+    let (mut ours, mut theirs): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
     ours.push(Column::from_name(NUMBERS[0]));
     theirs.push(Column::from_name(NUMBERS[1]));
     LogicalPlanBuilder::from(left)
