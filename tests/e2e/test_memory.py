@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import CLEAN_WITHIN_S, Snowmelt, descendants, wait_for
 from suites import client_of
@@ -248,3 +251,28 @@ def test_a_task_whose_worker_the_kernel_ends_runs_again_with_less_memory(
     assert json.loads(done.out) == expected(sql, tables)[0]
     assert f"reached its memory limit, {note}" in done.err
     assert_nothing_left(alone, server)
+
+
+def test_a_worker_that_is_used_again_needs_no_more_memory(alone: Snowmelt, tmp_path: Path) -> None:
+    # 23,000 rows for each of two workers, in a query that uses two thirds of their memory.
+    numbers = np.random.default_rng(1)
+    place = tmp_path / "rows"
+    place.mkdir()
+    for number in range(2):
+        columns = {f"c{n}": numbers.integers(0, 1 << 40, 23_000) for n in range(6)}
+        pq.write_table(pa.table(columns), place / f"{number}.parquet")
+    largest = ", ".join(f"max(c{n}) as c{n}" for n in range(2, 6))
+    query = f"select count(*) n from (select c0, c1, {largest} from rows group by c0, c1)"
+    alone.run("up").succeeded()
+    with client_of(alone.socket):
+        for _ in range(8):
+            asked = sm.sql(
+                query, workers=2, memory="72MiB", exchange_task=1, exchange="files", rows=str(place),
+                udfs=[], progress=False,
+            )  # fmt: skip
+            assert asked.collect()["n"].to_pylist() == [46_000]
+            profile = asked.profile
+            assert profile is not None
+            # What the allocator keeps of one task does not bring the next one to the limit.
+            assert max(lane["peak_memory"] for lane in profile["lanes"]) < 68 << 20
+    alone.run("down").succeeded()

@@ -1,4 +1,4 @@
-//! Free memory that the allocator of this process holds.
+//! Memory that this process uses, and free memory that its allocator holds.
 
 /// Returns free memory to the kernel, so that an idle server is as small as it was before its last
 /// query. Costs a walk over the heap; does nothing unless the allocator is glibc's.
@@ -7,5 +7,39 @@ pub fn release_free() {
     // SAFETY: malloc_trim takes the allocator's own locks and touches only memory that is free.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// Returns free memory to the kernel in a process whose allocator is mimalloc, which keeps it for a
+/// second and across threads. Costs a walk over the heap, and faults when the memory is used again.
+pub fn release_free_of_mimalloc() {
+    // SAFETY: it takes the allocator's own locks and touches only memory that is free.
+    unsafe { libmimalloc_sys::mi_collect(true) }
+}
+
+/// The most bytes of memory that this process has had at once.
+pub fn peak_resident() -> u64 {
+    let mut used = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes the structure, which is valid as zeros too.
+    let used = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, used.as_mut_ptr());
+        used.assume_init()
+    };
+    u64::try_from(used.ru_maxrss).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_counts_memory_that_was_written() {
+        let before = peak_resident();
+        assert!(before > 0);
+        let written = vec![1_u8; 256 << 20];
+        assert!(peak_resident() >= before.max(256 << 20), "{} bytes", written.len());
+        drop(written);
+        assert!(peak_resident() >= 256 << 20, "it stays");
+        release_free_of_mimalloc();
     }
 }

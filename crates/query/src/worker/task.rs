@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use snowmelt_kernel::memory;
 use snowmelt_types::{ErrorReport, Report};
 use snowmelt_wire::{Frame, FrameStream, Result, TaskDone};
 
@@ -28,6 +29,7 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
             return Err(error);
         }
     };
+    let limit = inbox.task.memory_bytes;
     let (executor, ran) = match DataFusionExecutor::prepare(inbox) {
         Ok(executor) => {
             let ran = run(&executor, &outbox, &mut stream);
@@ -35,7 +37,7 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
         }
         Err(report) => (None, Err(report)),
     };
-    match (executor, ran) {
+    let sent = match (executor, ran) {
         (Some(executor), Ok(())) => {
             let (rows, output) = executor.output();
             outbox.done(&TaskDone {
@@ -54,6 +56,17 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
             outbox.failure(*report, lost.unwrap_or_default())
         }
         (None, Ok(())) => Ok(()),
+    };
+    make_room(limit);
+    sent
+}
+
+/// Returns free memory to the kernel, if this worker has had so much that the next task could reach
+/// the limit of the sandbox with what the allocator keeps. A worker with more room keeps it: to get
+/// it again costs time.
+fn make_room(limit: u64) {
+    if memory::peak_resident() > limit / 4 * 3 {
+        memory::release_free_of_mimalloc();
     }
 }
 
