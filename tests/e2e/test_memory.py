@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import CLEAN_WITHIN_S, Snowmelt, descendants, wait_for
-from suites import client_of
+from suites import client_of, warm_server
 from test_endings import workers
 from test_query_phases import POSTS, READS, phase
 
@@ -263,16 +263,14 @@ def test_a_worker_that_is_used_again_needs_no_more_memory(alone: Snowmelt, tmp_p
         pq.write_table(pa.table(columns), place / f"{number}.parquet")
     largest = ", ".join(f"max(c{n}) as c{n}" for n in range(2, 6))
     query = f"select count(*) n from (select c0, c1, {largest} from rows group by c0, c1)"
-    alone.run("up").succeeded()
-    with client_of(alone.socket):
+    with warm_server(alone.folder):
         for _ in range(8):
             asked = sm.sql(
-                query, workers=2, memory="72MiB", exchange_task=1, exchange="files", rows=str(place),
-                udfs=[], progress=False,
+                query, workers=2, memory="72MiB", exchange_task=1, exchange="files",
+                rows=str(place), udfs=[], progress=False,
             )  # fmt: skip
             assert asked.collect()["n"].to_pylist() == [46_000]
             profile = asked.profile
             assert profile is not None
             # What the allocator keeps of one task does not bring the next one to the limit.
             assert max(lane["peak_memory"] for lane in profile["lanes"]) < 68 << 20
-    alone.run("down").succeeded()
