@@ -12,7 +12,9 @@ use snowmelt_package::{Environment, Installer, Python, Runtime};
 use snowmelt_sandbox::{Base, Bind, MountedImage, ProcessSettings, Root};
 use snowmelt_types::{Digest, Tenant};
 
+use crate::Secrets;
 use crate::code::CODE_FILE;
+use crate::function_files::FileTree;
 use crate::imports::{Packages, Scope, Set, Source, Want};
 
 pub(crate) const RUNTIME: &str = "/opt/snowmelt/runtime";
@@ -23,6 +25,10 @@ pub(crate) const CODE: &str = "/opt/snowmelt/code";
 /// `/run`, which is ours in every root: nothing is made in an image.
 pub(crate) const PROGRAM_CODE: &str = "/run/snowmelt/code";
 pub(crate) const PROGRAM_RUNTIME: &str = "/run/snowmelt/runtime";
+
+/// Where an instance finds the files of its function, and the variable that says so.
+const FILES: &str = "/run/snowmelt/files";
+const FILES_VARIABLE: &str = "SNOWMELT_FILES";
 
 /// The function that a forked child runs.
 pub(crate) const ENTRY: &str = "snowmelt._runtime.serve:main";
@@ -53,6 +59,22 @@ pub struct Unit {
     pub(crate) start: WarmStart,
     /// What an instance sees.
     pub(crate) root: Root,
+    pub(crate) own: Own,
+}
+
+/// What the instances of a unit have, and the zygote that they are forked from has not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Own {
+    pub files: Option<Arc<FileTree>>,
+    pub secrets: Secrets,
+}
+
+impl Own {
+    /// Variables of each instance.
+    pub fn environment(&self) -> impl Iterator<Item = (String, String)> {
+        let files = self.files.iter().map(|_| (FILES_VARIABLE.to_owned(), FILES.to_owned()));
+        files.chain(self.secrets.variable())
+    }
 }
 
 /// How an instance comes to be without starting from nothing.
@@ -118,7 +140,22 @@ impl Unit {
             runtime_modules: RUNTIME_MODULES.map(str::to_owned).to_vec(),
         };
         let start = WarmStart::Zygote(Box::new(Forked { want, source }));
-        Self { digest, tenant: tenant.clone(), start, root }
+        Self { digest, tenant: tenant.clone(), start, root, own: Own::default() }
+    }
+
+    /// The same with files, which its instances see, and secrets.
+    pub(crate) fn with(mut self, files: Option<FileTree>, secrets: Secrets) -> Self {
+        let named = files.iter().map(FileTree::digest).cloned();
+        let told = (!secrets.is_empty()).then(|| secrets.fingerprint());
+        let parts: Vec<Digest> = named.chain(told).collect();
+        if !parts.is_empty() {
+            let parts = std::iter::once(&self.digest).chain(&parts).map(Digest::as_str);
+            self.digest = Digest::of_parts(parts);
+        }
+        let files = files.map(Arc::new);
+        self.root.binds.extend(files.iter().map(|tree| bind(tree.path(), FILES)));
+        self.own = Own { files, secrets };
+        self
     }
 
     /// The image that it needs blocks of to start, if it does.
@@ -137,7 +174,8 @@ impl Unit {
         let digest = Digest::of_parts([tenant.as_str(), code.0.as_str(), &text]);
         let mut root = program.root.clone();
         root.binds.push(bind(&code.1, PROGRAM_CODE));
-        Self { digest, tenant: tenant.clone(), start: WarmStart::Program(program), root }
+        let (start, own) = (WarmStart::Program(program), Own::default());
+        Self { digest, tenant: tenant.clone(), start, root, own }
     }
 
     /// Where an instance finds Python code.

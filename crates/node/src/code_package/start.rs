@@ -14,7 +14,7 @@ use super::Opened;
 use crate::Unit;
 use crate::imports::{Packages, Scope, Source, Want};
 use crate::unit::{
-    CODE, Forked, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest, set,
+    CODE, Forked, Own, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest, set,
 };
 
 impl Unit {
@@ -56,7 +56,7 @@ impl Unit {
             runtime_modules: RUNTIME_MODULES.map(str::to_owned).to_vec(),
         };
         let start = WarmStart::Zygote(Box::new(Forked { want, source }));
-        Self { digest, tenant: tenant.clone(), start, root }
+        Self { digest, tenant: tenant.clone(), start, root, own: Own::default() }
     }
 }
 
