@@ -44,8 +44,8 @@ class Client:
         self._lock = threading.Lock()
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON answer, or None if it is empty. A body of bytes, or one with `read` and `size`, is
-        sent unchanged, any other as JSON. Raises `Error`."""
+        """The JSON answer, or None if it is empty. A body of bytes is sent unchanged, and so is one
+        with `read` and `size`; any other as JSON. Raises `Error`."""
         with self.stream(method, path, body) as response:
             text = response.read()
         return json.loads(text) if text else None

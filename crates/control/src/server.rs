@@ -278,6 +278,7 @@ async fn platform(
     let folder = settings.state_dir.join("bursts");
     let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
     let over = ending.over.clone();
+    node.hide_secrets(&settings.secrets_dir);
     let secrets = SecretSources::new(&settings.secrets_dir);
     let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets));
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));

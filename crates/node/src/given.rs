@@ -1,5 +1,7 @@
 //! What a function has besides its code and packages: files and secrets.
 
+use std::path::{Path, PathBuf};
+
 use snowmelt_api::FileRefs;
 
 use crate::{Error, FileStore, Node, Result, Secrets, Unit};
@@ -8,6 +10,17 @@ impl Node {
     /// Files of functions that clients have sent.
     pub fn files(&self) -> &FileStore {
         &self.inner.preparation.files
+    }
+
+    /// Keeps queries from reading a folder, that of secrets of functions.
+    pub fn hide_secrets(&self, folder: &Path) {
+        // There is one server for a node.
+        let _ = self.inner.secrets.set(folder.to_owned());
+    }
+
+    /// The folder that queries do not read.
+    pub(crate) fn secrets_folder(&self) -> Option<&PathBuf> {
+        self.inner.secrets.get()
     }
 
     /// A unit whose instances see files that clients have sent, and have these secrets.
