@@ -67,7 +67,9 @@ pub fn check_file_name(name: &str) -> Result<(), &'static str> {
         return Err("it has a control character");
     }
     if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err("it does not stay in the folder of the files: no part may be empty, `.` or `..`");
+        return Err(
+            "it does not stay in the folder of the files: no part may be empty, `.` or `..`",
+        );
     }
     Ok(())
 }
@@ -123,8 +125,19 @@ mod tests {
         let long = "x".repeat(256);
         let deep = "abcdefg/".repeat(70) + "x";
         for bad in [
-            "", "/etc/passwd", "..", "../x", "a/../b", "a//b", "a/", "./a", "a/.", "a\0b", "a\nb",
-            &long, &deep,
+            "",
+            "/etc/passwd",
+            "..",
+            "../x",
+            "a/../b",
+            "a//b",
+            "a/",
+            "./a",
+            "a/.",
+            "a\0b",
+            "a\nb",
+            &long,
+            &deep,
         ] {
             assert!(check_file_name(bad).is_err(), "{bad}");
         }

@@ -20,11 +20,11 @@ use utoipa::openapi::{
 
 use crate::{
     BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, ConversionRequest,
-    DifferenceRequest, Figures, FunctionSpec, FunctionSummary, HostSummary, ImageDetail,
-    ImageEvent, ImageRequest, ImageSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail,
-    NetworkSummary, PackRequest, Packed, PlatformKey, PruneRequest, Pruned, PullRequest,
-    PushRequest, QueryRequest, RegisterRequest, ShutdownRequest, Status, TENANT_HEADER, Trace,
-    TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
+    DifferenceRequest, Figures, FilesRequest, FunctionSpec, FunctionSummary, HostSummary,
+    ImageDetail, ImageEvent, ImageRequest, ImageSummary, Invocation, InvokeRequest, LogEntry,
+    MissingFiles, NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey, PruneRequest,
+    Pruned, PullRequest, PushRequest, QueryRequest, RegisterRequest, ShutdownRequest, Status,
+    TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";

@@ -10,6 +10,7 @@ mod definition;
 mod files;
 mod in_image;
 mod log;
+mod pending;
 mod registered;
 mod secrets;
 
@@ -181,9 +182,7 @@ impl UdfCatalog {
         let apart = self.go_apart(&declared, events).await?;
         let signatures = match &source.signatures {
             Some(signatures) => signatures.clone(),
-            None => {
-                self.describe(tenant, &source.code, (&declared, given), apart, events).await?
-            }
+            None => self.describe(tenant, &source.code, (&declared, given), apart, events).await?,
         };
         let known = Known { declared, signatures, apart };
         self.analysis.put(&key, &known);

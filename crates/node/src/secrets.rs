@@ -68,7 +68,8 @@ impl Secrets {
                 text = text.replace(part, HIDDEN);
             }
         }
-        if is_cut && let Some(beginning) = parts.iter().filter_map(|part| begun(&text, part)).max() {
+        if is_cut && let Some(beginning) = parts.iter().filter_map(|part| begun(&text, part)).max()
+        {
             text.truncate(text.len() - beginning);
             text.push_str(HIDDEN);
         }

@@ -99,9 +99,8 @@ impl Found {
         if !found.is_file() {
             return Err(refused(format!("{shown} is neither a file nor a folder")));
         }
-        check_file_name(&name).map_err(|reason| {
-            refused(format!("{shown} cannot be named `{name}`: {reason}"))
-        })?;
+        check_file_name(&name)
+            .map_err(|reason| refused(format!("{shown} cannot be named `{name}`: {reason}")))?;
         self.bytes = self.bytes.saturating_add(found.len());
         if self.bytes > MOST_FILE_BYTES {
             let most = ByteSize(MOST_FILE_BYTES);

@@ -4,8 +4,7 @@
 //! A function that is being registered holds its files, so that the removal of another one leaves
 //! them. Files of functions that are not registered go a day after their last use.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -25,16 +24,6 @@ const SWEPT_EVERY: Duration = Duration::from_secs(3600);
 
 /// The most contents that a request asks for: those of many functions.
 const MOST_ASKED: usize = 64 * MOST_FILES;
-
-/// Contents that no function has, and that an instance still sees.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Pending(Arc<Mutex<BTreeMap<Tenant, BTreeSet<String>>>>);
-
-impl Pending {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Tenant, BTreeSet<String>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl UdfRegistry {
     fn files(&self) -> &FileStore {
@@ -110,9 +99,7 @@ impl UdfRegistry {
         let (files, of) = (self.files().clone(), tenant.clone());
         let left =
             blocking(move || files.release(&of, &gone).map_err(|error| error.report())).await?;
-        if !left.is_empty() {
-            self.pending.lock().entry(tenant.clone()).or_default().extend(left);
-        }
+        self.pending.add(tenant, left);
         Ok(())
     }
 
@@ -120,9 +107,8 @@ impl UdfRegistry {
     pub async fn collect_files(self, over: CancellationToken) {
         let mut last_sweep = None;
         while !over.is_cancelled() {
-            let is_due = last_sweep.is_none_or(|last: tokio::time::Instant| {
-                last.elapsed() >= SWEPT_EVERY
-            });
+            let is_due =
+                last_sweep.is_none_or(|last: tokio::time::Instant| last.elapsed() >= SWEPT_EVERY);
             if is_due {
                 last_sweep = Some(tokio::time::Instant::now());
                 if let Err(error) = self.sweep().await {
@@ -140,10 +126,12 @@ impl UdfRegistry {
     }
 
     async fn try_pending(&self) -> Result<(), ErrorReport> {
-        let pending = std::mem::take(&mut *self.pending.lock());
-        for (tenant, digests) in pending {
+        for (tenant, digests) in self.pending.take() {
             // One of them may belong to a new version.
-            self.free(&tenant, &digests).await?;
+            if let Err(error) = self.free(&tenant, &digests).await {
+                self.pending.add(&tenant, digests);
+                return Err(error);
+            }
         }
         Ok(())
     }

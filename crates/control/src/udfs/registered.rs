@@ -8,7 +8,7 @@ use snowmelt_types::{Code, ErrorReport, QueryId, Report, Tenant};
 use snowmelt_udf::ParsedSignature;
 use snowmelt_wire::Signature;
 
-use super::files::Pending;
+use super::pending::Pending;
 use super::{UdfCatalog, UdfLogs, UdfSet};
 use crate::progress::Events;
 use crate::records::{Existing, Records, UdfEntry, UdfRecord};

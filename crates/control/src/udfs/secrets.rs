@@ -136,14 +136,14 @@ impl SecretSources {
             return Err(refused(format!("the secret {name}: {} is not a file", path.display())));
         }
         let mut bytes = Vec::new();
-        let reading = std::fs::File::open(&real).map_err(failed)?.take(MOST_VALUE as u64 + 2);
-        { reading }.read_to_end(&mut bytes).map_err(failed)?;
+        // One more than is allowed, and the end of the line.
+        let mut file = std::fs::File::open(&real).map_err(failed)?.take(MOST_VALUE as u64 + 3);
+        file.read_to_end(&mut bytes).map_err(failed)?;
         let text = String::from_utf8(bytes)
             .map_err(|_| refused(format!("the secret {name}: {} is not text", path.display())))?;
         // Editors end a file with a line feed.
-        let text = text.strip_suffix('\n').map_or(&*text, |line| {
-            line.strip_suffix('\r').unwrap_or(line)
-        });
+        let text =
+            text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
         checked(name, text)
     }
 }

@@ -14,7 +14,8 @@ use super::Opened;
 use crate::Unit;
 use crate::imports::{Packages, Scope, Source, Want};
 use crate::unit::{
-    CODE, Forked, Own, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest, set,
+    CODE, Forked, Own, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest,
+    set,
 };
 
 impl Unit {

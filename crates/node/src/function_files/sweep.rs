@@ -82,7 +82,8 @@ fn remove_tree(tree: &DirEntry, may_go: impl Fn(&Metadata) -> bool) -> io::Resul
     };
     let is_temporary = tree.file_name().to_string_lossy().starts_with(TEMPORARY);
     let found = folder.metadata()?;
-    if is_temporary && !is_older(&found, MADE_WITHIN) || !may_go(&found) {
+    let is_being_made = is_temporary && !is_older(&found, MADE_WITHIN);
+    if is_being_made || !may_go(&found) {
         return Ok(());
     }
     let Some(_unused) = Lock::attempt(folder, Share::Exclusive)? else { return Ok(()) };

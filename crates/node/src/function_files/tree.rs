@@ -38,7 +38,7 @@ impl FileStore {
     /// The folder with these files, which the tenant has sent before.
     pub(crate) fn tree(&self, tenant: &Tenant, files: &FileRefs) -> Result<FileTree> {
         check_files(files).map_err(|reason| Error::FunctionFile { reason })?;
-        let parts = files.iter().flat_map(|(name, file)| [name.as_str(), &file.digest]);
+        let parts = files.iter().flat_map(|(name, file)| [name.as_str(), file.digest.as_str()]);
         let digest = Digest::of_parts(["files-1"].into_iter().chain(parts));
         let path = self.trees(tenant).join(digest.as_str());
         loop {

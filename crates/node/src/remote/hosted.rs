@@ -136,7 +136,8 @@ impl Hosted {
         tenant: &snowmelt_types::Tenant,
         udf: UdfPart,
     ) -> Result<UdfBinding, ErrorReport> {
-        let UdfPart { name, code, packages, imports, files, secrets, limits, load, timeout_ms } = udf;
+        let UdfPart { name, code, packages, imports, files, secrets, limits, load, timeout_ms } =
+            udf;
         let prepared = self.node.prepare(tenant, &code, &packages, &imports, &Silent).await;
         let unit = prepared.map_err(|error| error.report())?;
         let given = self.node.give_received(unit, &files, secrets).await;

@@ -9,8 +9,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 use snowmelt_wire::OnError;
 
-const OPTIONS: &str =
-    "one of the options packages, secrets, memory, timeout, batch, on_error and image, or AS $$ code \
+const OPTIONS: &str = "one of the options packages, secrets, memory, timeout, batch, on_error and image, or AS $$ code \
      $$";
 
 /// The clauses of a statement.
@@ -186,7 +185,8 @@ fn secrets(parser: &mut Parser<'_>) -> Result<BTreeMap<String, String>, ParserEr
         let named = text.split_once('=').filter(|(name, _)| !name.is_empty());
         let Some((name, reference)) = named else {
             let at = first.span.start;
-            let message = format!("secrets are written 'NAME=env:VARIABLE' or 'NAME=file:NAME'{at}");
+            let message =
+                format!("secrets are written 'NAME=env:VARIABLE' or 'NAME=file:NAME'{at}");
             return Err(ParserError::ParserError(message));
         };
         if found.insert(name.to_owned(), reference.to_owned()).is_some() {
