@@ -69,6 +69,21 @@ struct Given {
     secrets: Secrets,
 }
 
+impl Given {
+    /// The modules that a zygote imports: not those that are among the files, which it does not see.
+    fn imports(&self, declared: &Declared) -> Vec<String> {
+        let is_own = |module: &&String| {
+            let top = module.split('.').next().unwrap_or(module);
+            let is_of_top = |name: &String| {
+                let rest = name.strip_prefix(top);
+                rest.is_some_and(|rest| rest == ".py" || rest.starts_with('/'))
+            };
+            self.files.keys().any(is_of_top)
+        };
+        declared.imports.iter().filter(|module| !is_own(module)).cloned().collect()
+    }
+}
+
 /// Prepares UDFs and caches the analysis of their code.
 #[derive(Debug)]
 pub(crate) struct UdfCatalog {
@@ -156,7 +171,7 @@ impl UdfCatalog {
         let source = Arc::new(PortableUdf {
             code: code.clone(),
             packages: packages.clone(),
-            imports: declared.imports.clone(),
+            imports: given.imports(declared),
             files,
             secrets,
         });
@@ -210,8 +225,8 @@ impl UdfCatalog {
         (declared, given): (&Declared, &Given),
         events: &Events,
     ) -> Result<Unit, ErrorReport> {
-        let imports = &declared.imports;
-        let prepared = self.node.prepare(tenant, code, requirements, imports, events).await;
+        let imports = given.imports(declared);
+        let prepared = self.node.prepare(tenant, code, requirements, &imports, events).await;
         self.give(prepared.map_err(|error| error.report())?, given).await
     }
 
@@ -302,4 +317,24 @@ fn load(unit: &Unit, mode: Mode) -> Load {
 
 fn limits(memory: ByteSize) -> Arc<InstanceLimits> {
     Arc::new(InstanceLimits { memory, idle: KEPT, ..InstanceLimits::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use snowmelt_api::FileRef;
+
+    use super::*;
+
+    #[test]
+    fn modules_among_the_files_are_not_imported_by_a_zygote() {
+        let imports = ["statistics", "numpy.linalg", "own.deep", "owner", "json"];
+        let imports = imports.map(str::to_owned).to_vec();
+        let declared = Declared { imports, ..Declared::default() };
+        let file = FileRef { digest: "0".repeat(64), size: 1 };
+        let names = ["statistics.py", "own/deep.py", "json.txt", "data/numpy.py"];
+        let files = names.map(|name| (name.to_owned(), file.clone())).into_iter().collect();
+        let given = Given { files, ..Given::default() };
+        assert_eq!(given.imports(&declared), ["numpy.linalg", "owner", "json"]);
+        assert_eq!(Given::default().imports(&declared), declared.imports);
+    }
 }

@@ -126,14 +126,15 @@ impl UdfRegistry {
     }
 
     async fn try_pending(&self) -> Result<(), ErrorReport> {
+        let mut tried = Ok(());
         for (tenant, digests) in self.pending.take() {
             // One of them may belong to a new version.
             if let Err(error) = self.free(&tenant, &digests).await {
                 self.pending.add(&tenant, digests);
-                return Err(error);
+                tried = Err(error);
             }
         }
-        Ok(())
+        tried
     }
 
     async fn sweep(&self) -> Result<(), ErrorReport> {
