@@ -153,6 +153,9 @@ def test_an_instance_that_runs_keeps_its_files(alone: Snowmelt, files: Path) -> 
         assert called(numbers).to_pylist() == [11, 21]
         called.close()
     wait_for("the files to go", lambda: not blobs(alone), seconds=180)
+    # The same files once more, on the same server.
+    alone.run("udf", "add", files / "score.py", *options(files)).succeeded()
+    assert alone.rows("select score(3) s") == [{"s": 31}]
     alone.run("down").succeeded()
 
 

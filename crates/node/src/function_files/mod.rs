@@ -1,7 +1,7 @@
 //! Files of functions on disk: each content once for each tenant, and folders of links to them that
 //! instances see.
 //!
-//! `DIR/TENANT/blobs/SHA256` has the bytes of a file, and `DIR/TENANT/trees/DIGEST/NAME` is a hard
+//! `DIR/TENANT/blobs/SHA256` has the bytes of a file, and `DIR/TENANT/trees/DIGEST-ID/NAME` is a hard
 //! link to them. A tenant only reaches contents that it has sent, so who knows a digest of another
 //! tenant's file gets nothing for it.
 //!
@@ -160,7 +160,7 @@ mod tests {
         let folder = tree.path().join("a").metadata().unwrap();
         assert_eq!(folder.permissions().mode() & 0o777, 0o755);
         let again = rig.store.tree(&rig.tenant, &files).unwrap();
-        assert_eq!(again.digest(), tree.digest());
+        assert_eq!((again.digest(), again.path()), (tree.digest(), tree.path()));
         let other = rig.store.tree(&rig.tenant, &named(&[("model", &model)])).unwrap();
         assert_ne!(other.digest(), tree.digest());
     }
@@ -198,9 +198,15 @@ mod tests {
         let tree = rig.store.tree(&rig.tenant, &files).unwrap();
         assert_eq!(rig.release(&files), [model.digest.clone()], "it is seen");
         assert!(tree.path().join("model").exists());
+        let first = tree.path().to_owned();
         drop(tree);
         assert_eq!(rig.release(&files), [] as [String; 0]);
         assert_eq!(rig.count(), 1);
+        assert!(!first.exists());
+        // A root that shows the folder before is not taken for one that shows the next.
+        rig.put("model");
+        assert_ne!(rig.store.tree(&rig.tenant, &files).unwrap().path(), first);
+        assert_eq!(rig.release(&files), [] as [String; 0]);
         assert!(rig.store.open(&rig.tenant, &words.digest).is_ok());
         assert!(rig.store.open(&rig.tenant, &model.digest).is_err());
         assert_eq!(rig.release(&files), [] as [String; 0], "again changes nothing");

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use snowmelt_api::{FileRef, FileRefs, check_files};
 use snowmelt_kernel::lock::{Lock, Share};
-use snowmelt_types::{Digest, Tenant};
+use snowmelt_types::{Digest, SandboxId, Tenant};
 
 use super::{FileStore, TEMPORARY};
 use crate::code::state;
@@ -40,16 +40,34 @@ impl FileStore {
         check_files(files).map_err(|reason| Error::FunctionFile { reason })?;
         let parts = files.iter().flat_map(|(name, file)| [name.as_str(), file.digest.as_str()]);
         let digest = Digest::of_parts(["files-1"].into_iter().chain(parts));
-        let path = self.trees(tenant).join(digest.as_str());
         loop {
-            if let Some(used) = used(&path).map_err(state(&path))? {
-                return Ok(FileTree { path, digest, _used: used });
+            for path in self.made(tenant, &digest)? {
+                if let Some(used) = used(&path).map_err(state(&path))? {
+                    return Ok(FileTree { path, digest, _used: used });
+                }
             }
-            self.make(tenant, files, &path)?;
+            self.make(tenant, files, &digest)?;
         }
     }
 
-    fn make(&self, tenant: &Tenant, files: &FileRefs, path: &Path) -> Result<()> {
+    /// The folders that were made for these files.
+    fn made(&self, tenant: &Tenant, digest: &Digest) -> Result<Vec<PathBuf>> {
+        let trees = self.trees(tenant);
+        let found = match std::fs::read_dir(&trees) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read.and_then(Iterator::collect::<std::io::Result<Vec<_>>>),
+        };
+        let found = found.map_err(state(&trees))?.into_iter();
+        let is_of = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.split('-').next() == Some(digest.as_str())
+        };
+        Ok(found.map(|entry| entry.path()).filter(is_of).collect())
+    }
+
+    /// Makes a folder, under a name that no other one ever had: roots of sandboxes are kept by the
+    /// paths that they show, and one of a folder that was removed shows nothing.
+    fn make(&self, tenant: &Tenant, files: &FileRefs, digest: &Digest) -> Result<()> {
         let trees = self.trees(tenant);
         std::fs::create_dir_all(&trees).map_err(state(&trees))?;
         let whole = tempfile::Builder::new()
@@ -60,12 +78,9 @@ impl FileStore {
         for (name, file) in files {
             self.link(tenant, name, file, &whole.path().join(name))?;
         }
-        match std::fs::rename(whole.path(), path) {
-            Ok(()) => drop(whole.keep()),
-            // Another one was faster.
-            Err(_) if path.is_dir() => {}
-            Err(error) => return Err(state(path)(error)),
-        }
+        let path = trees.join(format!("{digest}-{}", SandboxId::new().as_str()));
+        std::fs::rename(whole.path(), &path).map_err(state(&path))?;
+        drop(whole.keep());
         Ok(())
     }
 
