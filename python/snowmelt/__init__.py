@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._burst import BurstResults as BurstResults
     from ._burst import burst as burst
     from ._burst import new_job as new_job
+    from ._files import file as file
     from ._function import Deployed as Deployed
     from ._function import Function as Function
     from ._function import Invocation as Invocation
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ._program import deployed as deployed
     from ._query import Query as Query
     from ._query import sql as sql
+    from ._secrets import secret as secret
     from ._setup import Setup as Setup
     from ._setup import setup as setup
     from ._udf import Udf as Udf
@@ -61,12 +63,14 @@ _NAMES_BY_MODULE = {
     "_aggregate": ("Aggregate", "aggregate"),
     "_batch_types": ("Array", "NDArray", "Series"),
     "_burst": ("BurstResults", "burst", "new_job"),
+    "_files": ("file",),
     "_function": ("Deployed", "Function", "Invocation", "function"),
     "_job": ("Job", "job"),
     "_map": ("map",),
     "_network": ("Network",),
     "_program": ("deploy", "deployed"),
     "_query": ("Query", "sql"),
+    "_secrets": ("secret",),
     "_setup": ("Setup", "setup"),
     "_udf": ("Udf", "udf"),
     "errors": (

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from . import _udf
+from ._files import Files
+from ._given import Given
 from ._signature import Reader, Signature, function_annotation
 from .errors import SignatureError
 
@@ -25,7 +27,7 @@ _EXAMPLE = "a class with update(self, …), merge(self, other) and finish(self)"
 class Aggregate:
     """A class with its SQL signature; calling it makes an instance of the class."""
 
-    def __init__(self, function: type, signature: Signature) -> None:
+    def __init__(self, function: type, signature: Signature, given: Given | None = None) -> None:
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         self.__module__ = function.__module__
@@ -33,14 +35,15 @@ class Aggregate:
         # The class, under the name that functions have, for whoever pickles either.
         self.function = function
         self.signature = signature
+        self.given = given or Given()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
-    def register(self) -> int:
-        """Registers the function under its name, so that SQL calls it without its code. Returns the
-        version. Raises `Error`."""
-        return _udf.register(self)
+    def register(self, *, files: Files = (), secrets: Mapping[str, str] | None = None) -> int:
+        """Registers the function under its name, so that SQL calls it without its code. `files` and
+        `secrets` are added to those of the decorator. Returns the version. Raises `Error`."""
+        return _udf.register(self, files, secrets)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}: {kind}" for name, kind in self.signature.arguments)
@@ -65,6 +68,8 @@ def aggregate(
     memory: str | int | None = None,
     timeout: str | float | None = None,
     name: str | None = None,
+    files: Files = (),
+    secrets: Mapping[str, str] | None = None,
 ) -> Any:
     """Makes a class an aggregate function of SQL. An instance of it is the state of a group:
     `update` adds rows, `merge` adds the state of another worker, `finish` returns the result. See
@@ -73,11 +78,13 @@ def aggregate(
     Raises `SignatureError` for a class that lacks a method, and for unsupported annotations.
     """
     options = _udf.options(packages, memory, timeout)
+    more = Given(files, secrets)
     names_around = sys._getframe(1).f_locals
 
     def decorate(given: type) -> Aggregate:
         made_of = _Class(given, name, sys._getframe(1) if made is None else sys._getframe(2))
-        return Aggregate(given, made_of.signature(batch, args, returns, names_around, options))
+        signature = made_of.signature(batch, args, returns, names_around, options)
+        return Aggregate(given, signature, more)
 
     return decorate if made is None else decorate(made)
 

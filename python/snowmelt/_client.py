@@ -44,8 +44,8 @@ class Client:
         self._lock = threading.Lock()
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON answer, or None if it is empty. A body of bytes is sent unchanged, any other as
-        JSON. Raises `Error`."""
+        """The JSON answer, or None if it is empty. A body of bytes is sent unchanged, and so is one
+        with `read` and `size`; any other as JSON. Raises `Error`."""
         with self.stream(method, path, body) as response:
             text = response.read()
         return json.loads(text) if text else None
@@ -98,6 +98,9 @@ def _send(
     if isinstance(body, bytes):
         payload = body
         headers["Content-Type"] = "application/octet-stream"
+    elif hasattr(body, "read"):
+        payload = body
+        headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(body.size)}
     elif body is not None:
         payload = json.dumps(body, allow_nan=False).encode()
         if len(payload) > _MOST_REQUEST_BYTES:

@@ -18,6 +18,7 @@ from . import _amounts, _dtypes, _names, _progress
 from ._aggregate import Aggregate
 from ._answer import Answer
 from ._client import client
+from ._given import Given
 from ._ship import pickled
 from ._tables import Folder, Table
 from ._udf import AnyUdf, Udf, udf
@@ -291,10 +292,13 @@ class Query:
         return self._folder.write(table)
 
 
-def udf_source(function: AnyUdf | Aggregate | Path, image: str | None) -> dict[str, Any]:
-    """The wire `UdfSource`. Raises `Error`."""
-    inside = {} if image is None else {"image": image}
+def udf_source(
+    function: AnyUdf | Aggregate | Path, image: str | None, given: Given | None = None
+) -> dict[str, Any]:
+    """The wire `UdfSource`, with what is `given` or else what the function has. Raises `Error`."""
+    inside: dict[str, Any] = {} if image is None else {"image": image}
     if isinstance(function, (Udf, Aggregate)):
+        inside |= (given or function.given).to_wire(client())
         code = pickled(function, function.signature.name)
         signature = function.signature.to_wire()
         # A function in an image uses the packages of the image.

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from . import _amounts, _signature
+from ._files import Files
+from ._given import Given
 from ._signature import Signature
 
 P = ParamSpec("P")
@@ -23,18 +25,22 @@ ON_ERROR = ("raise", "null")
 class Udf(Generic[P, R]):
     """A function with its SQL signature; calling it calls the function."""
 
-    def __init__(self, function: Callable[P, R], signature: Signature) -> None:
+    def __init__(
+        self, function: Callable[P, R], signature: Signature, given: Given | None = None
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.signature = signature
+        self.given = given or Given()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    def register(self) -> int:
+    def register(self, *, files: Files = (), secrets: Mapping[str, str] | None = None) -> int:
         """Registers the function under its name, so that SQL and other engines call it without its
-        code. Returns the version. Raises `Error`."""
-        return register(self)
+        code. `files` and `secrets` are added to those of the decorator. Returns the version. Raises
+        `Error`."""
+        return register(self, files, secrets)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}: {kind}" for name, kind in self.signature.arguments)
@@ -49,6 +55,7 @@ class Udf(Generic[P, R]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.__name__ = self.signature.name
+        self.given = Given()
 
 
 AnyUdf = Udf[..., Any]
@@ -69,6 +76,8 @@ def udf(
     memory: str | int | None = None,
     timeout: str | float | None = None,
     name: str | None = None,
+    files: Files = (),
+    secrets: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[P, R]], Udf[P, R]]: ...
 
 
@@ -84,6 +93,8 @@ def udf(
     memory: str | int | None = None,
     timeout: str | float | None = None,
     name: str | None = None,
+    files: Files = (),
+    secrets: Mapping[str, str] | None = None,
 ) -> Any:
     """Makes a function callable in SQL; docs/python.md has the types and batch forms.
 
@@ -91,7 +102,8 @@ def udf(
     """
     if on_error not in ON_ERROR:
         raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'null'")
-    given = {**options(packages, memory, timeout), "on_error": on_error}
+    set_options = {**options(packages, memory, timeout), "on_error": on_error}
+    given = Given(files, secrets)
     names_around = sys._getframe(1).f_locals
 
     def decorate(plain: Callable[..., Any]) -> Udf[..., Any]:
@@ -102,9 +114,9 @@ def udf(
             args=args,
             returns=returns,
             local_names=names_around,
-            **given,
+            **set_options,
         )
-        return Udf(plain, signature)
+        return Udf(plain, signature, given)
 
     return decorate if function is None else decorate(function)
 
@@ -130,10 +142,12 @@ def _text(amount: Any, parse: Callable[[Any], int]) -> str | None:
     return str(amount)
 
 
-def register(function: Any) -> int:
+def register(function: Any, files: Files, secrets: Mapping[str, str] | None) -> int:
     """Registers a function of SQL. Returns the version. Raises `Error`."""
     from ._client import client
     from ._query import udf_source
 
-    registered = client().call("POST", "/v1/udfs", {"source": udf_source(function, None)})
+    given = function.given.with_more(files, secrets)
+    source = udf_source(function, None, given)
+    registered = client().call("POST", "/v1/udfs", {"source": source})
     return int(registered[0]["version"])

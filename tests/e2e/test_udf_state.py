@@ -193,6 +193,61 @@ def test_a_shared_set_up_of_a_file_runs_in_a_zygote(alone: Snowmelt, tmp_path: P
     alone.run("down").succeeded()
 
 
+OF_A_FILE = """
+import os
+import uuid
+import snowmelt as sm
+
+@sm.setup(shared=True)
+def model():
+    with open("model.txt") as file:
+        return file.read() + str(uuid.uuid4())
+
+@sm.udf
+def of_model(n: int) -> str:
+    return model()
+"""
+
+READS_SECRET = """
+import snowmelt as sm
+
+@sm.setup(shared=True)
+def key():
+    return sm.secret("KEY").upper()
+
+@sm.udf
+def of_key(n: int) -> str:
+    return key()
+"""
+
+
+def test_a_shared_set_up_reads_the_files_of_its_function(alone: Snowmelt, tmp_path: Path) -> None:
+    path, model = file(tmp_path, OF_A_FILE), tmp_path / "model.txt"
+    alone.run("up").succeeded()
+    states = []
+    for text in ("first ", "second "):
+        model.write_text(text)
+        alone.run("udf", "add", path, "--file", model).succeeded()
+        rows = [alone.rows("select of_model(1) m", "--workers", "1")[0]["m"] for _ in range(2)]
+        assert rows[0] == rows[1] and rows[0].startswith(text)
+        states.append(rows[0])
+    assert states[0] != states[1]
+    imports = json.loads(alone.run("top", "-o", "json").succeeded().out)["node"]["imports"]
+    assert sum(zygote["set_up"] for zygote in imports["zygotes"]) == 2, imports
+    alone.run("down").succeeded()
+
+
+def test_a_zygote_is_never_told_a_secret(tmp_path: Path, alone: Snowmelt) -> None:
+    path = file(tmp_path, READS_SECRET)
+    alone.environment["A_KEY"] = "sesame"
+    alone.run("up").succeeded()
+    alone.run("udf", "add", path, "--secret", "KEY=env:A_KEY").succeeded()
+    assert alone.rows("select of_key(1) k") == [{"k": "SESAME"}]
+    imports = json.loads(alone.run("top", "-o", "json").succeeded().out)["node"]["imports"]
+    assert not any(zygote["set_up"] for zygote in imports["zygotes"])
+    alone.run("down").succeeded()
+
+
 SHARED_FAILS = """
 import snowmelt as sm
 

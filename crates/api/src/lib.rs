@@ -10,6 +10,8 @@
 //! | `POST /v1/udfs` | [`RegisterRequest`] | list of [`UdfSummary`]: what the code defines |
 //! | `GET /v1/udfs/{name}` | | [`UdfSummary`] |
 //! | `DELETE /v1/udfs/{name}` | | 204 |
+//! | `POST /v1/files` | [`FilesRequest`] | [`MissingFiles`]: the contents that have to be sent |
+//! | `POST /v1/files/{digest}` | the bytes of a file of UDFs | 204 |
 //! | `POST /v1/packages` | [`PackRequest`] | [`Packed`]: a code package of the platform's machine |
 //! | `POST /v1/wheels/{file name}` | the wheel itself | [`Wheel`] |
 //! | `GET /v1/functions` | | list of [`FunctionSummary`] |
@@ -64,6 +66,7 @@ mod answer;
 mod bursts;
 mod cost;
 mod figures;
+mod files;
 mod functions;
 mod hosts;
 mod images;
@@ -84,6 +87,10 @@ pub use cost::{Bill, Cost, PriceList, StoreRequests};
 pub use figures::{
     ImportFigures, InstallFigures, LedgerFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start,
     StartFigures, UseFigures, ZygoteFigures,
+};
+pub use files::{
+    FileRef, FileRefs, FilesRequest, MOST_FILE_BYTES, MOST_FILES, MissingFiles, check_file_name,
+    check_files, is_file_digest,
 };
 pub use functions::{
     CallMode, FunctionOptions, FunctionSpec, FunctionSummary, PackRequest, Packed, RESULT_KEPT_MS,

@@ -20,11 +20,11 @@ use utoipa::openapi::{
 
 use crate::{
     BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, ConversionRequest,
-    DifferenceRequest, Figures, FunctionSpec, FunctionSummary, HostSummary, ImageDetail,
-    ImageEvent, ImageRequest, ImageSummary, Invocation, InvokeRequest, LogEntry, NetworkDetail,
-    NetworkSummary, PackRequest, Packed, PlatformKey, PruneRequest, Pruned, PullRequest,
-    PushRequest, QueryRequest, RegisterRequest, ShutdownRequest, Status, TENANT_HEADER, Trace,
-    TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
+    DifferenceRequest, Figures, FilesRequest, FunctionSpec, FunctionSummary, HostSummary,
+    ImageDetail, ImageEvent, ImageRequest, ImageSummary, Invocation, InvokeRequest, LogEntry,
+    MissingFiles, NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey, PruneRequest,
+    Pruned, PullRequest, PushRequest, QueryRequest, RegisterRequest, ShutdownRequest, Status,
+    TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -89,6 +89,12 @@ fn udfs() -> Vec<Route> {
         get("/v1/udfs/{name}/log", "The last lines that instances of a UDF wrote")
             .query("tail", Type::Integer)
             .answers_list::<UdfLogEntry>(),
+        post("/v1/files", "Which files of UDFs have to be sent")
+            .takes::<FilesRequest>()
+            .answers::<MissingFiles>(200),
+        post("/v1/files/{digest}", "Keeps the content of a file of UDFs")
+            .takes_bytes()
+            .answers_nothing(204),
     ]
 }
 

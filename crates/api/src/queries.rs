@@ -7,6 +7,8 @@ use snowmelt_types::{ByteSize, QueryId, Tenant};
 use snowmelt_wire::{ExchangeOptions, PriceFile, Signature, SourceCode};
 use utoipa::ToSchema;
 
+use crate::FileRefs;
+
 /// A query with everything that it needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +49,12 @@ pub struct UdfSource {
     /// A block image to run in, by its interpreter and with its packages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Files that its instances see: models, data, modules.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: FileRefs,
+    /// Secrets by the names that the code uses, as references: `env:VARIABLE` or `file:NAME`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
 }
 
 /// How to run a query.

@@ -1,11 +1,13 @@
 //! Registered UDFs: functions that the SQL of their tenant, and other engines, call by name.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use snowmelt_types::QueryId;
 use snowmelt_wire::Signature;
 use utoipa::ToSchema;
 
-use crate::UdfSource;
+use crate::{FileRefs, UdfSource};
 
 /// Registers all UDFs that a piece of code defines. A name that is registered already gets another
 /// version; calls that have begun go on with the version that they began with.
@@ -34,6 +36,12 @@ pub struct UdfSummary {
     pub image: Option<String>,
     /// Requirements that were given beside those of its code.
     pub packages: Vec<String>,
+    /// Files that its instances see.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: FileRefs,
+    /// Its secrets, as references.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
     /// When this version was registered, in milliseconds since 1970.
     pub registered_ms: u64,
 }

@@ -1,6 +1,7 @@
 //! The client of the gateway: HTTP over a unix socket.
 
 mod bursts;
+mod files;
 mod images;
 mod query_stream;
 
@@ -19,6 +20,7 @@ use snowmelt_api::{
 use snowmelt_rpc::client::{NO_BODY, decode};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Tenant};
 
+pub use files::LocalFile;
 pub use images::{LocalImage, OnProgress};
 pub use query_stream::{QueryFrame, QueryStream};
 

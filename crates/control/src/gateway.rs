@@ -1,6 +1,7 @@
 //! HTTP on a unix socket: routes, and the frames of a query's answer.
 
 mod bursts;
+mod files;
 pub(crate) mod images;
 mod udfs;
 
@@ -37,6 +38,7 @@ const BUFFERED_FRAMES: usize = 8;
 pub(crate) fn router(platform: Arc<Platform>) -> Router {
     let of_images = images::router(platform.images.clone());
     let of_udfs = udfs::router(Arc::clone(&platform));
+    let of_files = files::router(Arc::clone(&platform));
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/figures", get(figures))
@@ -63,6 +65,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .with_state(platform)
         .merge(of_images)
         .merge(of_udfs)
+        .merge(of_files)
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn(identify))

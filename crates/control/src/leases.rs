@@ -225,7 +225,7 @@ mod tests {
 
     use super::*;
     use crate::rig::with_functions;
-    use crate::udfs::{UdfCatalog, UdfLogs};
+    use crate::udfs::{SecretSources, UdfCatalog, UdfLogs};
 
     const COUNTS: &str =
         "calls = 0\ndef handler(event):\n    global calls\n    calls += 1\n    return calls\n";
@@ -335,7 +335,8 @@ mod tests {
 
     fn leases(functions: &Functions) -> Arc<Leases> {
         let (node, analysis) = functions.node_and_analysis();
-        let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis));
+        let secrets = SecretSources::new("/no/secrets");
+        let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis, secrets));
         let logs = UdfLogs::new(std::env::temp_dir().join("no-udf-logs"));
         let udfs = UdfRegistry::new(functions.records().clone(), catalog, logs);
         Arc::new(Leases::new(node, functions.clone(), udfs))

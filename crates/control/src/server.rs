@@ -30,7 +30,7 @@ use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
-use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
+use crate::udfs::{SecretSources, UdfCatalog, UdfLogs, UdfRegistry};
 
 /// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
@@ -44,6 +44,8 @@ pub struct Settings {
     pub run_base: PathBuf,
     /// The socket to serve; `None` for one in the running server's own folder.
     pub socket: Option<PathBuf>,
+    /// The folder of secrets of functions, with a folder for each tenant.
+    pub secrets_dir: PathBuf,
     /// The group whose members may use the server; only its own user where absent.
     pub group: Option<Group>,
     /// How to start the spawner: this binary with `internal spawner`.
@@ -197,6 +199,7 @@ impl Launch {
         if !settings.private {
             // What a server that was killed has left. Other platforms may be writing.
             platform.images.sweep();
+            tokio::spawn(platform.udfs.clone().collect_files(ending.over.clone()));
             platform.functions.resume().await?;
             platform.bursts.resume().await?;
         }
@@ -275,7 +278,9 @@ async fn platform(
     let folder = settings.state_dir.join("bursts");
     let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
     let over = ending.over.clone();
-    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone()));
+    node.hide_secrets(&settings.secrets_dir);
+    let secrets = SecretSources::new(&settings.secrets_dir);
+    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets));
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
     let udfs = UdfRegistry::new(records.clone(), catalog, udf_logs);
     let functions = Functions::new(node.clone(), analysis.clone(), records, logs);

@@ -3,19 +3,23 @@
 //! Code is never executed outside a sandbox: its requirements are read from its text, and its UDFs
 //! are described by an instance that has loaded it. Both results are cached by content.
 //! `in_image` is the same for code that runs in an image, `definition` for functions that SQL
-//! defines.
+//! defines. `files` keeps the files that travel with the code, `secrets` reads what references to
+//! secrets lead to.
 
 mod definition;
+mod files;
 mod in_image;
 mod log;
+mod pending;
 mod registered;
+mod secrets;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use snowmelt_api::UdfSource;
-use snowmelt_node::{InstanceLimits, Node, UdfBinding, UdfSource as PortableUdf, Unit};
+use snowmelt_api::{FileRefs, UdfSource, check_files};
+use snowmelt_node::{InstanceLimits, Node, Secrets, UdfBinding, UdfSource as PortableUdf, Unit};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_udf::{BatchKind, ParsedSignature, Registration, with_runtime};
 use snowmelt_wire::{Load, Mode, OnError, Signature, SourceCode, UdfKind};
@@ -26,6 +30,7 @@ use crate::progress::Events;
 
 pub(crate) use log::UdfLogs;
 pub(crate) use registered::UdfRegistry;
+pub(crate) use secrets::SecretSources;
 
 /// How long code may take to describe its UDFs.
 const DESCRIBE_LIMIT: Duration = Duration::from_secs(120);
@@ -57,11 +62,34 @@ struct Known {
     apart: bool,
 }
 
+/// What a piece of code has besides packages.
+#[derive(Clone, Debug, Default)]
+struct Given {
+    files: FileRefs,
+    secrets: Secrets,
+}
+
+impl Given {
+    /// The modules that a zygote imports: not those that are among the files, which it does not see.
+    fn imports(&self, declared: &Declared) -> Vec<String> {
+        let is_own = |module: &&String| {
+            let top = module.split('.').next().unwrap_or(module);
+            let is_of_top = |name: &String| {
+                let rest = name.strip_prefix(top);
+                rest.is_some_and(|rest| rest == ".py" || rest.starts_with('/'))
+            };
+            self.files.keys().any(is_of_top)
+        };
+        declared.imports.iter().filter(|module| !is_own(module)).cloned().collect()
+    }
+}
+
 /// Prepares UDFs and caches the analysis of their code.
 #[derive(Debug)]
 pub(crate) struct UdfCatalog {
     node: Node,
     analysis: AnalysisCache,
+    secrets: SecretSources,
 }
 
 impl UdfSet {
@@ -86,8 +114,8 @@ impl UdfSet {
 }
 
 impl UdfCatalog {
-    pub fn new(node: Node, analysis: AnalysisCache) -> Self {
-        Self { node, analysis }
+    pub fn new(node: Node, analysis: AnalysisCache, secrets: SecretSources) -> Self {
+        Self { node, analysis, secrets }
     }
 
     /// Prepares all UDFs of a query; a name that two of them have is refused.
@@ -111,18 +139,20 @@ impl UdfCatalog {
         set: &mut UdfSet,
         events: &Events,
     ) -> Result<(), ErrorReport> {
+        let given = self.given(tenant, source).await?;
         if let Some(image) = &source.image {
-            return self.add_in_image(tenant, source, image, set).await;
+            return self.add_in_image(tenant, source, (image, &given), set).await;
         }
-        let Known { declared, signatures, apart } = self.known(tenant, source, events).await?;
+        let known = self.known(tenant, source, &given, events).await?;
+        let Known { declared, signatures, apart } = known;
         let together = register(&source.code, &declared.packages, signatures)?;
         if !apart {
-            return self.bind(tenant, &together, &declared, set, events).await;
+            return self.bind(tenant, &together, (&declared, &given), set, events).await;
         }
         for one in &together.signatures {
             let packages = declared.alone(&one.packages);
             let alone = register(&source.code, &packages, vec![one.clone()])?;
-            self.bind(tenant, &alone, &declared, set, events).await?;
+            self.bind(tenant, &alone, (&declared, &given), set, events).await?;
         }
         Ok(())
     }
@@ -131,16 +161,19 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         registration: &Registration,
-        declared: &Declared,
+        (declared, given): (&Declared, &Given),
         set: &mut UdfSet,
         events: &Events,
     ) -> Result<(), ErrorReport> {
         let Registration { code, packages, .. } = registration;
-        let unit = self.unit(tenant, code, packages, declared, events).await?;
+        let unit = self.unit(tenant, code, packages, (declared, given), events).await?;
+        let Given { files, secrets } = given.clone();
         let source = Arc::new(PortableUdf {
             code: code.clone(),
             packages: packages.clone(),
-            imports: declared.imports.clone(),
+            imports: given.imports(declared),
+            files,
+            secrets,
         });
         for (signature, parsed) in registration.signatures.iter().zip(&registration.parsed) {
             set.put(&unit, signature, parsed, Some(Arc::clone(&source)))?;
@@ -152,6 +185,7 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         source: &UdfSource,
+        given: &Given,
         events: &Events,
     ) -> Result<Known, ErrorReport> {
         let asked = serde_json::to_string(source).unwrap_or_default();
@@ -163,7 +197,7 @@ impl UdfCatalog {
         let apart = self.go_apart(&declared, events).await?;
         let signatures = match &source.signatures {
             Some(signatures) => signatures.clone(),
-            None => self.describe(tenant, &source.code, &declared, apart, events).await?,
+            None => self.describe(tenant, &source.code, (&declared, given), apart, events).await?,
         };
         let known = Known { declared, signatures, apart };
         self.analysis.put(&key, &known);
@@ -188,12 +222,25 @@ impl UdfCatalog {
         tenant: &Tenant,
         code: &SourceCode,
         requirements: &[String],
-        declared: &Declared,
+        (declared, given): (&Declared, &Given),
         events: &Events,
     ) -> Result<Unit, ErrorReport> {
-        let imports = &declared.imports;
-        let prepared = self.node.prepare(tenant, code, requirements, imports, events).await;
-        prepared.map_err(|error| error.report())
+        let imports = given.imports(declared);
+        let prepared = self.node.prepare(tenant, code, requirements, &imports, events).await;
+        self.give(prepared.map_err(|error| error.report())?, given).await
+    }
+
+    async fn give(&self, unit: Unit, given: &Given) -> Result<Unit, ErrorReport> {
+        let Given { files, secrets } = given.clone();
+        self.node.give(unit, &files, secrets).await.map_err(|error| error.report())
+    }
+
+    /// What instances of the code have besides packages.
+    async fn given(&self, tenant: &Tenant, source: &UdfSource) -> Result<Given, ErrorReport> {
+        let UdfSource { files, secrets, .. } = source;
+        check_files(files).map_err(|reason| ErrorReport::new(Code::FUNCTION_FILE, reason))?;
+        let secrets = self.secrets.read(tenant, secrets).await?;
+        Ok(Given { files: files.clone(), secrets })
     }
 
     /// Asks the code, in a sandbox, which UDFs it defines.
@@ -201,14 +248,14 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         code: &SourceCode,
-        declared: &Declared,
+        (declared, given): (&Declared, &Given),
         apart: bool,
         events: &Events,
     ) -> Result<Vec<Signature>, ErrorReport> {
         let first = || declared.alone(declared.groups.first().map_or(&[], Vec::as_slice));
         let packages = if apart { first() } else { declared.packages.clone() };
         let requirements = with_runtime(&packages, [BatchKind::Scalar]);
-        let unit = self.unit(tenant, code, &requirements, declared, events).await?;
+        let unit = self.unit(tenant, code, &requirements, (declared, given), events).await?;
         self.ask(&unit).await
     }
 
@@ -270,4 +317,24 @@ fn load(unit: &Unit, mode: Mode) -> Load {
 
 fn limits(memory: ByteSize) -> Arc<InstanceLimits> {
     Arc::new(InstanceLimits { memory, idle: KEPT, ..InstanceLimits::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use snowmelt_api::FileRef;
+
+    use super::*;
+
+    #[test]
+    fn modules_among_the_files_are_not_imported_by_a_zygote() {
+        let imports = ["statistics", "numpy.linalg", "own.deep", "owner", "json"];
+        let imports = imports.map(str::to_owned).to_vec();
+        let declared = Declared { imports, ..Declared::default() };
+        let file = FileRef { digest: "0".repeat(64), size: 1 };
+        let names = ["statistics.py", "own/deep.py", "json.txt", "data/numpy.py"];
+        let files = names.map(|name| (name.to_owned(), file.clone())).into_iter().collect();
+        let given = Given { files, ..Given::default() };
+        assert_eq!(given.imports(&declared), ["numpy.linalg", "owner", "json"]);
+        assert_eq!(Given::default().imports(&declared), declared.imports);
+    }
 }

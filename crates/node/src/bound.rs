@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use snowmelt_api::FileRefs;
 use snowmelt_ledger::Use;
 use snowmelt_wire::{Load, SourceCode};
 
 use crate::account::Rooms;
-use crate::{Error, InstanceLease, InstanceLimits, Node, Unit};
+use crate::{Error, InstanceLease, InstanceLimits, Node, Secrets, Unit};
 
 /// A UDF of the query with what its instances need.
 #[derive(Clone, Debug)]
@@ -35,6 +36,10 @@ pub struct UdfSource {
     pub packages: Vec<String>,
     /// Modules that the code imports.
     pub imports: Vec<String>,
+    /// Files that its instances see.
+    pub files: FileRefs,
+    /// Values that its instances have.
+    pub secrets: Secrets,
 }
 
 /// A UDF, and the instances of it that the query's tasks need at first.

@@ -110,6 +110,12 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A file that travels with a function cannot be used.
+    #[error("{reason}")]
+    FunctionFile {
+        /// Which, and why.
+        reason: String,
+    },
     /// The code of a deployed function was removed.
     #[error("the code of the function is gone: there is no {}", folder.display())]
     CodeMissing {
@@ -216,6 +222,7 @@ impl Report for Error {
                     .hint("install it beside snowmelt, from the same package or build")
             }
             Self::CodeFile { .. } => ErrorReport::new(Code::OPTION, self.to_string()),
+            Self::FunctionFile { .. } => ErrorReport::new(Code::FUNCTION_FILE, self.to_string()),
             Self::CodeMissing { .. } => {
                 ErrorReport::new(Code::STATE, self.to_string()).hint("deploy the function again")
             }

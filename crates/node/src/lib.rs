@@ -17,7 +17,9 @@ mod enforcement;
 mod error;
 mod figures;
 mod footers;
+mod function_files;
 mod gang_room;
+mod given;
 mod images;
 mod imports;
 mod instances;
@@ -36,6 +38,7 @@ mod regular_file;
 pub mod remote;
 mod runner;
 mod runner_errors;
+mod secrets;
 mod task_room;
 mod times;
 mod unit;
@@ -48,6 +51,7 @@ pub use code_package::PackageAt;
 pub use drive::{Driver, DriverReporter, Frames, clean, definition};
 pub use enforcement::EnforcementChoice;
 pub use error::Error;
+pub use function_files::{FileStore, Receiving, UNUSED_KEPT};
 pub use images::{
     Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, find_image,
     has_registry, image_daemon_main,
@@ -60,6 +64,7 @@ pub use node::{Node, Options, Usage};
 pub use pool::RemovalReason;
 pub use programs::{Language, ProgramRequest};
 pub use runner::QueryRunner;
+pub use secrets::Secrets;
 pub use snowmelt_ledger::{Capacity, Ledger};
 pub use times::LOAD_LIMIT;
 pub use unit::{Program, Unit};

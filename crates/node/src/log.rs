@@ -10,6 +10,8 @@ use snowmelt_types::ByteSize;
 use tokio::net::unix::pipe;
 use tokio::task::AbortHandle;
 
+use crate::Secrets;
+
 /// What is kept of the output of query workers and of imports. Functions have limits of their own.
 pub(crate) const PLATFORM_LOG: ByteSize = ByteSize::mib(1);
 
@@ -36,6 +38,7 @@ impl LogText {
 pub(crate) struct LogCollector {
     shared: Arc<Shared>,
     reader: AbortHandle,
+    hidden: Secrets,
 }
 
 #[derive(Debug)]
@@ -60,7 +63,12 @@ impl LogCollector {
         let most = usize::try_from(most.bytes()).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared { pipe, most, kept: Mutex::default() });
         let reader = tokio::spawn(read_all(Arc::clone(&shared))).abort_handle();
-        Ok(Self { shared, reader })
+        Ok(Self { shared, reader, hidden: Secrets::default() })
+    }
+
+    /// Hides these values in what is read from now on.
+    pub fn hide(&mut self, secrets: Secrets) {
+        self.hidden = secrets;
     }
 
     /// The output since the last call, including all bytes that are in the pipe now.
@@ -70,10 +78,9 @@ impl LogCollector {
         let read = |buffer: &mut [u8]| rustix::io::read(&self.shared.pipe, buffer);
         drain(&mut kept, self.shared.most, |buffer| Ok(read(buffer)?));
         let kept = std::mem::take(&mut *kept);
-        LogText {
-            text: String::from_utf8_lossy(&kept.bytes).into_owned(),
-            dropped_bytes: kept.dropped,
-        }
+        let text = String::from_utf8_lossy(&kept.bytes).into_owned();
+        let text = self.hidden.hidden(text, kept.dropped > 0);
+        LogText { text, dropped_bytes: kept.dropped }
     }
 }
 

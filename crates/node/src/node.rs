@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use snowmelt_api::{NodeFigures, Packed, SpawnerHealth};
@@ -99,6 +99,8 @@ pub(crate) struct Inner {
     pub(crate) footers: Arc<FooterStore>,
     /// Outputs that tasks of this host and of others read.
     pub(crate) kept_outputs: Arc<OutputStore>,
+    /// The folder of secrets of functions.
+    pub(crate) secrets: OnceLock<PathBuf>,
 }
 
 impl Node {
@@ -153,6 +155,7 @@ impl Node {
             outputs,
             footers,
             kept_outputs: Arc::default(),
+            secrets: OnceLock::new(),
         });
         let weak = Arc::downgrade(&inner);
         tokio::spawn(async move {

@@ -11,7 +11,9 @@ use snowmelt_types::{Digest, ErrorReport, Tenant};
 use snowmelt_wire::SourceCode;
 
 use crate::images::Images;
-use crate::{CodeStore, Error, InstanceLimits, Language, ProgramRequest, Result, Unit, programs};
+use crate::{
+    CodeStore, Error, FileStore, InstanceLimits, Language, ProgramRequest, Result, Unit, programs,
+};
 
 /// What units are prepared with.
 #[derive(Debug)]
@@ -21,6 +23,10 @@ pub(crate) struct Preparation {
     /// The interpreter that the user chose.
     python: Option<PathBuf>,
     pub codes: CodeStore,
+    /// Files of functions that clients have sent.
+    pub files: FileStore,
+    /// Those that control has sent, where this host runs tasks for it.
+    pub received: FileStore,
     pub images: Arc<Images>,
     // Asked for at the first user function only: a plain query needs none.
     interpreter: tokio::sync::OnceCell<Interpreter>,
@@ -37,7 +43,10 @@ impl Preparation {
     /// Opens the stores in a state folder.
     pub fn new(state_dir: PathBuf, python: Option<PathBuf>, images: Arc<Images>) -> Result<Self> {
         let codes = CodeStore::open(state_dir.join("code"))?;
-        Ok(Self { state_dir, python, codes, images, interpreter: tokio::sync::OnceCell::new() })
+        let store = |name: &str| FileStore::new(state_dir.join("files").join(name));
+        let (files, received) = (store("own"), store("received"));
+        let interpreter = tokio::sync::OnceCell::new();
+        Ok(Self { state_dir, python, codes, files, received, images, interpreter })
     }
 
     /// Resolves and unpacks packages, stores the code: all that an instance needs.

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, fstat};
@@ -31,6 +31,13 @@ pub(crate) fn is_regular(file: &OwnedFd) -> Result<bool> {
     Ok(FileType::from_raw_mode(fstat(file)?.st_mode) == FileType::RegularFile)
 }
 
+/// Whether an open file is below a folder, wherever links led to it.
+pub(crate) fn is_below(file: &File, folder: &Path) -> bool {
+    let Ok(folder) = folder.canonicalize() else { return false };
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::read_link(link).map_or(true, |real| real.starts_with(folder))
+}
+
 /// A pipe at a path, to which nobody writes.
 #[cfg(test)]
 pub(crate) fn make_pipe(path: &Path) {
@@ -43,6 +50,20 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+
+    #[test]
+    fn a_file_is_below_a_folder_through_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let (inside, outside) = (folder.path().join("in"), folder.path().join("out"));
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::write(inside.join("a"), "").unwrap();
+        std::os::unix::fs::symlink(inside.join("a"), &outside).unwrap();
+        assert!(is_below(&open(&outside).unwrap(), &inside));
+        std::fs::remove_file(&outside).unwrap();
+        std::fs::write(&outside, "").unwrap();
+        assert!(!is_below(&open(&outside).unwrap(), &inside));
+        assert!(!is_below(&open(&outside).unwrap(), &folder.path().join("none")));
+    }
 
     #[test]
     fn regular_files_are_opened_and_nothing_else() {

@@ -13,8 +13,10 @@ use snowmelt_sandbox::{Base, Bind, MountedImage, ProcessSettings, Root};
 use snowmelt_types::{Digest, Tenant};
 use snowmelt_udf::SHARED_SETUP;
 
+use crate::Secrets;
 use crate::code::CODE_FILE;
-use crate::imports::{CodeBind, Packages, Scope, Set, Source, Want};
+use crate::function_files::FileTree;
+use crate::imports::{CodeBinds, Packages, Scope, Set, Source, Want};
 
 pub(crate) const RUNTIME: &str = "/opt/snowmelt/runtime";
 pub(crate) const PACKAGES: &str = "/opt/snowmelt/packages";
@@ -24,6 +26,10 @@ pub(crate) const CODE: &str = "/opt/snowmelt/code";
 /// `/run`, which is ours in every root: nothing is made in an image.
 pub(crate) const PROGRAM_CODE: &str = "/run/snowmelt/code";
 pub(crate) const PROGRAM_RUNTIME: &str = "/run/snowmelt/runtime";
+
+/// Where an instance finds the files of its function, and the variable that says so.
+const FILES: &str = "/run/snowmelt/files";
+const FILES_VARIABLE: &str = "SNOWMELT_FILES";
 
 /// The function that a forked child runs.
 pub(crate) const ENTRY: &str = "snowmelt._runtime.serve:main";
@@ -54,6 +60,22 @@ pub struct Unit {
     pub(crate) start: WarmStart,
     /// What an instance sees.
     pub(crate) root: Root,
+    pub(crate) own: Own,
+}
+
+/// What the instances of a unit have, and zygotes of several functions have not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Own {
+    pub files: Option<Arc<FileTree>>,
+    pub secrets: Secrets,
+}
+
+impl Own {
+    /// Variables of each instance.
+    pub fn environment(&self) -> impl Iterator<Item = (String, String)> {
+        let files = self.files.iter().map(|_| (FILES_VARIABLE.to_owned(), FILES.to_owned()));
+        files.chain(self.secrets.variable())
+    }
 }
 
 /// How an instance comes to be without starting from nothing.
@@ -88,6 +110,26 @@ pub struct Program {
     pub code: String,
 }
 
+impl Forked {
+    /// The zygote that runs shared set-ups sees the files of the function too. It is never told
+    /// secrets, so a function that has some runs its set-ups in each instance.
+    fn set_up_with(&mut self, files: Option<&FileTree>, shown: Option<Bind>, secrets: &Secrets) {
+        let Some(code) = self.want.set.code.take() else { return };
+        if !secrets.is_empty() {
+            return;
+        }
+        self.want.set.code = Some(match files {
+            // A folder that is made again has another path, which a zygote could not find.
+            Some(tree) => {
+                let path = tree.path().to_string_lossy().into_owned();
+                Digest::of_parts([code.as_str(), tree.digest().as_str(), &path])
+            }
+            None => code,
+        });
+        self.source.code.binds.extend(shown);
+    }
+}
+
 impl Unit {
     /// Python code, forked from zygotes.
     pub(crate) fn python(
@@ -114,13 +156,32 @@ impl Unit {
                 installer: installer.clone(),
                 target: PACKAGES.into(),
             },
-            code: CodeBind::Folder(bind(&code.1, CODE)),
+            code: CodeBinds { binds: vec![bind(&code.1, CODE)], images: Vec::new() },
             python: python.executable.clone(),
             python_path: vec![RUNTIME.to_owned(), PACKAGES.to_owned()],
             runtime_modules: RUNTIME_MODULES.map(str::to_owned).to_vec(),
         };
         let start = WarmStart::Zygote(Box::new(Forked { want, source }));
-        Self { digest, tenant: tenant.clone(), start, root }
+        Self { digest, tenant: tenant.clone(), start, root, own: Own::default() }
+    }
+
+    /// The same with files, which its instances see, and secrets.
+    pub(crate) fn with(mut self, files: Option<FileTree>, secrets: Secrets) -> Self {
+        let named = files.iter().map(FileTree::digest).cloned();
+        let told = (!secrets.is_empty()).then(|| secrets.fingerprint());
+        let parts: Vec<Digest> = named.chain(told).collect();
+        if !parts.is_empty() {
+            let parts = std::iter::once(&self.digest).chain(&parts).map(Digest::as_str);
+            self.digest = Digest::of_parts(parts);
+        }
+        let files = files.map(Arc::new);
+        let shown = files.as_deref().map(|tree| bind(tree.path(), FILES));
+        if let WarmStart::Zygote(forked) = &mut self.start {
+            forked.set_up_with(files.as_deref(), shown.clone(), &secrets);
+        }
+        self.root.binds.extend(shown);
+        self.own = Own { files, secrets };
+        self
     }
 
     /// The image that it needs blocks of to start, if it does.
@@ -139,7 +200,8 @@ impl Unit {
         let digest = Digest::of_parts([tenant.as_str(), code.0.as_str(), &text]);
         let mut root = program.root.clone();
         root.binds.push(bind(&code.1, PROGRAM_CODE));
-        Self { digest, tenant: tenant.clone(), start: WarmStart::Program(program), root }
+        let (start, own) = (WarmStart::Program(program), Own::default());
+        Self { digest, tenant: tenant.clone(), start, root, own }
     }
 
     /// Where an instance finds Python code.

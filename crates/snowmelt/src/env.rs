@@ -19,6 +19,9 @@ pub const TENANT: &str = "SNOWMELT_TENANT";
 /// Folder of the files of a running platform. Default: `/run/snowmelt` for root,
 /// otherwise `$XDG_RUNTIME_DIR/snowmelt`, otherwise `run` in the state folder.
 pub const RUN: &str = "SNOWMELT_RUN";
+/// Folder of secrets of functions, with a folder for each tenant. Default: `/etc/snowmelt/secrets`
+/// for root, otherwise `${XDG_CONFIG_HOME:-~/.config}/snowmelt/secrets`.
+pub const SECRETS: &str = "SNOWMELT_SECRETS";
 /// Python interpreter for user code. Default: the first `python3` that is found.
 pub const PYTHON: &str = "SNOWMELT_PYTHON";
 /// Address at which other hosts may join a server. Default: none may.
@@ -147,6 +150,14 @@ pub fn default_run(state: &Path) -> PathBuf {
         return PathBuf::from("/run/snowmelt");
     }
     path(RUNTIME_DIR).map_or_else(|| state.join("run"), |folder| folder.join("snowmelt"))
+}
+
+/// The default folder of secrets.
+pub fn default_secrets(state: &Path) -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/etc/snowmelt/secrets");
+    }
+    config_file().map_or_else(|| state.join("secrets"), |file| file.with_file_name("secrets"))
 }
 
 fn raw(name: &str) -> Option<OsString> {

@@ -37,6 +37,7 @@ mod sql;
 mod template;
 mod text;
 mod top;
+mod udf_files;
 mod udfs;
 mod usage;
 

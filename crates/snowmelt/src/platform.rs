@@ -103,6 +103,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
     Ok(Settings {
         state_dir: config.state.value.clone(),
         run_base: config.run.value.clone(),
+        secrets_dir: config.secrets.value.clone(),
         private: socket.is_none(),
         // Members of the group must still be able to traverse the state folder.
         group: config.group.as_ref().map(|group| group.value.clone()),

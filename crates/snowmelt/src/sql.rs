@@ -118,6 +118,8 @@ fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport>
             packages: packages.clone(),
             signatures: None,
             image: args.image.clone(),
+            files: BTreeMap::new(),
+            secrets: BTreeMap::new(),
         })
     };
     let timeout = config.timeout.value.as_millis();

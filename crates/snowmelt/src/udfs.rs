@@ -1,13 +1,15 @@
 //! `snowmelt udf`: register, list, show, test and remove functions that SQL calls by name, and print
 //! their logs.
 
+use std::collections::BTreeMap;
+
 use arrow::array::RecordBatch;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use snowmelt_api::{
     QueryOptions, QueryRequest, RegisterRequest, UdfLogEntry, UdfSource, UdfSummary,
 };
 use snowmelt_control::client::{Client, QueryFrame};
-use snowmelt_types::{Code, ErrorReport};
+use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use crate::args::{
     AddUdfArgs, ListArgs, RemoveUdfArgs, ShowFormat, ShowUdfArgs, TestUdfArgs, UdfCommand,
@@ -17,7 +19,7 @@ use crate::config::Config;
 use crate::failure::Outcome;
 use crate::functions::with_platform;
 use crate::printer::{self, Printer};
-use crate::{input, list, logs, text};
+use crate::{input, list, logs, text, udf_files};
 
 /// Runs one of the commands.
 ///
@@ -35,14 +37,18 @@ pub fn run(command: &UdfCommand, config: &Config, printer: Printer) -> Outcome {
 }
 
 fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> Outcome {
+    let files = udf_files::collect(&args.files)?;
     let source = UdfSource {
         code: input::code(&args.file)?,
         packages: input::requirements(&args.packages)?,
         signatures: None,
         image: args.image.clone(),
+        files: files.iter().map(|file| (file.name.clone(), file.content.clone())).collect(),
+        secrets: secrets(&args.secrets)?,
     };
     let label = format!("registering {}", args.file.display());
     let added = with_platform(&args.platform, config, printer, &label, async |client| {
+        client.send_files(&files).await?;
         if let Some(call) = &args.test {
             let result = value(client, call, vec![source.clone()]).await?;
             printer.note(&format!("{call} = {result}"));
@@ -53,6 +59,22 @@ fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> Outcome {
         printer::print(&format!("{} version {}\n", text::visible(&udf.text), udf.version))?;
     }
     Ok(0)
+}
+
+/// Secrets by name. No error has what stands behind a name, which may be the secret itself.
+fn secrets(given: &[String]) -> Result<BTreeMap<String, String>, ErrorReport> {
+    let mut found = BTreeMap::new();
+    for text in given {
+        let Some((name, reference)) = text.split_once('=') else {
+            let message = "--secret is written NAME=env:VARIABLE or NAME=file:FILE";
+            return Err(ErrorReport::new(Code::FUNCTION_SECRET, message));
+        };
+        if found.insert(name.to_owned(), reference.to_owned()).is_some() {
+            let message = format!("the secret {name} is given twice");
+            return Err(ErrorReport::new(Code::FUNCTION_SECRET, message));
+        }
+    }
+    Ok(found)
 }
 
 fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {
@@ -112,8 +134,14 @@ fn lines(udf: &UdfSummary) -> String {
         ("memory", udf.signature.memory.clone().unwrap_or_default()),
         ("timeout", udf.signature.timeout.clone().unwrap_or_default()),
     ];
-    let present = rows.iter().filter(|(_, value)| !value.is_empty());
-    present.map(|(name, value)| format!("{name:<12} {}\n", text::visible(value))).collect()
+    let present = rows.into_iter().filter(|(_, value)| !value.is_empty());
+    let files = udf.files.iter().map(|(name, file)| {
+        ("file", format!("{name}  {}  sha256:{}", ByteSize(file.size), file.digest))
+    });
+    let secrets =
+        udf.secrets.iter().map(|(name, reference)| ("secret", format!("{name}  {reference}")));
+    let all = present.chain(files).chain(secrets);
+    all.map(|(name, value)| format!("{name:<12} {}\n", text::visible(&value))).collect()
 }
 
 fn test(args: &TestUdfArgs, config: &Config, printer: Printer) -> Outcome {

@@ -87,6 +87,8 @@ codes! {
     CALLS_WAITING = "SM-0224", Platform, "too many asynchronous calls of a function wait";
     FUNCTION_ANSWER = "SM-0225", Input, "the function's answer exceeds the size limit";
     FUNCTION_EXISTS = "SM-0226", Input, "a function of that name is registered already";
+    FUNCTION_FILE = "SM-0230", Input, "a file of a function cannot be used";
+    FUNCTION_SECRET = "SM-0231", Input, "a secret of a function cannot be used";
 
     PACKAGE_RESOLVE = "SM-0301", Input, "the packages cannot be resolved";
     PACKAGE_INSTALL = "SM-0302", Platform, "the packages cannot be unpacked";

@@ -3,6 +3,7 @@
 //! The platform sends a [`Statement`] and receives a [`Definition`]. The code of a function is not
 //! sent back: the worker says where in the statement it is.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,9 @@ pub struct CreateFunction {
     pub or_replace: bool,
     /// Requirements in pip's syntax.
     pub packages: Vec<String>,
+    /// Secrets by the names that the code uses, as references.
+    #[serde(default)]
+    pub secrets: BTreeMap<String, String>,
     /// The block image to run in.
     pub image: Option<String>,
     /// The bytes of the statement that are the code.

@@ -15,6 +15,7 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+from .. import _secrets
 from . import limits
 
 INPUT_CHARACTERS = 200
@@ -44,9 +45,11 @@ class Failed(Exception):
 
     def __init__(self, kind: str, exception: str, *, function: str = "", **more: Any) -> None:
         super().__init__(exception)
-        text = _shortened(exception, EXCEPTION_CHARACTERS)
+        # Before it is shortened, which could leave a part of a secret.
+        text = _shortened(_secrets.hidden(exception), EXCEPTION_CHARACTERS)
         self.message: dict[str, Any] = {"kind": kind, "function": function, "exception": text}
-        self.message.update({name: value for name, value in more.items() if value is not None})
+        said = {name: value for name, value in more.items() if value is not None}
+        self.message.update(_secrets.hidden(said))
 
 
 def from_exception(error: BaseException, kind: str, function: str, **more: Any) -> Failed:
@@ -73,7 +76,7 @@ def exception_line(error: BaseException) -> str:
     """`ValueError: too short`, on one line."""
     name = type(error).__name__
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(_secrets.hidden(str(error)).split())
     except Exception:  # A user's __str__ may raise: only the type is shown then.
         text = ""
     return _shortened(f"{name}: {text}" if text else name, EXCEPTION_CHARACTERS)
@@ -82,7 +85,7 @@ def exception_line(error: BaseException) -> str:
 def shown(name: str, value: Any) -> str:
     """`name = repr`, shortened; a `__repr__` that raises is shown by its type."""
     try:
-        text = repr(value)
+        text = _secrets.hidden(repr(value))
     except Exception:
         text = f"<{type(value).__name__}>"
     return f"{name} = {_shortened(text, INPUT_CHARACTERS)}"

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .. import _files, _secrets
 from . import code, frames, function, process, warm_up_call
 from .failure import Failed
 from .frames import Connection, ProtocolError
@@ -94,6 +95,8 @@ def main(listener: socket.socket) -> None:
     """Accepts connections forever."""
     if not _first:
         process.line_buffered()
+    _files.enter(os.environ.get(_files.VARIABLE))
+    _secrets.enter(os.environ.pop(_secrets.VARIABLE, None))
     expected = os.environ.pop(LOAD_AHEAD, None)
     if expected is not None:
         code.preload(expected)

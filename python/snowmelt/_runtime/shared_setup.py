@@ -7,6 +7,16 @@ raises: then each instance executes the code itself, and reports the failure.
 
 from __future__ import annotations
 
+import os
+
+from .. import _files
 from . import code, serve
 
-code.load(serve.CODE, "").set_up("", shared_only=True)
+# Where the files of the function are (`crates/node/src/unit.rs`). A zygote is not told.
+_FILES = "/run/snowmelt/files"
+
+_files.enter(_FILES if os.path.isdir(_FILES) else None)
+try:
+    code.load(serve.CODE, "").set_up("", shared_only=True)
+finally:
+    os.chdir("/")

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from .. import _files, _secrets
 from .._aggregate import Aggregate
 from .._signature import Signature
 from .._udf import AnyUdf, Udf
@@ -222,7 +223,25 @@ def describe(load: dict[str, Any]) -> str:
     names = code.load(load["code"], "").names
     ours = (Udf, Aggregate)
     found = {id(value): value for value in names.values() if isinstance(value, ours)}
+    for udf in found.values():
+        _check_given(udf)
     try:
         return json.dumps([udf.signature.to_wire() for udf in found.values()])
     except ImportError as error:
         raise failure.from_exception(error, "load", "") from None
+
+
+def _check_given(udf: AnyUdf | Aggregate) -> None:
+    """Refuses a function that declares files or secrets that did not come with its code."""
+    name = udf.signature.name
+    for what, option, lacking in (
+        ("file", "--file", _files.lacking(udf.given.files)),
+        ("secret", "--secret", _secrets.lacking(udf.given.secrets)),
+    ):
+        if lacking:
+            raise Failed(
+                "load",
+                f"it declares the {what} {lacking[0]}, which did not come with the code",
+                function=name,
+                hint=f"name it where the code is sent: snowmelt udf add {option}",
+            )

@@ -47,9 +47,7 @@ def register_aggregate(
         value = called(*map(_groups.as_list, columns))[0]
         return value if value.is_valid else None
 
-    made = arrow_udf(
-        call, returnType=_type(called.returns), functionType=ArrowUDFType.GROUPED_AGG
-    )
+    made = arrow_udf(call, returnType=_type(called.returns), functionType=ArrowUDFType.GROUPED_AGG)
     session.udf.register(name or called.name, made)
     return made
 

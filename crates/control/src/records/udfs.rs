@@ -1,8 +1,10 @@
 //! Registered UDFs, by tenant, name and version.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
-use snowmelt_api::UdfSource;
-use snowmelt_store::{Error as StoreError, Expect, Page, Transaction};
+use snowmelt_api::{FileRefs, UdfSource};
+use snowmelt_store::{Entry as StoreEntry, Error as StoreError, Expect, Page, Transaction};
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use snowmelt_wire::Signature;
 
@@ -55,12 +57,15 @@ pub(crate) struct UdfEntry {
     pub signature: Signature,
     pub image: Option<String>,
     pub packages: Vec<String>,
+    pub files: FileRefs,
+    pub secrets: BTreeMap<String, String>,
 }
 
 impl From<UdfRecord> for UdfEntry {
     fn from(record: UdfRecord) -> Self {
         let UdfRecord { version, registered_ms, signature, source } = record;
-        Self { version, registered_ms, signature, image: source.image, packages: source.packages }
+        let UdfSource { image, packages, files, secrets, .. } = source;
+        Self { version, registered_ms, signature, image, packages, files, secrets }
     }
 }
 
@@ -158,6 +163,22 @@ impl Records {
     pub async fn udfs(&self, tenant: &Tenant) -> Result<Vec<UdfEntry>, ErrorReport> {
         let entry = |entry: &_| parse::<UdfRecord>(entry).map(UdfEntry::from);
         collect(&*self.store, &format!("{PREFIX}{tenant}/"), PAGE, entry).await
+    }
+
+    /// The contents of files that functions have, by tenant.
+    pub async fn udf_files(&self) -> Result<BTreeSet<(Tenant, String)>, ErrorReport> {
+        let of = |entry: &StoreEntry| {
+            let record: UdfRecord = parse(entry)?;
+            let tenant = entry.key.strip_prefix(PREFIX).and_then(|key| key.split('/').next());
+            let tenant = tenant.and_then(|tenant| tenant.parse::<Tenant>().ok());
+            let files = record.source.files.into_values().map(|file| file.digest);
+            Ok(tenant.into_iter().zip([files.collect::<Vec<_>>()]).collect::<Vec<_>>())
+        };
+        let all = collect(&*self.store, PREFIX, PAGE, of).await?.into_iter().flatten();
+        let each = |(tenant, digests): (Tenant, Vec<String>)| {
+            digests.into_iter().map(move |digest| (tenant.clone(), digest))
+        };
+        Ok(all.flat_map(each).collect())
     }
 
     /// False if a tenant has none.

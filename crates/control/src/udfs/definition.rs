@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use snowmelt_api::{QueryRequest, UdfSource};
+use snowmelt_api::{FileRefs, QueryRequest, UdfSource};
 use snowmelt_node::{QueryRunner, WorkerLimits};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, Report, Tenant};
 use snowmelt_udf::ParsedSignature;
@@ -129,14 +129,14 @@ fn after_comment(comment: &str) -> &str {
 
 /// The code of a function, from its statement.
 fn source(sql: &str, create: CreateFunction) -> Result<UdfSource, ErrorReport> {
-    let CreateFunction { signature, packages, image, code, .. } = create;
+    let CreateFunction { signature, packages, secrets, image, code, .. } = create;
     let outside = || ErrorReport::new(Code::PROTOCOL, "the code is not a part of its statement");
     let before = sql.get(..code.start).ok_or_else(outside)?;
     let body = sql.get(code).ok_or_else(outside)?;
     let (text, indented) = lines(before, body);
     let file = format!("CREATE FUNCTION {}", signature.name);
     let code = SourceCode::Definition { file, text, indented, signature: Box::new(signature) };
-    Ok(UdfSource { code, packages, signatures: None, image })
+    Ok(UdfSource { code, packages, signatures: None, image, files: FileRefs::new(), secrets })
 }
 
 /// The code with the line numbers of its statement, and whether it is inside of an `if`: then it can
@@ -223,6 +223,7 @@ mod tests {
             signature: signature.clone(),
             or_replace: false,
             packages: Vec::new(),
+            secrets: Default::default(),
             image: None,
             code,
         };

@@ -11,7 +11,7 @@ use snowmelt_node::{Language, ProgramRequest, Unit};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Signature, SourceCode};
 
-use super::{MEMORY, UdfCatalog, UdfSet, limits, memory, register};
+use super::{Given, MEMORY, UdfCatalog, UdfSet, limits, memory, register};
 use snowmelt_api::UdfSource;
 
 impl UdfCatalog {
@@ -20,12 +20,12 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         source: &UdfSource,
-        image: &str,
+        (image, given): (&str, &Given),
         set: &mut UdfSet,
     ) -> Result<(), ErrorReport> {
         check(source)?;
         let files = self.node.store(&source.code).map_err(|error| error.report())?;
-        let usual = self.in_image(tenant, &files, image, MEMORY).await?;
+        let usual = self.in_image(tenant, &files, (image, given), MEMORY).await?;
         let signatures = self.known_in_image(source, &usual).await?;
         let registration = register(&source.code, &[], signatures)?;
         // A program gets its memory limit, so one with another limit is another program.
@@ -35,7 +35,7 @@ impl UdfCatalog {
             let unit = match units.entry(memory) {
                 Entry::Occupied(unit) => unit.into_mut(),
                 Entry::Vacant(vacant) => {
-                    vacant.insert(self.in_image(tenant, &files, image, memory).await?)
+                    vacant.insert(self.in_image(tenant, &files, (image, given), memory).await?)
                 }
             };
             // Another host may not have the image.
@@ -48,7 +48,7 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         code: &Digest,
-        image: &str,
+        (image, given): (&str, &Given),
         memory: ByteSize,
     ) -> Result<Unit, ErrorReport> {
         let request = ProgramRequest {
@@ -59,7 +59,7 @@ impl UdfCatalog {
             handler: String::new(),
         };
         let prepared = self.node.prepare_program(tenant, code, &request, &limits(memory)).await;
-        prepared.map_err(|error| error.report())
+        self.give(prepared.map_err(|error| error.report())?, given).await
     }
 
     async fn known_in_image(
@@ -72,7 +72,7 @@ impl UdfCatalog {
         }
         let asked = serde_json::to_string(source).unwrap_or_default();
         let image = unit.image().unwrap_or_default();
-        let key = Digest::of_parts(["udfs-in-image-1", &asked, &image]);
+        let key = Digest::of_parts(["udfs-in-image-2", &asked, &image]);
         if let Some(known) = self.analysis.get(&key) {
             return Ok(known);
         }

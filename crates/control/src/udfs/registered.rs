@@ -8,6 +8,7 @@ use snowmelt_types::{Code, ErrorReport, QueryId, Report, Tenant};
 use snowmelt_udf::ParsedSignature;
 use snowmelt_wire::Signature;
 
+use super::pending::Pending;
 use super::{UdfCatalog, UdfLogs, UdfSet};
 use crate::progress::Events;
 use crate::records::{Existing, Records, UdfEntry, UdfRecord};
@@ -27,11 +28,12 @@ pub(crate) struct UdfRegistry {
     pub(super) records: Records,
     pub(super) catalog: Arc<UdfCatalog>,
     logs: UdfLogs,
+    pub(super) pending: Pending,
 }
 
 impl UdfRegistry {
     pub fn new(records: Records, catalog: Arc<UdfCatalog>, logs: UdfLogs) -> Self {
-        Self { records, catalog, logs }
+        Self { records, catalog, logs, pending: Pending::default() }
     }
 
     /// Loads the code in a sandbox, and registers what it defines: all of it or nothing.
@@ -58,7 +60,7 @@ impl UdfRegistry {
         if length > MOST_CODE {
             let message = format!("the code has {length} bytes; the limit is {MOST_CODE}");
             return Err(ErrorReport::new(Code::OPTION, message).hint(
-                "keep models and data out of the code: load them from a package or an image",
+                "keep models and data out of the code: name them with --file (files= in Python)",
             ));
         }
         let sources = [source];
@@ -73,7 +75,13 @@ impl UdfRegistry {
         let source = UdfSource { signatures: None, ..source };
         let made = set.signatures.into_iter().map(|signature| (signature, source.clone()));
         let made: Vec<_> = made.collect();
-        self.records.put_udfs(tenant, &made, existing, crate::now_ms()).await
+        let before = self.referred(tenant).await?;
+        let put = self.records.put_udfs(tenant, &made, existing, crate::now_ms()).await?;
+        // Their files are held until they are registered.
+        drop(set.bindings);
+        // A version that is not kept any more had files of its own.
+        self.free(tenant, &before).await?;
+        Ok(put)
     }
 
     /// All registered functions of a tenant, by name.
@@ -104,9 +112,11 @@ impl UdfRegistry {
         tenant: &Tenant,
         name: &str,
     ) -> Result<bool, ErrorReport> {
+        let before = self.referred(tenant).await?;
         let removed = self.records.remove_udf(tenant, name).await?;
         if removed {
             self.logs.remove(tenant, name);
+            self.free(tenant, &before).await?;
         }
         Ok(removed)
     }
@@ -234,7 +244,7 @@ fn missing<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> ErrorReport 
 fn summaries(entries: Vec<UdfEntry>) -> Result<Vec<UdfSummary>, ErrorReport> {
     let mut made: Vec<UdfSummary> = Vec::new();
     for entry in entries {
-        let UdfEntry { version, registered_ms, signature, image, packages } = entry;
+        let UdfEntry { version, registered_ms, signature, image, packages, files, secrets } = entry;
         let parsed = ParsedSignature::parse(&signature).map_err(|error| error.report())?;
         let earlier = made.pop_if(|last| last.name.eq_ignore_ascii_case(&signature.name));
         let mut versions = earlier.map_or_else(Vec::new, |earlier| earlier.versions);
@@ -248,6 +258,8 @@ fn summaries(entries: Vec<UdfEntry>) -> Result<Vec<UdfSummary>, ErrorReport> {
             signature,
             image,
             packages,
+            files,
+            secrets,
             registered_ms,
         });
     }

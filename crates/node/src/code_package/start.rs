@@ -12,9 +12,10 @@ use snowmelt_types::{Digest, Tenant};
 
 use super::Opened;
 use crate::Unit;
-use crate::imports::{CodeBind, Packages, Scope, Source, Want};
+use crate::imports::{CodeBinds, Packages, Scope, Source, Want};
 use crate::unit::{
-    CODE, Forked, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest, set,
+    CODE, Forked, Own, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest,
+    set,
 };
 
 impl Unit {
@@ -53,13 +54,13 @@ impl Unit {
         let source = Source {
             base,
             packages: Packages::Mounted(shown),
-            code: CodeBind::Image(code),
+            code: CodeBinds { binds: Vec::new(), images: vec![code] },
             python: python.executable.clone(),
             python_path: vec![RUNTIME.to_owned(), PACKAGES.to_owned()],
             runtime_modules: RUNTIME_MODULES.map(str::to_owned).to_vec(),
         };
         let start = WarmStart::Zygote(Box::new(Forked { want, source }));
-        Self { digest, tenant: tenant.clone(), start, root }
+        Self { digest, tenant: tenant.clone(), start, root, own: Own::default() }
     }
 }
 

@@ -12,7 +12,9 @@ use tokio::sync::Notify;
 use super::opening::{Opened, Opening};
 use super::placement::{self, Candidate};
 use super::places::{Input, Place};
+use crate::FileStore;
 use crate::bound::UdfBinding;
+use crate::remote::files;
 use crate::remote::messages::{OpenQuery, UdfPart};
 use crate::remote::peers::{Peer, Peers};
 use crate::remote::session::{NotOpened, Session};
@@ -36,6 +38,8 @@ pub(super) struct Cluster {
     hosts: Mutex<BTreeMap<HostName, Arc<HostState>>>,
     // Without the time since the query was accepted.
     order: OpenQuery,
+    // Of the files of its functions.
+    files: Option<FileStore>,
     accepted: Instant,
     // Notified when a session is open.
     changed: Arc<Notify>,
@@ -79,7 +83,8 @@ impl Cluster {
         let own_udfs = own.map(|(name, _)| name.clone()).collect();
         let order = order(runner);
         let cluster = Self::of(runner.peers.clone(), order, changed, EXPECTED_WITHIN);
-        Self { own_udfs, accepted: runner.accepted, ..cluster }
+        let files = Some(runner.node.files().clone());
+        Self { own_udfs, accepted: runner.accepted, files, ..cluster }
     }
 
     fn of(
@@ -94,6 +99,7 @@ impl Cluster {
             own_udfs: BTreeSet::new(),
             hosts: Mutex::default(),
             order,
+            files: None,
             accepted: Instant::now(),
             changed: Arc::clone(changed),
             expected_within,
@@ -164,8 +170,14 @@ impl Cluster {
     pub fn session(&self, peer: &Arc<dyn Peer>) -> Opened {
         let session = &self.state(&peer.name()).session;
         let open = || {
-            let (peer, order) = (Arc::clone(peer), self.order());
-            async move { Session::open(peer, &order, OPENED_WITHIN).await }
+            let (peer, order, store) = (Arc::clone(peer), self.order(), self.files.clone());
+            async move {
+                if let Some(store) = store {
+                    // A host that lacks files says so for each function.
+                    files::send(&*peer, &order, &store, OPENED_WITHIN).await;
+                }
+                Session::open(peer, &order, OPENED_WITHIN).await
+            }
         };
         session.begin(open, &self.changed);
         session.now(self.expected_within)
@@ -256,6 +268,8 @@ fn udf_part(udf: &UdfBinding) -> Option<UdfPart> {
         code: source.code.clone(),
         packages: source.packages.clone(),
         imports: source.imports.clone(),
+        files: source.files.clone(),
+        secrets: source.secrets.clone(),
         limits: (*udf.limits).clone(),
         load: udf.load.clone(),
         timeout_ms: u64::try_from(udf.timeout.as_millis()).unwrap_or(u64::MAX),

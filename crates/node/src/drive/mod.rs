@@ -104,7 +104,8 @@ impl Driver {
         let socket = socket.await.map_err(std::io::Error::other)??;
         let control = nonblocking(socket)?;
         let reading = Mutex::default();
-        let scope = Scope { folder, locations, network, allowance, footers, reading };
+        let secrets = runner.node.secrets_folder().cloned();
+        let scope = Scope { folder, locations, network, allowance, footers, secrets, reading };
         Ok((Self { lease, control, scope }, nonblocking(near)?))
     }
 

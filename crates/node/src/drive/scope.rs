@@ -23,6 +23,8 @@ pub(super) struct Scope {
     pub allowance: Mutex<Allowance>,
     /// Whose footers of earlier queries it may have.
     pub footers: FooterScope,
+    /// The folder of secrets of functions, which no query reads.
+    pub secrets: Option<PathBuf>,
     /// The file that was opened for the driver last; `None` once the query is planned.
     pub reading: Mutex<Option<String>>,
 }
@@ -42,18 +44,35 @@ impl Scope {
         if !self.allowance().is_listed(path) {
             return Err(refused("it asked for a file that the query does not name"));
         }
-        regular_file::open(Path::new(path)).map_err(|error| {
+        let file = regular_file::open(Path::new(path)).map_err(|error| {
             let message = format!("cannot open {path}: {error}");
             let hint = "it was there when the query was planned: run the query again";
             Failed::of(ErrorReport::new(Code::STORAGE, message).hint(hint))
-        })
+        })?;
+        match &self.secrets {
+            Some(folder) if regular_file::is_below(&file, folder) => Err(secret(path)),
+            _ => Ok(file),
+        }
     }
 
     /// Whether the files of a task may be opened, on any host.
     pub fn check_granted(&self, files: &[FileGrant]) -> Result<(), Failed> {
         let allowance = self.allowance();
-        files.iter().try_for_each(|file| allowance.grant(file)).map_err(refused)
+        files.iter().try_for_each(|file| allowance.grant(file)).map_err(refused)?;
+        let Some(folder) = self.secrets.as_ref().and_then(|it| it.canonicalize().ok()) else {
+            return Ok(());
+        };
+        // Another host may have a copy of it.
+        let is_secret = |file: &&FileGrant| {
+            Path::new(&file.path).canonicalize().is_ok_and(|real| real.starts_with(&folder))
+        };
+        files.iter().find(is_secret).map_or(Ok(()), |file| Err(secret(&file.path)))
     }
+}
+
+fn secret(path: &str) -> Failed {
+    let message = format!("{path} is in the folder of secrets, which queries do not read");
+    Failed::of(ErrorReport::new(Code::FUNCTION_SECRET, message))
 }
 
 /// The error for a request that a correct driver never makes.

@@ -30,5 +30,5 @@ mod properties;
 pub(crate) use admission::Admitted;
 pub(crate) use cache::ImportCache;
 pub(crate) use member::{Child, Found, Member};
-pub(crate) use start::{CodeBind, Packages, Source};
+pub(crate) use start::{CodeBinds, Packages, Source};
 pub(crate) use want::{Scope, Set, Want};

@@ -27,7 +27,7 @@ pub(crate) struct Source {
     /// The function's packages.
     pub packages: Packages,
     /// The function's own code, for a zygote that runs its shared set-ups.
-    pub code: CodeBind,
+    pub code: CodeBinds,
     /// The interpreter inside.
     pub python: PathBuf,
     /// Folders of importable modules inside.
@@ -36,13 +36,13 @@ pub(crate) struct Source {
     pub runtime_modules: Vec<String>,
 }
 
-/// How a function's code is shown inside.
+/// How a function's code is shown inside, with its files.
 #[derive(Clone, Debug)]
-pub(crate) enum CodeBind {
-    /// A folder of this host.
-    Folder(Bind),
-    /// A folder of a code package.
-    Image(ImageBind),
+pub(crate) struct CodeBinds {
+    /// Folders of this host.
+    pub binds: Vec<Bind>,
+    /// Folders of a code package.
+    pub images: Vec<ImageBind>,
 }
 
 /// Where the packages of a function are.
@@ -98,10 +98,9 @@ impl Source {
     /// What a zygote of this set sees: nothing that it may not import.
     async fn view(&self, set: &Set) -> Result<(Root, Option<Environment>)> {
         let mut root = self.base.clone();
-        match &self.code {
-            _ if set.code.is_none() => {}
-            CodeBind::Folder(bind) => root.binds.push(bind.clone()),
-            CodeBind::Image(bind) => root.image_binds.push(bind.clone()),
+        if set.code.is_some() {
+            root.binds.extend(self.code.binds.iter().cloned());
+            root.image_binds.extend(self.code.images.iter().cloned());
         }
         if set.wheels.is_empty() {
             return Ok((root, None));

@@ -165,9 +165,11 @@ impl Instances {
         if own.is_empty() {
             return Vec::new();
         }
+        let with_unit = |one: &Environment| unit.own.environment().chain(one.clone()).collect();
+        let own: Vec<Environment> = own.iter().map(with_unit).collect();
         match &unit.start {
-            WarmStart::Zygote(forked) => self.fork(unit, forked, limits, own, rooms).await,
-            WarmStart::Program(program) => self.execute(unit, program, limits, own, rooms).await,
+            WarmStart::Zygote(forked) => self.fork(unit, forked, limits, &own, rooms).await,
+            WarmStart::Program(program) => self.execute(unit, program, limits, &own, rooms).await,
         }
     }
 
@@ -195,7 +197,7 @@ impl Instances {
         let instance = |(sandbox, child): (_, Child), room| {
             let start = Start::from(child.found);
             let instance = Instance::new(sandbox, Some(child), limits.log, room)?;
-            Ok((instance.in_image(unit.image()), start))
+            Ok((instance.of(unit), start))
         };
         let started = started.into_iter().zip(each);
         started.map(|(one, room)| one.and_then(|one| instance(one, room))).collect()
@@ -224,7 +226,7 @@ impl Instances {
         };
         let started = self.spawner.start_many(own.iter().map(spec).collect()).await;
         let instance = |sandbox, room| {
-            let instance = Instance::new(sandbox, None, limits.log, room)?.in_image(unit.image());
+            let instance = Instance::new(sandbox, None, limits.log, room)?.of(unit);
             Ok((instance, Start::Program))
         };
         let started = started.into_iter().zip(rooms.each);

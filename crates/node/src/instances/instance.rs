@@ -6,7 +6,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use futures::FutureExt;
@@ -15,11 +15,12 @@ use snowmelt_sandbox::Sandbox;
 use snowmelt_types::ByteSize;
 use snowmelt_wire::{Frame, Kind, Load, write_frame};
 
+use crate::function_files::FileTree;
 use crate::imports::{Admitted, Child};
 use crate::instances::answer;
 use crate::log::LogCollector;
 use crate::readable_stream::ReadableStream;
-use crate::{Error, Result};
+use crate::{Error, Result, Unit};
 
 /// A sandbox that runs user code.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct Instance {
     spoiled: AtomicBool,
     // The image that it runs in, until its first function is loaded.
     starts_in: Mutex<Option<String>>,
+    // Held, so that they are not removed.
+    _files: Option<Arc<FileTree>>,
     // Given back last, after the sandbox.
     room: Option<Reservation>,
 }
@@ -52,7 +55,7 @@ impl Instance {
         let log = LogCollector::new(read_end, log)?;
         let (loaded, spoiled) = (Mutex::default(), AtomicBool::new(false));
         let starts_in = Mutex::default();
-        Ok(Self { sandbox, log, zygote, loaded, spoiled, starts_in, room })
+        Ok(Self { sandbox, log, zygote, loaded, spoiled, starts_in, _files: None, room })
     }
 
     /// Whether it has room of its own, so that it can be kept idle.
@@ -69,6 +72,13 @@ impl Instance {
     pub fn in_image(mut self, digest: Option<String>) -> Self {
         self.starts_in = Mutex::new(digest);
         self
+    }
+
+    /// One of a unit, whose files stay as long as it.
+    pub fn of(mut self, unit: &Unit) -> Self {
+        self.log.hide(unit.own.secrets.clone());
+        self._files = unit.own.files.clone();
+        self.in_image(unit.image())
     }
 
     /// The image whose start this has just completed.

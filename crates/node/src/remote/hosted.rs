@@ -136,9 +136,12 @@ impl Hosted {
         tenant: &snowmelt_types::Tenant,
         udf: UdfPart,
     ) -> Result<UdfBinding, ErrorReport> {
-        let UdfPart { name, code, packages, imports, limits, load, timeout_ms } = udf;
+        let UdfPart { name, code, packages, imports, files, secrets, limits, load, timeout_ms } =
+            udf;
         let prepared = self.node.prepare(tenant, &code, &packages, &imports, &Silent).await;
         let unit = prepared.map_err(|error| error.report())?;
+        let given = self.node.give_received(unit, &files, secrets).await;
+        let unit = given.map_err(|error| error.report())?;
         let load = snowmelt_wire::Load { code: unit.code(), ..load };
         let (limits, timeout) = (Arc::new(limits), Duration::from_millis(timeout_ms));
         Ok(UdfBinding { name, unit, limits, load, timeout, source: None })

@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use snowmelt_api::FileRefs;
 use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
 use snowmelt_wire::{Failed, Load, SandboxUse, SourceCode, TaskAsk};
 
-use crate::InstanceLimits;
+use crate::{InstanceLimits, Secrets};
 
 /// Where a session is asked for.
 pub(crate) const SESSION: &str = "/v1/queries/session";
 /// Where a task is started.
 pub(crate) const TASKS: &str = "/v1/queries/tasks";
+/// Where files of functions are sent.
+pub(crate) const FILES: &str = "/v1/queries/files";
 /// Where outputs are read.
 pub(crate) const OUTPUTS: &str = "/v1/queries/outputs";
 
@@ -48,12 +51,42 @@ pub(crate) struct UdfPart {
     pub packages: Vec<String>,
     /// Modules that the code imports.
     pub imports: Vec<String>,
+    /// Files that its instances see, which the host was sent before.
+    #[serde(default)]
+    pub files: FileRefs,
+    /// Values that its instances have.
+    #[serde(default)]
+    pub secrets: Secrets,
     /// Limits of an instance.
     pub limits: InstanceLimits,
     /// How its code is loaded; the path of the code is the host's own.
     pub load: Load,
     /// The most time for one batch, in milliseconds.
     pub timeout_ms: u64,
+}
+
+/// Offers the files of the functions of a query. The first message of its connection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OfferFiles {
+    /// Whose they are.
+    pub tenant: Tenant,
+    /// Their SHA-256.
+    pub digests: Vec<String>,
+}
+
+/// The answer to [`OfferFiles`]. For each of these, its length follows as 8 bytes (little-endian),
+/// and its bytes. The last answer is a [`FilesKept`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct FilesMissing {
+    /// Those that the host lacks.
+    pub missing: Vec<String>,
+}
+
+/// What became of the files that were sent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct FilesKept {
+    /// Why they are not all there.
+    pub error: Option<ErrorReport>,
 }
 
 /// The session is open.

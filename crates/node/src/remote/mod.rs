@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | `GET /v1/queries/session` | control, once for each query and host | `OpenQuery`, then requests and replies |
 //! | `GET /v1/queries/tasks` | control, for each attempt of a task | `StartTask` and the plan, whether there is room, then the frames of the worker |
+//! | `GET /v1/queries/files` | control, before a session whose functions have files | `OfferFiles`, which are missing, and their bytes |
 //! | `GET /v1/queries/outputs` | the host of a task that reads outputs | `ReadOutputs`, then ranges of them |
 //!
 //! Invariant: a host ends the tasks of a query, and removes their outputs, when the connection of
@@ -15,6 +16,7 @@
 
 #[cfg(test)]
 pub(crate) mod fake;
+pub(crate) mod files;
 pub(crate) mod grants;
 pub(crate) mod hosted;
 pub(crate) mod messages;

@@ -10,8 +10,9 @@ use snowmelt_rpc::{Problem, Token, admit};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
+use super::files;
 use super::hosted::Hosted;
-use super::messages::{OUTPUTS, SESSION, TASKS};
+use super::messages::{FILES, OUTPUTS, SESSION, TASKS};
 use super::reading;
 use crate::Node;
 
@@ -29,6 +30,7 @@ pub(crate) fn all(node: Node, token: Token) -> Router {
     Router::new()
         .route(SESSION, get(session))
         .route(TASKS, get(task))
+        .route(FILES, get(kept_files))
         .route(OUTPUTS, get(outputs))
         .with_state(routes)
 }
@@ -49,6 +51,13 @@ async fn session(State(routes): State<Routes>, request: Request) -> Result<Respo
 
 async fn task(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
     routes.take(request, async |hosted, stream| hosted.serve_task(stream).await)
+}
+
+async fn kept_files(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
+    let serve = async |hosted: Hosted, stream| {
+        files::serve(stream, &hosted.node().inner.preparation.received).await;
+    };
+    routes.take(request, serve)
 }
 
 async fn outputs(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {

@@ -1,6 +1,7 @@
 //! The clauses of `CREATE FUNCTION` behind its result: language, options and code, in any order and
 //! each at most once.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -8,8 +9,8 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 use snowmelt_wire::OnError;
 
-const OPTIONS: &str =
-    "one of the options packages, memory, timeout, batch, on_error and image, or AS $$ code $$";
+const OPTIONS: &str = "one of the options packages, secrets, memory, timeout, batch, on_error and image, or AS $$ code \
+     $$";
 
 /// The clauses of a statement.
 pub(super) struct Clauses {
@@ -24,6 +25,7 @@ pub(super) struct Clauses {
 #[derive(Default)]
 pub(super) struct Options {
     pub(super) packages: Option<Vec<String>>,
+    pub(super) secrets: Option<BTreeMap<String, String>>,
     pub(super) memory: Option<String>,
     pub(super) timeout: Option<String>,
     pub(super) batch: Option<String>,
@@ -142,6 +144,10 @@ impl Options {
                 parser.expect_token(&Token::Eq)?;
                 self.packages.replace(texts(parser)?).is_some()
             }
+            "secrets" => {
+                parser.expect_token(&Token::Eq)?;
+                self.secrets.replace(secrets(parser)?).is_some()
+            }
             "on_error" => {
                 parser.expect_token(&Token::Eq)?;
                 self.on_error.replace(on_error(parser)?).is_some()
@@ -168,6 +174,27 @@ fn on_error(parser: &mut Parser<'_>) -> Result<OnError, ParserError> {
         "null" => Ok(OnError::Null),
         _ => parser.expected("'raise' or 'null'", value),
     }
+}
+
+/// `('NAME=env:VARIABLE', 'OTHER=file:NAME')`. The error does not have the text, which may be a
+/// secret by mistake.
+fn secrets(parser: &mut Parser<'_>) -> Result<BTreeMap<String, String>, ParserError> {
+    let first = parser.peek_token();
+    let mut found = BTreeMap::new();
+    for text in texts(parser)? {
+        let named = text.split_once('=').filter(|(name, _)| !name.is_empty());
+        let Some((name, reference)) = named else {
+            let at = first.span.start;
+            let message =
+                format!("secrets are written 'NAME=env:VARIABLE' or 'NAME=file:NAME'{at}");
+            return Err(ParserError::ParserError(message));
+        };
+        if found.insert(name.to_owned(), reference.to_owned()).is_some() {
+            let message = format!("secrets has {name} twice{}", first.span.start);
+            return Err(ParserError::ParserError(message));
+        }
+    }
+    Ok(found)
 }
 
 /// A text in quotes, or a number.

@@ -141,6 +141,7 @@ impl Create {
             signature,
             or_replace: self.or_replace,
             packages: options.packages.unwrap_or_default(),
+            secrets: options.secrets.unwrap_or_default(),
             image: options.image,
             code,
         })))
@@ -219,6 +220,21 @@ mod tests {
         assert_eq!(signature.memory.as_deref(), Some("1GiB"));
         assert_eq!(signature.timeout.as_deref(), Some("30"));
         assert_eq!((signature.batch.as_str(), signature.on_error), ("scalar", OnError::Null));
+    }
+
+    #[tokio::test]
+    async fn secrets_are_names_with_references() {
+        let sql = "create function f() returns int language python \
+                   secrets = ('API_KEY=env:KEY', 'other=file:a=b') as $$ return 1 $$";
+        let secrets: Vec<_> = created(sql).await.secrets.into_iter().collect();
+        let pair = |name: &str, reference: &str| (name.to_owned(), reference.to_owned());
+        assert_eq!(secrets, [pair("API_KEY", "env:KEY"), pair("other", "file:a=b")]);
+        for wrong in ["'hunter2'", "('A=env:A', 'A=env:B')", "'=env:A'"] {
+            let sql = format!(
+                "create function f() returns int language python secrets = {wrong} as $$ $$"
+            );
+            assert!(refusal(&sql).await.contains("secrets"), "{wrong}");
+        }
     }
 
     #[tokio::test]

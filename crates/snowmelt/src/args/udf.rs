@@ -1,5 +1,6 @@
 //! The grammar of `snowmelt udf`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -18,6 +19,8 @@ Examples:
   snowmelt udf add score.py
   snowmelt udf add score.py --package scikit-learn==1.7.* --test \"score(1.5, 0.2)\"
   snowmelt udf add score.py --image registry.example/science:v1
+  snowmelt udf add score.py --file model.pkl --file data/:words     read as open(\"model.pkl\")
+  snowmelt udf add score.py --secret API_KEY=env:API_KEY            read as sm.secret(\"API_KEY\")
 
 The file defines functions with @sm.udf; each of them is registered under its name. A name that is
 registered already gets another version; queries that run go on with the version that they began with.";
@@ -58,6 +61,13 @@ pub struct AddUdfArgs {
     /// Block image in which the functions run, with its Python and its packages
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["packages", "requirements"])]
     pub image: Option<String>,
+    /// File or folder that the functions read: PATH, or PATH:NAME to give it another name
+    #[arg(long = "file", value_name = "PATH[:NAME]")]
+    pub files: Vec<OsString>,
+    /// Secret by reference: the server reads it from a variable (NAME=env:VARIABLE) or from a file of
+    /// its folder of secrets (NAME=file:FILE)
+    #[arg(long = "secret", value_name = "NAME=REFERENCE")]
+    pub secrets: Vec<String>,
     /// A call that must succeed before anything is registered, for example "score(1.5, 0.2)"
     #[arg(long, value_name = "CALL")]
     pub test: Option<String>,

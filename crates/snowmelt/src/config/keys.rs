@@ -26,6 +26,7 @@ keys! {
     SOCKET = "server.socket", env::SOCKET, "";
     GROUP = "server.group", env::GROUP, "";
     RUN = "server.run", env::RUN, "";
+    SECRETS = "server.secrets", env::SECRETS, "";
     TENANT = "client.tenant", env::TENANT, "";
     PYTHON = "server.python", env::PYTHON, "";
     LISTEN = "cluster.listen", env::LISTEN, "";

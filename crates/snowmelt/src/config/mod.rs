@@ -65,6 +65,8 @@ pub struct Config {
     pub tenant: Option<Value<Tenant>>,
     /// Folder of the files of a running platform, which it removes at its end.
     pub run: Value<PathBuf>,
+    /// Folder of secrets of functions.
+    pub secrets: Value<PathBuf>,
     /// Interpreter for user code; discovered if absent.
     pub python: Option<Value<PathBuf>>,
     /// Address at which other hosts may join; none may if absent.
@@ -153,6 +155,7 @@ impl Config {
             group: sources.maybe(&GROUP, None, Group::find)?,
             tenant: sources.maybe(&TENANT, cli.global.tenant.clone(), str::parse)?,
             run: sources.path(&RUN, || env::default_run(&state.value))?,
+            secrets: sources.path(&SECRETS, || env::default_secrets(&state.value))?,
             python: sources.named_path(&PYTHON)?,
             listen: sources.maybe(&LISTEN, listen, address)?,
             token_file: sources.file(&TOKEN_FILE, token_file)?,

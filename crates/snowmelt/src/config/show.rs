@@ -89,6 +89,7 @@ fn server(config: &Config) -> Lines {
         path("state", &config.state),
         path("socket", &config.socket),
         path("run", &config.run),
+        path("secrets", &config.secrets),
     ];
     let group = config.group.as_ref();
     lines.extend(group.map(|group| line("group", group, |id| quoted(&id.id().to_string()))));

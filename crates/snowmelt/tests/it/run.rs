@@ -46,6 +46,7 @@ impl TestEnv {
             .env("HOME", self.folder.path())
             .env("SNOWMELT_STATE", self.path("state"))
             .env("SNOWMELT_RUN", self.path("run"))
+            .env("SNOWMELT_SECRETS", self.path("secrets"))
             .stdin(Stdio::null());
         command
     }

@@ -51,7 +51,7 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(super) const ROUTES: [Route; 42] = [
+pub(super) const ROUTES: [Route; 44] = [
     route("get", "/v1/status", Nothing, OK),
     route("get", "/v1/figures", Nothing, OK),
     route("get", "/metrics", Nothing, OK),
@@ -63,6 +63,8 @@ pub(super) const ROUTES: [Route; 42] = [
     route("get", "/v1/udfs/{name}", Nothing, NO_FUNCTION),
     route("delete", "/v1/udfs/{name}", Nothing, NO_FUNCTION),
     route("get", "/v1/udfs/{name}/log", Nothing, NO_FUNCTION),
+    route("post", "/v1/files", Json(r#"{"digests": []}"#), OK),
+    route("post", "/v1/files/{digest}", Stream, Some((422, "SM-0230"))),
     route("get", "/v1/functions", Nothing, OK),
     route("post", "/v1/functions", Json(DEPLOY), None),
     route("post", "/v1/packages", Json(DEPLOY), None),
@@ -110,7 +112,7 @@ impl Route {
 
     pub fn named(&self, name: &str) -> String {
         let path = self.path.replace("{file}", "nothing-1.0-py3-none-any.whl");
-        ["{name}", "{id}", "{job}", "{image}"]
+        ["{name}", "{id}", "{job}", "{image}", "{digest}"]
             .iter()
             .fold(path, |path, place| path.replace(place, name))
     }

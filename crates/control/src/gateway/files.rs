@@ -1,0 +1,41 @@
+//! Files of UDFs: which ones have to be sent, and their content.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::post;
+use snowmelt_rpc::body::{self, json};
+
+use crate::answers::Answer;
+use crate::identity::Identity;
+use crate::platform::Platform;
+
+/// Their routes.
+pub(super) fn router(platform: Arc<Platform>) -> Router {
+    Router::new()
+        .route("/v1/files", post(missing))
+        .route("/v1/files/{digest}", post(keep))
+        .with_state(platform)
+}
+
+async fn missing(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    let asked = body::parse(&body)?;
+    json(StatusCode::OK, &platform.udfs.missing_files(&identity.tenant, asked).await?)
+}
+
+async fn keep(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(digest): Path<String>,
+    request: Request,
+) -> Answer {
+    platform.udfs.keep_file(&identity.tenant, &digest, request.into_body()).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

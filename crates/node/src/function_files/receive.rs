@@ -1,0 +1,83 @@
+//! A content that arrives, in any number of pieces.
+
+use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use sha2::{Digest, Sha256};
+use snowmelt_api::MOST_FILE_BYTES;
+use snowmelt_types::Tenant;
+
+use super::{FileStore, TEMPORARY};
+use crate::code::state;
+use crate::{Error, Result};
+
+/// A content that is being received. Dropping it removes what has arrived.
+#[derive(Debug)]
+pub struct Receiving {
+    file: tempfile::NamedTempFile,
+    hasher: Sha256,
+    size: u64,
+    digest: String,
+    path: PathBuf,
+}
+
+impl FileStore {
+    /// Begins to receive the content with a digest.
+    pub fn receive(&self, tenant: &Tenant, digest: &str) -> Result<Receiving> {
+        let path = self.blob(tenant, digest)?;
+        let folder = self.blobs(tenant);
+        std::fs::create_dir_all(&folder).map_err(state(&folder))?;
+        // Sandboxes see links to it, whatever user they run as.
+        let file = tempfile::Builder::new()
+            .prefix(TEMPORARY)
+            .permissions(Permissions::from_mode(0o444))
+            .tempfile_in(&folder)
+            .map_err(state(&folder))?;
+        Ok(Receiving { file, hasher: Sha256::new(), size: 0, digest: digest.to_owned(), path })
+    }
+}
+
+impl Receiving {
+    /// Adds a piece.
+    pub fn write(&mut self, piece: &[u8]) -> Result<()> {
+        self.size += piece.len() as u64;
+        if self.size > MOST_FILE_BYTES {
+            let most = MOST_FILE_BYTES >> 30;
+            let reason = format!("a file is larger than {most} GiB, the most of a function");
+            return Err(Error::FunctionFile { reason });
+        }
+        self.hasher.update(piece);
+        self.file.write_all(piece).map_err(state(&self.path))
+    }
+
+    /// Keeps the content, unless it has another digest.
+    pub fn finish(self) -> Result<()> {
+        let found = hexadecimal(&self.hasher.finalize());
+        if found != self.digest {
+            let reason = format!(
+                "a file changed while it was sent: SHA-256 {} was announced, and {found} arrived",
+                self.digest
+            );
+            return Err(Error::FunctionFile { reason });
+        }
+        self.file.as_file().sync_all().map_err(state(&self.path))?;
+        // Who sends the same at the same time puts the same there.
+        self.file.persist(&self.path).map_err(|error| state(&self.path)(error.error))?;
+        Ok(())
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+pub(super) fn digest_of(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}

@@ -1,0 +1,115 @@
+//! Removes files that no function has any more.
+
+use std::collections::BTreeSet;
+use std::fs::{DirEntry, File, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use snowmelt_kernel::lock::{Lock, Share};
+use snowmelt_types::Tenant;
+
+use super::{FileStore, TEMPORARY};
+use crate::Result;
+use crate::code::state;
+
+/// What is being made is not older than this, unless its process was killed.
+const MADE_WITHIN: Duration = Duration::from_secs(3600);
+
+impl FileStore {
+    /// Removes these contents of a tenant, which no function has any more. Gives those that have to
+    /// stay for now, because an instance sees them.
+    pub fn release(&self, tenant: &Tenant, digests: &BTreeSet<String>) -> Result<BTreeSet<String>> {
+        let (trees, blobs) = (self.trees(tenant), self.blobs(tenant));
+        // A folder is made again at its next use.
+        for tree in entries(&trees)? {
+            remove_tree(&tree, |_| true).map_err(state(&trees))?;
+        }
+        let mut left = BTreeSet::new();
+        for digest in digests {
+            let path = blobs.join(digest);
+            if !remove_blob(&path, |_| true).map_err(state(&path))? {
+                left.insert(digest.clone());
+            }
+        }
+        Ok(left)
+    }
+
+    /// Removes contents that were not used for some time and that are not among `kept`, and folders
+    /// that were not.
+    pub fn sweep(&self, kept: &BTreeSet<(Tenant, String)>, unused: Duration) -> Result<()> {
+        let is_old = |found: &Metadata| is_older(found, unused);
+        for folder in entries(&self.root)? {
+            let name = folder.file_name().to_string_lossy().into_owned();
+            let Ok(tenant) = name.parse::<Tenant>() else { continue };
+            let (trees, blobs) = (self.trees(&tenant), self.blobs(&tenant));
+            for tree in entries(&trees)? {
+                remove_tree(&tree, is_old).map_err(state(&trees))?;
+            }
+            for blob in entries(&blobs)? {
+                let digest = blob.file_name().to_string_lossy().into_owned();
+                let is_temporary = digest.starts_with(TEMPORARY);
+                if !kept.contains(&(tenant.clone(), digest)) {
+                    let least = if is_temporary { MADE_WITHIN.max(unused) } else { unused };
+                    let is_old = |found: &Metadata| is_older(found, least);
+                    remove_blob(&blob.path(), is_old).map_err(state(&blobs))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is in a folder; nothing if it is not there.
+fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
+    match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.and_then(Iterator::collect).map_err(state(folder)),
+    }
+}
+
+fn is_older(found: &Metadata, age: Duration) -> bool {
+    found.modified().is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed >= age))
+}
+
+/// Removes a folder that nobody uses. First it gets another name, so that it is never seen in parts.
+fn remove_tree(tree: &DirEntry, may_go: impl Fn(&Metadata) -> bool) -> io::Result<()> {
+    let path = tree.path();
+    let folder = match File::open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let is_temporary = tree.file_name().to_string_lossy().starts_with(TEMPORARY);
+    let found = folder.metadata()?;
+    let is_being_made = is_temporary && !is_older(&found, MADE_WITHIN);
+    if is_being_made || !may_go(&found) {
+        return Ok(());
+    }
+    let Some(_unused) = Lock::attempt(folder, Share::Exclusive)? else { return Ok(()) };
+    let aside = if is_temporary { path.clone() } else { aside(&path) };
+    match std::fs::rename(&path, &aside).and_then(|()| std::fs::remove_dir_all(&aside)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn aside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{TEMPORARY}{name}-{}", std::process::id()))
+}
+
+/// Removes a content that no folder links to; false if it has to stay.
+fn remove_blob(path: &Path, may_go: impl Fn(&Metadata) -> bool) -> io::Result<bool> {
+    let found = match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+        found => found?,
+    };
+    if found.nlink() > 1 || !may_go(&found) {
+        return Ok(false);
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(true),
+    }
+}

@@ -1,0 +1,59 @@
+//! What a function has besides its code and packages: files and secrets.
+
+use std::path::{Path, PathBuf};
+
+use snowmelt_api::FileRefs;
+
+use crate::{Error, FileStore, Node, Result, Secrets, Unit};
+
+impl Node {
+    /// Files of functions that clients have sent.
+    pub fn files(&self) -> &FileStore {
+        &self.inner.preparation.files
+    }
+
+    /// Keeps queries from reading a folder, that of secrets of functions.
+    pub fn hide_secrets(&self, folder: &Path) {
+        // There is one server for a node.
+        let _ = self.inner.secrets.set(folder.to_owned());
+    }
+
+    /// The folder that queries do not read.
+    pub(crate) fn secrets_folder(&self) -> Option<&PathBuf> {
+        self.inner.secrets.get()
+    }
+
+    /// A unit whose instances see files that clients have sent, and have these secrets.
+    pub async fn give(&self, unit: Unit, files: &FileRefs, secrets: Secrets) -> Result<Unit> {
+        self.give_of(self.files(), unit, files, secrets).await
+    }
+
+    /// The same with files that control, on another host, has sent.
+    pub(crate) async fn give_received(
+        &self,
+        unit: Unit,
+        files: &FileRefs,
+        secrets: Secrets,
+    ) -> Result<Unit> {
+        self.give_of(&self.inner.preparation.received, unit, files, secrets).await
+    }
+
+    async fn give_of(
+        &self,
+        store: &FileStore,
+        unit: Unit,
+        files: &FileRefs,
+        secrets: Secrets,
+    ) -> Result<Unit> {
+        if files.is_empty() {
+            return Ok(unit.with(None, secrets));
+        }
+        let (store, tenant, files) = (store.clone(), unit.tenant.clone(), files.clone());
+        let made = tokio::task::spawn_blocking(move || store.tree(&tenant, &files)).await;
+        let failed = |error| Error::State {
+            path: self.inner.preparation.state_dir.clone(),
+            source: std::io::Error::other(error),
+        };
+        Ok(unit.with(Some(made.map_err(failed)??), secrets))
+    }
+}
