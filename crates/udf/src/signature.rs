@@ -259,8 +259,7 @@ mod tests {
         assert!(reason(&bare).contains("needs an argument"), "{}", reason(&bare));
         let null = aggregate(good(), OnError::Null);
         assert!(reason(&null).contains("for each row"), "{}", reason(&null));
-        let deterministic =
-            Signature { deterministic: true, ..aggregate(good(), OnError::Raise) };
+        let deterministic = Signature { deterministic: true, ..aggregate(good(), OnError::Raise) };
         assert!(reason(&deterministic).contains("deterministic is for"));
     }
 

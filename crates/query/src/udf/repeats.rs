@@ -38,7 +38,7 @@ pub(super) struct Repeats {
 }
 
 /// Calls the function with some rows.
-pub(super) type Send<'a> = &'a mut dyn FnMut(&RecordBatch) -> Result<ArrayRef, CallError>;
+type Caller<'a> = &'a mut dyn FnMut(&RecordBatch) -> Result<ArrayRef, CallError>;
 
 /// Where the result of a row is.
 #[derive(Clone, Copy)]
@@ -74,7 +74,7 @@ impl Repeats {
     pub(super) fn call(
         &mut self,
         batch: &RecordBatch,
-        send: Send<'_>,
+        send: Caller<'_>,
     ) -> Result<ArrayRef, CallError> {
         if !self.worth.try_next() {
             return send(batch);
@@ -129,7 +129,7 @@ impl Repeats {
         &self,
         batch: &RecordBatch,
         different: &Different,
-        send: Send<'_>,
+        send: Caller<'_>,
     ) -> Result<Option<ArrayRef>, CallError> {
         let is_new = |(row, old): &(u32, Option<_>)| old.is_none().then_some(*row);
         let new: Vec<u32> = different.rows.iter().filter_map(is_new).collect();
@@ -242,7 +242,8 @@ mod tests {
         let mut sent = 0;
         let results = repeats.call(&batch(values.iter().copied()), &mut |rows| {
             sent += rows.num_rows();
-            let halves = rows.column(0).as_primitive::<Float64Type>().unary::<_, Float64Type>(|v| v / 2.0);
+            let halves =
+                rows.column(0).as_primitive::<Float64Type>().unary::<_, Float64Type>(|v| v / 2.0);
             Ok(Arc::new(halves))
         });
         let results = results.unwrap();

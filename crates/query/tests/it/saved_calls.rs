@@ -43,19 +43,43 @@ async fn calls(sql: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_several_operators_need_is_made_once() {
     for (sql, expected) in [
-        ("select double_it(id) d, double_it(id) + 1 e from odd where double_it(id) > 200 order by double_it(id)", 10_000),
+        (
+            "select double_it(id) d, double_it(id) + 1 e from odd where double_it(id) > 200 order by double_it(id)",
+            10_000,
+        ),
         ("select double_it(id) d, n from odd where double_it(id) > 200 and id < 5000", 5_000),
         ("select double_it(n + 1) d, 3 * double_it(n + 1) e from odd", 10_000),
-        ("select double_it(id) d, count(*) c from odd where double_it(id) > 200 group by double_it(id) having double_it(id) < 400", 10_000),
+        (
+            "select double_it(id) d, count(*) c from odd where double_it(id) > 200 group by double_it(id) having double_it(id) < 400",
+            10_000,
+        ),
         ("select sum(double_it(id)) d, max(double_it(id)) e from odd", 10_000),
-        ("select sum(double_it(id)) d, avg(double_it(id)) e from odd where double_it(id) % 3 = 0", 10_000),
+        (
+            "select sum(double_it(id)) d, avg(double_it(id)) e from odd where double_it(id) % 3 = 0",
+            10_000,
+        ),
         ("select id d from odd order by double_it(n) desc nulls last, id", 10_000),
         ("select id d from odd order by double_it(n), id limit 7", 10_000),
-        ("select id, row_number() over (partition by double_it(n % 9) order by double_it(n % 9), id) d from odd", 10_000),
-        ("select double_it(i) + 1 d, i from (select id i, n from odd where double_it(id) > 100) t where i < 5000", 5_000),
-        ("select double_it(t.i) d, u.m from (select id i from odd where double_it(id) < 1000) t join (select id i, n m from odd) u on t.i = u.i", 10_000),
-        ("select a.id, double_it(a.n) d from odd a left join odd b on a.id = b.id where double_it(a.n) < 50", 10_000),
-        ("select id, case when double_it(id) > 100 then double_it(id) else 0 end d from odd", 10_000),
+        (
+            "select id, row_number() over (partition by double_it(n % 9) order by double_it(n % 9), id) d from odd",
+            10_000,
+        ),
+        (
+            "select double_it(i) + 1 d, i from (select id i, n from odd where double_it(id) > 100) t where i < 5000",
+            5_000,
+        ),
+        (
+            "select double_it(t.i) d, u.m from (select id i from odd where double_it(id) < 1000) t join (select id i, n m from odd) u on t.i = u.i",
+            10_000,
+        ),
+        (
+            "select a.id, double_it(a.n) d from odd a left join odd b on a.id = b.id where double_it(a.n) < 50",
+            10_000,
+        ),
+        (
+            "select id, case when double_it(id) > 100 then double_it(id) else 0 end d from odd",
+            10_000,
+        ),
     ] {
         assert_eq!(calls(sql).await, expected, "{sql}\n{}", explained(sql).await);
     }
@@ -150,8 +174,10 @@ async fn repeated_arguments_of_a_deterministic_function_are_sent_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_of_a_deterministic_function_are_right_with_nulls_and_without_repetition() {
     for of in ["n", "id", "n % 100", "id / 3"] {
-        let (found, rows, _) = run(&format!("select id, pure_double({of}) d from odd order by id"), 2).await;
-        let (expected, _, _) = run(&format!("select id, 2 * ({of}) d from odd order by id"), 2).await;
+        let (found, rows, _) =
+            run(&format!("select id, pure_double({of}) d from odd order by id"), 2).await;
+        let (expected, _, _) =
+            run(&format!("select id, 2 * ({of}) d from odd order by id"), 2).await;
         assert_eq!(found, expected, "{of}");
         assert!(rows["pure_double"] <= 10_000, "{rows:?}");
     }

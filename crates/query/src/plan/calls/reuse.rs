@@ -420,7 +420,10 @@ fn restored(plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
 /// The plan with the names of a schema that has as many columns.
 fn renamed(plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
     let now = plan.schema();
-    if now.iter().zip(schema.iter()).all(|(now, then)| now.0 == then.0 && now.1.name() == then.1.name())
+    if now
+        .iter()
+        .zip(schema.iter())
+        .all(|(now, then)| now.0 == then.0 && now.1.name() == then.1.name())
     {
         return Ok(plan);
     }
