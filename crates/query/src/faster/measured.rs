@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{BatchCoalescer, filter, prep_null_mask_filter};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::cast::as_boolean_array;

@@ -31,7 +31,7 @@ async fn calls(sql: &str) -> u64 {
     let (expected, _, _) = run(&sql.replace("double_it(", "(2 * "), 2).await;
     let sorted = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        if !sql.contains("order by d") {
+        if !sql.rsplit("from").next().is_some_and(|end| end.contains("order by")) {
             lines.sort();
         }
         lines
@@ -155,7 +155,8 @@ async fn a_condition_on_a_join_key_is_evaluated_on_one_side() {
         "select count(*) c from odd a join odd b on a.id = b.id where ticks(a.id) > 2 and a.id < 7",
     )
     .await;
-    assert_eq!(plan.matches("< 7").count(), 2 + plan.matches("predicate=").count(), "{plan}");
+    let filters = plan.lines().filter(|line| line.contains("FilterExec"));
+    assert_eq!(filters.filter(|line| line.contains("< 7")).count(), 2, "{plan}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -60,6 +60,7 @@ impl PushDownConditions {
         let null_aware = join.null_aware;
         let first = Join { filter: conjunction(on), ..join };
         let first = self.0.rewrite(filtered(LogicalPlan::Join(first), above), config)?;
+        let is_moved = first.transformed;
         // It is always a join, with or without a filter.
         let Some((mut join, mut above)) = parts(first.data) else {
             return Ok(Transformed::no(whole));
@@ -70,7 +71,9 @@ impl PushDownConditions {
         // Nothing is inferred for such a join.
         join.null_aware = true;
         let second = self.0.rewrite(filtered(LogicalPlan::Join(join), above), config)?;
-        second.map_data(|plan| Ok(with_null_awareness(plan, null_aware)))
+        let mut second = second.map_data(|plan| Ok(with_null_awareness(plan, null_aware)))?;
+        second.transformed |= is_moved;
+        Ok(second)
     }
 }
 
