@@ -14,7 +14,6 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_optimizer::join_selection::JoinSelection;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
-use datafusion::physical_optimizer::projection_pushdown::ProjectionPushdown;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
@@ -102,10 +101,7 @@ fn optimizer_rules() -> Vec<Rule> {
     rules.retain(|rule| rule.name() != after.name() && rule.name() != check.name());
     let place = rules.iter().position(|rule| rule.name() == selection.name()).unwrap_or_default();
     rules.splice(place..=place, [Arc::new(JoinOrder) as Rule, Arc::new(IndependentJoins)]);
-    let projections = ProjectionPushdown::new();
-    for rule in rules.iter_mut().filter(|rule| rule.name() == projections.name()) {
-        *rule = Arc::new(KeepCallsAbove::default());
-    }
+    KeepCallsAbove::within(&mut rules);
     rules.insert(0, Arc::new(KeepNullable));
     rules
 }

@@ -2,7 +2,9 @@
 //!
 //! DataFusion moves a projection that has fewer columns than its input below filters, sorts and
 //! joins, and into scans, whatever it computes. A call would then be made for rows that are dropped
-//! afterwards, on which it may fail, or for all rows instead of the first ten.
+//! afterwards, on which it may fail, or for all rows instead of the first ten. And it moves a
+//! condition on a column that a projection computes into a filter below the projection, where the
+//! call is made a second time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_optimizer::projection_pushdown::ProjectionPushdown;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::{ProjectionExec, try_embed_projection};
@@ -24,9 +27,20 @@ use datafusion::physical_plan::{
 
 use crate::udf;
 
-/// DataFusion's rule, which does not move projections with calls.
-#[derive(Debug, Default)]
-pub(in crate::plan) struct KeepCallsAbove(ProjectionPushdown);
+/// A rule of DataFusion, which moves nothing through the input of a projection with calls.
+#[derive(Debug)]
+pub(in crate::plan) struct KeepCallsAbove(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+
+impl KeepCallsAbove {
+    /// Puts itself around the rules that move projections and conditions.
+    pub(in crate::plan) fn within(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
+        let (projections, conditions) = (ProjectionPushdown::new(), FilterPushdown::new());
+        let names = [projections.name(), conditions.name()];
+        for rule in rules.iter_mut().filter(|rule| names.contains(&rule.name())) {
+            *rule = Arc::new(Self(Arc::clone(rule)));
+        }
+    }
+}
 
 impl PhysicalOptimizerRule for KeepCallsAbove {
     fn optimize(
@@ -86,7 +100,7 @@ fn unguarded(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Executi
     Ok(Transformed::no(node))
 }
 
-/// Passes no projection on to the operator below.
+/// Passes no projection and no condition on to the operator below.
 #[derive(Debug)]
 struct Guard(Arc<dyn ExecutionPlan>);
 

@@ -7,7 +7,8 @@
 //!
 //! - [`ReuseCalls`] computes a call that several operators need once, where the lowest of them is;
 //! - [`PushDownConditions`] infers no condition with a call for the other side of a join;
-//! - [`KeepCallsAbove`] moves no call below an operator that drops rows.
+//! - [`KeepCallsAbove`] moves no call below an operator that drops rows, and no condition on its
+//!   value below the call.
 
 mod above;
 mod conditions;
