@@ -44,6 +44,8 @@ class Signature:
     arguments: tuple[tuple[str, Element], ...]
     returns: Element
     on_error: str = "raise"
+    # Equal arguments give the same result throughout a query.
+    deterministic: bool = False
     packages: tuple[str, ...] = ()
     memory: str | None = None
     timeout: str | None = None
@@ -68,6 +70,7 @@ class Signature:
             "batch": self.batch,
             "schema": schema,
             "on_error": self.on_error,
+            "deterministic": self.deterministic,
             "packages": list(self.packages),
             "memory": self.memory,
             "timeout": self.timeout,
@@ -91,6 +94,7 @@ def of_wire(wire: dict[str, Any]) -> Signature:
         tuple(arguments),
         returned,
         on_error=wire["on_error"],
+        deterministic=bool(wire.get("deterministic", False)),
         packages=tuple(wire["packages"]),
         memory=wire["memory"],
         timeout=wire["timeout"],

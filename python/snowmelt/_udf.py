@@ -73,6 +73,7 @@ def udf(
     returns: Any = None,
     packages: Sequence[str] = (),
     on_error: str = "raise",
+    deterministic: bool = False,
     memory: str | int | None = None,
     timeout: str | float | None = None,
     name: str | None = None,
@@ -90,6 +91,7 @@ def udf(
     returns: Any = None,
     packages: Sequence[str] = (),
     on_error: str = "raise",
+    deterministic: bool = False,
     memory: str | int | None = None,
     timeout: str | float | None = None,
     name: str | None = None,
@@ -102,7 +104,13 @@ def udf(
     """
     if on_error not in ON_ERROR:
         raise TypeError(f"on_error={on_error!r} is neither 'raise' nor 'null'")
-    set_options = {**options(packages, memory, timeout), "on_error": on_error}
+    if not isinstance(deterministic, bool):
+        raise TypeError(f"deterministic={deterministic!r} is neither True nor False")
+    set_options = {
+        **options(packages, memory, timeout),
+        "on_error": on_error,
+        "deterministic": deterministic,
+    }
     given = Given(files, secrets)
     names_around = sys._getframe(1).f_locals
 

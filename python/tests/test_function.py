@@ -182,7 +182,7 @@ def test_describe_lists_the_udfs_of_the_code(instance: Instance) -> None:
     code = instance.source(
         """
         import snowmelt as sm
-        @sm.udf(packages=["six"], on_error="null", memory="1GiB", timeout=5)
+        @sm.udf(packages=["six"], on_error="null", deterministic=True, memory="1GiB", timeout=5)
         def g(price: float, note: str | None) -> int: return 1
         same = g
         @sm.udf
@@ -206,6 +206,7 @@ def test_describe_lists_the_udfs_of_the_code(instance: Instance) -> None:
         "kind": "scalar",
         "batch": "scalar",
         "on_error": "null",
+        "deterministic": True,
         "packages": ["six"],
         "memory": "1GiB",
         "timeout": "5",

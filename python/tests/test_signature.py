@@ -182,6 +182,8 @@ def test_a_udf_can_be_called_and_shows_its_signature() -> None:
 def test_wrong_options_are_refused_when_decorating() -> None:
     with pytest.raises(TypeError, match="on_error='ignore'"):
         sm.udf(on_error="ignore")
+    with pytest.raises(TypeError, match="deterministic='yes'"):
+        sm.udf(deterministic="yes")  # type: ignore[call-overload]
     with pytest.raises(sm.QueryError, match="not an amount of memory"):
         sm.udf(memory="much")
     with pytest.raises(sm.QueryError, match="not an amount of time"):

@@ -100,7 +100,9 @@ fn digest(code: &SourceCode, packages: &[String], signatures: &[Signature]) -> D
     for one in signatures {
         let limits =
             format!("{:?} {:?} {:?} {:?}", one.kind, one.on_error, one.memory, one.timeout);
-        parts.extend([one.name.clone(), one.batch.clone(), one.schema.clone(), limits]);
+        let deterministic = one.deterministic.to_string();
+        let texts = [one.name.clone(), one.batch.clone(), one.schema.clone()];
+        parts.extend(texts.into_iter().chain([limits, deterministic]));
     }
     Digest::of_parts(parts)
 }
@@ -121,6 +123,7 @@ mod tests {
             batch: batch.to_owned(),
             schema: schema_to_text(&schema).unwrap(),
             on_error: OnError::Raise,
+            deterministic: false,
             packages: vec!["six".to_owned()],
             memory: None,
             timeout: None,

@@ -33,6 +33,8 @@ pub struct ParsedSignature {
     pub batch: BatchKind,
     /// The handling of rows on which it raises.
     pub on_error: OnError,
+    /// Whether equal arguments give the same result throughout a query.
+    pub deterministic: bool,
     /// Memory limit of an instance, if the user gave one.
     pub memory: Option<ByteSize>,
     /// Time limit of one batch, if the user gave one.
@@ -40,7 +42,8 @@ pub struct ParsedSignature {
 }
 
 impl ParsedSignature {
-    /// For people: `score(a DOUBLE, b DOUBLE NULL) DOUBLE`, `aggregate middle(a DOUBLE) DOUBLE`.
+    /// For people: `score(a DOUBLE, b DOUBLE NULL) DOUBLE`, `aggregate middle(a DOUBLE) DOUBLE`,
+    /// `country(phone VARCHAR) VARCHAR DETERMINISTIC`.
     pub fn text(&self) -> String {
         let argument = |field: &FieldRef| {
             let null = if field.is_nullable() { " NULL" } else { "" };
@@ -52,7 +55,8 @@ impl ParsedSignature {
             UdfKind::Scalar => "",
             UdfKind::Aggregate => "aggregate ",
         };
-        format!("{kind}{}({}) {returns}", self.name, arguments.join(", "))
+        let deterministic = if self.deterministic { " DETERMINISTIC" } else { "" };
+        format!("{kind}{}({}) {returns}{deterministic}", self.name, arguments.join(", "))
     }
 
     /// Checks a signature.
@@ -73,6 +77,7 @@ impl ParsedSignature {
             kind: signature.kind,
             batch: signature.batch.parse()?,
             on_error: on_error(signature)?,
+            deterministic: signature.deterministic,
             memory: signature.memory.as_deref().map(memory).transpose()?,
             timeout: signature.timeout.as_deref().map(timeout).transpose()?,
         })
@@ -156,6 +161,9 @@ fn check_aggregate(signature: &Signature, arguments: &Fields) -> Result<(), Stri
     if signature.on_error != OnError::Raise {
         return Err("on_error is for functions that are called for each row".to_owned());
     }
+    if signature.deterministic {
+        return Err("deterministic is for functions that are called for each row".to_owned());
+    }
     Ok(())
 }
 
@@ -187,6 +195,7 @@ mod tests {
             batch: "scalar".to_owned(),
             schema: schema_to_text(&Schema::new(fields)).unwrap(),
             on_error: OnError::Raise,
+            deterministic: false,
             packages: vec![],
             memory: Some("256MiB".to_owned()),
             timeout: Some("30s".to_owned()),
@@ -210,6 +219,11 @@ mod tests {
         assert_eq!(parsed.memory, Some(ByteSize::mib(256)));
         assert_eq!(parsed.timeout, Some(Duration::from_secs(30)));
         assert!(ParsedSignature::parse(&signature(vec![text("return")])).is_ok());
+        assert_eq!(parsed.text(), "country(phone VARCHAR NULL) VARCHAR");
+        let deterministic =
+            Signature { deterministic: true, ..signature(vec![text("phone"), text("return")]) };
+        let parsed = ParsedSignature::parse(&deterministic).unwrap();
+        assert_eq!(parsed.text(), "country(phone VARCHAR NULL) VARCHAR DETERMINISTIC");
     }
 
     #[test]
@@ -245,6 +259,8 @@ mod tests {
         assert!(reason(&bare).contains("needs an argument"), "{}", reason(&bare));
         let null = aggregate(good(), OnError::Null);
         assert!(reason(&null).contains("for each row"), "{}", reason(&null));
+        let deterministic = Signature { deterministic: true, ..aggregate(good(), OnError::Raise) };
+        assert!(reason(&deterministic).contains("deterministic is for"));
     }
 
     #[test]

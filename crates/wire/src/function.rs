@@ -180,6 +180,10 @@ pub struct Signature {
     /// The handling of rows on which the function raises.
     #[serde(default)]
     pub on_error: OnError,
+    /// True if equal arguments give the same result throughout a query, so that it may be used again
+    /// instead of a call.
+    #[serde(default)]
+    pub deterministic: bool,
     /// Requirements in pip's syntax.
     #[serde(default)]
     pub packages: Vec<String>,

@@ -175,6 +175,9 @@ pub struct TaskProgress {
     pub spilled_bytes: u64,
     /// Rows passed to UDFs.
     pub udf_rows: u64,
+    /// Rows for which a UDF was not called, because the result of an equal call was there.
+    #[serde(default)]
+    pub udf_rows_saved: u64,
     /// Nanoseconds spent waiting for UDFs.
     pub udf_nanos: u64,
     /// Requests that read objects of exchanges.
@@ -203,6 +206,7 @@ impl AddAssign<&Self> for TaskProgress {
             pruned,
             spilled_bytes,
             udf_rows,
+            udf_rows_saved,
             udf_nanos,
             exchange_reads,
             exchange_writes,
@@ -217,6 +221,7 @@ impl AddAssign<&Self> for TaskProgress {
         self.pruned += pruned;
         self.spilled_bytes += spilled_bytes;
         self.udf_rows += udf_rows;
+        self.udf_rows_saved += udf_rows_saved;
         self.udf_nanos += udf_nanos;
         self.exchange_reads += exchange_reads;
         self.exchange_writes += exchange_writes;
@@ -262,6 +267,9 @@ pub struct UdfUse {
     pub name: String,
     /// Rows passed to it.
     pub rows: u64,
+    /// Rows whose results were those of equal calls.
+    #[serde(default)]
+    pub saved: u64,
     /// Nanoseconds spent waiting for it.
     pub nanos: u64,
 }

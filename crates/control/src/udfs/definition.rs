@@ -215,6 +215,7 @@ mod tests {
             batch: "scalar".to_owned(),
             schema: String::new(),
             on_error: OnError::Raise,
+            deterministic: false,
             packages: Vec::new(),
             memory: None,
             timeout: None,

@@ -202,6 +202,7 @@ mod tests {
             batch: "scalar".to_owned(),
             schema: String::new(),
             on_error: OnError::Raise,
+            deterministic: false,
             packages: Vec::new(),
             memory: None,
             timeout: None,

@@ -47,16 +47,21 @@ fn udf_share(profile: &Profile) -> Option<(f64, Finding)> {
     let share = waited as f64 / busy as f64;
     (busy > 0 && share > SIGNIFICANT_SHARE).then(|| {
         let rows = profile.totals.progress.udf_rows;
+        let saved = match profile.totals.progress.udf_rows_saved {
+            0 => String::new(),
+            saved => format!("; {saved} rows had results of equal calls"),
+        };
         let each = waited as f64 / rows.max(1) as f64;
         let finding = Finding {
             title: "workers wait for user functions".to_owned(),
             evidence: format!(
-                "{:.0} % of the workers' time: {rows} rows in {:.2} s, {each:.1} µs a row",
+                "{:.0} % of the workers' time: {rows} rows in {:.2} s, {each:.1} µs a row{saved}",
                 share * 100.0,
                 waited as f64 / 1e6
             ),
-            advice: "call them on fewer rows (filter first), or take whole batches with \
-                     @sm.udf(batch=\"arrow\")"
+            advice: "call them on fewer rows (filter first), take whole batches with \
+                     @sm.udf(batch=\"arrow\"), or say @sm.udf(deterministic=True) if arguments \
+                     repeat"
                 .to_owned(),
         };
         (share, finding)

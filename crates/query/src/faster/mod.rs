@@ -4,10 +4,14 @@
 //! operators is replaced.
 //!
 //! Invariant: [`ReplacedExec`] looks like the original operator in the plan: name, text, schema and
-//! order are the same, and so are the rows.
+//! order are the same, and so are the rows. Filters that call functions are one operator with a name
+//! of its own, which EXPLAIN announces.
 
+mod cheapest_first;
+mod conditions;
 mod dynamic_filters;
 mod in_place;
+mod measured;
 mod not_in;
 mod read_ahead;
 mod row_filter;
@@ -28,6 +32,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::stream::BoxStream;
 
+pub(crate) use cheapest_first::orders_calls;
 pub(crate) use dynamic_filters::apply_dynamic_filters;
 use in_place::{InPlace, Way};
 pub(crate) use not_in::not_in;
@@ -40,7 +45,7 @@ type Batches = BoxStream<'static, Result<RecordBatch>>;
 pub(crate) fn with_faster_operators(
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(replace).data()
+    cheapest_first::order_calls(plan)?.transform_up(replace).data()
 }
 
 fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {

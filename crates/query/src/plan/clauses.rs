@@ -16,6 +16,9 @@ const OPTIONS: &str = "one of the options packages, secrets, memory, timeout, ba
 pub(super) struct Clauses {
     /// Whether the function is called for nulls; absent where the statement does not say it.
     pub(super) called_on_null: Option<bool>,
+    /// Whether equal arguments give equal results in a query; absent where the statement does not say
+    /// it.
+    pub(super) deterministic: Option<bool>,
     pub(super) options: Options,
     /// The bytes of the statement that are the code.
     pub(super) code: Range<usize>,
@@ -37,6 +40,7 @@ pub(super) struct Options {
 struct Found {
     language: bool,
     called_on_null: Option<bool>,
+    deterministic: Option<bool>,
     options: Options,
     code: Option<Range<usize>>,
 }
@@ -55,8 +59,8 @@ impl Clauses {
         let Some(code) = found.code else {
             return parser.expected("the code: AS $$ code $$", last);
         };
-        let Found { called_on_null, options, .. } = found;
-        Ok(Self { called_on_null, options, code })
+        let Found { called_on_null, deterministic, options, .. } = found;
+        Ok(Self { called_on_null, deterministic, options, code })
     }
 }
 
@@ -79,6 +83,9 @@ impl Found {
         if parser.parse_keywords(&returns_null) || parser.parse_keyword(Keyword::STRICT) {
             return once(self.called_on_null.replace(false).is_some(), &first);
         }
+        if let Some(deterministic) = deterministic(parser) {
+            return once(self.deterministic.replace(deterministic).is_some(), &first);
+        }
         if parser.parse_keyword(Keyword::WITH) {
             parser.expect_token(&Token::LParen)?;
             parser.parse_comma_separated0(|parser| self.options.read(parser), Token::RParen)?;
@@ -88,6 +95,17 @@ impl Found {
         _ = parser.consume_token(&Token::Comma);
         Ok(())
     }
+}
+
+/// Whether a function is deterministic in a query, in the words of standard SQL and of PostgreSQL.
+fn deterministic(parser: &mut Parser<'_>) -> Option<bool> {
+    if parser.parse_keywords(&[Keyword::NOT, Keyword::DETERMINISTIC])
+        || parser.parse_keyword(Keyword::VOLATILE)
+    {
+        return Some(false);
+    }
+    let words = [Keyword::DETERMINISTIC, Keyword::IMMUTABLE, Keyword::STABLE];
+    parser.parse_one_of_keywords(&words).map(|_| true)
 }
 
 fn once(before: bool, clause: &TokenWithSpan) -> Result<(), ParserError> {

@@ -126,13 +126,14 @@ impl Create {
         fields.push(Field::new(RETURNED, arrow_type(&state, &self.returns, sql).await?, true));
         let schema = schema_to_text(&Schema::new(fields));
         let schema = schema.map_err(|error| Error::Sql(Box::new(error.report())))?;
-        let Clauses { options, code, .. } = self.clauses;
+        let Clauses { options, code, deterministic, .. } = self.clauses;
         let signature = Signature {
             kind: snowmelt_wire::UdfKind::Scalar,
             name: self.name,
             batch: options.batch.unwrap_or_else(|| "scalar".to_owned()),
             schema,
             on_error: options.on_error.unwrap_or_default(),
+            deterministic: deterministic.unwrap_or(false),
             packages: Vec::new(),
             memory: options.memory,
             timeout: options.timeout,

@@ -2,6 +2,7 @@
 //! stages.
 
 mod bucket;
+mod calls;
 mod clauses;
 mod cut;
 mod cut_points;

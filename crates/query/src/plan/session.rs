@@ -9,6 +9,7 @@ use datafusion::catalog::TableFunction;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::{SessionConfig, SessionContext};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
@@ -18,6 +19,7 @@ use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
+use super::calls::{KeepCallsAbove, PushDownConditions, ReuseCalls};
 use super::exact::exact;
 use super::joins::{self, IndependentJoins};
 use super::nullable::KeepNullable;
@@ -53,9 +55,8 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_analyzer_rule(Arc::new(CheckIntegers::default()))
         .with_analyzer_rule(Arc::new(CheckSubqueries::default()))
         .with_analyzer_rule(Arc::new(CheckAggregateCalls))
+        .with_optimizer_rules(logical_rules())
         .with_physical_optimizer_rules(optimizer_rules())
-        // After DataFusion's: then subqueries are joins, and no filters are left between joins.
-        .with_optimizer_rule(Arc::new(PushDownSemiJoins))
         .build();
     checked::register(&mut state)?;
     let session = SessionContext::new_with_state(state);
@@ -81,6 +82,19 @@ fn planning_config(workers: u32) -> SessionConfig {
     config
 }
 
+/// DataFusion's rules, and this project's.
+fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    let conditions = PushDownConditions::default();
+    for rule in rules.iter_mut().filter(|rule| rule.name() == conditions.name()) {
+        *rule = Arc::new(PushDownConditions::default());
+    }
+    // After DataFusion's: then subqueries are joins, and no filters are left between joins.
+    rules.push(Arc::new(PushDownSemiJoins));
+    rules.push(Arc::new(ReuseCalls));
+    rules
+}
+
 /// DataFusion's rules without those that connect operators of the final plan, which run for each
 /// stage ([`finish`]), and with this project's order and forms of joins.
 fn optimizer_rules() -> Vec<Rule> {
@@ -90,6 +104,7 @@ fn optimizer_rules() -> Vec<Rule> {
     rules.retain(|rule| rule.name() != after.name() && rule.name() != check.name());
     let place = rules.iter().position(|rule| rule.name() == selection.name()).unwrap_or_default();
     rules.splice(place..=place, [Arc::new(JoinOrder) as Rule, Arc::new(IndependentJoins)]);
+    KeepCallsAbove::within(&mut rules);
     rules.insert(0, Arc::new(KeepNullable));
     let orders = EnsureRequirements::new();
     if let Some(place) = rules.iter().position(|rule| rule.name() == orders.name()) {

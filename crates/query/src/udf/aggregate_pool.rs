@@ -81,6 +81,7 @@ impl AggregatePool {
         let used = |(name, connected): (&String, &Arc<Connected>)| UdfUse {
             name: name.clone(),
             rows: connected.rows.load(Ordering::Relaxed),
+            saved: 0,
             nanos: connected.nanos.load(Ordering::Relaxed),
         };
         connections.iter().map(used).collect()

@@ -4,8 +4,10 @@ mod aggregate;
 mod aggregate_calls;
 mod aggregate_pool;
 mod coercion;
+mod kept;
 mod pool;
 mod remote;
+mod repeats;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -67,7 +69,11 @@ pub(crate) fn connect(
     connection: UdfConnection,
 ) -> Result<()> {
     match signature.kind {
-        UdfKind::Scalar => pool.insert(&signature.name, remote::open(signature, connection)?),
+        UdfKind::Scalar => {
+            let (arguments, _) = remote::schemas(signature)?;
+            let arguments = signature.deterministic.then_some(arguments.as_ref());
+            pool.insert(&signature.name, remote::open(signature, connection)?, arguments);
+        }
         UdfKind::Aggregate => {
             pool.aggregates.insert(&signature.name, aggregate::open(signature, connection)?);
         }

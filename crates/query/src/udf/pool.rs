@@ -6,17 +6,27 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::Schema;
 use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryPool;
 use snowmelt_types::Report;
 use snowmelt_udf::Client;
 use snowmelt_wire::UdfUse;
 
 use super::aggregate_pool::{AggregatePool, not_connected};
+use super::kept::Room;
+use super::repeats::Repeats;
+
+/// The share of a task's memory, and the most bytes, for kept results of each deterministic function.
+const KEPT_SHARE: u64 = 16;
+const KEPT_BYTES: u64 = 32 << 20;
 
 /// Connections by function, with statistics of the calls.
 #[derive(Debug, Default)]
 pub(crate) struct UdfPool {
     connections: RwLock<HashMap<String, Arc<Connected>>>,
+    // For kept results: the pool and the bytes for each function. Without it none are kept.
+    memory: Option<(Arc<dyn MemoryPool>, usize)>,
     /// Those of aggregate functions.
     pub(super) aggregates: AggregatePool,
 }
@@ -26,12 +36,15 @@ pub(crate) struct UdfPool {
 struct Connected {
     connection: Mutex<Connection>,
     rows: AtomicU64,
+    saved: AtomicU64,
     nanos: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Connection {
     client: Client,
+    // Of a deterministic function.
+    repeats: Option<Repeats>,
     // DataFusion evaluates each occurrence of a volatile function. The last call is cached, so that
     // `select f(x), f(x) + 1` calls once: its arguments are the same arrays.
     last: Option<(Vec<ArrayRef>, ArrayRef)>,
@@ -43,10 +56,19 @@ impl UdfPool {
         Arc::new(Self::default())
     }
 
-    /// Adds the connection of a function.
-    pub(super) fn insert(&self, name: &str, client: Client) {
-        let connection = Mutex::new(Connection { client, last: None });
-        let connected = Connected { connection, rows: 0.into(), nanos: 0.into() };
+    /// A pool that keeps results of deterministic functions in a part of a task's memory.
+    pub(crate) fn keeping(memory: Arc<dyn MemoryPool>, memory_bytes: u64) -> Arc<Self> {
+        let each = (memory_bytes / KEPT_SHARE).min(KEPT_BYTES) as usize;
+        Arc::new(Self { memory: Some((memory, each)), ..Self::default() })
+    }
+
+    /// Adds the connection of a function. If it is deterministic, `arguments` has their fields.
+    pub(super) fn insert(&self, name: &str, client: Client, arguments: Option<&Schema>) {
+        let room = || self.memory.as_ref().map(|(memory, each)| Room::of(memory, name, *each));
+        let repeats = arguments.and_then(|arguments| Repeats::of(arguments, room()));
+        let connection = Mutex::new(Connection { client, repeats, last: None });
+        let zero = AtomicU64::default;
+        let connected = Connected { connection, rows: zero(), saved: zero(), nanos: zero() };
         let mut connections = self.connections.write().unwrap_or_else(PoisonError::into_inner);
         connections.insert(name.to_owned(), Arc::new(connected));
     }
@@ -57,6 +79,7 @@ impl UdfPool {
         let used = |(name, connected): (&String, &Arc<Connected>)| UdfUse {
             name: name.clone(),
             rows: connected.rows.load(Ordering::Relaxed),
+            saved: connected.saved.load(Ordering::Relaxed),
             nanos: connected.nanos.load(Ordering::Relaxed),
         };
         connections.iter().map(used).chain(self.aggregates.used()).collect()
@@ -75,12 +98,24 @@ impl UdfPool {
         let connected = connected.ok_or_else(|| not_connected(name))?;
         let began = Instant::now();
         let mut connection = connected.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = batch.num_rows() as u64;
         if let Some(result) = connection.cached(batch) {
+            connected.saved.fetch_add(rows, Ordering::Relaxed);
             return Ok(result);
         }
-        let result = connection.client.call(batch);
+        let Connection { client, repeats, .. } = &mut *connection;
+        let mut sent = 0;
+        let mut send = |batch: &RecordBatch| {
+            sent += batch.num_rows() as u64;
+            client.call(batch)
+        };
+        let result = match repeats {
+            Some(repeats) => repeats.call(batch, &mut send),
+            None => send(batch),
+        };
         connected.nanos.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        connected.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        connected.rows.fetch_add(sent, Ordering::Relaxed);
+        connected.saved.fetch_add(rows.saturating_sub(sent), Ordering::Relaxed);
         let result = result.map_err(|error| DataFusionError::External(Box::new(error.report())))?;
         connection.last = Some((batch.columns().to_vec(), Arc::clone(&result)));
         Ok(result)

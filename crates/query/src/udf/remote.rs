@@ -1,7 +1,8 @@
 //! A scalar function that runs in another sandbox.
 //!
-//! It is declared volatile: DataFusion then never evaluates it during planning, and never moves a
-//! filter on it below the projection that computes it, which would call it twice for each row.
+//! It is declared volatile, even if it is deterministic: DataFusion then never evaluates it during
+//! planning, and never moves a filter on it below the projection that computes it, which would call
+//! it twice for each row. `plan::calls` and [`super::repeats`] know what of its calls is saved.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -52,6 +53,11 @@ impl RemoteUdf {
     /// The UDF behind a function of a plan; `None` for a built-in function.
     pub(crate) fn inside(function: &ScalarUDF) -> Option<&Self> {
         (function.inner().as_ref() as &dyn std::any::Any).downcast_ref()
+    }
+
+    /// True if equal arguments give the same result throughout a query.
+    pub(crate) fn is_deterministic(&self) -> bool {
+        self.wire.deterministic
     }
 
     /// The signature from which it was created.

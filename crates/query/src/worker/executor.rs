@@ -137,7 +137,8 @@ impl DataFusionExecutor {
         let context = TaskContext::from(function_registry())
             .with_session_config(config)
             .with_runtime(runtime);
-        let pool = UdfPool::empty();
+        let memory_pool = Arc::clone(&context.runtime_env().memory_pool);
+        let pool = UdfPool::keeping(memory_pool, task.memory_bytes);
         let wrong = |error: &DataFusionError| fault::report(error, &FaultContext::driver());
         let decoded = codec::decode(&plan, &context, Arc::clone(&pool)).map_err(|e| wrong(&e))?;
         let sockets = connect(udfs, &decoded, &pool)?;
@@ -301,8 +302,7 @@ impl Executor for DataFusionExecutor {
     fn progress(&self) -> TaskProgress {
         let (bytes_read, requests) = self.counters.read();
         let used = self.udfs.used();
-        let udf_rows = used.iter().map(|udf| udf.rows).sum();
-        let udf_nanos = used.iter().map(|udf| udf.nanos).sum();
+        let sum = |of: fn(&UdfUse) -> u64| used.iter().map(of).sum();
         let (store_reads, _) = self.counters.of_store();
         self.stores.counted(TaskProgress {
             rows_read: rows_read(&self.plan),
@@ -312,8 +312,9 @@ impl Executor for DataFusionExecutor {
             scans: self.counters.of_scans(),
             pruned: pruned(&self.plan),
             spilled_bytes: self.scratch.as_ref().map_or(0, Scratch::written),
-            udf_rows,
-            udf_nanos,
+            udf_rows: sum(|udf| udf.rows),
+            udf_rows_saved: sum(|udf| udf.saved),
+            udf_nanos: sum(|udf| udf.nanos),
             ..TaskProgress::default()
         })
     }

@@ -21,6 +21,7 @@ mod plans;
 mod refusals;
 mod runner;
 mod s3;
+mod saved_calls;
 mod scans;
 mod skew;
 mod small_s3;

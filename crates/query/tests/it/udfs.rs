@@ -37,7 +37,15 @@ const FUNCTIONS: &[(&str, &[DataType], DataType)] = &[
     ("sends_garbage", &[DataType::Int64], DataType::Int64),
     ("runs_action", &[DataType::Int64], DataType::Int64),
     ("waits_for_rows", &[DataType::Int64], DataType::Int64),
+    ("ticks", &[DataType::Int64], DataType::Int64),
+    ("pure_double", &[DataType::Int64], DataType::Int64),
 ];
+
+/// The functions that are declared deterministic.
+const DETERMINISTIC: &[&str] = &["pure_double"];
+
+/// The next value of `ticks`.
+static TICK: AtomicU64 = AtomicU64::new(0);
 
 /// The rows that the scans of the query with `waits_for_rows` have given so far.
 static ROWS_READ: AtomicU64 = AtomicU64::new(0);
@@ -64,6 +72,7 @@ pub fn signature(name: &str, takes: &[DataType], gives: &DataType) -> Signature 
         batch: "arrow".to_owned(),
         schema: schema_to_text(&Schema::new(fields)).unwrap(),
         on_error: OnError::Raise,
+        deterministic: DETERMINISTIC.contains(&name),
         packages: Vec::new(),
         memory: None,
         timeout: None,
@@ -135,7 +144,11 @@ fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
     let doubled =
         |array: &Int64Array| Int64Array::from_iter(array.iter().map(|n| n.map(|n| n * 2)));
     Behaviour::Answer(match name {
-        "double_it" => Arc::new(doubled(numbers())),
+        "double_it" | "pure_double" => Arc::new(doubled(numbers())),
+        "ticks" => {
+            let first = TICK.fetch_add(batch.num_rows() as u64, Ordering::SeqCst) as i64;
+            Arc::new(Int64Array::from_iter_values(first..first + batch.num_rows() as i64))
+        }
         "runs_action" => {
             if let Some(action) = ACTION.lock().unwrap().take() {
                 action();

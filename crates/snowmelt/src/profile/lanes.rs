@@ -156,6 +156,10 @@ fn tip(lane: &Lane) -> String {
     if lane.progress.udf_rows > 0 && !is_udf(lane) {
         let _ = write!(tip, "\n{udf_rows} rows in UDFs");
     }
+    if lane.progress.udf_rows_saved > 0 {
+        let saved = text::count(lane.progress.udf_rows_saved);
+        let _ = write!(tip, "\n{saved} rows with results of equal calls");
+    }
     if lane.peak_memory.is_some() {
         let _ = write!(tip, "\npeak {peak}");
     }

@@ -262,8 +262,12 @@ fn lane(used: SandboxUse) -> Lane {
 /// The lane of a UDF instance; its worker counts the rows of its calls.
 fn udf_lane(done: &TaskDone, name: &str, used: SandboxUse) -> Lane {
     let calls = done.udfs.iter().find(|calls| calls.name == name).cloned().unwrap_or_default();
-    let progress =
-        TaskProgress { udf_rows: calls.rows, udf_nanos: calls.nanos, ..TaskProgress::default() };
+    let progress = TaskProgress {
+        udf_rows: calls.rows,
+        udf_rows_saved: calls.saved,
+        udf_nanos: calls.nanos,
+        ..TaskProgress::default()
+    };
     Lane { rows: calls.rows, progress, ..lane(used) }
 }
 

@@ -1,0 +1,159 @@
+//! Calls stay above operators that drop rows.
+//!
+//! DataFusion moves a projection that has fewer columns than its input below filters, sorts and
+//! joins, and into scans, whatever it computes. A call would then be made for rows that are dropped
+//! afterwards, on which it may fail, or for all rows instead of the first ten. And it moves a
+//! condition on a column that a projection computes into a filter below the projection, where the
+//! call is made a second time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_optimizer::projection_pushdown::ProjectionPushdown;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::{ProjectionExec, try_embed_projection};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+    ReplaceChildrenOptions, SendableRecordBatchStream,
+};
+
+use crate::udf;
+
+/// A rule of DataFusion, which moves nothing through the input of a projection with calls.
+#[derive(Debug)]
+pub(in crate::plan) struct KeepCallsAbove(Arc<dyn PhysicalOptimizerRule + Send + Sync>);
+
+impl KeepCallsAbove {
+    /// Puts itself around the rules that move projections and conditions.
+    pub(in crate::plan) fn within(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
+        let (projections, conditions) = (ProjectionPushdown::new(), FilterPushdown::new());
+        let names = [projections.name(), conditions.name()];
+        for rule in rules.iter_mut().filter(|rule| names.contains(&rule.name())) {
+            *rule = Arc::new(Self(Arc::clone(rule)));
+        }
+    }
+}
+
+impl PhysicalOptimizerRule for KeepCallsAbove {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let moved = self.0.optimize(guarded(plan, false)?, config)?;
+        moved.transform_up(unguarded).data()
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
+}
+
+/// Places a guard below each projection with calls, and below those that it may be merged with.
+fn guarded(node: Arc<dyn ExecutionPlan>, below_calls: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    let is_projection = node.is::<ProjectionExec>();
+    let calls = is_projection && (below_calls || has_calls(&node)?);
+    let children = node.children().into_iter().cloned();
+    let children = children.map(|child| guarded(child, calls)).collect::<Result<Vec<_>>>()?;
+    let node = match children.is_empty() {
+        true => node,
+        false => {
+            let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            node.replace_children(children, anew)?
+        }
+    };
+    Ok(match below_calls && !is_projection {
+        true => Arc::new(Guard(node)),
+        false => node,
+    })
+}
+
+fn has_calls(node: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    Ok(!udf::called_by(node)?.is_empty())
+}
+
+/// Removes a guard. A filter then returns only the columns that the projection above it reads.
+fn unguarded(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    if let Some(Guard(guarded)) = node.downcast_ref() {
+        return Ok(Transformed::yes(Arc::clone(guarded)));
+    }
+    if let Some(projection) = node.downcast_ref::<ProjectionExec>()
+        && let Some(filter) = projection.input().downcast_ref::<FilterExec>()
+        && filter.projection().is_none()
+        && has_calls(&node)?
+        && let Some(narrower) = try_embed_projection(projection, filter)?
+    {
+        return Ok(Transformed::yes(narrower));
+    }
+    Ok(Transformed::no(node))
+}
+
+/// Passes no projection and no condition on to the operator below.
+#[derive(Debug)]
+struct Guard(Arc<dyn ExecutionPlan>);
+
+impl DisplayAs for Guard {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl ExecutionPlan for Guard {
+    fn name(&self) -> &str {
+        "Guard"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.0.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.0]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.is_empty()) {
+            (Some(input), true) => Ok(Arc::new(Self(input))),
+            _ => internal_err!("a guard has one input"),
+        }
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        self.replace_children(children, recompute)
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        internal_err!("a guard is not executed")
+    }
+}
