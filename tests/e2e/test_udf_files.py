@@ -278,7 +278,8 @@ def test_functions_in_python_have_files(alone: Snowmelt, tmp_path: Path) -> None
         assert scaled.register() == 1
         (tmp_path / "other.txt").write_text("null eins")
         assert word.register(files={"words.txt": tmp_path / "other.txt"}) == 2
-        query = sm.sql("select word(1) w, Scaled(2) s", progress=False)
+        # The registered ones, and not those of this scope.
+        query = sm.sql("select word(1) w, Scaled(2) s", udfs=[], progress=False)
         assert query.collect().to_pylist() == [{"w": "eins", "s": 6}]
         with pytest.raises(sm.FunctionError, match="cannot be read") as refused:
             word.register(files=[tmp_path / "missing"])
