@@ -274,10 +274,12 @@ def test_functions_in_python_have_files(alone: Snowmelt, tmp_path: Path) -> None
         assert query.collect().to_pylist() == [{"s": 30}]
         assert remote(word)(pa.array([2, 0])).to_pylist() == ["two", "zero"]
         assert word.register() == 1
-        assert Scaled.register() == 1
+        scaled: Any = Scaled
+        assert scaled.register() == 1
         (tmp_path / "other.txt").write_text("null eins")
         assert word.register(files={"words.txt": tmp_path / "other.txt"}) == 2
-        query = sm.sql("select word(1) w, Scaled(2) s", progress=False)
+        # The registered ones, and not those of this scope.
+        query = sm.sql("select word(1) w, Scaled(2) s", udfs=[], progress=False)
         assert query.collect().to_pylist() == [{"w": "eins", "s": 6}]
         with pytest.raises(sm.FunctionError, match="cannot be read") as refused:
             word.register(files=[tmp_path / "missing"])

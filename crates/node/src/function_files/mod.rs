@@ -171,7 +171,7 @@ mod tests {
         let model = rig.put("model");
         let other = FileRef { digest: "0".repeat(64), size: 1 };
         let asked = [model.digest.clone(), other.digest.clone(), other.digest.clone()];
-        assert_eq!(rig.store.missing(&rig.tenant, &asked), [other.digest.clone()]);
+        assert_eq!(rig.store.missing(&rig.tenant, &asked), [&*other.digest]);
         let tree = |files| rig.store.tree(&rig.tenant, &files).unwrap_err().to_string();
         assert!(tree(named(&[("x.bin", &other)])).contains("x.bin` was not sent"));
         let long = FileRef { size: 6, ..model.clone() };
@@ -196,7 +196,7 @@ mod tests {
         let (model, words) = (rig.put("model"), rig.put("words"));
         let files = named(&[("model", &model)]);
         let tree = rig.store.tree(&rig.tenant, &files).unwrap();
-        assert_eq!(rig.release(&files), [model.digest.clone()], "it is seen");
+        assert_eq!(rig.release(&files), [&*model.digest], "it is seen");
         assert!(tree.path().join("model").exists());
         let first = tree.path().to_owned();
         drop(tree);
