@@ -10,9 +10,11 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
-use datafusion::logical_expr::{Expr, Filter, Join, LogicalPlan};
+use datafusion::logical_expr::{Expr, Join, LogicalPlan};
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use super::columns::filtered;
 
 /// DataFusion's rule, which infers no volatile condition.
 #[derive(Debug, Default)]
@@ -120,13 +122,6 @@ fn parts(plan: LogicalPlan) -> Option<(Join, Vec<Expr>)> {
             _ => None,
         },
         _ => None,
-    }
-}
-
-fn filtered(plan: LogicalPlan, conditions: Vec<Expr>) -> LogicalPlan {
-    match conjunction(conditions) {
-        Some(condition) => LogicalPlan::Filter(Filter::new(condition, Arc::new(plan))),
-        None => plan,
     }
 }
 

@@ -11,6 +11,7 @@
 //!   value below the call.
 
 mod above;
+mod columns;
 mod conditions;
 mod find;
 mod reuse;

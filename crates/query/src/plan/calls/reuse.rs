@@ -11,16 +11,20 @@ use std::sync::Arc;
 
 use datafusion::common::alias::AliasGenerator;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DFSchema, JoinType, Result};
+use datafusion::common::{Column, JoinType, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::logical_plan::{
     Aggregate, Filter, Join, Limit, Projection, Sort, SubqueryAlias, Window,
 };
-use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use super::find::{Calls, Known, calls_any, column, exists, is_reusable, with_columns};
+use super::columns::{
+    above_first_rows, column_at, columns, filtered, has, named_as, renamed, restored, translated,
+    union, within, without, without_known,
+};
+use super::find::{Calls, Known, calls_any, column, with_columns};
 
 /// The name of the columns that have the values of calls, with a number.
 const COLUMN: &str = "__call";
@@ -188,6 +192,10 @@ impl Reuse<'_> {
 
     /// Sorted rows are merged by the same keys, which would be computed again.
     fn sort(&mut self, sort: Sort, wanted: &[Expr]) -> Result<Done> {
+        if let Some(projection) = above_first_rows(&sort)? {
+            self.is_used = true;
+            return self.projection(projection, wanted);
+        }
         let calls = Calls::of(sort.expr.iter().map(|by| &by.expr));
         let input = Arc::unwrap_or_clone(sort.input);
         let Done { mut plan, mut known } = self.rewrite(input, &union(wanted, &calls))?;
@@ -333,110 +341,5 @@ fn keeps_values(join_type: JoinType) -> (bool, bool) {
             (false, true)
         }
         JoinType::Full => (false, false),
-    }
-}
-
-fn union(wanted: &[Expr], calls: &Calls) -> Vec<Expr> {
-    let mut all = wanted.to_vec();
-    all.extend(calls.all().filter(|call| !wanted.contains(call)).cloned());
-    all
-}
-
-fn without(calls: Vec<Expr>, known: &[Known]) -> Vec<Expr> {
-    without_known(calls.iter(), known)
-}
-
-fn without_known<'a>(calls: impl Iterator<Item = &'a Expr>, known: &[Known]) -> Vec<Expr> {
-    calls.filter(|call| column(known, call).is_none()).cloned().collect()
-}
-
-/// True if `part` is inside of `whole`.
-fn has(whole: &Expr, part: &Expr) -> bool {
-    exists(whole, |one| one == part)
-}
-
-/// The calls of columns of a schema only.
-fn within(calls: &[Expr], schema: &DFSchema) -> Vec<Expr> {
-    let is_inside = |call: &&Expr| call.column_refs().iter().all(|it| schema.has_column(it));
-    calls.iter().filter(is_inside).cloned().collect()
-}
-
-/// Calls of columns of `schema`, and the same in terms of an input: `source` gives the input's
-/// expression for a column. Those that the input cannot give are left out.
-fn translated(
-    calls: &[Expr],
-    schema: &DFSchema,
-    source: impl Fn(usize) -> Option<Expr>,
-) -> Result<Vec<Asked>> {
-    let mut pairs = Vec::new();
-    for call in calls {
-        let mut all_found = true;
-        let inner = call.clone().transform(|part| {
-            let Expr::Column(column) = &part else { return Ok(Transformed::no(part)) };
-            match schema.index_of_column(column).ok().and_then(&source) {
-                Some(inner) => Ok(Transformed::yes(inner)),
-                None => {
-                    all_found = false;
-                    Ok(Transformed::no(part))
-                }
-            }
-        })?;
-        if all_found && is_reusable(&inner.data) {
-            pairs.push((call.clone(), inner.data));
-        }
-    }
-    Ok(pairs)
-}
-
-/// A call in terms of the output and of the input of an operator.
-type Asked = (Expr, Expr);
-
-/// A column by position; `None` if its name means another column.
-fn column_at(schema: &DFSchema, index: usize) -> Option<Column> {
-    let column = Column::from(schema.qualified_field(index));
-    (schema.index_of_column(&column).ok() == Some(index)).then_some(column)
-}
-
-fn columns(schema: &DFSchema) -> Vec<Expr> {
-    schema.iter().map(|field| Expr::Column(Column::from(field))).collect()
-}
-
-fn filtered(plan: LogicalPlan, conditions: Vec<Expr>) -> LogicalPlan {
-    match conjunction(conditions) {
-        Some(condition) => LogicalPlan::Filter(Filter::new(condition, Arc::new(plan))),
-        None => plan,
-    }
-}
-
-/// The plan with the columns of a schema only.
-fn restored(plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
-    if plan.schema().fields().len() == schema.fields().len() {
-        return Ok(plan);
-    }
-    let projection = Projection::try_new(columns(schema), Arc::new(plan))?;
-    Ok(LogicalPlan::Projection(projection))
-}
-
-/// The plan with the names of a schema that has as many columns.
-fn renamed(plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
-    let now = plan.schema();
-    if now
-        .iter()
-        .zip(schema.iter())
-        .all(|(now, then)| now.0 == then.0 && now.1.name() == then.1.name())
-    {
-        return Ok(plan);
-    }
-    let all = (0..schema.fields().len()).map(|at| named_as(now, at, schema, at)).collect();
-    Ok(LogicalPlan::Projection(Projection::try_new(all, Arc::new(plan))?))
-}
-
-/// A column with the name that it had before.
-fn named_as(now: &DFSchema, at: usize, before: &DFSchema, was_at: usize) -> Expr {
-    let column = Column::from(now.qualified_field(at));
-    let (qualifier, field) = before.qualified_field(was_at);
-    match column.relation.as_ref() == qualifier && column.name() == field.name() {
-        true => Expr::Column(column),
-        false => Expr::Column(column).alias_qualified(qualifier.cloned(), field.name()),
     }
 }
