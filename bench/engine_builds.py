@@ -34,8 +34,12 @@ STEPS = (BUILD, AGAIN, PUSH, PUSH_AGAIN, PULL, PULL_AGAIN)
 IMAGE, PACKAGE, DOCKER = "snowmelt, image", "snowmelt, code package", "Docker"
 # The code of a function has its model in it, in text: a package has no other files.
 CODE = "MODEL = {model!r}\n\n\ndef handler(event):\n    return len(MODEL)\n"
-DOCKERFILE = """FROM base
+# Stages of the paper's Dockerfile: packages, which another model leaves as they are, and what is
+# above them. With one file, the wheels would be sent to the daemon for each model.
+PACKAGES = """FROM base
 COPY wheels /usr/local/lib/python3/dist-packages
+"""
+DOCKERFILE = """FROM packages
 WORKDIR /workdir/
 COPY code /workdir
 COPY model /workdir/model
@@ -126,40 +130,60 @@ def package(near: Link, folder: Path) -> Taken:
     return taken | pushed_and_pulled(near, home, "package", versions)
 
 
-def by_docker(daemon: docker.Docker, folder: Path) -> Taken:
-    """The paper's Dockerfile, with a base of Debian packages that is there already."""
-    context = folder / "context"
-    context.mkdir()
-    write_code(context / "code")
-    (context / "Dockerfile").write_text(DOCKERFILE)
-    base(daemon, folder)
-    taken: Taken = defaultdict(list)
-    versions = [f"{ADDRESS}/score:docker{number}" for number in range(TIMES + 1)]
+class Docker:
+    """Docker's commands, for the images in a folder."""
 
-    def run(*words: str) -> None:
-        asked = ["docker", "-H", f"unix://{daemon.api}", *words]
+    def __init__(self, daemon: docker.Docker, folder: Path) -> None:
+        self.daemon, self.folder = daemon, folder
+        self.model = folder / "context/model"
+
+    def run(self, *words: object) -> None:
+        asked = ["docker", "-H", f"unix://{self.daemon.api}", *map(str, words)]
         # The builder that the daemon has itself.
         legacy = os.environ | {"DOCKER_BUILDKIT": "0"}
         done = subprocess.run(asked, env=legacy, check=False, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"{asked}: {done.stderr}")
 
-    def build(version: str) -> None:
-        if not (context / "wheels").exists():
-            install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
-            target = ["--target", str(context / "wheels")]
-            subprocess.run([*install, *target, *WHEELS], check=True, stdout=subprocess.PIPE)
-        run("build", "--tag", version, str(context))
+    def write(self) -> None:
+        for name, text in (("packages", PACKAGES), ("context", DOCKERFILE)):
+            (self.folder / name).mkdir()
+            (self.folder / name / "Dockerfile").write_text(text)
+        write_code(self.folder / "context/code")
 
+    def packages(self) -> None:
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
+        target = ["--target", str(self.folder / "packages/wheels")]
+        subprocess.run([*install, *target, *WHEELS], check=True, stdout=subprocess.PIPE)
+        self.run("build", "--tag", "packages", self.folder / "packages")
+
+    def build(self, version: str) -> None:
+        self.run("build", "--tag", version, self.folder / "context")
+
+    def build_all(self, version: str) -> None:
+        self.packages()
+        self.build(version)
+
+
+def by_docker(daemon: docker.Docker, folder: Path) -> Taken:
+    """The paper's Dockerfile, with a base of Debian packages that is there already."""
+    peer = Docker(daemon, folder / "docker")
+    peer.folder.mkdir()
+    peer.write()
+    base(daemon, peer.folder)
+    taken: Taken = defaultdict(list)
+    first, *others = versions = [f"{ADDRESS}/score:docker{number}" for number in range(TIMES + 1)]
+    write_model(peer.model)
+    taken[BUILD].append(seconds(partial(peer.build_all, first)))
+    for version in others:
+        write_model(peer.model)
+        taken[AGAIN].append(seconds(partial(peer.build, version)))
     for number, version in enumerate(versions):
-        write_model(context / "model")
-        taken[AGAIN if number else BUILD].append(seconds(partial(build, version)))
-    for number, version in enumerate(versions):
-        taken[PUSH_AGAIN if number else PUSH].append(seconds(partial(run, "push", version)))
+        taken[PUSH_AGAIN if number else PUSH].append(seconds(partial(peer.run, "push", version)))
     # Another host would have nothing: no image is left here.
-    run("rmi", "--force", *versions, "base")
+    peer.run("rmi", "--force", *versions, "packages", "base")
     for number, version in enumerate(versions):
-        taken[PULL_AGAIN if number else PULL].append(seconds(partial(run, "pull", version)))
+        taken[PULL_AGAIN if number else PULL].append(seconds(partial(peer.run, "pull", version)))
     return taken
 
 

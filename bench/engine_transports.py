@@ -3,7 +3,7 @@ and which one is good enough for which function (figure 11).
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -175,7 +175,8 @@ def figure_5(section: Section, found: Mapping[str, Mapping[str, Taken]]) -> None
     json = [ratio(found[label], "json") for label in groups]
     shared = [ratio(found[label], "shared") for label in groups]
     paper = [engine_paper.TRANSPORTS["json"], None, None]
-    bars = {"JSON": json, "shared memory": shared, "paper: Web Server": paper}
+    bars: dict[str, Sequence[float | None]] = {"JSON": json, "shared memory": shared}
+    bars["paper: Web Server"] = paper
     section.plot(
         "udfs-figure-5",
         "Figure 5: JSON over HTTP on this machine by kinds of functions, as a multiple of the"
