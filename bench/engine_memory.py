@@ -83,8 +83,8 @@ def function(shared: bool) -> Remote:
 
 def in_sandboxes(shared: bool, wanted: float) -> Held:
     """As many leases as tasks, all at the same time."""
-    row = pa.record_batch([pa.array([1])], names=["x0"])
     with platform() as server, function(shared) as called, ThreadPoolExecutor(TASKS) as pool:
+        row = pa.record_batch([pa.array([1])], schema=called.arguments)
         begun = time.perf_counter()
         leases = list(pool.map(lambda _: called.lease(), range(TASKS)))
         answers = list(pool.map(lambda lease: lease.call(row)[0].as_py(), leases))

@@ -55,8 +55,8 @@ def init(transport: str) -> tuple[float, float, int, int]:
     """Milliseconds until an instance is leased, and until it has answered its first call by this
     transport; then its PSS and RSS in bytes."""
     packages = ("numpy",) if transport == "numpy" else ()
-    row = pa.record_batch([pa.array([1])], names=["x0"])
     with made(memory_kib, [int], int, transport, packages=packages, mark=next(marks)) as called:
+        row = pa.record_batch([pa.array([1])], schema=called.arguments)
         begun = time.perf_counter()
         lease = called.lease()
         leased = time.perf_counter()
@@ -90,6 +90,7 @@ def table_2(section: Section) -> None:
                 size = f"{sizes[transport] / MIB:.0f}"
                 rows.append([transport, spread(leased), spread(answered), *memory, size])
         cold = first_of_platforms(Path(name))
+    rows.sort(key=lambda row: COMPARED.index(row[0]))
     for row in rows:
         its = engine_paper.TABLE_2.get(row[0])
         row.append(f"{ready[row[0]] / ready['numpy']:.2f}")
@@ -103,7 +104,8 @@ def table_2(section: Section) -> None:
         " transport, forked from a zygote with their packages. *Instance*: until it is leased, for"
         " the paper's `docker run`. *Ready*: until it has answered a first call by the transport,"
         " for the paper's initialisation, which ends when the port is open. *RSS* is what a"
-        " process has mapped, *PSS* its share of it, as most pages are those of its zygote."
+        " process has mapped, *PSS* its share of it, as most pages are those of its zygote. *socket*"
+        " is the instance alone, which needs no library for it."
         " *Packages*: the unpacked wheels on disk (pyarrow; numpy for its transport), once for all"
         " functions; the interpreter is that of the machine. In the paper *RSS* is of the control"
         " group and *size* that of the whole image, which each function has."
