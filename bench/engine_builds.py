@@ -214,7 +214,7 @@ def table(section: Section, ways: dict[str, Taken]) -> None:
         " Python below; Docker's base has it from the start, and pip installs its packages. A code"
         " package has no interpreter, and its model is 2 MiB of text in its code. A function of"
         " ours needs no pull: it reads the blocks that it needs. The paper's times for pushes and"
-        " pulls are in a picture; its text has 21 s and 18 s for one push to two registries."
+        " pulls are in a picture."
     )
     section.table(["", *(f"{step}, s" for step in STEPS), "another model, of build"], rows)
 

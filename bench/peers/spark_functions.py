@@ -7,7 +7,7 @@ python bench/peers/spark_functions.py queries 2 5 100000 1000000
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,9 @@ from engine_calls import (
     FOREST,
     FUNCTIONS,
     NATIVE,
+    ONE,
     QUERIED,
+    TEXTS,
     TRANSPORTS,
     column_names,
     in_turns,
@@ -57,11 +59,14 @@ def arguments(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def measure(
-    spark: SparkSession, label: str, ways: Mapping[str, Callable[[DataFrame], float]]
+    spark: SparkSession,
+    label: str,
+    ways: Mapping[str, Callable[[DataFrame], float]],
+    counts: Sequence[int] = ROWS,
 ) -> None:
     own = os.getpid()
     small = arguments(spark, BATCH)
-    for rows in ROWS:
+    for rows in counts:
         taken = in_turns(ways, arguments(spark, rows), small, lambda: cpu_seconds_below(own), RUNS)
         times = {way: asdict(one) for way, one in taken.items()}
         print(json.dumps({"label": label, "rows": rows, "taken": times}), flush=True)
@@ -90,11 +95,16 @@ def queries(spark: SparkSession) -> None:
 
 
 def transports(spark: SparkSession) -> None:
-    """Each function by each transport (figures 4 and 5)."""
+    """Each function by each transport (figures 4 and 5). The most rows are for what takes little
+    for each."""
+    *fewer, most = ROWS
     for label, (_, kinds, _) in FUNCTIONS.items():
-        found = ways(spark, label, COMPARED)
         names = column_names(kinds)
-        measure(spark, label, {way: summed(called, names) for way, called in found.items()})
+        found = {way: summed(called, names) for way, called in ways(spark, label, COMPARED).items()}
+        measure(spark, label, found, fewer)
+        if label in (FOREST, ONE):
+            fast = {way: query for way, query in found.items() if way not in TEXTS}
+            measure(spark, label, fast, [most])
 
 
 def groups(spark: SparkSession) -> None:
