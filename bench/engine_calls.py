@@ -110,7 +110,7 @@ def arguments(count: int, chunks: int = 1) -> pa.Table:
     """The columns of all functions. An engine with threads needs several chunks."""
     numbers = np.random.default_rng(2)
     columns = {f"x{n}": numbers.random(count) for n in range(udf_functions.INPUTS)}
-    table = pa.table({**columns, "n": numbers.integers(1 << 18, 1 << 19, count)})
+    table = pa.table({**columns, "n": numbers.integers(1 << 17, 1 << 18, count)})
     return pa.Table.from_batches(table.to_batches(max_chunksize=-(-count // chunks)))
 
 

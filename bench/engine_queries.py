@@ -178,10 +178,13 @@ def table(section: Section, results: Results) -> None:
 
 def promises(section: Section, results: Results) -> None:
     most = max(ROWS)
+    # The slowest function computes nothing; the paper has only the others.
+    sets = {"slowest function": QUERIED, "the slower one of the paper's functions": tuple(PROFILES)}
     for engine, bar in SHARED_BARS.items():
-        worst = max(ratio(results[engine, label, most], "shared") for label in QUERIED)
-        what = f"Shared memory against native in {engine}, slowest function, {most:,} rows"
-        section.promise(what, f"{bar}", f"{worst:.2f}", worst <= bar)
+        for name, labels in sets.items():
+            worst = max(ratio(results[engine, label, most], "shared") for label in labels)
+            what = f"Shared memory against native in {engine}, {name}, {most:,} rows"
+            section.promise(what, f"{bar}", f"{worst:.2f}", worst <= bar)
     bars = [("The socket", "socket", engine, bar) for engine, bar in SOCKET_BARS.items()]
     bars += [("Flight", "flight", engine, FLIGHT_BAR) for engine in SOCKET_BARS]
     for name, way, engine, bar in bars:

@@ -50,7 +50,7 @@ native_udf: Any = arrow_udf
 def arguments(spark: SparkSession, rows: int) -> DataFrame:
     """The same values in each run, in memory."""
     columns: list[Any] = [rand(n).alias(f"x{n}") for n in range(udf_functions.INPUTS)]
-    columns.append(((rand(99) * (1 << 18)).cast("long") + (1 << 18)).alias("n"))
+    columns.append(((rand(99) * (1 << 17)).cast("long") + (1 << 17)).alias("n"))
     columns += [col("id"), (col("id") % GROUPS).alias("g")]
     columns.append((rand(98) < rand(0)).cast("double").alias("y"))
     frame = spark.range(0, rows, numPartitions=THREADS).select(*columns).cache()
