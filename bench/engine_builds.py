@@ -207,7 +207,8 @@ def table(section: Section, ways: dict[str, Taken]) -> None:
     disks = [f"{relative:.3f} ({disk})" for disk, relative in engine_paper.INCREMENTAL.items()]
     rows.append(["the paper's Docker", *("" for _ in STEPS), ", ".join(disks)])
     section.say(
-        f"Images of a function that scores a model with {', '.join(WHEELS)}: seconds. *Build* is"
+        "Images of a function that scores a model, as the paper's Dockerfile (its figure 7) makes"
+        f" them, with {', '.join(WHEELS)}: seconds. *Build* is"
         " from nothing, downloads of packages included, one sample; *another model* is the same"
         f" with {MODEL_MIB} MiB of other content, {TIMES} samples, and its push and pull after the"
         " first image's. The registry is on the loopback, without a limit. The image has Debian's"

@@ -205,13 +205,13 @@ def figure_3(section: Section, results: Results) -> None:
         plots.growth("rows", "ms", lines),
     )
     groups, bars = [], dict[str, list[float | None]]()
-    names = ("shared memory", "socket", "Flight", "paper: local, Flight")
-    for name in (*names, "paper: remote, JSON, least", "most"):
+    names = ("shared memory", "socket", "Flight", "paper: Flight")
+    for name in (*names, "paper: remote JSON, least", "paper: remote JSON, most"):
         bars[name] = []
     for label, profile in PROFILES.items():
         for count in ROWS:
             taken_ = results["Spark", label, count]
-            groups.append(f"{profile}, {count:,}")
+            groups.append(f"{profile},\n{count:,} rows")
             ours = [ratio(taken_, way) if way in taken_ else None for way in ("shared", "socket")]
             flight = ratio(taken_, "flight") if "flight" in taken_ else None
             values = [*ours, flight, engine_paper.LOCAL, *engine_paper.REMOTE[profile]]

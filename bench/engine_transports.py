@@ -195,7 +195,7 @@ def figure_5(section: Section, found: Found) -> None:
         "udfs-figure-5",
         "Figure 5: time of a row by JSON over HTTP on this machine, by kinds of functions, as a"
         " multiple of the native function's. The paper's text has a number for the first only",
-        plots.bars("times native", groups, bars),
+        plots.bars("times native", [label.replace(" of ", "\nof ", 1) for label in groups], bars),
     )
 
 
