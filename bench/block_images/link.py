@@ -18,11 +18,14 @@ PATIENCE_S = 600.0
 
 
 class Link:
-    """Runs commands that use the registry."""
+    """Runs commands that use the registry, in its network namespace."""
+
+    def __init__(self, namespace: str = NAMESPACE) -> None:
+        self.namespace = namespace
 
     def enter(self, command: Sequence[object]) -> list[str]:
         # Not `ip netns exec`, which hides the control groups.
-        return ["nsenter", f"--net=/run/netns/{NAMESPACE}", *map(str, command)]
+        return ["nsenter", f"--net=/run/netns/{self.namespace}", *map(str, command)]
 
     def run(self, *command: object, env: Mapping[str, str] | None = None) -> str:
         """Runs a command; returns its output."""
@@ -65,7 +68,7 @@ def link(folder: Path) -> Iterator[Link]:
     try:
         # The packet size of an Ethernet link.
         made.run("ip", "link", "set", "lo", "mtu", "1500", "up")
-        registry = _registry(made, folder)
+        registry = serve(made, folder)
         yield made
     finally:
         if registry is not None:
@@ -73,7 +76,8 @@ def link(folder: Path) -> Iterator[Link]:
         subprocess.run(["ip", "netns", "del", NAMESPACE], check=False, capture_output=True)
 
 
-def _registry(made: Link, folder: Path) -> "subprocess.Popen[bytes]":
+def serve(made: Link, folder: Path) -> "subprocess.Popen[bytes]":
+    """A registry at the address, with its data in this folder, until the caller ends it."""
     config, log = folder / "registry.yml", folder / "registry.log"
     config.write_text(
         "version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\n"

@@ -1,4 +1,4 @@
-"""Processor time of a process and of everything below it."""
+"""Processor time and memory of a process and of everything below it."""
 
 import os
 from collections import defaultdict
@@ -45,3 +45,25 @@ def _threads(pid: int) -> float:
         # The process has ended, or this kernel does not keep it.
         pass
     return total / 1e9
+
+
+def memory_below(root: int) -> dict[str, int]:
+    """Proportional set size of a process and of the processes below it, by program, its first
+    arguments, and its number."""
+    found: dict[str, int] = {}
+    left = [root]
+    while left:
+        pid = left.pop()
+        folder = Path(f"/proc/{pid}")
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            lines = (folder / "smaps_rollup").read_text().splitlines()
+            for task in (folder / "task").iterdir():
+                left += map(int, (task / "children").read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            # The process has ended.
+            continue
+        sizes = (int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+        name = " ".join([Path(words[0]).name, *words[1:3]]).strip()
+        found[f"{name} ({pid})"] = next(sizes, 0)
+    return found
