@@ -139,7 +139,7 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     spec.exchange.check().map_err(|report| Error::Task(Box::new(report)))?;
     let cpu_before = process_cpu();
     let statement = statement::parse(&spec.sql)?;
-    let pool = UdfPool::empty();
+    let pool = UdfPool::of_driver();
     let session = session::planning(spec, &pool)?;
     let s3 = S3Settings::new(&spec.aws);
     let tables = table::register(&session, &statement, spec, &s3).await?;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::Schema;
 use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use snowmelt_types::Report;
 use snowmelt_udf::Client;
 use snowmelt_wire::UdfUse;
@@ -20,6 +20,10 @@ use super::repeats::Repeats;
 /// The share of a task's memory, and the most bytes, for kept results of each deterministic function.
 const KEPT_SHARE: u64 = 16;
 const KEPT_BYTES: u64 = 32 << 20;
+
+/// The bytes of kept results of all functions that the driver calls. Its operators have no limit to
+/// share them with.
+const DRIVER_BYTES: usize = 32 << 20;
 
 /// Connections by function, with statistics of the calls.
 #[derive(Debug, Default)]
@@ -54,6 +58,12 @@ impl UdfPool {
     /// A pool without connections.
     pub(crate) fn empty() -> Arc<Self> {
         Arc::new(Self::default())
+    }
+
+    /// The pool of a driver, whose connections come when it runs.
+    pub(crate) fn of_driver() -> Arc<Self> {
+        let memory: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(DRIVER_BYTES));
+        Arc::new(Self { memory: Some((memory, DRIVER_BYTES / 2)), ..Self::default() })
     }
 
     /// A pool that keeps results of deterministic functions in a part of a task's memory.

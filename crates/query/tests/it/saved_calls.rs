@@ -182,6 +182,14 @@ async fn repeated_arguments_of_a_deterministic_function_are_sent_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_driver_keeps_results_too() {
+    let (text, rows, _) =
+        run("select sum(pure_double(value % 10)) s from range(0, 20000)", 2).await;
+    assert!(text.contains("| 180000 |"), "{text}");
+    assert_eq!(rows["pure_double"], 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_of_a_deterministic_function_are_right_with_nulls_and_without_repetition() {
     for of in ["n", "id", "n % 100", "id / 3"] {
         let (found, rows, _) =
