@@ -144,16 +144,20 @@ def room() -> int:
 def run(section: Section) -> None:
     wanted = float(native_model(MODEL_MB).sum())
     counts = sorted({1, 4, min(TASKS, max(4, room()))})
-    ways = {f"native, {count} processes": natively(count) for count in counts}
+    ways = {
+        f"native, {count} process{'es' if count > 1 else ''}": natively(count) for count in counts
+    }
     ways["sandboxes, `@sm.setup`"] = in_sandboxes(False, wanted)
     shared = in_sandboxes(True, wanted)
     ways["sandboxes, `@sm.setup(shared=True)`"] = shared
+    one = ways["native, 1 process"].bytes
     rows = [
         [
             way,
             held.tasks,
             f"{held.bytes / MIB:,.0f}",
             f"{held.copies:.2f}",
+            f"{held.bytes / one:.2f}",
             f"{held.rest / MIB:.1f}",
             f"{held.seconds:.2f}",
         ]
@@ -164,11 +168,14 @@ def run(section: Section) -> None:
         " has read all of it: the proportional set size of all sandboxes and zygotes, or of the"
         " native processes (Python with numpy and pyarrow, without their engine)."
         f" {TASKS} leases at the same time, as {TASKS} tasks of an engine have. *Copies*: the total"
-        " as a multiple of the model. *Rest*: what is left of it for each task without the model,"
+        " as a multiple of the model; *of one process*: as one of the memory of a native process."
+        " *Rest*: what is left of it for each task without the model,"
         f" or models. *Ready*: until all have answered, on {os.cpu_count()} cores. The zygote with"
         f" the shared model has {shared.zygotes / MIB:,.0f} MiB."
     )
-    section.table(["way", "tasks", "MiB", "copies", "rest, MiB each", "ready, s"], rows)
+    section.table(
+        ["way", "tasks", "MiB", "copies", "of one process", "rest, MiB each", "ready, s"], rows
+    )
     section.promise(
         f"Memory of {TASKS} tasks with a shared model of {MODEL_MB} MB",
         f"at most {MOST_COPIES} copies",
