@@ -258,7 +258,8 @@ async fn rows_of_a_union_are_ordered_by_constants_that_differ_between_its_inputs
         let query = QuerySpec { range_sort_bytes: RANGE_SORT_BYTES, ..ranged(&of(limit), workers) };
         // Sorts by `id` alone would share the largest `id` that is needed: that of the input which
         // is sorted first, and not that of the answer.
-        let shown = plan(&query).await.unwrap().worker_plan();
+        let planned = plan(&query).await.unwrap();
+        let shown = planned.worker_plan();
         let sorts: Vec<&str> = shown.lines().filter(|line| line.contains("SortExec")).collect();
         assert!(!sorts.is_empty(), "{shown}");
         assert!(sorts.iter().all(|line| line.contains("a@0 DESC")), "{shown}");
