@@ -23,7 +23,7 @@ use crate::logs::Logs;
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::records::{FunctionId, Records};
-use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
+use crate::udfs::{SecretSources, UdfCatalog, UdfLogs, UdfRegistry};
 
 /// Deploys a Python function and runs a test with it.
 pub(crate) fn with_functions<F: Future<Output = ()>>(
@@ -113,7 +113,8 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let hosts = Hosts::new("this-host".to_owned().try_into().unwrap(), agent, None, None).unwrap();
     let over = CancellationToken::new();
     let functions = Functions::new(node.clone(), analysis.clone(), records.clone(), logs);
-    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone()));
+    let secrets = SecretSources::new(base.path().join("secrets"));
+    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets));
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
     let kept = Kept::new(records.clone(), state_dir.join("bursts"));
     let platform = Platform {
