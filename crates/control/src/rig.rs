@@ -113,7 +113,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let hosts = Hosts::new("this-host".to_owned().try_into().unwrap(), agent, None, None).unwrap();
     let over = CancellationToken::new();
     let functions = Functions::new(node.clone(), analysis.clone(), records.clone(), logs);
-    let secrets = SecretSources::new(state_dir.join("secrets"));
+    let secrets = SecretSources::new(base.path().join("secrets"));
     let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets));
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
     let kept = Kept::new(records.clone(), state_dir.join("bursts"));

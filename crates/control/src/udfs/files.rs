@@ -22,6 +22,9 @@ const TRIED_EVERY: Duration = Duration::from_secs(10);
 /// How often files that were not used for long are looked for.
 const SWEPT_EVERY: Duration = Duration::from_secs(3600);
 
+/// How long a body is read on after it was refused.
+const DRAINED_WITHIN: Duration = Duration::from_secs(10);
+
 /// The most contents that a request asks for: those of many functions.
 const MOST_ASKED: usize = 64 * MOST_FILES;
 
@@ -51,6 +54,21 @@ impl UdfRegistry {
         tenant: &Tenant,
         digest: &str,
         mut body: Body,
+    ) -> Result<(), ErrorReport> {
+        let kept = self.received(tenant, digest, &mut body).await;
+        if kept.is_err() {
+            // A client that still sends would not get the answer.
+            let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+            let _ = tokio::time::timeout(DRAINED_WITHIN, rest).await;
+        }
+        kept
+    }
+
+    async fn received(
+        &self,
+        tenant: &Tenant,
+        digest: &str,
+        body: &mut Body,
     ) -> Result<(), ErrorReport> {
         let mut receiving = self.files().receive(tenant, digest).map_err(|error| error.report())?;
         while let Some(frame) = body.frame().await {
