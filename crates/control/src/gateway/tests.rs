@@ -277,8 +277,12 @@ type Paths = BTreeSet<(String, String)>;
 
 /// The paths and methods of the router's table, read from its file: the router does not list them.
 fn served() -> Paths {
-    let source =
-        concat!(include_str!("../gateway.rs"), include_str!("images.rs"), include_str!("udfs.rs"));
+    let source = concat!(
+        include_str!("../gateway.rs"),
+        include_str!("files.rs"),
+        include_str!("images.rs"),
+        include_str!("udfs.rs")
+    );
     let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\""));
     let mut served = BTreeSet::new();
     for (path, handlers) in routes.filter_map(|route| route.split_once("\", ")) {
