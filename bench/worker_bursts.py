@@ -55,7 +55,8 @@ def burst(table: Path, tasks: int, processes: Sequence[int]) -> Run:
     expected = pc.sum(ds.dataset(table).to_table()["x"]).as_py()
     if run.answer.to_pylist() != [{"n": tasks * ROWS, "s": expected}]:
         raise RuntimeError(f"{tasks} tasks: {run.answer.to_pylist()}")
-    if run.profile["stages"][0]["tasks"] != tasks:
+    # Of thousands of files, a few share a task: tasks are made of equal bytes.
+    if not tasks * 0.98 <= run.profile["stages"][0]["tasks"] <= tasks:
         raise RuntimeError(f"{run.profile['stages'][0]['tasks']} tasks, not {tasks}")
     return run
 
