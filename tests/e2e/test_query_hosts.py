@@ -2,13 +2,13 @@
 
 import os
 import signal
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cluster
 import pytest
 from analytics import TPCH_QUERIES
 from conftest import Snowmelt, wait_for
@@ -17,7 +17,6 @@ from reference import Reference
 from suites import client_of, failures, report, wrong
 
 import snowmelt as sm
-from common.paths import SNOWMELT
 
 QUERIES = {file.stem: file.read_text() for file in sorted(TPCH_QUERIES.glob("q*.sql"))}
 HOSTS = 4
@@ -189,24 +188,10 @@ def unlike(alone: Snowmelt, tmp_path: Path) -> Iterator[Path]:
     """A folder that control's host has and the other host of its cluster does not see."""
     folder = tmp_path / "data"
     folder.mkdir()
-    token = tmp_path / "token"
-    token.write_text("0123456789abcdef")
-    common = ["--token-file", str(token), "--name"]
-    up = [str(SNOWMELT), "up", "--listen", "127.0.0.1:7470", *common, "one"]
-    subprocess.run(up, check=True, capture_output=True, env=alone.environ())
     hide = f'mount -t tmpfs none {folder} && exec "$@"'
-    join = ["--control", "127.0.0.1:7470", "--address", "127.0.0.1:7471", *common, "two"]
-    command = ["unshare", "--mount", "sh", "-c", hide, "sh", str(SNOWMELT), "node", *join]
-    environment = alone.environ() | {"SNOWMELT_STATE": str(alone.folder / "second")}
-    member = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
-    try:
-        wait_for("two hosts", lambda: '"two"' in alone.run("hosts", "-o", "json").out)
-        with client_of(alone.folder / "state" / "snowmelt.sock"):
-            yield folder
-    finally:
-        member.send_signal(signal.SIGTERM)
-        member.wait(30)
-        alone.run("down")
+    within = ["unshare", "--mount", "sh", "-c", hide, "sh"]
+    with cluster.two_hosts(alone, tmp_path, 7470, alone.environ(), within):
+        yield folder
 
 
 def test_a_file_that_only_one_host_has_is_read_there(unlike: Path, tmp_path: Path) -> None:

@@ -4,13 +4,12 @@ import base64
 import hashlib
 import http.client
 import json
-import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cluster
 import duckdb
 import pyarrow as pa
 import pytest
@@ -18,7 +17,6 @@ from conftest import Snowmelt, wait_for
 from suites import client_of
 
 import snowmelt as sm
-from common.paths import SNOWMELT
 from snowmelt.engines import duckdb as in_duckdb
 from snowmelt.engines import remote
 
@@ -309,23 +307,8 @@ def test_a_declared_file_must_come_with_the_code(alone: Snowmelt, tmp_path: Path
 @pytest.fixture
 def two_hosts(alone: Snowmelt, tmp_path: Path) -> Iterator[Snowmelt]:
     """A cluster of two hosts that share no folder."""
-    token = tmp_path / "token"
-    token.write_text("0123456789abcdef")
-    common = ["--token-file", str(token), "--name"]
-    up = [str(SNOWMELT), "up", "--listen", "127.0.0.1:7480", *common, "one"]
-    subprocess.run(up, check=True, capture_output=True, env=alone.environ())
-    join = ["--control", "127.0.0.1:7480", "--address", "127.0.0.1:7481", *common, "two"]
-    environment = alone.environ() | {"SNOWMELT_STATE": str(alone.folder / "second")}
-    command = [str(SNOWMELT), "node", *join]
-    member = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
-    try:
-        wait_for("two hosts", lambda: '"two"' in alone.run("hosts", "-o", "json").out)
-        with client_of(alone.folder / "state" / "snowmelt.sock"):
-            yield alone
-    finally:
-        member.send_signal(signal.SIGTERM)
-        member.wait(30)
-        alone.run("down")
+    with cluster.two_hosts(alone, tmp_path, 7480, alone.environ()):
+        yield alone
 
 
 def test_files_reach_the_other_hosts(two_hosts: Snowmelt, files: Path) -> None:

@@ -1,18 +1,16 @@
 """Secrets of functions: references in the registry, values in instances and nowhere else."""
 
 import json
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import cluster
 import pyarrow as pa
 import pytest
 from conftest import Snowmelt, wait_for
 from suites import client_of
 
 import snowmelt as sm
-from common.paths import SNOWMELT
 from snowmelt.engines import remote
 
 VALUE = "hunter2-of-the-default-tenant"
@@ -249,27 +247,10 @@ def test_queries_do_not_read_secrets(platform: Snowmelt, tmp_path: Path) -> None
 @pytest.fixture
 def two_hosts(platform: Snowmelt, tmp_path: Path) -> Iterator[Snowmelt]:
     """A cluster of two hosts; the second one has no secrets of its own."""
-    token = tmp_path / "token"
-    token.write_text("0123456789abcdef")
-    common = ["--token-file", str(token), "--name"]
-    up = [str(SNOWMELT), "up", "--listen", "127.0.0.1:7490", *common, "one"]
-    subprocess.run(up, check=True, capture_output=True, env=platform.environ())
-    join = ["--control", "127.0.0.1:7490", "--address", "127.0.0.1:7491", *common, "two"]
-    environment = platform.environ() | {
-        "SNOWMELT_STATE": str(platform.folder / "second"),
-        "SNOWMELT_SECRETS": "/nowhere",
-    }
+    environment = platform.environ() | {"SNOWMELT_SECRETS": "/nowhere"}
     del environment["THE_KEY"]
-    command = [str(SNOWMELT), "node", *join]
-    member = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
-    try:
-        wait_for("two hosts", lambda: '"two"' in platform.run("hosts", "-o", "json").out)
-        with client_of(platform.folder / "state" / "snowmelt.sock"):
-            yield platform
-    finally:
-        member.send_signal(signal.SIGTERM)
-        member.wait(30)
-        platform.run("down")
+    with cluster.two_hosts(platform, tmp_path, 7490, environment):
+        yield platform
 
 
 def test_secrets_reach_the_other_hosts(two_hosts: Snowmelt, code: Path, tmp_path: Path) -> None:
