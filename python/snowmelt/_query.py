@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Union
 
-from . import _amounts, _dtypes, _names, _progress
+from . import _amounts, _dtypes, _files, _names, _progress
 from ._aggregate import Aggregate
 from ._answer import Answer
 from ._client import client
@@ -34,6 +34,7 @@ _MEDIA = ("auto", "files", "hosts", "streams", "objects")
 _OPTIONS = (
     "udfs",
     "image",
+    "function_files",
     "workers",
     "memory",
     "timeout",
@@ -52,6 +53,7 @@ def sql(
     *,
     udfs: Sequence[UdfLike] | None = None,
     image: str | None = None,
+    function_files: _files.Files | None = None,
     workers: int | None = None,
     memory: _amounts.Memory | None = None,
     timeout: _amounts.Duration | None = None,
@@ -65,7 +67,7 @@ def sql(
     **tables: Any,
 ) -> Query:
     """A query; it runs when its answer is first used. A statement that defines a function runs at
-    once. See docs/python.md."""
+    once; `function_files` are for the function that it defines. See docs/python.md."""
     caller = sys._getframe(1)
     defines = _names.defines(query)
     _names.refuse_unread(query, tables, _OPTIONS)
@@ -91,6 +93,7 @@ def sql(
     made = [Table(name, given) for name, given in tables.items()]
     _check_image(image, functions)
     asked = Query(query, made, functions, options, progress, image)
+    asked.files = _definition_files(function_files, defines)
     if defines:
         asked.collect()
     return asked
@@ -126,6 +129,21 @@ def _prices(path: str | os.PathLike[str]) -> dict[str, str]:
         return {"file": str(path), "text": Path(path).read_text(encoding="utf-8")}
     except (OSError, UnicodeDecodeError, TypeError) as error:
         raise make("SM-0110", f"the file of prices {path} cannot be read: {error}") from None
+
+
+def _definition_files(files: Any, defines: bool) -> dict[str, str]:
+    """Paths by the names that the function uses, for a statement that defines one."""
+    if files is None:
+        return {}
+    if not defines:
+        hint = "write files= in the decorator of the function that reads them"
+        raise make(
+            "SM-0110", "function_files= is for CREATE FUNCTION, and this is a query", hint=hint
+        )
+    try:
+        return _files.declared(files)
+    except TypeError as error:
+        raise make("SM-0110", str(error)) from None
 
 
 def _check_image(image: Any, functions: Sequence[Any]) -> None:
@@ -168,6 +186,8 @@ class Query:
         self.text = text
         self._tables, self._udfs, self._image = tables, list(udfs), image
         self._options, self._progress = options, progress
+        # Of the function that it defines, by name.
+        self.files: dict[str, str] = {}
         self._folder: Folder | None = None
         self._locations: dict[str, str] | None = None
         self._lock = threading.Lock()
@@ -276,8 +296,10 @@ class Query:
     def _request(self) -> dict[str, Any]:
         if self._locations is None:
             self._locations = {table.name: self._location(table) for table in self._tables}
+        files = {"files": _files.send(client(), self.files)} if self.files else {}
         return {
             "sql": self.text,
+            **files,
             "tables": self._locations,
             "udfs": [udf_source(function, self._image) for function in self._udfs],
             "options": self._options,

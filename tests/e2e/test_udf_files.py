@@ -285,6 +285,53 @@ def test_functions_in_python_have_files(alone: Snowmelt, tmp_path: Path) -> None
     alone.run("down").succeeded()
 
 
+def test_a_query_brings_functions_with_files(alone: Snowmelt, files: Path) -> None:
+    alone.run("up").succeeded()
+    given = [text.replace("--file", "--udf-file") for text in options(files)]
+    udf = ("--udf", files / "score.py", *given)
+    assert alone.rows("select score(4) s, word(1) w", *udf) == [{"s": 41, "w": "one"}]
+    (files / "keyed.py").write_text(
+        "import snowmelt as sm\n\n@sm.udf\ndef keyed(n: int) -> str:\n"
+        "    return sm.secret('KEY')[:n]\n"
+    )
+    keyed = ("--udf", files / "keyed.py", "--udf-secret")
+    missing = alone.sql("select keyed(2)", *keyed, "KEY=env:SNOWMELT_TEST_MISSING")
+    missing.failed_with("SM-0231")
+    alone.sql("select keyed(2)", *keyed, "KEY").failed_with("SM-0231", "--udf-secret")
+    alone.run("down").succeeded()
+
+
+DEFINED = """
+create function scored(n bigint) returns bigint as $$
+  import pickle
+  with open("model.pkl", "rb") as file:
+      return n * pickle.load(file)["factor"]
+$$
+"""
+
+
+def test_a_function_that_sql_defines_has_files(alone: Snowmelt, files: Path) -> None:
+    alone.run("up").succeeded()
+    model = ("--udf-file", files / "model.pkl")
+    assert alone.rows(DEFINED, *model)[0]["function"] == "scored"
+    assert alone.rows("select scored(4) s") == [{"s": 40}]
+    assert blobs(alone) == {sha256((files / "model.pkl").read_bytes())}
+    # Nothing would read them.
+    for statement in ("select 1", "drop function if exists scored"):
+        alone.sql(statement, *model).failed_with("SM-0230", "defines no function")
+    assert alone.rows("select scored(4) s") == [{"s": 40}]
+    alone.rows("drop function scored")
+    assert blobs(alone) == set()
+    with client_of(alone.folder / "state" / "snowmelt.sock"):
+        sm.sql(DEFINED, function_files=[files / "model.pkl"])
+        assert sm.sql("select scored(5)").rows() == [(50,)]
+        with pytest.raises(sm.Error, match="CREATE FUNCTION"):
+            sm.sql("select 1", function_files=[files / "model.pkl"])
+        with pytest.raises(sm.Error, match="cannot be read"):
+            sm.sql(DEFINED.replace("scored", "other"), function_files=[files / "missing"])
+    alone.run("down").succeeded()
+
+
 def test_a_declared_file_must_come_with_the_code(alone: Snowmelt, tmp_path: Path) -> None:
     code = tmp_path / "f.py"
     code.write_text(

@@ -21,6 +21,9 @@ pub struct QueryRequest {
     /// The user's functions.
     #[serde(default)]
     pub udfs: Vec<UdfSource>,
+    /// Files of the function that a CREATE FUNCTION defines, which are sent before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: FileRefs,
     /// Sent by clients of older versions only. Refused unless it is the tenant of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<Tenant>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use snowmelt_api::{Profile, QueryOptions, QueryRequest, UdfSource};
+use snowmelt_api::{FileRefs, Profile, QueryOptions, QueryRequest, UdfSource};
 use snowmelt_control::client::{QueryFrame, QueryStream};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::PriceFile;
@@ -15,7 +15,7 @@ use crate::output::{Output, Target, Writer};
 use crate::platform::{self, Platform};
 use crate::printer::Printer;
 use crate::progress::Progress;
-use crate::{env, input, profile};
+use crate::{env, input, profile, udf_files, udfs};
 
 /// Runs the query and writes its result.
 ///
@@ -24,7 +24,8 @@ use crate::{env, input, profile};
 pub fn run(args: &SqlArgs, config: &Config, printer: Printer) -> Outcome {
     let output = output(args, config);
     output.check()?;
-    let request = request(args, config)?;
+    let files = udf_files::collect(&args.udf_files)?;
+    let request = request(args, config, udf_files::refs(&files))?;
     // Opened first, so that a long query does not fail at its end because of its output file.
     let target = Target::open(output.file)?;
     let page = args.profile_out.as_deref().map(|path| Target::open(Some(path))).transpose()?;
@@ -32,6 +33,7 @@ pub fn run(args: &SqlArgs, config: &Config, printer: Printer) -> Outcome {
     let label = if platform.is_embedded() { "starting the platform" } else { "connecting" };
     let profile = platform::with(platform, printer, async |client, _| {
         let progress = Progress::start(config.progress.value, printer, label);
+        client.send_files(&files).await?;
         let mut stream = client.query(&request).await?;
         let writer = begin(&mut stream, &output, target, progress).await?;
         answer(&mut stream, writer, printer).await
@@ -110,16 +112,17 @@ fn report(
     Ok(())
 }
 
-fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport> {
+fn request(args: &SqlArgs, config: &Config, files: FileRefs) -> Result<QueryRequest, ErrorReport> {
     let packages = input::listed(&args.packages, args.requirements.as_deref())?;
+    let secrets = udfs::secrets(&args.udf_secrets, "--udf-secret")?;
     let source = |path: &std::path::PathBuf| {
         Ok(UdfSource {
             code: input::code(path)?,
             packages: packages.clone(),
             signatures: None,
             image: args.image.clone(),
-            files: BTreeMap::new(),
-            secrets: BTreeMap::new(),
+            files: files.clone(),
+            secrets: secrets.clone(),
         })
     };
     let timeout = config.timeout.value.as_millis();
@@ -127,6 +130,8 @@ fn request(args: &SqlArgs, config: &Config) -> Result<QueryRequest, ErrorReport>
         sql: statement(args)?,
         tables: tables(&args.tables)?,
         udfs: args.udfs.iter().map(source).collect::<Result<_, ErrorReport>>()?,
+        // With --udf they are files of those functions.
+        files: if args.udfs.is_empty() { files } else { FileRefs::new() },
         tenant: None,
         options: QueryOptions {
             workers: config.workers.value,

@@ -1,4 +1,4 @@
-//! The files that a user gives to functions (`snowmelt udf add --file`): found, named and read once
+//! The files that a user gives to functions (`snowmelt udf add --file`, `snowmelt sql --udf-file`): found, named and read once
 //! for their digests.
 //!
 //! Invariant: a file that cannot be read, or that changes while it is read, is an error, and then
@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use snowmelt_api::{FileRef, MOST_FILE_BYTES, MOST_FILES, check_file_name, check_files};
+use snowmelt_api::{FileRef, FileRefs, MOST_FILE_BYTES, MOST_FILES, check_file_name, check_files};
 use snowmelt_control::client::LocalFile;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
@@ -35,9 +35,13 @@ pub fn collect(given: &[OsString]) -> Result<Vec<LocalFile>, ErrorReport> {
         let content = read(&path)?;
         files.push(LocalFile { name, path, content });
     }
-    let refs = files.iter().map(|file| (file.name.clone(), file.content.clone())).collect();
-    check_files(&refs).map_err(refused)?;
+    check_files(&refs(&files)).map_err(refused)?;
     Ok(files)
+}
+
+/// Contents by the names that functions use.
+pub fn refs(files: &[LocalFile]) -> FileRefs {
+    files.iter().map(|file| (file.name.clone(), file.content.clone())).collect()
 }
 
 /// A path, and the name behind its last colon. A path that exists may have colons.

@@ -43,8 +43,8 @@ fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> Outcome {
         packages: input::requirements(&args.packages)?,
         signatures: None,
         image: args.image.clone(),
-        files: files.iter().map(|file| (file.name.clone(), file.content.clone())).collect(),
-        secrets: secrets(&args.secrets)?,
+        files: udf_files::refs(&files),
+        secrets: secrets(&args.secrets, "--secret")?,
     };
     let label = format!("registering {}", args.file.display());
     let added = with_platform(&args.platform, config, printer, &label, async |client| {
@@ -62,11 +62,14 @@ fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> Outcome {
 }
 
 /// Secrets by name. No error has what stands behind a name, which may be the secret itself.
-fn secrets(given: &[String]) -> Result<BTreeMap<String, String>, ErrorReport> {
+///
+/// # Errors
+/// `SM-0231` for one that is not written as `option` needs it, or given twice.
+pub fn secrets(given: &[String], option: &str) -> Result<BTreeMap<String, String>, ErrorReport> {
     let mut found = BTreeMap::new();
     for text in given {
         let Some((name, reference)) = text.split_once('=') else {
-            let message = "--secret is written NAME=env:VARIABLE or NAME=file:FILE";
+            let message = format!("{option} is written NAME=env:VARIABLE or NAME=file:FILE");
             return Err(ErrorReport::new(Code::FUNCTION_SECRET, message));
         };
         if found.insert(name.to_owned(), reference.to_owned()).is_some() {

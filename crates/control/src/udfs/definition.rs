@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use snowmelt_api::{FileRefs, QueryRequest, UdfSource};
+use snowmelt_api::{QueryRequest, UdfSource};
 use snowmelt_node::{QueryRunner, WorkerLimits};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, Report, Tenant};
 use snowmelt_udf::ParsedSignature;
@@ -31,7 +31,7 @@ impl UdfRegistry {
         events: &Events,
     ) -> Result<Option<QueryRequest>, ErrorReport> {
         if !may_define(&request.sql) {
-            return Ok(None);
+            return no_files(request).map(|()| None);
         }
         let definition = {
             // Its room is free before the code of the function is loaded, which needs other room.
@@ -40,11 +40,12 @@ impl UdfRegistry {
             snowmelt_node::definition(&runner, &request.sql, threads).await?
         };
         let sql = match definition {
-            Definition::Create(create) => {
-                self.create(tenant, &request.sql, *create, events).await?
+            Definition::Create(create) => self.create(tenant, request, *create, events).await?,
+            Definition::Drop { name, if_exists } => {
+                no_files(request)?;
+                self.drop_one(tenant, &name, if_exists).await?
             }
-            Definition::Drop { name, if_exists } => self.drop_one(tenant, &name, if_exists).await?,
-            Definition::Other => return Ok(None),
+            Definition::Other => return no_files(request).map(|()| None),
         };
         let (options, working_folder) = (request.options.clone(), request.working_folder.clone());
         Ok(Some(QueryRequest { sql, options, working_folder, ..QueryRequest::default() }))
@@ -53,7 +54,7 @@ impl UdfRegistry {
     async fn create(
         &self,
         tenant: &Tenant,
-        sql: &str,
+        request: &QueryRequest,
         create: CreateFunction,
         events: &Events,
     ) -> Result<String, ErrorReport> {
@@ -63,7 +64,7 @@ impl UdfRegistry {
         let parsed = ParsedSignature::parse(&create.signature).map_err(|error| error.report())?;
         let existing = if create.or_replace { Existing::Replaced } else { Existing::Refused };
         self.records.check_udf(tenant, &name, existing).await?;
-        let source = source(sql, create)?;
+        let source = source(request, create)?;
         let made = self.put(tenant, source, existing, events).await?;
         let version = made.first().map_or(0, |record| record.version);
         let (name, text) = (literal(&name), literal(&parsed.text()));
@@ -127,8 +128,19 @@ fn after_comment(comment: &str) -> &str {
     rest
 }
 
+/// Refuses files that come with a statement which defines no function: nothing would read them.
+fn no_files(request: &QueryRequest) -> Result<(), ErrorReport> {
+    if request.files.is_empty() {
+        return Ok(());
+    }
+    let message = "files come with this statement, which defines no function";
+    Err(ErrorReport::new(Code::FUNCTION_FILE, message)
+        .hint("give them with the code of a function, or with CREATE FUNCTION"))
+}
+
 /// The code of a function, from its statement.
-fn source(sql: &str, create: CreateFunction) -> Result<UdfSource, ErrorReport> {
+fn source(request: &QueryRequest, create: CreateFunction) -> Result<UdfSource, ErrorReport> {
+    let (sql, files) = (request.sql.as_str(), request.files.clone());
     let CreateFunction { signature, packages, secrets, image, code, .. } = create;
     let outside = || ErrorReport::new(Code::PROTOCOL, "the code is not a part of its statement");
     let before = sql.get(..code.start).ok_or_else(outside)?;
@@ -136,7 +148,7 @@ fn source(sql: &str, create: CreateFunction) -> Result<UdfSource, ErrorReport> {
     let (text, indented) = lines(before, body);
     let file = format!("CREATE FUNCTION {}", signature.name);
     let code = SourceCode::Definition { file, text, indented, signature: Box::new(signature) };
-    Ok(UdfSource { code, packages, signatures: None, image, files: FileRefs::new(), secrets })
+    Ok(UdfSource { code, packages, signatures: None, image, files, secrets })
 }
 
 /// The code with the line numbers of its statement, and whether it is inside of an `if`: then it can
@@ -228,14 +240,15 @@ mod tests {
             image: None,
             code,
         };
-        let sql = "é $$x$$";
-        let SourceCode::Definition { text, .. } = source(sql, create(5..6)).unwrap().code else {
+        let request = QueryRequest { sql: "é $$x$$".to_owned(), ..QueryRequest::default() };
+        let SourceCode::Definition { text, .. } = source(&request, create(5..6)).unwrap().code
+        else {
             panic!("it is a definition");
         };
         assert_eq!(text, "x\n");
         // Backwards, too long, and inside of a letter.
         for (start, end) in [(6, 5), (5, 99), (1, 6)] {
-            assert!(source(sql, create(Range { start, end })).is_err());
+            assert!(source(&request, create(Range { start, end })).is_err());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The grammar of `snowmelt sql`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -101,6 +102,19 @@ pub struct SqlArgs {
     /// Run the UDFs in this block image, with its Python and its packages
     #[arg(long, value_name = "IMAGE", requires = "udfs", help_heading = "Data and code")]
     pub image: Option<String>,
+    /// File or folder that the UDFs read, or those of a CREATE FUNCTION: PATH, or PATH:NAME to give it
+    /// another name (repeatable)
+    #[arg(long = "udf-file", value_name = "PATH[:NAME]", help_heading = "Data and code")]
+    pub udf_files: Vec<OsString>,
+    /// Secret of the UDFs by reference: NAME=env:VARIABLE or NAME=file:FILE, as with `udf add`
+    /// (repeatable)
+    #[arg(
+        long = "udf-secret",
+        value_name = "NAME=REFERENCE",
+        requires = "udfs",
+        help_heading = "Data and code"
+    )]
+    pub udf_secrets: Vec<String>,
 
     /// The platform that runs it.
     #[command(flatten, next_help_heading = "Platform")]
