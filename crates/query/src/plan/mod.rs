@@ -26,6 +26,7 @@ mod names;
 mod nullable;
 mod outputs;
 mod planned;
+mod planning_only;
 mod prune;
 mod ranges;
 mod reduce;

@@ -11,7 +11,6 @@ use datafusion::execution::context::{SessionConfig, SessionContext};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_optimizer::join_selection::JoinSelection;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
@@ -25,7 +24,7 @@ use super::joins::{self, IndependentJoins};
 use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::statement::Statement;
-use super::unions::{HideUnions, ShowUnions};
+use super::unions::HideConstants;
 use super::{BATCH_ROWS, QuerySpec, literals, names, reduce, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
@@ -106,11 +105,7 @@ fn optimizer_rules() -> Vec<Rule> {
     rules.splice(place..=place, [Arc::new(JoinOrder) as Rule, Arc::new(IndependentJoins)]);
     KeepCallsAbove::within(&mut rules);
     rules.insert(0, Arc::new(KeepNullable));
-    let orders = EnsureRequirements::new();
-    if let Some(place) = rules.iter().position(|rule| rule.name() == orders.name()) {
-        rules.insert(place + 1, Arc::new(ShowUnions));
-        rules.insert(place, Arc::new(HideUnions));
-    }
+    HideConstants::within(&mut rules);
     rules
 }
 

@@ -6,25 +6,19 @@
 //! condition on a column that a projection computes into a filter below the projection, where the
 //! call is made a second time.
 
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::internal_err;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
-use datafusion::execution::TaskContext;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_optimizer::projection_pushdown::ProjectionPushdown;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::{ProjectionExec, try_embed_projection};
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
-    ReplaceChildrenOptions, SendableRecordBatchStream,
-};
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
+use crate::plan::planning_only::PlanningOnlyExec;
 use crate::udf;
 
 /// A rule of DataFusion, which moves nothing through the input of a projection with calls.
@@ -49,7 +43,7 @@ impl PhysicalOptimizerRule for KeepCallsAbove {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let moved = self.0.optimize(guarded(plan, false)?, config)?;
-        moved.transform_up(unguarded).data()
+        PlanningOnlyExec::uncovered(moved)?.transform_up(narrowed).data()
     }
 
     fn name(&self) -> &str {
@@ -61,7 +55,7 @@ impl PhysicalOptimizerRule for KeepCallsAbove {
     }
 }
 
-/// Places a guard below each projection with calls, and below those that it may be merged with.
+/// Hides what is below each projection with calls, and below those that it may be merged with.
 fn guarded(node: Arc<dyn ExecutionPlan>, below_calls: bool) -> Result<Arc<dyn ExecutionPlan>> {
     let is_projection = node.is::<ProjectionExec>();
     let calls = is_projection && (below_calls || has_calls(&node)?);
@@ -75,7 +69,7 @@ fn guarded(node: Arc<dyn ExecutionPlan>, below_calls: bool) -> Result<Arc<dyn Ex
         }
     };
     Ok(match below_calls && !is_projection {
-        true => Arc::new(Guard(node)),
+        true => PlanningOnlyExec::around(node),
         false => node,
     })
 }
@@ -84,11 +78,8 @@ fn has_calls(node: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(!udf::called_by(node)?.is_empty())
 }
 
-/// Removes a guard. A filter then returns only the columns that the projection above it reads.
-fn unguarded(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    if let Some(Guard(guarded)) = node.downcast_ref() {
-        return Ok(Transformed::yes(Arc::clone(guarded)));
-    }
+/// A filter below a projection with calls returns only the columns that the projection reads.
+fn narrowed(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     if let Some(projection) = node.downcast_ref::<ProjectionExec>()
         && let Some(filter) = projection.input().downcast_ref::<FilterExec>()
         && filter.projection().is_none()
@@ -98,62 +89,4 @@ fn unguarded(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Executi
         return Ok(Transformed::yes(narrower));
     }
     Ok(Transformed::no(node))
-}
-
-/// Passes no projection and no condition on to the operator below.
-#[derive(Debug)]
-struct Guard(Arc<dyn ExecutionPlan>);
-
-impl DisplayAs for Guard {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl ExecutionPlan for Guard {
-    fn name(&self) -> &str {
-        "Guard"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.0.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.0]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self(input))),
-            _ => internal_err!("a guard has one input"),
-        }
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        self.replace_children(children, recompute)
-    }
-
-    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        internal_err!("a guard is not executed")
-    }
 }
