@@ -7,6 +7,7 @@
 //! order are the same, and so are the rows. Filters that call functions are one operator with a name
 //! of its own, which EXPLAIN announces.
 
+mod calls_together;
 mod cheapest_first;
 mod conditions;
 mod dynamic_filters;
@@ -32,6 +33,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::stream::BoxStream;
 
+pub(crate) use calls_together::calls_together;
 pub(crate) use cheapest_first::orders_calls;
 pub(crate) use dynamic_filters::apply_dynamic_filters;
 use in_place::{InPlace, Way};
@@ -52,6 +54,10 @@ fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execution
     let run = match sort::execution_for(&node)? {
         Some(run) => Some(run),
         None => row_number::execution_for(&node)?,
+    };
+    let run = match run {
+        Some(run) => Some(run),
+        None => calls_together::execution_for(&node)?,
     };
     let Some(run) = run else { return Ok(Transformed::no(node)) };
     let metrics = ExecutionPlanMetricsSet::new();

@@ -6,7 +6,7 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use super::cut::{Cut, Output, Stage};
 use super::leaves::{count, file_scan};
-use crate::faster::orders_calls;
+use crate::faster::{calls_together, orders_calls};
 
 /// Maximum length of an operator's line.
 const MAX_LINE: usize = 160;
@@ -75,6 +75,7 @@ fn operator(plan: &Arc<dyn ExecutionPlan>, limit: usize) -> String {
             format!("{format}Scan: {files} files in {partitions} partitions, {}", &whole[rest..])
         }
         _ if orders_calls(plan) => format!("{whole}, calls by cost"),
+        _ if calls_together(plan) => format!("{whole}, calls together"),
         _ => whole.to_owned(),
     };
     // The name of a scan tells it.

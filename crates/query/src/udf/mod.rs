@@ -25,7 +25,7 @@ pub(crate) use aggregate::RemoteAggregate;
 pub(crate) use aggregate_calls::CheckAggregateCalls;
 pub(crate) use coercion::refused_call;
 pub(crate) use pool::UdfPool;
-pub(crate) use remote::RemoteUdf;
+pub(crate) use remote::{RemoteUdf, call_together};
 
 use crate::Result;
 

@@ -130,6 +130,49 @@ impl UdfPool {
         connection.last = Some((batch.columns().to_vec(), Arc::clone(&result)));
         Ok(result)
     }
+
+    /// Makes several calls, in the order of their results. Those of different functions are made at
+    /// the same time, each by a thread that waits for its instance.
+    pub(crate) fn call_together(
+        &self,
+        calls: &[(&str, &RecordBatch)],
+    ) -> Result<Vec<ArrayRef>, DataFusionError> {
+        let mut functions: Vec<(&str, Vec<usize>)> = Vec::new();
+        for (index, (name, _)) in calls.iter().enumerate() {
+            match functions.iter_mut().find(|(one, _)| one == name) {
+                Some((_, indices)) => indices.push(index),
+                None => functions.push((name, vec![index])),
+            }
+        }
+        let Some(((_, own), others)) = functions.split_first() else { return Ok(Vec::new()) };
+        let of_function = |indices: &[usize]| {
+            let call = |index: &usize| (*index, self.call(calls[*index].0, calls[*index].1));
+            indices.iter().map(call).collect::<Vec<_>>()
+        };
+        let mut results = std::thread::scope(|scope| {
+            let mut late = Vec::new();
+            let mut waiting = Vec::new();
+            for (_, indices) in others {
+                let waits = std::thread::Builder::new().name("udf".to_owned());
+                match waits.spawn_scoped(scope, || of_function(indices)) {
+                    Ok(thread) => waiting.push(thread),
+                    // The sandbox has no room for another thread.
+                    Err(_) => late.push(indices),
+                }
+            }
+            let mut results = of_function(own);
+            results.extend(late.into_iter().flat_map(|indices| of_function(indices)));
+            for thread in waiting {
+                match thread.join() {
+                    Ok(found) => results.extend(found),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            results
+        });
+        results.sort_by_key(|(index, _)| *index);
+        results.into_iter().map(|(_, result)| result).collect()
+    }
 }
 
 impl Connection {

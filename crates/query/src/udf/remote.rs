@@ -7,7 +7,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::{
@@ -60,10 +60,26 @@ impl RemoteUdf {
         self.wire.deterministic
     }
 
+    /// The batch of a call.
+    pub(crate) fn arguments(&self, columns: Vec<ArrayRef>, rows: usize) -> DfResult<RecordBatch> {
+        // A function without arguments still has rows: the batch has their number.
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let schema = Arc::clone(&self.arguments);
+        Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+
     /// The signature from which it was created.
     pub(crate) fn wire_signature(&self) -> &WireSignature {
         &self.wire
     }
+}
+
+/// The results of several calls. Different functions compute at the same time.
+pub(crate) fn call_together(calls: &[(&RemoteUdf, RecordBatch)]) -> DfResult<Vec<ArrayRef>> {
+    let Some((first, _)) = calls.first() else { return Ok(Vec::new()) };
+    let named = calls.iter().map(|(udf, batch)| (udf.wire.name.as_str(), batch));
+    let named: Vec<_> = named.collect();
+    blocking(|| first.pool.call_together(&named))
 }
 
 /// Opens a client for a UDF on a connection to an instance.
@@ -121,10 +137,7 @@ impl ScalarUDFImpl for RemoteUdf {
         let rows = args.number_rows;
         let columns = args.args.iter().map(|value| value.to_array(rows));
         let columns = columns.collect::<DfResult<Vec<_>>>()?;
-        // A function without arguments still has rows: the batch has their number.
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch =
-            RecordBatch::try_new_with_options(Arc::clone(&self.arguments), columns, &options)?;
+        let batch = self.arguments(columns, rows)?;
         blocking(|| self.pool.call(&self.wire.name, &batch)).map(ColumnarValue::Array)
     }
 }

@@ -3,6 +3,7 @@
 
 mod aggregates;
 mod answers;
+mod calls_together;
 mod checksums;
 mod data;
 mod early_ends;

@@ -39,6 +39,8 @@ const FUNCTIONS: &[(&str, &[DataType], DataType)] = &[
     ("waits_for_rows", &[DataType::Int64], DataType::Int64),
     ("ticks", &[DataType::Int64], DataType::Int64),
     ("pure_double", &[DataType::Int64], DataType::Int64),
+    ("meets_other", &[DataType::Int64], DataType::Int64),
+    ("meets_one", &[DataType::Int64], DataType::Int64),
 ];
 
 /// The functions that are declared deterministic.
@@ -46,6 +48,9 @@ const DETERMINISTIC: &[&str] = &["pure_double"];
 
 /// The next value of `ticks`.
 static TICK: AtomicU64 = AtomicU64::new(0);
+
+/// The rows for which `meets_one` and `meets_other` were called so far.
+static MET: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 /// The rows that the scans of the query with `waits_for_rows` have given so far.
 static ROWS_READ: AtomicU64 = AtomicU64::new(0);
@@ -162,6 +167,16 @@ fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
             }
             Arc::new(doubled(numbers()))
         }
+        "meets_one" | "meets_other" => {
+            let [own, other] = if name == "meets_one" { [0, 1] } else { [1, 0] };
+            let rows = batch.num_rows() as u64;
+            let mine = MET[own].fetch_add(rows, Ordering::SeqCst) + rows;
+            // Without an answer, before the other one is called.
+            if !within_a_minute(|| MET[other].load(Ordering::SeqCst) >= mine) {
+                return Behaviour::Disconnect;
+            }
+            Arc::new(doubled(numbers()))
+        }
         "add_up" => {
             let others = batch.column(1).as_primitive::<Int64Type>();
             let sums = numbers().iter().zip(others).map(|(a, b)| Some(a? + b?));
@@ -211,7 +226,8 @@ fn raised(row: usize, calls: usize) -> FunctionFailure {
     }
 }
 
-async fn text(sql: &str, workers: u32) -> (String, BTreeMap<String, u64>) {
+/// The rows as text, and the rows that each function was called for.
+pub async fn text(sql: &str, workers: u32) -> (String, BTreeMap<String, u64>) {
     let runner = Arc::new(InProcess::default());
     let (batches, _) = answer(&spec(sql, workers), Arc::clone(&runner))
         .await

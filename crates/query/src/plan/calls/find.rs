@@ -1,5 +1,7 @@
 //! Calls in expressions, and whether the value of an expression needs them.
 
+use std::collections::BTreeSet;
+
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction, WindowFunction};
@@ -48,6 +50,17 @@ impl Calls {
             found.always > 0 && (written > 1 || wanted.contains(&found.call))
         };
         self.found.iter().filter(is_shared).map(|found| found.call.clone()).collect()
+    }
+
+    /// Those of the arguments of aggregates for which columns are worth it: shared ones; and if there
+    /// are several functions all that each row needs, because a projection calls them together.
+    pub(super) fn of_aggregates(&self) -> Vec<Expr> {
+        let name = |call: &Expr| Some(remote(call)?.wire_signature().name.clone());
+        let functions: BTreeSet<String> = self.always().filter_map(name).collect();
+        match functions.len() {
+            0 | 1 => self.shared(&[]),
+            _ => self.always().cloned().collect(),
+        }
     }
 
     /// Notes a call; true if its arguments are to be visited too.

@@ -215,7 +215,7 @@ impl Reuse<'_> {
         let calls = Calls::of(group_expr.iter().chain(&aggr_expr));
         let below = union(&[], &calls);
         let Done { mut plan, mut known } = self.rewrite(Arc::unwrap_or_clone(input), &below)?;
-        plan = self.with_calls(plan, without(calls.shared(&[]), &known), &mut known)?;
+        plan = self.with_calls(plan, without(calls.of_aggregates(), &known), &mut known)?;
         let group = self.all_replaced(group_expr.clone(), &known)?;
         let functions = self.all_replaced(aggr_expr.clone(), &known)?;
         let plan = match group == group_expr && functions == aggr_expr {
