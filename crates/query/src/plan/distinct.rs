@@ -30,7 +30,7 @@ pub(super) fn estimate<'f>(
         let chunks = footers.clone().flat_map(|footer| chunks_of(footer, field.name()));
         if let Some(bits) = bits_of_values(chunks).filter(|bits| *bits < MOST_BITS) {
             let values = (FILLED * bits.exp2()).max(1.0);
-            column.distinct_count = Precision::Inexact((values as usize).min(rows));
+            column.distinct_count = Precision::Inexact((values.round() as usize).min(rows));
         }
     }
 }
@@ -93,6 +93,12 @@ mod tests {
             let found = estimated(values).unwrap();
             assert!((values / 2..=values * 2).contains(&found), "{values}: {found}");
         }
+    }
+
+    #[test]
+    fn few_values_are_rounded() {
+        // Two bits for a value, of which three quarters are three values.
+        assert_eq!(estimated(3), Some(3));
     }
 
     #[test]

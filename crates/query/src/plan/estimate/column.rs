@@ -7,6 +7,9 @@ use datafusion::common::{ColumnStatistics, ScalarValue};
 /// Bytes of a string or of a nested value, unless the statistics know better.
 const VARIABLE_WIDTH: f64 = 32.0;
 
+/// Bytes of a string in memory besides its own.
+const VIEW_WIDTH: f64 = 16.0;
+
 /// A column of an operator's output.
 #[derive(Clone, Debug)]
 pub(in crate::plan) struct Column {
@@ -41,7 +44,13 @@ impl Column {
             Precision::Exact(nulls) | Precision::Inexact(nulls) => nulls as f64 / rows.max(1.0),
             Precision::Absent => 0.0,
         };
-        let width = width(data_type);
+        let width = match found.byte_size.get_value() {
+            // What the values take in the files. Those of a dictionary share their bytes here too.
+            Some(bytes) if data_type.primitive_width().is_none() && rows > 0.0 => {
+                VIEW_WIDTH + *bytes as f64 / rows
+            }
+            _ => width(data_type),
+        };
         Self { distinct, range, nulls: nulls.min(1.0), width, is_computed: false }
     }
 }
@@ -86,4 +95,23 @@ pub(super) fn number(value: &ScalarValue) -> Option<f64> {
         _ => return None,
     })
     .filter(|number| number.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_width_of_texts_is_that_of_the_files() {
+        let of = |bytes, data_type: &DataType| {
+            let found = ColumnStatistics { byte_size: bytes, ..ColumnStatistics::new_unknown() };
+            Column::of_scan(&found, data_type, 1000.0).width
+        };
+        let text = DataType::Utf8View;
+        assert!((of(Precision::Inexact(78_000), &text) - 94.0).abs() < 1e-9);
+        assert!((of(Precision::Absent, &text) - VARIABLE_WIDTH).abs() < 1e-9);
+        assert!((of(Precision::Exact(8_000), &DataType::Int64) - 8.0).abs() < 1e-9);
+        let none = ColumnStatistics::new_unknown().with_byte_size(Precision::Exact(0));
+        assert!((Column::of_scan(&none, &text, 0.0).width - VARIABLE_WIDTH).abs() < 1e-9);
+    }
 }
