@@ -23,6 +23,8 @@ def batch(name: str, columns: list[Any], schema: Any, rows: int | None = None) -
         raise make("SM-0103", f"`{name}` takes {wanted} arguments, but the engine gives {found}")
     arrays = [as_array(column) for column in columns]
     found_types = [array.type for array in arrays]
+    if arrays and found_types == schema.types:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
     widened = []
     for array, field in zip(arrays, schema):
         try:

@@ -35,6 +35,13 @@ _EXPLAINED_WITHIN_SECONDS = 5.0
 _RETURNED_WITHIN_SECONDS = 5.0
 
 
+def message_bytes(batch: Any) -> int:
+    """The bytes of a batch as a message. Unlike `nbytes` it is fast for many columns."""
+    import pyarrow as pa
+
+    return int(pa.ipc.get_record_batch_size(batch))
+
+
 class Lost(Exception):
     """The instance has ended in the middle of a batch; `error` says why."""
 
@@ -133,7 +140,7 @@ class Lease:
         return answer.column(0)
 
     def _send(self, batch: Any) -> None:
-        is_large = self._share_from is not None and batch.nbytes >= self._share_from
+        is_large = self._share_from is not None and message_bytes(batch) >= self._share_from
         # The first answer shows that the instance has read all that was sent without descriptors.
         if is_large and self._shared is None and self._has_schema:
             self._share()

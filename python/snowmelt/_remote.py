@@ -23,7 +23,7 @@ from typing import Any
 
 from . import _arguments, _server, _transports
 from ._client import client
-from ._lease import Lease, Lost
+from ._lease import Lease, Lost, message_bytes
 from ._query import udf_source
 from ._shared_memory import LEAST_BYTES
 from ._udf import AnyUdf
@@ -82,6 +82,12 @@ def registered(name: str) -> Called:
     return Called(found["name"], {"registered": version}, schema)
 
 
+def _without_result(schema: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.schema(list(schema)[:-1])
+
+
 class Remote:
     """A function in sandboxes. Threads may call it at the same time, and it can be pickled: engines
     send it to other processes of this machine, each of which leases its own instances."""
@@ -102,6 +108,7 @@ class Remote:
         if not isinstance(called, Called):
             called = given(called)
         self.name, self.schema = called.name, called.schema
+        self._arguments = _without_result(called.schema)
         _transports.check(transport, self.name, self.schema)
         self.repeatable = repeatable
         self.transport = transport
@@ -118,9 +125,7 @@ class Remote:
     @property
     def arguments(self) -> Any:
         """`pyarrow.Schema` of the arguments."""
-        import pyarrow as pa
-
-        return pa.schema(list(self.schema)[:-1])
+        return self._arguments
 
     @property
     def returns(self) -> Any:
@@ -237,9 +242,10 @@ class _Pool:
 
     def _piece(self, batch: Any, start: int) -> Any:
         """At most so many rows as one call should have."""
-        piece = batch.slice(start, self._rows)
-        while piece.num_rows > 1 and piece.nbytes > _MOST_BYTES:
-            share = max(1, piece.num_rows * _MOST_BYTES // piece.nbytes)
+        is_whole = start == 0 and batch.num_rows <= self._rows
+        piece = batch if is_whole else batch.slice(start, self._rows)
+        while piece.num_rows > 1 and (size := message_bytes(piece)) > _MOST_BYTES:
+            share = max(1, piece.num_rows * _MOST_BYTES // size)
             piece = batch.slice(start, min(share, piece.num_rows - 1))
         return piece
 

@@ -74,7 +74,8 @@ class Calls:
         from .vectorised import give
 
         order, runs = _runs(groups)
-        columns = [as_declared(column, element) for column, (_, element) in self._named(columns)]
+        named = self._named(columns)
+        columns = [as_declared(column, element.arrow_type()) for column, (_, element) in named]
         if order is not None:
             columns = [column.take(order) for column in columns]
         given = [

@@ -35,14 +35,13 @@ class WrongRow(Exception):
 
 def read_column(column: Any, element: Element) -> list[Any]:
     """The Python values of a `pyarrow.Array`, as the function gets them."""
-    values = as_declared(column, element).to_pylist()
+    values = as_declared(column, element.arrow_type()).to_pylist()
     shape = _shape(element)
     return values if shape is None else [None if v is None else shape(v) for v in values]
 
 
-def as_declared(column: Any, element: Element) -> Any:
-    """The column with the element's Arrow type: engines may send another width or string form."""
-    declared = element.arrow_type()
+def as_declared(column: Any, declared: Any) -> Any:
+    """The column with its declared Arrow type: engines may send another width or string form."""
     return column if column.type.equals(declared) else column.cast(declared)
 
 

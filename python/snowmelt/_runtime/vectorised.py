@@ -25,14 +25,16 @@ class Vectorised:
     def __init__(self, function: Callable[..., Any], signature: Signature) -> None:
         self._function, self._signature = function, signature
         self._give, self._take = _FORMS[signature.batch]
+        # To make them again for each batch costs as much as a short call.
+        self._declared = [element.arrow_type() for _, element in signature.arguments]
+        self._returned = signature.returns.arrow_type()
 
     def __call__(self, batch: Any) -> Any:
         """The result column of a `pyarrow.RecordBatch`. Raises `Failed`."""
         rows = Rows(batch, self._signature)
         if rows.count == 0:
-            return pa.nulls(batch.num_rows, self._signature.returns.arrow_type())
-        named = zip(rows.columns, self._signature.arguments)
-        columns = [as_declared(column, element) for column, (_, element) in named]
+            return pa.nulls(batch.num_rows, self._returned)
+        columns = list(map(as_declared, rows.columns, self._declared))
         return rows.spread(self._checked(self._call(columns), rows.count))
 
     def _call(self, columns: list[Any]) -> Any:
@@ -57,10 +59,12 @@ class Vectorised:
         if len(array) != count:
             reason = f"expected {count} values, one for each row, got {len(array)}"
             raise Failed("length", reason, function=name)
-        if not _may_become(array.type, returns.arrow_type()):
+        if array.type.equals(self._returned):
+            return array
+        if not _may_become(array.type, self._returned):
             raise Failed("type", f"expected {returns}, got an array of {array.type}", function=name)
         try:
-            return array.cast(returns.arrow_type())
+            return array.cast(self._returned)
         except pa.ArrowException as error:
             reason = f"values of {array.type} do not fit {returns}: {error}"
             raise Failed("type", reason, function=name) from None
