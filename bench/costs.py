@@ -7,6 +7,7 @@ nanoseconds for each row of input, by operator: the constants of `crates/query/s
 """
 
 import argparse
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def main() -> None:
     print("estimate, measured, ratio: CPU s, function-seconds, MiB exchanged")
     for file in QUERIES:
         sql = file.read_text()
-        words = sql.lower()
+        words = set(re.findall(r"\w+", sql.lower()))
         used = {name: path for name, path in tables.items() if name in words}
         profile = measured(sql, used, arguments.workers, arguments.runs)
         estimate = estimated(sql, used, arguments.workers)
