@@ -1,8 +1,7 @@
 //! The server: HTTP on a listener, with bounds on its connections and an orderly end.
 //!
 //! Invariant: clients that only connect cannot exhaust the descriptors or the time that requests
-//! need. A connection over the network is unauthenticated until a request with the token of the
-//! cluster arrives on it. Few unauthenticated connections are kept; the oldest is closed first.
+//! need. A connection over the network is unauthenticated until a request with a token arrives on it. Few unauthenticated connections are kept; the oldest is closed first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -56,6 +55,9 @@ pub const LOCAL: Bounds =
 pub const NETWORK: Bounds =
     Bounds { connections: 2048, unauthenticated: Some(128), idle: Duration::from_secs(10) };
 
+/// Bounds of an address at which tenants connect from other hosts.
+pub const TENANTS: Bounds = NETWORK;
+
 /// The other end of a connection. The server puts it into the extensions of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
@@ -64,6 +66,9 @@ pub enum Peer {
     /// Another host. Its user is not known; a router for other hosts checks the token of the
     /// cluster before it handles a request.
     Cluster,
+    /// A process of any host, over TLS; a router for it checks the token of its tenant before it
+    /// handles a request.
+    Remote,
 }
 
 /// How a server ends.

@@ -3,7 +3,7 @@
 //!
 //! Invariant: [`routes::ROUTES`] has every route of the router and of the OpenAPI document.
 
-mod routes;
+pub(super) mod routes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -281,6 +281,7 @@ fn served() -> Paths {
         include_str!("../gateway.rs"),
         include_str!("files.rs"),
         include_str!("images.rs"),
+        include_str!("leases.rs"),
         include_str!("udfs.rs")
     );
     let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\""));
