@@ -99,7 +99,8 @@ class Passed:
             self._socket.settimeout(seconds)
 
     def is_idle(self) -> bool:
-        return not any(select.select([self._platform, self._socket], [], [], 0)[0])
+        both = [one for one in (self._platform, self._socket) if one is not None]
+        return not select.select(both, [], [], 0)[0]
 
     def why_ended(self) -> Error | None:
         try:
@@ -157,7 +158,7 @@ class Relayed:
     def is_idle(self) -> bool:
         # What TLS has decrypted is not in the kernel any more.
         pending = getattr(self._platform, "pending", lambda: 0)()
-        if pending or self._control.has_more:
+        if pending or self._control.has_more or self._bytes.last is not None:
             return False
         return not select.select([self._platform], [], [], 0)[0]
 

@@ -102,6 +102,14 @@ def batch(rows: int) -> Any:
     return pa.record_batch({"x": pa.array([float(n) for n in range(rows)])})
 
 
+def asked(connected: ssl.SSLSocket) -> Connection:
+    """Reads all that a first call sends: a connection that is closed before that is reset."""
+    control = Connection(connected)
+    for _ in ("arguments", "result", "batch"):
+        control.expect(frames.RELAYED)
+    return control
+
+
 def relay(connected: ssl.SSLSocket, instance: socket.socket) -> None:
     """In both directions, until the client returns the instance."""
     control = Connection(connected)
@@ -149,8 +157,7 @@ def test_the_platform_says_why_an_instance_has_ended(platform: Platform) -> None
 
     def serve(connected: ssl.SSLSocket) -> None:
         grant(connected)
-        control = Connection(connected)
-        control.expect(frames.RELAYED)
+        control = asked(connected)
         # A part of an answer comes first.
         control.send(frames.RELAYED, struct.pack("<IB3x", 1000, frames.BATCH) + b"part")
         control.send_json(frames.FAILURE, {"code": "SM-0213", "message": "out of memory"})
@@ -182,7 +189,7 @@ def test_malformed_and_missing_frames_are_errors(
 
     def serve(connected: ssl.SSLSocket) -> None:
         grant(connected)
-        Connection(connected).expect(frames.RELAYED)
+        asked(connected)
         connected.sendall(sent)
 
     platform.serve = serve

@@ -109,7 +109,8 @@ class Connection:
         """Receives available bytes, at most the buffer's length; 0 at the end."""
         if not self._buffered:
             if len(buffer) > _HEADER.size:
-                return self._socket.recv_into(buffer)
+                received: int = self._socket.recv_into(buffer)
+                return received
             # A short frame usually arrives whole.
             self._buffered = self._socket.recv(_SHORT_BYTES)
         count = min(len(buffer), len(self._buffered))
