@@ -1,6 +1,7 @@
 """Functions of a platform on another host, over TLS: equal answers, and what goes wrong."""
 
 import json
+import pickle
 import signal
 import socket
 import ssl
@@ -243,6 +244,22 @@ def test_batches_of_many_megabytes_are_relayed(platform: Platform) -> None:
         assert called(array) == pa.array(np.arange(2_000_000) * 2)
     text = pa.array(["x" * (1 << 20)] * 40)
     assert remote(grade)(pa.array([1.0] * 40), text).to_pylist() == [f"{'x' * (1 << 20)}:2"] * 40
+
+
+def test_a_function_is_pickled_for_other_machines(platform: Platform) -> None:
+    platform.connect()
+    pickled = pickle.dumps(remote(doubled))
+    program = "import pickle, sys, pyarrow as pa\ncalled = pickle.load(sys.stdin.buffer)\n"
+    program += "print(called(pa.array([4])).to_pylist())\ncalled.close()"
+    # It has neither the platform's variables nor its certificates.
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=pickled,
+        env={"PATH": "/usr/bin", "PYTHONPATH": str(PYTHON)},
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.stdout == b"[8]\n", done.stderr.decode()
 
 
 def test_a_function_that_fails_is_told_as_on_one_machine(platform: Platform) -> None:

@@ -15,8 +15,8 @@ const NEW_EXAMPLES: &str = "\
 Examples:
   snowmelt token new acme > acme.token
 
-The token is printed once, and the file of tokens gets its digest. To withdraw it, remove its line from
-the file, which the server reads again when it changes. A tenant may have several tokens.";
+The token is printed once, and the file of tokens gets its digest. To withdraw it, remove its line
+from the file, which the server reads again when it changes. A tenant may have several tokens.";
 
 /// Options of the address for clients of other hosts.
 #[derive(Clone, Debug, Default, Args)]
