@@ -284,7 +284,7 @@ fn served() -> Paths {
         include_str!("leases.rs"),
         include_str!("udfs.rs")
     );
-    let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\""));
+    let routes = source.lines().filter_map(|line| Some(line.split_once(".route(\"")?.1));
     let mut served = BTreeSet::new();
     for (path, handlers) in routes.filter_map(|route| route.split_once("\", ")) {
         for method in ["get", "post", "put", "patch", "delete"] {
