@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ._query import Query as Query
     from ._query import sql as sql
     from ._secrets import secret as secret
+    from ._server import connect as connect
     from ._setup import Setup as Setup
     from ._setup import setup as setup
     from ._udf import Udf as Udf
@@ -71,6 +72,7 @@ _NAMES_BY_MODULE = {
     "_program": ("deploy", "deployed"),
     "_query": ("Query", "sql"),
     "_secrets": ("secret",),
+    "_server": ("connect",),
     "_setup": ("Setup", "setup"),
     "_udf": ("Udf", "udf"),
     "errors": (

@@ -1,4 +1,4 @@
-"""HTTP on the platform's unix socket: one request for each connection.
+"""HTTP on the platform's unix socket or its address: one request for each connection.
 
 Invariant: a request that ends early closes its connection, which makes the platform cancel the
 work.
@@ -17,8 +17,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import _server
+from ._http import Connected, end, problem
+from ._remote_server import RemoteServer
 from ._server import Server
-from .errors import Error, from_report, make
+from .errors import make
 
 _MOST_REQUEST_BYTES = 256 << 20
 
@@ -26,18 +28,10 @@ _MOST_REQUEST_BYTES = 256 << 20
 _ASKED_EVERY_SECONDS = 5.0
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a connected unix socket."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        super().__init__("localhost")
-        self.sock = connected
-
-
 class Client:
     """Sends requests to one platform for one tenant, by default that of this user; thread-safe."""
 
-    def __init__(self, server: Server, tenant: str | None = None) -> None:
+    def __init__(self, server: Server | RemoteServer, tenant: str | None = None) -> None:
         self.server = server
         self.tenant = tenant
         self._open: set[socket.socket] = set()
@@ -59,9 +53,9 @@ class Client:
         with self._lock:
             self._open.add(connected)
         try:
-            response = self._answer(_send(connected, method, path, body, self.tenant))
+            response = self._answer(self._send(connected, method, path, body))
             if response.status >= 400:
-                raise _problem(response)
+                raise problem(response)
             yield response
         except (OSError, http.client.HTTPException) as error:
             raise self.server.lost(error) from None
@@ -70,7 +64,7 @@ class Client:
                 self._open.discard(connected)
             _close(connected)
 
-    def _answer(self, connection: _UnixConnection) -> http.client.HTTPResponse:
+    def _answer(self, connection: Connected) -> http.client.HTTPResponse:
         """The response once it begins. A server whose process is stopped is an error, and one that
         takes long is not."""
         begins = select.poll()
@@ -83,17 +77,21 @@ class Client:
         """Ends every running request."""
         with self._lock:
             for connected in self._open:
-                with contextlib.suppress(OSError):
-                    connected.shutdown(socket.SHUT_RDWR)
+                end(connected)
+
+    def _send(self, connected: socket.socket, method: str, path: str, body: Any) -> Connected:
+        connection = Connected(connected, self.server.host)
+        headers, payload = _content(body)
+        headers |= {"Connection": "close", **self.server.headers()}
+        if self.tenant is not None:
+            headers["snowmelt-tenant"] = self.tenant
+        connection.request(method, path, body=payload, headers=headers)
+        return connection
 
 
-def _send(
-    connected: socket.socket, method: str, path: str, body: Any, tenant: str | None
-) -> _UnixConnection:
-    connection = _UnixConnection(connected)
-    headers = {"Connection": "close"}
-    if tenant is not None:
-        headers["snowmelt-tenant"] = tenant
+def _content(body: Any) -> tuple[dict[str, str], Any]:
+    """The headers of a body, and what is sent."""
+    headers: dict[str, str] = {}
     payload = None
     if isinstance(body, bytes):
         payload = body
@@ -107,26 +105,12 @@ def _send(
             # The server would refuse it while it is being sent, and its answer would not be read.
             raise make("SM-0509", f"the request has {len(payload):,} bytes, at most 256 MiB")
         headers["Content-Type"] = "application/json"
-    connection.request(method, path, body=payload, headers=headers)
-    return connection
-
-
-def _problem(response: http.client.HTTPResponse) -> Error:
-    text = response.read()
-    try:
-        report = json.loads(text)
-        if isinstance(report, dict) and "code" in report:
-            return from_report(report)
-    except ValueError:
-        pass
-    body = text[:200].decode(errors="replace")
-    return make("SM-0507", f"the server answered {response.status}: {body}")
+    return headers, payload
 
 
 def _close(connected: socket.socket) -> None:
     # The response also holds the descriptor, so `close` alone would not end the connection.
-    with contextlib.suppress(OSError):
-        connected.shutdown(socket.SHUT_RDWR)
+    end(connected)
     connected.close()
 
 

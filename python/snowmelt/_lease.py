@@ -1,38 +1,28 @@
-"""One instance of a UDF, leased from the platform of this machine.
+"""One instance of a UDF, leased from a platform.
 
 The protocol is that of `crates/api/src/leases.rs`: a connection to the platform for the lease, and
-one to the instance, which the platform passes as a descriptor. Batches go over the second one, so
-nothing is between the engine and the function.
+one to the instance. On one machine the platform passes the second one as a descriptor, so nothing
+is between the engine and the function; a platform of another host relays it (`_link.py`).
 
-Invariant: the end of this process ends both connections, and with them the instance. A lease whose
+Invariant: the end of this process ends the connections, and with them the instance. A lease whose
 call did not end is never used for another one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import select
-import socket
 import time
 from typing import Any
 
 from . import _transports
+from ._link import link
+from ._remote_server import RemoteServer
 from ._runtime import frames
 from ._runtime.codecs import Unfit
-from ._runtime.frames import Closed, Connection, ProtocolError
+from ._runtime.frames import Closed, ProtocolError
 from ._server import Server
 from ._shared_memory import LEAST_BYTES, SharedMemory
-from .errors import Error, from_failure, from_report, make
-
-_REQUEST, _REPLY = 18, 19
-
-# How long the platform may take to say why an instance has ended.
-_EXPLAINED_WITHIN_SECONDS = 5.0
-
-# How long the platform may take to take an instance back.
-_RETURNED_WITHIN_SECONDS = 5.0
+from .errors import Error, from_failure, make
 
 
 def message_bytes(batch: Any) -> int:
@@ -55,7 +45,7 @@ class Lease:
 
     def __init__(
         self,
-        server: Server,
+        server: Server | RemoteServer,
         request: dict[str, Any],
         signature: Any,
         share_from: int | None = LEAST_BYTES,
@@ -70,18 +60,17 @@ class Lease:
         fields = list(signature)
         self._arguments, self._result = _schema(fields[:-1]), _schema(fields[-1:])
         self._name = str(next(iter(request["runs"].values()))["name"])
-        self._platform = _connect(server)
-        self._control = Connection(self._platform)
+        self._link = link(server)
         try:
-            self._socket, self._timeout = self._ask(request)
+            self._timeout = self._link.ask(request)
         except BaseException:
-            self._platform.close()
+            self._link.close()
             raise
-        self._instance = Connection(self._socket)
+        self._instance = self._link.instance
         self._has_schema = False
         # `None` until a large batch was sent, and once the function keeps arguments.
         self._shared: SharedMemory | None = None
-        self._share_from = share_from
+        self._share_from = share_from if self._link.shares_memory else None
         self._other_name = other
         self._other: _transports.Transport | None = None
         try:
@@ -94,7 +83,7 @@ class Lease:
 
     def is_idle(self) -> bool:
         """False once the platform or the instance has ended: then there is something to read."""
-        return not any(select.select([self._platform, self._socket], [], [], 0)[0])
+        return self._link.is_idle()
 
     def call(self, batch: Any, first_row: int = 0) -> Any:
         """The result of each row of a batch, as a `pyarrow.Array` of the declared type.
@@ -104,7 +93,7 @@ class Lease:
         `Lost` if it has ended.
         """
         self._deadline = time.monotonic() + self._timeout
-        self._socket.settimeout(self._timeout)
+        self._link.settimeout(self._timeout)
         try:
             if self._other_name is not None:
                 return self._by_other(batch)
@@ -206,7 +195,7 @@ class Lease:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
-        self._socket.settimeout(left)
+        self._link.settimeout(left)
         frame = self._instance.receive()
         if frame is None:
             raise Closed("the instance closed the connection")
@@ -234,21 +223,13 @@ class Lease:
 
     def _ended(self) -> Error:
         """Why the instance has ended: the platform knows the limit, the signal or the exit code."""
-        try:
-            self._platform.settimeout(_EXPLAINED_WITHIN_SECONDS)
-            frame = self._control.receive()
-        except (OSError, ProtocolError):
-            frame = None
-        if frame is not None and frame[0] == frames.FAILURE:
-            return from_report(json.loads(frame[1]))
-        return make("SM-0210", f"`{self._name}` ended in the middle of a batch")
+        why = self._link.why_ended()
+        return why or make("SM-0210", f"`{self._name}` ended in the middle of a batch")
 
     def give_back(self) -> None:
         """Returns the instance to the platform, which pauses it and keeps it for some time."""
         try:
-            self._platform.settimeout(_RETURNED_WITHIN_SECONDS)
-            self._control.send(frames.END, b"")
-            self._control.receive()
+            self._link.give_back()
         except (OSError, ProtocolError):
             pass  # It is gone, and so is the lease.
         finally:
@@ -256,44 +237,13 @@ class Lease:
 
     def interrupt(self) -> None:
         """Ends a call that another thread has under way, and with it the instance."""
-        for connected in (self._platform, self._socket):
-            with contextlib.suppress(OSError):
-                connected.shutdown(socket.SHUT_RDWR)
+        self._link.interrupt()
 
     def end(self) -> None:
         """Ends the lease. An instance that was not given back is destroyed."""
         if self._other is not None:
             self._other.close()
-        self._platform.close()
-        self._socket.close()
-
-    def _ask(self, request: dict[str, Any]) -> tuple[socket.socket, float]:
-        """The connection to the instance, and the most seconds for a batch."""
-        try:
-            self._control.send_json(_REQUEST, request)
-            frame = self._control.receive_with_descriptor()
-        except (OSError, ProtocolError) as error:
-            raise make("SM-0503", f"the platform ended the lease: {error}") from None
-        kind, answer, descriptor = frame or (0, b"", None)
-        if kind == _REPLY and descriptor is not None:
-            timeout = int(json.loads(answer)["timeout_ms"]) / 1000
-            return socket.socket(fileno=descriptor), timeout or 1e6
-        if descriptor is not None:
-            os.close(descriptor)
-        if kind == frames.FAILURE:
-            raise from_report(json.loads(answer))
-        raise make("SM-0503", "the platform ended the lease without a reason")
-
-
-def _connect(server: Server) -> socket.socket:
-    path = os.path.splitext(server.path)[0] + ".lease"
-    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connected.connect(path)
-    except OSError as error:
-        connected.close()
-        raise server.lost(error) from None
-    return connected
+        self._link.close()
 
 
 def _schema(fields: list[Any]) -> Any:

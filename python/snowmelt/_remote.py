@@ -25,6 +25,7 @@ from . import _arguments, _server, _transports
 from ._client import client
 from ._lease import Lease, Lost, message_bytes
 from ._query import udf_source
+from ._remote_server import RemoteServer
 from ._shared_memory import LEAST_BYTES
 from ._udf import AnyUdf
 from .errors import make
@@ -90,7 +91,8 @@ def _without_result(schema: Any) -> Any:
 
 class Remote:
     """A function in sandboxes. Threads may call it at the same time, and it can be pickled: engines
-    send it to other processes of this machine, each of which leases its own instances."""
+    send it to other processes, each of which leases its own instances: those of a platform of
+    another host also to other machines."""
 
     def __init__(
         self,
@@ -114,7 +116,13 @@ class Remote:
         self.transport = transport
         self.instances = instances or os.cpu_count() or 1
         # The platform that this process uses, also for the processes that it starts.
-        self._path = _server.current().path
+        self._server = _server.current().for_leases()
+        if isinstance(self._server, RemoteServer) and transport not in ("auto", "socket"):
+            raise make(
+                "SM-0110",
+                f"transport={transport!r} passes descriptors, which lead to no other host",
+                hint='use transport="auto"',
+            )
         tenant = client().tenant
         self._request: dict[str, Any] = {
             "runs": called.runs,
@@ -145,7 +153,7 @@ class Remote:
 
     def is_of_this_platform(self) -> bool:
         """False once this process uses another platform, for example after its own has ended."""
-        return _server.current().path == self._path
+        return _server.current().path == self._server.path
 
     @property
     def busy(self) -> int:
@@ -179,10 +187,9 @@ class Remote:
 
     def lease(self) -> Lease:
         """A new lease. Raises `Error`."""
-        server = _server.Server(self._path, None, None)
         if self.transport in OTHER_TRANSPORTS:
-            return Lease(server, self._request, self.schema, None, self.transport)
-        return Lease(server, self._request, self.schema, TRANSPORTS[self.transport])
+            return Lease(self._server, self._request, self.schema, None, self.transport)
+        return Lease(self._server, self._request, self.schema, TRANSPORTS[self.transport])
 
 
 _pools_lock = threading.Lock()

@@ -1,4 +1,5 @@
-"""The platform that this process uses: a running server, or a private one that it starts.
+"""The platform that this process uses: one of another host, a running server, or a private one that
+it starts.
 
 Invariant: a private server never outlives this process: it exits when its standard input reaches
 end of file, and only this process holds the other end of that pipe.
@@ -18,6 +19,7 @@ import time
 from typing import IO
 
 from . import _binary
+from ._remote_server import RemoteServer, authority
 from .errors import Error, make
 
 _EXIT_SECONDS = 10.0
@@ -35,6 +37,9 @@ _SMALL_REQUEST = b"GET /v1/figures HTTP/1.1\r\nHost: snowmelt\r\nConnection: clo
 class Server:
     """A platform's socket, and its process if it is private."""
 
+    # In the header of requests.
+    host = "localhost"
+
     def __init__(
         self, path: str, process: subprocess.Popen[bytes] | None, log: IO[bytes] | None
     ) -> None:
@@ -47,6 +52,14 @@ class Server:
     def private(self) -> bool:
         """True for a server that ends with this process."""
         return self._process is not None
+
+    def headers(self) -> dict[str, str]:
+        """None: the kernel says for whom a request is."""
+        return {}
+
+    def for_leases(self) -> Server:
+        """What leases of this and other processes need."""
+        return Server(self.path, None, None)
 
     def alive(self) -> bool:
         """False once a private server's process has ended, or if the socket has no server."""
@@ -172,20 +185,49 @@ def _close(stream: IO[bytes] | None) -> None:
         pass
 
 
-_current: Server | None = None
+_current: Server | RemoteServer | None = None
+# The one that the program named.
+_named: RemoteServer | None = None
 _lock = threading.Lock()
 
 
-def current() -> Server:
+def connect(
+    url: str | None, *, token: str | None = None, ca: str | os.PathLike[str] | None = None
+) -> None:
+    """Uses the platform of another host from now on, at an address like
+    `https://platform.example:7443`, for the tenant of the token; with `None`, again the one of this
+    machine. Without `token=` that of `SNOWMELT_TOKEN` is sent, and without `ca=`, the file of the
+    authority of its certificate, the system's authorities are trusted.
+
+    Raises `Error` if it cannot be reached or does not accept the token.
+    """
+    global _current, _named
+    named = None if url is None else RemoteServer(url, token, authority(ca))
+    if named is not None:
+        named.check()
+    with _lock:
+        before, _current, _named = _current, None, named
+    if before is not None:
+        before.stop()
+
+
+def current() -> Server | RemoteServer:
     """The platform of this process, found or started at the first call. Raises `PlatformError`."""
     global _current
     with _lock:
         if _current is None or not _current.alive():
-            _current = _running() or _start()
+            _current = _named or _of_variables() or _running() or _start()
         server = _current
     # Not under the lock: other threads need not wait for this one's time to be over first.
     server.check_at_first_contact()
     return server
+
+
+def _of_variables() -> RemoteServer | None:
+    url = os.environ.get("SNOWMELT_URL")
+    return (
+        RemoteServer(url, None, authority(os.environ.get("SNOWMELT_CA") or None)) if url else None
+    )
 
 
 def _running() -> Server | None:

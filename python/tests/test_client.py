@@ -64,7 +64,8 @@ def test_a_request_names_its_tenant_in_a_header(tenant: str | None) -> None:
     here, there = socket.socketpair()
     with here, there:
         there.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
-        sent = _client._send(here, "POST", "/v1/functions", {"n": 1}, tenant)
+        client = _client.Client(_server.Server("socket", None, None), tenant)
+        sent = client._send(here, "POST", "/v1/functions", {"n": 1})
         assert sent.getresponse().status == 204
         request = there.recv(4096).decode()
     assert ("snowmelt-tenant: acme" in request) == (tenant is not None)

@@ -195,7 +195,7 @@ class Liar:
 
     def __init__(self, lease: Lease) -> None:
         near, far = socket.socketpair()
-        lease._socket, lease._instance = near, Connection(near)
+        lease._link._socket, lease._instance = near, Connection(near)  # type: ignore[attr-defined]
         self._far = Connection(far)
         self.memory: Shared | None = None
 

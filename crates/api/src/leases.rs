@@ -1,4 +1,6 @@
-//! Leases of instances, over a socket beside that of the API, with the ending `.lease`.
+//! Leases of instances, over a socket beside that of the API, with the ending `.lease`; and over a
+//! connection of the API that leaves HTTP (`GET /v1/leases`, `upgrade: snowmelt`), for clients that no
+//! descriptor can reach.
 //!
 //! A connection carries one lease, in frames (`crates/wire/src/frame.rs`):
 //!
@@ -14,6 +16,10 @@
 //! On the socket of a function the client sends `Call` and receives `Return` or `Failure`; on that of
 //! a UDF it sends `Schema` and `Batch`, and receives the same. A connection that ends without `End`
 //! gives the instance up: it is destroyed.
+//!
+//! By the API there is no descriptor: the connection carries what would be sent on that socket, in
+//! `Relayed` frames of both sides, until the client sends `End` or the server `Failure`. The borders of
+//! these frames mean nothing.
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{FunctionName, Tenant};

@@ -95,6 +95,11 @@ fn udfs() -> Vec<Route> {
         post("/v1/files/{digest}", "Keeps the content of a file of UDFs")
             .takes_bytes()
             .answers_nothing(204),
+        get(
+            "/v1/leases",
+            "Leaves HTTP (`upgrade: snowmelt`) for a lease of an instance, in frames",
+        )
+        .answers_nothing(101),
     ]
 }
 

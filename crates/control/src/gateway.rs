@@ -3,6 +3,8 @@
 mod bursts;
 mod files;
 pub(crate) mod images;
+mod leases;
+pub(crate) mod remote;
 mod udfs;
 
 use std::sync::Arc;
@@ -39,6 +41,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
     let of_images = images::router(platform.images.clone());
     let of_udfs = udfs::router(Arc::clone(&platform));
     let of_files = files::router(Arc::clone(&platform));
+    let of_leases = leases::router(Arc::clone(&platform));
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/figures", get(figures))
@@ -66,6 +69,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .merge(of_images)
         .merge(of_udfs)
         .merge(of_files)
+        .merge(of_leases)
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn(identify))

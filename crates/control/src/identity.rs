@@ -2,7 +2,7 @@
 //!
 //! Invariant: the tenant comes from the credentials of the connection, never from the body of the
 //! request. Root, the user of the server and hosts with the token of the cluster may name any
-//! tenant; every other user of the socket has exactly one.
+//! tenant; every other user of the socket, and every token of a tenant, has exactly one.
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request};
@@ -29,22 +29,26 @@ fn is_operator(peer: Peer) -> bool {
     match peer {
         Peer::User(user) => user == 0 || user == rustix::process::geteuid().as_raw(),
         Peer::Cluster => true,
+        Peer::Remote => false,
     }
 }
 
-/// The tenant of a request without the header.
-fn own_tenant(peer: Peer) -> Tenant {
+/// The tenant of a request without the header; none of a peer that only a token gives one.
+fn own_tenant(peer: Peer) -> Option<Tenant> {
     match peer {
         // The name of a tenant may contain digits, so this cannot fail.
-        Peer::User(user) if !is_operator(peer) => format!("uid-{user}").parse().unwrap_or_default(),
-        Peer::User(_) | Peer::Cluster => Tenant::default(),
+        Peer::User(user) if !is_operator(peer) => {
+            Some(format!("uid-{user}").parse().unwrap_or_default())
+        }
+        Peer::User(_) | Peer::Cluster => Some(Tenant::default()),
+        Peer::Remote => None,
     }
 }
 
 impl Identity {
     /// The identity of a peer that acts for a tenant, or for its own.
     pub fn new(peer: Peer, named: Option<Tenant>) -> Result<Self, ErrorReport> {
-        let own = own_tenant(peer);
+        let own = own_tenant(peer).ok_or_else(unknown)?;
         let tenant = named.unwrap_or_else(|| own.clone());
         if tenant != own && !is_operator(peer) {
             let message = format!("this user acts for tenant `{own}` and not for `{tenant}`");
@@ -52,6 +56,16 @@ impl Identity {
             return Err(ErrorReport::new(Code::TENANT_REFUSED, message).hint(hint));
         }
         Ok(Self { peer, tenant })
+    }
+
+    /// The identity of a request with the token of a tenant, which may name no other one.
+    pub fn of_token(tenant: Tenant, headers: &HeaderMap) -> Result<Self, ErrorReport> {
+        if let Some(named) = named(headers)?.filter(|named| *named != tenant) {
+            let message = format!("this token acts for tenant `{tenant}` and not for `{named}`");
+            let hint = format!("omit the tenant, or name `{tenant}`");
+            return Err(ErrorReport::new(Code::TENANT_REFUSED, message).hint(hint));
+        }
+        Ok(Self { peer: Peer::Remote, tenant })
     }
 
     /// Refuses a body that names another tenant. Older clients send the tenant in the body.
@@ -68,10 +82,12 @@ impl Identity {
         }
     }
 
-    /// The number of a user who is not an operator.
+    /// The number of a user who is not an operator; of one of another host a number that no user
+    /// has.
     pub fn member(&self) -> Option<u32> {
         match self.peer {
             Peer::User(user) if !is_operator(self.peer) => Some(user),
+            Peer::Remote => Some(u32::MAX),
             Peer::User(_) | Peer::Cluster => None,
         }
     }
@@ -204,6 +220,20 @@ mod tests {
             assert_eq!(of(peer).member(), None);
             of(peer).check_operator("remove images").unwrap();
         }
+    }
+
+    #[test]
+    fn a_token_has_exactly_one_tenant() {
+        let mut headers = HeaderMap::new();
+        let identity = Identity::of_token(tenant("acme"), &headers).unwrap();
+        assert!(identity.sees(&tenant("acme")) && !identity.sees(&Tenant::default()));
+        assert_eq!(identity.member(), Some(u32::MAX));
+        refused(identity.check_operator("remove images"));
+        headers.insert(TENANT_HEADER, "acme".parse().unwrap());
+        assert_eq!(Identity::of_token(tenant("acme"), &headers).unwrap(), identity);
+        headers.insert(TENANT_HEADER, "other".parse().unwrap());
+        refused(Identity::of_token(tenant("acme"), &headers));
+        assert!(Identity::new(Peer::Remote, None).is_err(), "only a token says who it is");
     }
 
     #[test]

@@ -1,37 +1,43 @@
-//! The lease service: an instance for whoever asks on the local socket, as a connected descriptor.
+//! The lease service: an instance for whoever asks, on the local socket as a connected descriptor, by
+//! the API over the connection of the request.
 //!
-//! A container manager of another engine, or a runtime, gets instances here without a server between
-//! it and them. Invariant: a client gets instances of functions of its own tenant only, and none of
-//! its connections to an instance outlives its lease.
+//! A container manager of another engine, or a runtime, gets instances here. Invariant: a client gets
+//! instances of functions of its own tenant only, and none of its connections to an instance outlives
+//! its lease.
 
-use std::net::Shutdown;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream as BlockingStream;
+mod client;
+mod relay;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_api::{LeaseOf, LeaseRequest, Leased};
-use snowmelt_node::{InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Unit};
-use snowmelt_rpc::Peer;
+use snowmelt_node::{InstanceLimits, LOAD_LIMIT, Node, Unit};
+use snowmelt_rpc::upgrade::Incoming;
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
-use snowmelt_wire::{Frame, Kind, Load, Mode, read_frame_within, write_frame, write_frame_with};
-use tokio::net::{UnixListener, UnixStream};
+use snowmelt_wire::{Frame, Kind, Load, Mode, read_frame_within, write_frame};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::functions::Functions;
 use crate::identity::Identity;
 use crate::records::FunctionId;
 use crate::udfs::UdfRegistry;
+use client::{Client, Out, broken};
+use relay::Relayed;
 
 /// The longest request: the code of a UDF.
 const MOST_REQUEST: u32 = 64 << 20;
 
-/// How long a client may take to send its request.
-const ASKS_WITHIN: Duration = Duration::from_secs(10);
-
 /// The most leases, and connections that ask for one.
 const MOST_CONNECTIONS: usize = 4096;
+
+/// The most leases by the API at one time.
+const MOST_RELAYED: usize = 1024;
 
 /// Gives leases of instances.
 #[derive(Debug)]
@@ -39,23 +45,22 @@ pub(crate) struct Leases {
     node: Node,
     functions: Functions,
     udfs: UdfRegistry,
+    relayed: Relays,
 }
 
-/// Longer than any lease: it is over when its client or its instance ends.
-const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-
-/// An instance that is leased, and the server's own end of its connection.
-struct Out {
-    // Of the function.
-    name: String,
-    lease: InstanceLease,
-    connection: BlockingStream,
-    leased: Leased,
+/// The leases by the API.
+#[derive(Debug)]
+struct Relays {
+    room: Arc<Semaphore>,
+    tasks: TaskTracker,
+    over: CancellationToken,
 }
 
 impl Leases {
     pub fn new(node: Node, functions: Functions, udfs: UdfRegistry) -> Self {
-        Self { node, functions, udfs }
+        let room = Arc::new(Semaphore::new(MOST_RELAYED));
+        let relayed = Relays { room, tasks: TaskTracker::new(), over: CancellationToken::new() };
+        Self { node, functions, udfs, relayed }
     }
 
     /// Serves until the server ends, which ends all leases.
@@ -70,7 +75,7 @@ impl Leases {
         loop {
             let is_full = connections.len() >= MOST_CONNECTIONS;
             tokio::select! {
-                () = over.cancelled() => return Ok(()),
+                () = over.cancelled() => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = listener.accept(), if !is_full => match accepted {
                     Ok((stream, _)) => {
@@ -84,31 +89,66 @@ impl Leases {
                 },
             }
         }
+        drop(connections);
+        self.relayed.over.cancel();
+        self.relayed.tasks.close();
+        self.relayed.tasks.wait().await;
+        Ok(())
+    }
+
+    /// Serves one lease over the connection of a request, once that has left HTTP.
+    ///
+    /// # Errors
+    /// There are as many as there may be.
+    pub fn relay(
+        self: &Arc<Self>,
+        incoming: Incoming,
+        identity: Identity,
+    ) -> Result<(), ErrorReport> {
+        let room = Arc::clone(&self.relayed.room).try_acquire_owned().map_err(|_| {
+            let message = format!("there are {MOST_RELAYED} leases by the API, which are the most");
+            ErrorReport::new(Code::NO_ROOM, message).hint("try again when others have ended")
+        })?;
+        let (leases, over) = (Arc::clone(self), self.relayed.over.clone());
+        self.relayed.tasks.spawn(async move {
+            let served = async {
+                // The client may have ended meanwhile.
+                if let Ok(stream) = incoming.stream().await {
+                    leases.connection(Relayed { stream, identity }).await;
+                }
+            };
+            tokio::select! {
+                () = over.cancelled() => {}
+                () = served => {}
+            }
+            drop(room);
+        });
+        Ok(())
     }
 
     /// One lease, from its request to its return.
-    async fn connection(&self, mut stream: UnixStream) {
+    async fn connection(&self, mut client: impl Client) {
+        let within = client.asks_within();
         let served = async {
-            let asked = tokio::time::timeout(ASKS_WITHIN, asked(&mut stream)).await;
+            let asked = tokio::time::timeout(within, asked(&mut client)).await;
             let Some(request) = asked.unwrap_or(Ok(None))? else { return Ok(()) };
-            self.lease(&mut stream, request).await
+            self.lease(&mut client, request).await
         };
-        if let Err(error) = served.await {
-            let failure = Frame::json(Kind::Failure, &error);
+        if let Err(error) = served.await
+            && let Ok(failure) = Frame::json(Kind::Failure, &error)
+        {
             // A client that is gone needs no reason.
-            if let Ok(failure) = failure {
-                let _ = write_frame(&mut stream, &failure).await;
-            }
+            let _ = write_frame(client.stream(), &failure).await;
+            let _ = client.stream().shutdown().await;
         }
     }
 
     async fn lease(
         &self,
-        stream: &mut UnixStream,
+        client: &mut impl Client,
         request: LeaseRequest,
     ) -> Result<(), ErrorReport> {
-        let user = stream.peer_cred().map_err(broken)?.uid();
-        let Identity { tenant, .. } = Identity::new(Peer::User(user), request.tenant)?;
+        let Identity { tenant, .. } = client.identity(request.tenant)?;
         match request.runs {
             LeaseOf::Function(name) => {
                 let live = self.functions.find(&FunctionId { tenant, name }).await?;
@@ -117,16 +157,16 @@ impl Leases {
                 let _permit = permit.map_err(broken)?;
                 let timeout_ms = live.record.spec.options.timeout_ms;
                 let out = self.open((&live.unit, &live.limits, &live.load), timeout_ms).await?;
-                follow(stream, out, &|_| ()).await
+                client.follow(out, &|_| ()).await
             }
             LeaseOf::Udf { source, name } => {
                 let out = self.udf(&tenant, source, &name).await?;
-                follow(stream, out, &|_| ()).await
+                client.follow(out, &|_| ()).await
             }
             LeaseOf::Registered { name, version } => {
                 let source = self.udfs.source(&tenant, &name, version).await?;
                 let out = self.udf(&tenant, source, &name).await?;
-                follow(stream, out, &|text| self.udfs.keep_log(&tenant, &name, text)).await
+                client.follow(out, &|text| self.udfs.keep_log(&tenant, &name, text)).await
             }
         }
     }
@@ -169,58 +209,21 @@ impl Leases {
 }
 
 /// The request of a connection; `None` if it ended without one.
-async fn asked(stream: &mut UnixStream) -> Result<Option<LeaseRequest>, ErrorReport> {
-    let frame = read_frame_within(stream, MOST_REQUEST).await.map_err(|error| error.report())?;
+async fn asked(client: &mut impl Client) -> Result<Option<LeaseRequest>, ErrorReport> {
+    let frame =
+        read_frame_within(client.stream(), MOST_REQUEST).await.map_err(|error| error.report())?;
     let Some(frame) = frame else { return Ok(None) };
     let request = frame.expect(Kind::Request, "LeaseRequest").and_then(|frame| frame.parse());
     request.map(Some).map_err(|error: snowmelt_wire::Error| error.report())
 }
 
-/// Hands the connection over, and waits for the end of the lease; keeps what the instance wrote. An
-/// instance that is not returned, or whose client breaks the protocol, is destroyed.
-///
-/// # Errors
-/// The instance has ended: its client only sees that its connection did.
-async fn follow(
-    stream: &mut UnixStream,
-    out: Out,
-    keep: &(dyn Fn(&str) + Sync),
-) -> Result<(), ErrorReport> {
-    let Out { name, lease, connection, leased } = out;
-    let sent = async {
-        let reply = Frame::json(Kind::Reply, &leased)?;
-        write_frame_with(stream, &reply, &[connection.as_fd()]).await?;
-        read_frame_within(stream, 0).await
-    };
-    let said = tokio::select! {
-        said = sent => said,
-        Some(ended) = lease.ended(&name, FOR_EVER) => {
-            if let snowmelt_node::Error::Ended { output, .. } = &ended {
-                keep(&output.join("\n"));
-            }
-            return Err(ended.report());
-        }
-    };
-    keep(&lease.take_log().text);
-    // The client may have kept its descriptor, or given it to others: it leads nowhere now.
-    let _ = connection.shutdown(Shutdown::Both);
-    if said.is_ok_and(|frame| frame.is_some_and(|frame| frame.kind == Kind::End)) {
-        lease.give_back();
-        let end = Frame::new(Kind::End, Vec::new());
-        // A client that does not wait for it needs it not.
-        let _ = write_frame(stream, &end).await;
-    }
-    Ok(())
-}
-
-fn broken(error: impl std::fmt::Display) -> ErrorReport {
-    ErrorReport::new(Code::INTERNAL, error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream as BlockingStream;
+
     use snowmelt_api::Start;
     use snowmelt_wire::{Call, FrameStream};
+    use tokio::net::UnixStream;
     use tokio::task::spawn_blocking;
 
     use super::*;

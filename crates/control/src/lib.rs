@@ -31,6 +31,7 @@ mod records;
 mod rig;
 pub mod server;
 mod times;
+pub mod tokens;
 mod udfs;
 
 use std::time::{SystemTime, UNIX_EPOCH};

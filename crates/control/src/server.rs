@@ -11,6 +11,7 @@ use snowmelt_node::Node;
 use snowmelt_node::agent::Agent;
 use snowmelt_rpc::Token;
 use snowmelt_rpc::server::{self, Ending};
+pub use snowmelt_rpc::tls::Certificate;
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 use tokio::net::UnixListener;
@@ -30,6 +31,7 @@ use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
+use crate::tokens::Tokens;
 use crate::udfs::{SecretSources, UdfCatalog, UdfLogs, UdfRegistry};
 
 /// How long calls and queries may run once the server is asked to end, by default.
@@ -77,6 +79,8 @@ pub struct Settings {
     pub networks_dir: Option<PathBuf>,
     /// The cluster that other hosts may join.
     pub cluster: Option<Cluster>,
+    /// Where clients of other hosts are served.
+    pub remote: Option<Remote>,
 }
 
 /// Where hosts join.
@@ -88,6 +92,17 @@ pub struct Cluster {
     pub listen: SocketAddr,
     /// The secret of the cluster.
     pub token: Token,
+}
+
+/// Where clients of other hosts are served, each for the tenant of its token.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    /// The address.
+    pub listen: SocketAddr,
+    /// The certificate that they are shown.
+    pub certificate: Certificate,
+    /// Their tokens.
+    pub tokens: Arc<Tokens>,
 }
 
 /// A spawner that runs, with what its process is to be; before any thread is started.
@@ -158,6 +173,7 @@ pub struct Launch {
     listener: std::os::unix::net::UnixListener,
     leases: std::os::unix::net::UnixListener,
     hosts: Option<std::net::TcpListener>,
+    remote: Option<std::net::TcpListener>,
     socket: PathBuf,
     // Held until the end: one server that is not private for each state folder.
     _lock: Option<Lock>,
@@ -171,13 +187,15 @@ impl Launch {
         let lock = (!settings.private).then(|| lock(&settings.state_dir)).transpose()?;
         let hosts = settings.cluster.as_ref().map(|cluster| listen::bind(cluster.listen));
         let hosts = hosts.transpose()?;
+        let remote = settings.remote.as_ref().map(|remote| listen::bind(remote.listen));
+        let remote = remote.transpose()?;
         let started = Started::prepare(settings)?;
         let socket = started.settings.socket.clone();
         let socket = socket.unwrap_or_else(|| started.run_dir.join("api.sock"));
         let group = started.settings.group.as_ref().filter(|_| !started.settings.private);
         let listener = permissions::listen(&socket, group)?;
         let leases = permissions::listen(&lease_socket(&socket), group)?;
-        Ok(Self { started, listener, leases, hosts, socket, _lock: lock })
+        Ok(Self { started, listener, leases, hosts, remote, socket, _lock: lock })
     }
 
     /// The socket that it serves.
@@ -216,9 +234,12 @@ impl Launch {
             }
         };
         let router = gateway::router(Arc::clone(&platform));
+        let remote = self.remote.zip(settings.remote);
         let serving = async {
             let all_ended = CancellationToken::new();
-            let serving = serve_connections(self.listener, router, ending.clone());
+            let local = serve_connections(self.listener, router, ending.clone());
+            let others = serve_others(remote, &platform, &ending);
+            let serving = async { tokio::try_join!(local, others).map(|_| ()) };
             let ((), served) = tokio::join!(drain(&platform, &ending, &all_ended), async {
                 let served = serving.await;
                 all_ended.cancel();
@@ -316,6 +337,16 @@ async fn serve_connections(
     let listening = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
     server::serve(listening.map_err(failed)?, router, server::LOCAL, ending).await;
     Ok(())
+}
+
+async fn serve_others(
+    remote: Option<(std::net::TcpListener, Remote)>,
+    platform: &Arc<Platform>,
+    ending: &Ending,
+) -> Result<(), ErrorReport> {
+    let Some((listener, Remote { certificate, tokens, .. })) = remote else { return Ok(()) };
+    let router = gateway::remote::router(Arc::clone(platform), tokens);
+    gateway::remote::serve(listener, certificate, router, ending.clone()).await
 }
 
 fn lock(state_dir: &Path) -> Result<Lock, ErrorReport> {

@@ -15,6 +15,7 @@ pub mod body;
 pub mod client;
 pub mod problem;
 pub mod server;
+pub mod tls;
 pub mod token;
 pub mod trace;
 pub mod upgrade;

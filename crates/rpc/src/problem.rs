@@ -49,6 +49,7 @@ pub fn status_of(report: &ErrorReport) -> StatusCode {
         (Code::PART_MISSING, StatusCode::NOT_FOUND),
         (Code::REQUEST_UNKNOWN, StatusCode::NOT_FOUND),
         (Code::TENANT_REFUSED, StatusCode::FORBIDDEN),
+        (Code::TOKEN_REFUSED, StatusCode::UNAUTHORIZED),
         (Code::REQUEST_SIZE, StatusCode::PAYLOAD_TOO_LARGE),
         (Code::CALLS_WAITING, StatusCode::TOO_MANY_REQUESTS),
         (Code::INTERNAL, StatusCode::INTERNAL_SERVER_ERROR),

@@ -1,8 +1,8 @@
 //! The server: HTTP on a listener, with bounds on its connections and an orderly end.
 //!
 //! Invariant: clients that only connect cannot exhaust the descriptors or the time that requests
-//! need. A connection over the network is unauthenticated until a request with the token of the
-//! cluster arrives on it. Few unauthenticated connections are kept; the oldest is closed first.
+//! need. A connection over the network is unauthenticated until a request with a token arrives on
+//! it. Few unauthenticated connections are kept; the oldest is closed first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -55,15 +55,18 @@ pub const LOCAL: Bounds =
 /// Bounds of an address at which other hosts connect.
 pub const NETWORK: Bounds =
     Bounds { connections: 2048, unauthenticated: Some(128), idle: Duration::from_secs(10) };
+/// Bounds of an address at which tenants connect from other hosts.
+pub const TENANTS: Bounds = NETWORK;
 
 /// The other end of a connection. The server puts it into the extensions of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A process of this machine with this user number, as the kernel reports it (`SO_PEERCRED`).
     User(u32),
-    /// Another host. Its user is not known; a router for other hosts checks the token of the
-    /// cluster before it handles a request.
+    /// Another host, whose user is not known; its router checks the token of the cluster first.
     Cluster,
+    /// A process of any host, over TLS; a router for it checks the token of a tenant first.
+    Remote,
 }
 
 /// How a server ends.
@@ -230,7 +233,6 @@ impl Unauthenticated {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::sync::Arc;
 
     use crate::{Token, admit};
     use axum::middleware::from_fn_with_state;

@@ -56,14 +56,19 @@ impl Admission {
     pub fn is_given(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// A request with a token has arrived.
+    pub fn give(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Middleware that refuses requests without the token of the cluster.
 pub async fn admit(State(token): State<Token>, request: Request, next: Next) -> Response {
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     if token.is_in(given) {
-        if let Some(Admission(given)) = request.extensions().get() {
-            given.store(true, Ordering::Relaxed);
+        if let Some(admission) = request.extensions().get::<Admission>() {
+            admission.give();
         }
         return next.run(request).await;
     }

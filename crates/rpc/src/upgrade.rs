@@ -1,7 +1,7 @@
-//! Connections that leave HTTP: a request with the token of the cluster asks for one, and from its
-//! answer on the two hosts speak another protocol over the same TCP connection.
+//! Connections that leave HTTP: a request with a token asks for one, and from its answer on the two
+//! sides speak another protocol over the same connection.
 //!
-//! Invariants: the side that connects speaks first, so that no byte of the other protocol is left in
+//! Invariants: between hosts the side that connects speaks first, so that no byte of the other protocol is left in
 //! a buffer of the HTTP library. The connection to a host that vanished breaks within
 //! [`client::UNACKNOWLEDGED_TIMEOUT`](crate::client).
 
@@ -108,6 +108,14 @@ impl Incoming {
     pub async fn connection(self) -> Result<TcpStream, ErrorReport> {
         taken(self.0.await.map_err(|error| internal(&error))?)
     }
+
+    /// The same for a connection of any kind. What the other side has sent already is kept.
+    ///
+    /// # Errors
+    /// The connection ended before.
+    pub async fn stream(self) -> Result<TokioIo<Upgraded>, ErrorReport> {
+        Ok(TokioIo::new(self.0.await.map_err(|error| internal(&error))?))
+    }
 }
 
 /// The TCP connection beneath.
@@ -125,7 +133,7 @@ fn taken(upgraded: Upgraded) -> Result<TcpStream, ErrorReport> {
 }
 
 /// Has the kernel find out that the other end has vanished, also while nothing is sent.
-fn watch(stream: &TcpStream) -> rustix::io::Result<()> {
+pub(crate) fn watch(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, IDLE)?;
     sockopt::set_tcp_keepintvl(stream, IDLE)?;

@@ -32,6 +32,14 @@ pub const TOKEN_FILE: &str = "SNOWMELT_TOKEN_FILE";
 pub const HOST: &str = "SNOWMELT_HOST";
 /// Memory limit of bursts on this host, as `8GiB`. Default: the machine's memory.
 pub const HOST_MEMORY: &str = "SNOWMELT_HOST_MEMORY";
+/// Address at which a server serves clients of other hosts, over TLS. Default: none.
+pub const TLS_LISTEN: &str = "SNOWMELT_TLS_LISTEN";
+/// PEM file with the certificate of this address, and those that lead to its authority.
+pub const TLS_CERTIFICATE: &str = "SNOWMELT_TLS_CERT";
+/// PEM file with the key of the certificate.
+pub const TLS_KEY: &str = "SNOWMELT_TLS_KEY";
+/// File with the digests of the tokens of tenants. Default: `tokens` in the state folder.
+pub const TLS_TOKENS: &str = "SNOWMELT_TLS_TOKENS";
 /// Memory limit of all sandboxes together, as `24GiB`.
 pub const SANDBOXES_MEMORY: &str = "SNOWMELT_SANDBOXES_MEMORY";
 /// Limit of processes and threads of all sandboxes together.

@@ -36,6 +36,7 @@ mod spans;
 mod sql;
 mod template;
 mod text;
+mod token;
 mod top;
 mod udf_files;
 mod udfs;
@@ -43,7 +44,7 @@ mod usage;
 
 use std::process::ExitCode;
 
-use crate::args::{Cli, Command, ConfigCommand, ProgressMode};
+use crate::args::{Cli, Command, ConfigCommand, ProgressMode, TokenCommand};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::printer::Printer;
@@ -87,6 +88,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Status(args) => server::status(args, config, printer),
         Command::Top(args) => top::run(args, config, printer),
         Command::Node(args) => cluster::node(args, config, printer),
+        Command::Token(TokenCommand::New(args)) => token::new(args, config, printer),
         Command::Hosts(args) => cluster::hosts(args, config, printer),
         Command::Burst(command) => burst::manage(command, config, printer),
         Command::Net(command) => net::run(command, config, printer),

@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::signals::Signals;
-use crate::{cluster, text};
+use crate::{cluster, text, token};
 
 /// The file name of the program that runs queries.
 const QUERY_PROGRAM: &str = "snowmelt-query";
@@ -90,10 +90,10 @@ pub fn node_settings(config: &Config) -> Result<Settings, ErrorReport> {
 
 /// Settings of the server that commands find.
 pub fn server_settings(config: &Config) -> Result<Settings, ErrorReport> {
-    let cluster = cluster::of_server(config)?;
+    let (cluster, remote) = (cluster::of_server(config)?, token::of_server(config)?);
     let networks_dir = Some(config.state.value.join("networks"));
     let socket = Some(config.socket.value.clone());
-    Ok(Settings { cluster, networks_dir, ..settings(config, socket)? })
+    Ok(Settings { cluster, remote, networks_dir, ..settings(config, socket)? })
 }
 
 fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorReport> {
@@ -120,6 +120,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         overcommit: config.sandboxes_overcommit.value,
         python: config.python.clone().map(|python| python.value),
         cluster: None,
+        remote: None,
         networks_dir: None,
     })
 }

@@ -114,6 +114,8 @@ codes! {
     SERVER_ENDS = "SM-0512", Platform, "the server is shutting down";
     TENANT_REFUSED = "SM-0513", Usage, "a request may not act for this tenant";
     NO_ROOM = "SM-0514", Platform, "there is no room on this host";
+    TOKEN_REFUSED = "SM-0515", Usage, "the token of a request is not accepted";
+    CERTIFICATE = "SM-0516", Usage, "the certificate of a server is not trusted";
     SPAWNER_START = "SM-0520", Platform, "the spawner died and cannot be started again";
     ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
     QUERY_PROGRAM = "SM-0522", Platform, "the program that runs queries is missing";

@@ -105,6 +105,9 @@ kinds! {
     /// JSON [`crate::Statement`]: a statement for a worker to parse. The worker answers with a frame of
     /// this kind that has the JSON [`crate::Definition`].
     Definition = 38,
+    /// Bytes of the connection between a client and the instance that it has leased, which travel on
+    /// the connection of the lease: no descriptor leads to another host.
+    Relayed = 50,
 }
 
 /// A complete frame.

@@ -16,6 +16,7 @@ EVENT, PROFILE = 15, 16
 SHARED, SHARED_BATCH = 36, 37
 AGGREGATE = 40
 TRANSPORT = 48
+RELAYED = 50
 
 MAX_PAYLOAD_BYTES = 256 << 20
 # The longest answer of a function that the platform accepts (`crates/node/src/answer.rs`).
@@ -58,15 +59,29 @@ class Source(Protocol):
 
 def read(source: Source) -> tuple[int, bytearray] | None:
     """One frame as (kind, payload); None where the other side ended between two frames."""
+    header = read_header(source)
+    if header is None:
+        return None
+    length, kind = header
+    return kind, read_payload(source, length)
+
+
+def read_header(source: Source) -> tuple[int, int] | None:
+    """The length and the kind of the next frame; None where the other side ended before it."""
     header = bytearray(_HEADER.size)
     if not _fill(source, header, may_end=True):
         return None
     length, kind = _HEADER.unpack(header)
     if length > MAX_PAYLOAD_BYTES:
         raise ProtocolError(f"a frame of {length} bytes is longer than the limit")
+    return length, kind
+
+
+def read_payload(source: Source, length: int) -> bytearray:
+    """The payload of a frame whose header was read."""
     payload = bytearray(length)
     _fill(source, payload, may_end=False)
-    return kind, payload
+    return payload
 
 
 def _fill(source: Source, buffer: bytearray, may_end: bool) -> bool:
@@ -82,9 +97,10 @@ def _fill(source: Source, buffer: bytearray, may_end: bool) -> bool:
 
 
 class Connection:
-    """A connected socket that carries frames; one thread reads and writes it."""
+    """A connected socket that carries frames, or what has its methods; one thread reads and writes
+    it."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: Any) -> None:
         self._socket = connected
         # Bytes that were received together with a header.
         self._buffered = b""
@@ -93,13 +109,19 @@ class Connection:
         """Receives available bytes, at most the buffer's length; 0 at the end."""
         if not self._buffered:
             if len(buffer) > _HEADER.size:
-                return self._socket.recv_into(buffer)
+                received: int = self._socket.recv_into(buffer)
+                return received
             # A short frame usually arrives whole.
             self._buffered = self._socket.recv(_SHORT_BYTES)
         count = min(len(buffer), len(self._buffered))
         buffer[:count] = self._buffered[:count]
         self._buffered = self._buffered[count:]
         return count
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something was received that is not read."""
+        return bool(self._buffered)
 
     def receive(self) -> tuple[int, Payload] | None:
         """The next frame; None at the end."""

@@ -3,7 +3,7 @@
 //!
 //! Invariant: [`routes::ROUTES`] has every route of the router and of the OpenAPI document.
 
-mod routes;
+pub(super) mod routes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -281,9 +281,10 @@ fn served() -> Paths {
         include_str!("../gateway.rs"),
         include_str!("files.rs"),
         include_str!("images.rs"),
+        include_str!("leases.rs"),
         include_str!("udfs.rs")
     );
-    let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\""));
+    let routes = source.lines().filter_map(|line| Some(line.split_once(".route(\"")?.1));
     let mut served = BTreeSet::new();
     for (path, handlers) in routes.filter_map(|route| route.split_once("\", ")) {
         for method in ["get", "post", "put", "patch", "delete"] {

@@ -13,6 +13,7 @@ mod net;
 mod run;
 mod server;
 mod sql;
+mod token;
 mod udf;
 
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use run::RunArgs;
 pub use server::{ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
 pub use sql::SqlArgs;
+pub use token::{NewTokenArgs, TlsArgs, TokenCommand};
 pub use udf::{AddUdfArgs, RemoveUdfArgs, ShowUdfArgs, TestUdfArgs, UdfCommand, UdfLogArgs};
 
 const ABOUT: &str = "Serverless analytics on your own machines: SQL and Python over Parquet, run as \
@@ -121,6 +123,9 @@ pub enum Command {
     Top(TopArgs),
     /// Run this machine as a host of a cluster
     Node(NodeArgs),
+    /// Make tokens for clients of other hosts
+    #[command(subcommand, after_help = token::EXAMPLES)]
+    Token(TokenCommand),
     /// Show the hosts of the cluster
     Hosts(HostsArgs),
     /// Run a cluster of emulated hosts on this machine

@@ -7,13 +7,15 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use snowmelt_types::parse_duration;
 
-use super::{MemberArgs, ShowFormat};
+use super::{MemberArgs, ShowFormat, TlsArgs};
 
 const UP_EXAMPLES: &str = "\
 Examples:
   snowmelt up
   snowmelt up --foreground        for systemd and containers
   snowmelt up --listen 10.0.0.1:7070 --token-file token     so that other hosts can join
+  snowmelt up --tls-listen 10.0.0.1:7443 --tls-cert server.pem --tls-key server.key
+                                  so that engines on other hosts call functions
 
 Commands find the server by its socket: SNOWMELT_SOCKET, or snowmelt.sock in the state folder
 (SNOWMELT_STATE). Its log is snowmelt.log in the state folder.";
@@ -73,6 +75,8 @@ pub struct UpArgs {
     pub ca_file: Option<PathBuf>,
     #[command(flatten)]
     pub member: MemberArgs,
+    #[command(flatten)]
+    pub tls: TlsArgs,
 }
 
 /// `snowmelt down`.

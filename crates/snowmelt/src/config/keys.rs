@@ -33,6 +33,10 @@ keys! {
     TOKEN_FILE = "cluster.token_file", env::TOKEN_FILE, "";
     HOST = "cluster.name", env::HOST, "";
     HOST_MEMORY = "cluster.memory", env::HOST_MEMORY, "";
+    TLS_LISTEN = "tls.listen", env::TLS_LISTEN, "";
+    TLS_CERTIFICATE = "tls.cert", env::TLS_CERTIFICATE, "";
+    TLS_KEY = "tls.key", env::TLS_KEY, "";
+    TLS_TOKENS = "tls.tokens", env::TLS_TOKENS, "";
     SANDBOXES_MEMORY = "sandboxes.memory", env::SANDBOXES_MEMORY, "";
     SANDBOXES_PROCESSES = "sandboxes.processes", env::SANDBOXES_PROCESSES, "";
     SANDBOXES_OVERCOMMIT = "sandboxes.overcommit", env::SANDBOXES_OVERCOMMIT, "8";

@@ -7,6 +7,7 @@ mod exchange;
 mod file;
 mod keys;
 mod show;
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use file::{Entry, File};
 use keys::*;
 pub use keys::{KEYS, Key};
 pub use show::show;
+pub use tls::Tls;
 
 /// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +79,8 @@ pub struct Config {
     pub host: Option<Value<HostName>>,
     /// Memory limit of bursts on this host; the machine's memory if absent.
     pub host_memory: Option<Value<ByteSize>>,
+    /// Where clients of other hosts are served.
+    pub tls: Tls,
     /// Memory limit of all sandboxes together; chosen by the spawner if absent.
     pub sandboxes_memory: Option<Value<ByteSize>>,
     /// Limit of processes of all sandboxes together; likewise.
@@ -161,6 +165,7 @@ impl Config {
             token_file: sources.file(&TOKEN_FILE, token_file)?,
             host: sources.maybe(&HOST, host, str::parse)?,
             host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
+            tls: Tls::load(&sources, &cli.command, &state.value)?,
             sandboxes_memory: sources.maybe(&SANDBOXES_MEMORY, None, amount)?,
             sandboxes_processes: sources.maybe(&SANDBOXES_PROCESSES, None, number)?,
             sandboxes_overcommit: sources.get(&SANDBOXES_OVERCOMMIT, None, factor)?,

@@ -28,13 +28,14 @@ pub fn show(config: &Config, origin: bool) -> String {
 }
 
 /// The settings of each section, and their origins.
-fn sections(config: &Config) -> [(&'static str, Lines); 12] {
+fn sections(config: &Config) -> [(&'static str, Lines); 13] {
     let tenant = config.tenant.as_ref();
     let client = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
     [
         ("server", server(config)),
         ("client", client.into_iter().collect()),
         ("cluster", cluster(config)),
+        ("tls", tls(config)),
         ("sandboxes", sandboxes(config)),
         ("network", vec![line("enforcement", &config.enforcement, |how| quoted(&how.to_string()))]),
         (
@@ -104,6 +105,17 @@ fn cluster(config: &Config) -> Lines {
         config.token_file.as_ref().map(|value| path("token_file", value)),
         config.host.as_ref().map(|value| line("name", value, |name| quoted(name.as_str()))),
         memory.map(|value| line("memory", value, |most| quoted(&most.to_string()))),
+    ];
+    lines.into_iter().flatten().collect()
+}
+
+fn tls(config: &Config) -> Lines {
+    let tls = &config.tls;
+    let lines = [
+        tls.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),
+        tls.certificate.as_ref().map(|value| path("cert", value)),
+        tls.key.as_ref().map(|value| path("key", value)),
+        Some(path("tokens", &tls.tokens)),
     ];
     lines.into_iter().flatten().collect()
 }

@@ -54,6 +54,7 @@ fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
         .env(env::SOCKET, &config.socket.value)
         .env(env::RUN, &config.run.value)
         .env(env::ERRORS, "json")
+        .envs(config.tls.variables())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log.file.try_clone()?);

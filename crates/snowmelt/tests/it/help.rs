@@ -38,6 +38,8 @@ fn help_texts() {
         "up",
         "down",
         "status",
+        "token",
+        "token new",
         "net",
         "net ls",
         "net show",
@@ -101,6 +103,7 @@ fn the_help_of_every_command_has_an_example() {
         "lab exec",
         "lab fail",
         "up",
+        "token new",
     ];
     for command in commands {
         let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();

@@ -4,7 +4,7 @@ use Takes::{Bytes as AnyBytes, Json, MayJson, Nothing, Stream};
 
 /// The body that a route takes.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Takes {
+pub(in crate::gateway) enum Takes {
     Nothing,
     /// JSON, with a valid example.
     Json(&'static str),
@@ -17,7 +17,7 @@ pub(super) enum Takes {
 
 /// A route, and its answer to a valid request while nothing is deployed and nothing runs: the status
 /// and, of an error, the code. None: it would start a sandbox or install packages.
-pub(super) struct Route {
+pub(in crate::gateway) struct Route {
     pub method: &'static str,
     pub path: &'static str,
     pub takes: Takes,
@@ -51,7 +51,7 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(super) const ROUTES: [Route; 44] = [
+pub(in crate::gateway) const ROUTES: [Route; 45] = [
     route("get", "/v1/status", Nothing, OK),
     route("get", "/v1/figures", Nothing, OK),
     route("get", "/metrics", Nothing, OK),
@@ -65,6 +65,8 @@ pub(super) const ROUTES: [Route; 44] = [
     route("get", "/v1/udfs/{name}/log", Nothing, NO_FUNCTION),
     route("post", "/v1/files", Json(r#"{"digests": []}"#), OK),
     route("post", "/v1/files/{digest}", Stream, Some((422, "SM-0230"))),
+    // The request does not ask for another protocol than HTTP.
+    route("get", "/v1/leases", Nothing, Some((426, "SM-0507"))),
     route("get", "/v1/functions", Nothing, OK),
     route("post", "/v1/functions", Json(DEPLOY), None),
     route("post", "/v1/packages", Json(DEPLOY), None),

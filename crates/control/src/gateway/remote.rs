@@ -1,0 +1,213 @@
+//! The routes for clients on other hosts, each of which sends the token of a tenant.
+//!
+//! Invariant: none of them names a path of this machine, shows what other tenants have, or ends the
+//! server. A route is served here only if it is in this table; what the table of the gateway gets is
+//! not served by itself.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use snowmelt_rpc::Problem;
+use snowmelt_rpc::server::{self, Ending};
+use snowmelt_rpc::tls::{Certificate, TlsListener};
+use snowmelt_types::{Code, ErrorReport};
+use tokio::net::TcpListener;
+
+use super::{
+    files, functions, invocation, invoke, invoke_all, keep_wheel, leases, logs, show, udfs,
+};
+use crate::platform::Platform;
+use crate::tokens::{Tokens, admit};
+
+/// Some routes of the gateway.
+pub(crate) fn router(platform: Arc<Platform>, tokens: Arc<Tokens>) -> Router {
+    let (of_udfs, of_files) =
+        (udfs::router(Arc::clone(&platform)), files::router(Arc::clone(&platform)));
+    let of_leases = leases::router(Arc::clone(&platform));
+    Router::new()
+        .route("/v1/functions", get(functions))
+        .route("/v1/functions/{name}", get(show))
+        .route("/v1/functions/{name}/invocations", post(invoke))
+        .route("/v1/functions/{name}/batches", post(invoke_all))
+        .route("/v1/functions/{name}/logs", get(logs))
+        .route("/v1/invocations/{id}", get(invocation))
+        .route("/v1/wheels/{file}", post(keep_wheel))
+        .with_state(platform)
+        .merge(of_udfs)
+        .merge(of_files)
+        .merge(of_leases)
+        .fallback(not_here)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(from_fn_with_state(tokens, admit))
+}
+
+async fn not_here(request: Request) -> Problem {
+    let message =
+        format!("{} {} is not served over the network", request.method(), request.uri().path());
+    let report = ErrorReport::new(Code::REQUEST_UNKNOWN, message).hint(
+        "clients on other hosts register, show and call functions; the rest is done on the \
+         platform's machine",
+    );
+    report.into()
+}
+
+async fn not_allowed(request: Request) -> (StatusCode, Problem) {
+    (StatusCode::METHOD_NOT_ALLOWED, not_here(request).await)
+}
+
+/// Serves over TLS until the server is asked to end.
+pub(crate) async fn serve(
+    listener: std::net::TcpListener,
+    certificate: Certificate,
+    router: Router,
+    ending: Ending,
+) -> Result<(), ErrorReport> {
+    let failed = |error: std::io::Error| {
+        ErrorReport::new(Code::INTERNAL, format!("cannot serve other hosts: {error}"))
+    };
+    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = TlsListener::new(TcpListener::from_std(listener).map_err(failed)?, &certificate);
+    server::serve(listener, router, server::TENANTS, ending).await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use axum::body::Body;
+    use http::header;
+    use http_body_util::BodyExt;
+    use snowmelt_api::TENANT_HEADER;
+    use snowmelt_rpc::Peer;
+    use snowmelt_types::Tenant;
+    use tower_service::Service;
+
+    use super::*;
+    use crate::gateway::tests::routes::ROUTES;
+    use crate::records::FunctionRecord;
+    use crate::rig::{IdlePlatform, idle_platform, spec};
+
+    /// What is served, and nothing else.
+    const SERVED: [(&str, &str); 15] = [
+        ("get", "/v1/functions"),
+        ("get", "/v1/functions/{name}"),
+        ("post", "/v1/functions/{name}/invocations"),
+        ("post", "/v1/functions/{name}/batches"),
+        ("get", "/v1/functions/{name}/logs"),
+        ("get", "/v1/invocations/{id}"),
+        ("post", "/v1/wheels/{file}"),
+        ("get", "/v1/udfs"),
+        ("post", "/v1/udfs"),
+        ("get", "/v1/udfs/{name}"),
+        ("delete", "/v1/udfs/{name}"),
+        ("get", "/v1/udfs/{name}/log"),
+        ("post", "/v1/files"),
+        ("post", "/v1/files/{digest}"),
+        ("get", "/v1/leases"),
+    ];
+
+    struct Remote {
+        router: Router,
+        token: String,
+        idle: IdlePlatform,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Remote {
+        async fn new() -> Self {
+            let (idle, folder) = (idle_platform().await, tempfile::tempdir().unwrap());
+            let file = folder.path().join("tokens");
+            let token = crate::tokens::add(&file, &"acme".parse().unwrap()).unwrap();
+            let tokens = Arc::new(Tokens::open(&file).unwrap());
+            let router = router(Arc::clone(&idle.platform), tokens);
+            Self { router, token, idle, _folder: folder }
+        }
+
+        /// The status and the code of an answer, and its text.
+        async fn send(
+            &self,
+            (method, url): (&str, &str),
+            token: Option<&str>,
+            (name, value): (&str, &str),
+            body: &str,
+        ) -> (u16, String, String) {
+            let method = method.to_uppercase();
+            let mut request = Request::builder().method(&*method).uri(url).extension(Peer::Remote);
+            if let Some(token) = token {
+                request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+            }
+            if !name.is_empty() {
+                request = request.header(name, value);
+            }
+            let request = request.body(Body::from(body.to_owned())).unwrap();
+            let answer = self.router.clone().call(request).await.unwrap();
+            let status = answer.status().as_u16();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+            let code = problem["code"].as_str().unwrap_or_default().to_owned();
+            (status, code, String::from_utf8_lossy(&body).into_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn only_some_routes_of_the_gateway_are_served() {
+        let remote = Remote::new().await;
+        let served: BTreeSet<_> = SERVED.into_iter().collect();
+        let known: BTreeSet<_> = ROUTES.iter().map(|route| (route.method, route.path)).collect();
+        assert!(served.is_subset(&known), "{served:?}");
+        for route in &ROUTES {
+            let request = (route.method, &*route.url());
+            // What starts a sandbox or installs packages is sent without a valid body.
+            let body = if route.answer.is_some() { route.body() } else { "" };
+            let (status, code, text) =
+                remote.send(request, Some(&remote.token), ("", ""), body).await;
+            let is_unknown = code == Code::REQUEST_UNKNOWN.code;
+            assert_eq!(
+                !is_unknown,
+                served.contains(&(route.method, route.path)),
+                "{}: {status} {text}",
+                route.shown()
+            );
+        }
+        assert!(!remote.idle.platform.shutdown.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn no_request_is_served_without_a_valid_token() {
+        let remote = Remote::new().await;
+        for (method, path) in SERVED.into_iter().chain([("get", "/nothing")]) {
+            for token in [None, Some(""), Some("snowmelt-0")] {
+                let (status, code, text) = remote.send((method, path), token, ("", ""), "").await;
+                assert_eq!((status, &*code), (401, Code::TOKEN_REFUSED.code), "{path} {text}");
+                assert!(!text.contains("snowmelt-0"), "{text}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_acts_for_its_tenant_only() {
+        let remote = Remote::new().await;
+        for tenant in ["acme".parse().unwrap(), Tenant::default()] {
+            let (deployed_ms, files, packed) = (1, None, None);
+            let record = FunctionRecord { tenant, spec: spec(""), deployed_ms, files, packed };
+            remote.idle.records.put_function(&record).await.unwrap();
+        }
+        let list = ("get", "/v1/functions");
+        for header in [("", ""), (TENANT_HEADER, "acme")] {
+            let (status, _, text) = remote.send(list, Some(&remote.token), header, "").await;
+            let listed: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!((status, listed.as_array().unwrap().len()), (200, 1), "{text}");
+            assert_eq!(listed[0]["tenant"], "acme");
+        }
+        for other in ["default", "uid-0", "other"] {
+            let header = (TENANT_HEADER, other);
+            let (status, code, _) = remote.send(list, Some(&remote.token), header, "").await;
+            assert_eq!((status, &*code), (403, Code::TENANT_REFUSED.code), "{other}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A client of the lease service, and how it gets its instance: on the local socket as a descriptor.
+
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::time::Duration;
+
+use snowmelt_api::Leased;
+use snowmelt_node::InstanceLease;
+use snowmelt_rpc::Peer;
+use snowmelt_types::{Code, ErrorReport, Report, Tenant};
+use snowmelt_wire::{Frame, Kind, read_frame_within, write_frame, write_frame_with};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+
+use crate::identity::Identity;
+
+/// Longer than any lease: it is over when its client or its instance ends.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// How long a process of this machine may take to send its request.
+const ASKS_WITHIN: Duration = Duration::from_secs(10);
+
+/// An instance that is leased, and the server's own end of its connection.
+pub(super) struct Out {
+    /// Of the function.
+    pub name: String,
+    pub lease: InstanceLease,
+    pub connection: BlockingStream,
+    pub leased: Leased,
+}
+
+/// What `follow` calls with the text that an instance wrote.
+pub(super) type Keep<'a> = &'a (dyn Fn(&str) + Sync);
+
+/// A connection that carries one lease.
+pub(super) trait Client: Send {
+    /// What its frames travel on.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin;
+
+    fn stream(&mut self) -> &mut Self::Stream;
+
+    /// How long it may take to send its request.
+    fn asks_within(&self) -> Duration;
+
+    /// Who asks, for a tenant that it names or for its own.
+    fn identity(&self, named: Option<Tenant>) -> Result<Identity, ErrorReport>;
+
+    /// Hands the instance over, and waits for the end of the lease; keeps what the instance wrote. An
+    /// instance that is not returned, or whose client breaks the protocol, is destroyed.
+    ///
+    /// # Errors
+    /// What the client is to be told: its instance has ended, or it broke the protocol.
+    fn follow(
+        &mut self,
+        out: Out,
+        keep: Keep<'_>,
+    ) -> impl Future<Output = Result<(), ErrorReport>> + Send;
+}
+
+impl Client for UnixStream {
+    type Stream = Self;
+
+    fn stream(&mut self) -> &mut Self {
+        self
+    }
+
+    fn asks_within(&self) -> Duration {
+        ASKS_WITHIN
+    }
+
+    fn identity(&self, named: Option<Tenant>) -> Result<Identity, ErrorReport> {
+        let user = self.peer_cred().map_err(broken)?.uid();
+        Identity::new(Peer::User(user), named)
+    }
+
+    async fn follow(&mut self, out: Out, keep: Keep<'_>) -> Result<(), ErrorReport> {
+        let Out { name, lease, connection, leased } = out;
+        let sent = async {
+            let reply = Frame::json(Kind::Reply, &leased)?;
+            write_frame_with(self, &reply, &[connection.as_fd()]).await?;
+            read_frame_within(self, 0).await
+        };
+        let said = tokio::select! {
+            said = sent => said,
+            // Its client only sees that the connection of its instance has ended.
+            Some(ended) = lease.ended(&name, FOR_EVER) => {
+                keep_output(&ended, keep);
+                return Err(ended.report());
+            }
+        };
+        keep(&lease.take_log().text);
+        // The client may have kept its descriptor, or given it to others: it leads nowhere now.
+        let _ = connection.shutdown(Shutdown::Both);
+        if said.is_ok_and(|frame| frame.is_some_and(|frame| frame.kind == Kind::End)) {
+            lease.give_back();
+            let end = Frame::new(Kind::End, Vec::new());
+            // A client that does not wait for it needs it not.
+            let _ = write_frame(self, &end).await;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps what an instance wrote before it ended.
+pub(super) fn keep_output(ended: &snowmelt_node::Error, keep: Keep<'_>) {
+    if let snowmelt_node::Error::Ended { output, .. } = ended {
+        keep(&output.join("\n"));
+    }
+}
+
+pub(super) fn broken(error: impl std::fmt::Display) -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, error.to_string())
+}

@@ -1,0 +1,60 @@
+//! The settings of the address for clients of other hosts.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use snowmelt_types::ErrorReport;
+
+use super::keys::{TLS_CERTIFICATE, TLS_KEY, TLS_LISTEN, TLS_TOKENS};
+use super::{Sources, Value, address};
+use crate::args::{Command, TlsArgs, TokenCommand};
+use crate::env;
+
+/// Where clients of other hosts are served, and how they are recognised.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The address; none if absent.
+    pub listen: Option<Value<SocketAddr>>,
+    /// PEM file with its certificate.
+    pub certificate: Option<Value<PathBuf>>,
+    /// PEM file with the key of the certificate.
+    pub key: Option<Value<PathBuf>>,
+    /// File with the digests of tokens.
+    pub tokens: Value<PathBuf>,
+}
+
+impl Tls {
+    pub(super) fn load(
+        sources: &Sources,
+        command: &Command,
+        state: &Path,
+    ) -> Result<Self, ErrorReport> {
+        let given = match command {
+            Command::Up(up) => up.tls.clone(),
+            Command::Token(TokenCommand::New(new)) => {
+                TlsArgs { tls_tokens: new.tls_tokens.clone(), ..TlsArgs::default() }
+            }
+            _ => TlsArgs::default(),
+        };
+        let tokens = sources.file(&TLS_TOKENS, given.tls_tokens)?;
+        Ok(Self {
+            listen: sources.maybe(&TLS_LISTEN, given.tls_listen, address)?,
+            certificate: sources.file(&TLS_CERTIFICATE, given.tls_cert)?,
+            key: sources.file(&TLS_KEY, given.tls_key)?,
+            tokens: match tokens {
+                Some(tokens) => tokens,
+                None => sources.path(&TLS_TOKENS, || state.join("tokens"))?,
+            },
+        })
+    }
+
+    /// The variables with which another process has the same settings.
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        let listen = self.listen.as_ref().map(|listen| (env::TLS_LISTEN, listen.value.to_string()));
+        let file = |name, file: &Value<PathBuf>| (name, file.value.display().to_string());
+        let certificate = self.certificate.as_ref().map(|path| file(env::TLS_CERTIFICATE, path));
+        let key = self.key.as_ref().map(|path| file(env::TLS_KEY, path));
+        let tokens = Some(file(env::TLS_TOKENS, &self.tokens));
+        [listen, certificate, key, tokens].into_iter().flatten().collect()
+    }
+}

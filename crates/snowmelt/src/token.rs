@@ -1,0 +1,56 @@
+//! `snowmelt token`, and the settings of the address for clients of other hosts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use snowmelt_control::permissions;
+use snowmelt_control::server::{Certificate, Remote};
+use snowmelt_control::tokens::{self, Tokens};
+use snowmelt_types::{Code, ErrorReport};
+
+use crate::args::NewTokenArgs;
+use crate::config::{Config, Value};
+use crate::failure::Outcome;
+use crate::printer::{self, Printer};
+use crate::text;
+
+/// Makes a token, prints it, and adds its digest to the file.
+///
+/// # Errors
+/// `SM-0110` for a tenant that has no tokens and for the file, `SM-0505`.
+pub fn new(args: &NewTokenArgs, config: &Config, printer: Printer) -> Outcome {
+    let file = &config.tls.tokens.value;
+    if file.parent() == Some(&*config.state.value) {
+        let group = config.group.as_ref().map(|group| &group.value);
+        permissions::state_folder(&config.state.value, group)?;
+    }
+    let token = tokens::add(file, &args.holder)?;
+    printer::print(&format!("{token}\n"))?;
+    printer.note(&format!("{} has its digest", file.display()));
+    Ok(0)
+}
+
+/// Where a server serves clients of other hosts, if it does.
+///
+/// # Errors
+/// `SM-0110` for the files.
+pub fn of_server(config: &Config) -> Result<Option<Remote>, ErrorReport> {
+    let tls = &config.tls;
+    let Some(listen) = &tls.listen else { return Ok(None) };
+    let chain = file(tls.certificate.as_ref(), "a certificate: use --tls-cert")?;
+    let key = file(tls.key.as_ref(), "the key of its certificate: use --tls-key")?;
+    let certificate = Certificate::new(&chain, &key).map_err(wrong)?;
+    let tokens = Arc::new(Tokens::open(&tls.tokens.value)?);
+    Ok(Some(Remote { listen: listen.value, certificate, tokens }))
+}
+
+fn file(file: Option<&Value<PathBuf>>, what: &str) -> Result<Vec<u8>, ErrorReport> {
+    let needs = || wrong(format!("the address for clients of other hosts needs {what}"));
+    let path: &Path = &file.ok_or_else(needs)?.value;
+    std::fs::read(path)
+        .map_err(|error| wrong(format!("{}: {}", path.display(), text::reason(&error))))
+}
+
+fn wrong(problem: String) -> ErrorReport {
+    ErrorReport::new(Code::OPTION, problem)
+}
