@@ -27,11 +27,11 @@ BROKEN = "hosts (stream broken)"
 HOSTS = ["host-1", "host-2", "host-3"]
 # The one that is lost.
 HOST = "host-3"
-# On each host, two tasks that send and two that receive.
-WORKERS = 6
+# On each host, a task that sends and one that receives.
+WORKERS = 3
 OPTIONS: dict[str, Any] = {"exchange": "streams", "memory": "128MiB"}
 # To and from the tasks of the two other hosts.
-STREAMS_OF_A_HOST = 2 * 4 + 4 * 2
+STREAMS_OF_A_HOST = 2 + 2
 
 
 def joined(tables: dict[str, Path]) -> str:
@@ -132,7 +132,9 @@ def test_a_host_without_the_files_receives(alone: Snowmelt, tmp_path: Path) -> N
         sql = f"select a % 500 k, count(*) n from '{folder}' group by 1"
         rows, profile = profiled(f"select count(*) g, sum(n) n from ({sql})", workers=4)
     assert rows == [{"g": 500, "n": 4000}]
-    assert pair(profile) == [{"one"}, {"one", "two"}]
+    senders, receivers = pair(profile)
+    assert senders == {"one"}
+    assert "two" in receivers
 
 
 @pytest.fixture
@@ -164,7 +166,7 @@ class Before:
             now = connections(self.made)
             return all(
                 now[host] >= self.connections[host] + STREAMS_OF_A_HOST
-                and len(self.new_workers(host)) >= 4
+                and len(self.new_workers(host)) >= 2
                 for host in HOSTS
             )
 
