@@ -104,6 +104,10 @@ class Running:
             raise self._error
         return self._answer
 
+    def stages(self) -> list[dict[str, Any]]:
+        """From its profile, once it has ended."""
+        return list((self._query.profile or {})["stages"])
+
 
 def answer(sql: str, **options: Any) -> list[dict[str, Any]]:
     return list(sm.sql(sql, progress=False, **options).collect().to_pylist())

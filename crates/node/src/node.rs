@@ -24,6 +24,7 @@ use crate::networks::JobNetworks;
 use crate::pool::Pool;
 use crate::preparation::Preparation;
 use crate::remote::outputs::OutputStore;
+use crate::remote::stream_ends::StreamStore;
 use crate::times::MAINTENANCE_INTERVAL;
 use crate::unit::WarmStart;
 use crate::workers::Workers;
@@ -99,6 +100,8 @@ pub(crate) struct Inner {
     pub(crate) footers: Arc<FooterStore>,
     /// Outputs that tasks of this host and of others read.
     pub(crate) kept_outputs: Arc<OutputStore>,
+    /// The ends of streams for tasks here that have not started.
+    pub(crate) streams: Arc<StreamStore>,
     /// The folder of secrets of functions.
     pub(crate) secrets: OnceLock<PathBuf>,
 }
@@ -155,6 +158,7 @@ impl Node {
             outputs,
             footers,
             kept_outputs: Arc::default(),
+            streams: Arc::default(),
             secrets: OnceLock::new(),
         });
         let weak = Arc::downgrade(&inner);

@@ -15,8 +15,9 @@ use snowmelt_types::{Code, ErrorReport, Report};
 
 use crate::exchange::{ExchangeOptions, ObjectOutput};
 use crate::footer::KeptFooter;
+use crate::gang::GangAsk;
 use crate::prices::PriceFile;
-use crate::streams::{GangAsk, TaskStreams};
+use crate::streams::TaskStreams;
 use crate::{Error, FileGrant, S3Access, Signature, Task, TaskRead};
 
 /// The maximum size of a request and of a plan of a driver. A task lists its files: 100,000 of

@@ -16,6 +16,7 @@ mod failure;
 mod footer;
 mod frame;
 mod function;
+mod gang;
 mod grants;
 mod host_outputs;
 mod prices;
@@ -45,12 +46,13 @@ pub use frame::{
     read_header, read_payload, write_frame,
 };
 pub use function::{Call, CodeFile, Load, Mode, OnError, Ready, Signature, SourceCode, UdfKind};
+pub use gang::{GangAsk, GangTask};
 pub use grants::{Grants, UdfConnection, hand_over};
 pub use host_outputs::{HostOutputs, MAX_READ_BYTES, READ_BYTES, ReadRange};
 pub use prices::PriceFile;
 pub use sorted::{Edge, KeyRange, MARK_KEY_BYTES, MOST_MARKS, Mark};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
-pub use streams::{GangAsk, GangTask, MAX_STREAMS, Receiver, TaskStreams};
+pub use streams::{MAX_STREAMS, Receiver, TaskStreams};
 pub use task::{
     FileGrant, OperatorMetric, OutputPartition, S3Access, ScanCounts, Task, TaskDone, TaskFailure,
     TaskProgress, TaskRead, UdfGrant, UdfUse,

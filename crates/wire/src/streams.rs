@@ -1,5 +1,5 @@
 //! Exchanges by streams: the tasks of two stages run at the same time, as a gang, and rows go from
-//! one to the other over socket pairs.
+//! one to the other over sockets. Between hosts, their agents pass the bytes on.
 //!
 //! A stream is a sequence of frames: [`Kind::Partition`](crate::Kind::Partition) names the partition
 //! of the `Batch` frames that follow it, and [`Kind::End`](crate::Kind::End) is the last one. A
@@ -10,33 +10,6 @@ use serde::{Deserialize, Serialize};
 
 /// The most streams of one query at a time.
 pub const MAX_STREAMS: usize = 1024;
-
-/// The tasks of a gang: each of the senders is connected with each of the receivers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GangAsk {
-    /// The tasks that send.
-    pub senders: Vec<GangTask>,
-    /// The tasks that receive.
-    pub receivers: Vec<GangTask>,
-}
-
-impl GangAsk {
-    /// The number of its streams.
-    pub fn streams(&self) -> usize {
-        self.senders.len().saturating_mul(self.receivers.len())
-    }
-}
-
-/// What a task of a gang needs of its host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GangTask {
-    /// The task.
-    pub task: u32,
-    /// Names of the functions that it calls.
-    pub udfs: Vec<String>,
-    /// True if it reads from buckets.
-    pub network: bool,
-}
 
 /// What a task of a gang does with its streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -100,7 +100,7 @@ impl OutputPartition {
 }
 
 /// A file that a worker may read, granted as a descriptor: the sandbox has no path to it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileGrant {
     /// The path in the plan.
     pub path: String,

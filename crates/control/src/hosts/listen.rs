@@ -25,16 +25,16 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorRe
     })
 }
 
-/// The routes of the second table in [`snowmelt_api`], and the outputs of tasks on this host, for
-/// tasks on others. Call it in the runtime that is to serve the outputs.
+/// The routes of the second table in [`snowmelt_api`], and the outputs and streams of tasks on this
+/// host, for tasks on others. Call it in the runtime that is to serve these.
 pub(crate) fn router(hosts: Hosts, node: Node, token: Token) -> Router {
-    let outputs = remote::routes::outputs_only(node, token.clone());
+    let exchange = remote::routes::exchange_only(node, token.clone());
     Router::new()
         .route("/v1/hosts", post(join))
         .route("/v1/hosts/{name}", delete(leave))
         .layer(axum::middleware::from_fn_with_state(token, admit))
         .with_state(hosts)
-        .merge(outputs)
+        .merge(exchange)
 }
 
 async fn join(State(hosts): State<Hosts>, body: Bytes) -> Result<StatusCode, Problem> {

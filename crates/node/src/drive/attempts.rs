@@ -19,7 +19,7 @@ use snowmelt_wire::{Failed, GangAsk, SandboxUse, TaskAsk};
 
 use super::DriverReporter;
 use super::cluster::{Choice, Cluster};
-use super::gangs::Gangs;
+use super::gangs::{Gangs, Taken};
 use super::inputs;
 use super::places::{Place, Places};
 use super::scope::{Scope, refused};
@@ -54,7 +54,7 @@ impl<'q> Attempts<'q> {
             noted: Mutex::default(),
         };
         let (running, next) = (Mutex::default(), AtomicU64::new(1));
-        Self { starts, running, next, turns, gangs: Gangs::default() }
+        Self { starts, running, next, turns, gangs: Gangs::new(runner) }
     }
 
     /// Announces the functions that tasks will call. Where tasks run on several hosts, each is
@@ -70,14 +70,19 @@ impl<'q> Attempts<'q> {
         self.starts.runner.waiting() + self.turns.waiting()
     }
 
-    /// Reserves room for all tasks of a gang on this host, and connects them.
-    pub fn reserve(&self, gang: &GangAsk) -> Result<Option<u64>, Failed> {
-        self.gangs.reserve(self.starts.runner, gang)
+    /// Reserves room for all tasks of a gang, and connects them. `None` if there is no room now.
+    pub async fn reserve(&self, gang: &GangAsk) -> Result<Option<u64>, Failed> {
+        // What a task waits for that could run is not taken from it.
+        match self.turns.waiting() {
+            0 => self.gangs.reserve(&self.starts, gang).await,
+            _ => Ok(None),
+        }
     }
 
     /// A gang is over.
     pub fn disband(&self, gang: u64) {
         self.gangs.disband(gang);
+        self.turns.freed().notify_waiters();
     }
 
     /// Starts an attempt. Gives its number, and the connection to its worker.
@@ -102,9 +107,7 @@ impl<'q> Attempts<'q> {
 
     async fn begin(&self, asked: &Asked) -> Result<Begun, Failed> {
         if let Some(gang) = asked.ask.gang {
-            let (room, streams) = self.gangs.take(gang, &asked.ask)?;
-            let counted = self.starts.cluster.count(&Choice::Here);
-            return self.starts.start_here(asked, room, counted, streams).boxed().await;
+            return self.begin_in_gang(gang, asked).await;
         }
         if !self.starts.cluster.has_others() {
             let room = self.starts.runner.reserve(&asked.ask).await?;
@@ -124,6 +127,24 @@ impl<'q> Attempts<'q> {
         }
         let message = "there is no room for a second attempt of a slow task";
         Err(Failed::lost(ErrorReport::new(Code::WORKER_LOST, message)))
+    }
+
+    /// Starts an attempt in the room of its gang.
+    async fn begin_in_gang(&self, gang: u64, asked: &Asked) -> Result<Begun, Failed> {
+        let (session, counted) = match self.gangs.take(gang, &asked.ask)? {
+            Taken::Here(room, streams, counted) => {
+                return self.starts.start_here(asked, *room, counted, streams).boxed().await;
+            }
+            Taken::There(session, counted) => (session, counted),
+        };
+        let begun = match self.starts.place_there(asked, &session).await? {
+            Some(placed) => self.starts.start_there(asked, placed, counted).await?,
+            None => None,
+        };
+        begun.ok_or_else(|| {
+            let message = format!("the room of a gang on the host {} was lost", session.name());
+            Failed::lost(ErrorReport::new(Code::WORKER_LOST, message))
+        })
     }
 
     /// Ends an attempt: keeps its output if it has a result, and says otherwise why not.

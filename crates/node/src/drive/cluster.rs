@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use snowmelt_types::{ErrorReport, HostName, micros};
-use snowmelt_wire::TaskAsk;
+use snowmelt_wire::{GangTask, TaskAsk};
 use tokio::sync::Notify;
 
 use super::opening::{Opened, Opening};
@@ -87,7 +87,7 @@ impl Cluster {
         Self { own_udfs, accepted: runner.accepted, files, ..cluster }
     }
 
-    fn of(
+    pub fn of(
         peers: Option<Arc<dyn Peers>>,
         order: OpenQuery,
         changed: &Arc<Notify>,
@@ -138,6 +138,23 @@ impl Cluster {
         let candidates: Vec<_> = choices.iter().map(|it| self.candidate(it, inputs)).collect();
         let best = placement::order(&candidates).into_iter();
         best.map(|place| (candidates[place].round(), choices[place].clone())).collect()
+    }
+
+    /// The hosts that may run a task of a gang, the best first. All of them reach each other, as far
+    /// as that is known.
+    pub fn gang_choices(&self, task: &GangTask) -> Vec<Choice> {
+        let GangTask { task, udfs, files, .. } = task.clone();
+        let ask = TaskAsk { task, udfs, files, ..TaskAsk::default() };
+        let may_stream = |choice: &Choice| match choice {
+            Choice::Here => true,
+            Choice::There(peer) => peer.address().is_some() && !self.is_apart(&peer.name()),
+        };
+        self.choices(&ask, &[]).into_iter().map(|(_, choice)| choice).filter(may_stream).collect()
+    }
+
+    /// To be notified when one more host can be used.
+    pub fn changed(&self) -> &Notify {
+        &self.changed
     }
 
     fn candidate(&self, choice: &Choice, inputs: &[Input]) -> Candidate {

@@ -95,7 +95,7 @@ impl<'q> Desk<'q> {
         match ask {
             Ask::List { location } => Some(self.list(location).boxed()),
             Ask::Open { paths } => Some(async move { self.open(&paths) }.boxed()),
-            Ask::Reserve(gang) => Some(async move { self.reserve(&gang) }.boxed()),
+            Ask::Reserve(gang) => Some(async move { self.reserve(&gang).await }.boxed()),
             Ask::Disband(gang) => {
                 self.attempts.disband(gang);
                 None
@@ -182,9 +182,12 @@ impl<'q> Desk<'q> {
         });
     }
 
-    fn reserve(&self, gang: &GangAsk) -> Answer {
+    async fn reserve(&self, gang: &GangAsk) -> Answer {
         self.scope.allowance().reserve().map_err(refused)?;
-        let gang = self.attempts.reserve(gang)?;
+        for task in gang.senders.iter().chain(&gang.receivers) {
+            self.scope.check_granted(&task.files)?;
+        }
+        let gang = self.attempts.reserve(gang).await?;
         Ok((Answered::Reserved(gang), Vec::new()))
     }
 

@@ -1,122 +1,257 @@
-//! The gangs of one query: tasks that stream rows to each other, so that they run at the same time on
-//! this host.
+//! The gangs of one query: tasks that stream rows to each other, so that they run at the same time.
 //!
-//! Room and connections of all tasks are made together, before the first one starts. Each task takes
-//! its own; what none has taken is gone with the gang. Nothing that is streamed passes through this
-//! process, and what is on its way is bounded by the buffers of the sockets.
+//! Their tasks are spread over the hosts (`seats`). Each host reserves room for its part at once, or
+//! refuses; if one refuses, all give theirs back, and the gang is tried without that host. So room is
+//! there for all tasks or for none, and is never waited for: two queries that ask at the same time
+//! cannot wait for each other. Then the hosts connect the tasks. Nothing that is streamed is decoded by
+//! the platform, and what is on its way is bounded by the buffers of the sockets.
+//!
+//! Invariant: a gang that is over, or was given up before it began, has nothing on any host.
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::net::sockopt::set_socket_send_buffer_size;
-use snowmelt_types::{Code, ErrorReport};
-use snowmelt_wire::{Failed, GangAsk, GangTask, MAX_STREAMS, TaskAsk};
+use futures::FutureExt;
+use futures::future::join_all;
+use snowmelt_types::{Code, ErrorReport, HostName};
+use snowmelt_wire::{Failed, GangAsk, MAX_STREAMS, TaskAsk};
 
+use super::cluster::Counted;
 use super::scope::refused;
+use super::seats::{Host, Seat, Seats, Without};
+use super::starts::Starts;
 use crate::query_room::TaskRoom;
+use crate::remote::gang_part::GangParts;
+use crate::remote::messages::{At, GangPart, NotConnected, PartReserved, STREAMS};
+use crate::remote::session::Session;
+use crate::remote::stream_ends::Streams;
+use crate::remote::streams;
 use crate::runner::QueryRunner;
-use crate::task_room::Needs;
-
-/// The buffers of all streams of one task that sends, and those of one stream at least and at most.
-/// The kernel gives twice as much, and counts it for the worker that sends.
-const SENT_BYTES: usize = 8 << 20;
-const LEAST_BYTES: usize = 16 << 10;
-const MOST_BYTES: usize = 128 << 10;
-
-/// The streams of a task, each with the task at its other end.
-pub(super) type Streams = Vec<(u32, OwnedFd)>;
 
 /// The gangs of one query.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gangs {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    next: u64,
-    gangs: HashMap<u64, Gang>,
+    here: Arc<GangParts>,
+    next: AtomicU64,
+    /// Streams of gangs that are not over.
+    streams: Arc<AtomicUsize>,
+    live: Mutex<HashMap<u64, Gang>>,
 }
 
 #[derive(Debug)]
 struct Gang {
-    streams: usize,
-    /// Those that have not started.
-    members: HashMap<u32, Member>,
+    /// Those of tasks that have not started.
+    seats: Seats,
+    _whole: Whole,
+    _streams: Claimed,
 }
 
-/// What a task of a gang has before it starts.
+/// What a task of a gang has that starts now.
+pub(super) enum Taken {
+    Here(Box<TaskRoom>, Streams, Counted),
+    There(Arc<Session>, Counted),
+}
+
+/// What all hosts have of a gang. Dropping it ends the gang there.
 #[derive(Debug)]
-struct Member {
-    asked: GangTask,
-    room: TaskRoom,
-    streams: Streams,
+struct Whole {
+    gang: u64,
+    here: Arc<GangParts>,
+    sessions: Vec<Arc<Session>>,
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        self.here.end(self.gang);
+        self.sessions.iter().for_each(|session| session.end_gang(self.gang));
+    }
+}
+
+/// Some of the streams that a query may have.
+#[derive(Debug)]
+struct Claimed(Arc<AtomicUsize>, usize);
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
 }
 
 impl Gangs {
+    pub fn new(runner: &QueryRunner) -> Self {
+        let here = Arc::new(GangParts::new(&runner.node.inner.streams, &runner.query));
+        Self { here, next: AtomicU64::new(0), streams: Arc::default(), live: Mutex::default() }
+    }
+
     /// Reserves room for all tasks of a gang, and connects them. `None` if there is no room for all of
     /// them now.
-    pub fn reserve(&self, runner: &QueryRunner, ask: &GangAsk) -> Result<Option<u64>, Failed> {
+    pub async fn reserve(&self, starts: &Starts<'_>, ask: &GangAsk) -> Result<Option<u64>, Failed> {
         check(ask)?;
-        let streams = ask.streams();
-        let mut state = self.lock();
-        if state.gangs.values().map(|gang| gang.streams).sum::<usize>() + streams > MAX_STREAMS {
-            return Ok(None);
-        }
-        let tasks = || ask.senders.iter().chain(&ask.receivers);
-        let needs = |task| {
-            let GangTask { udfs, network, .. }: &GangTask = task;
-            Needs { udfs, spec: runner.worker_spec(*network) }
-        };
-        let Some(rooms) = runner.gang_room(&tasks().map(needs).collect::<Vec<_>>()) else {
-            return Ok(None);
-        };
-        let mut sockets = match connect(ask) {
-            Ok(sockets) => sockets,
-            Err(error) => {
-                rooms.into_iter().for_each(TaskRoom::put_back);
-                let message = format!("tasks could not be connected: {error}");
-                return Err(Failed::of(ErrorReport::new(Code::STORAGE, message)));
+        let Some(claimed) = self.claim(ask.streams()) else { return Ok(None) };
+        let mut without = Without::default();
+        // Ends, because each turn adds a host.
+        while let Some(seats) = Seats::of(&starts.cluster, ask, &without).await {
+            if let Some(whole) = self.begin(starts, ask, &seats, &mut without).await {
+                let gang = whole.gang;
+                self.live().insert(gang, Gang { seats, _whole: whole, _streams: claimed });
+                return Ok(Some(gang));
             }
+        }
+        Ok(None)
+    }
+
+    /// Reserves the seats of a gang on all hosts, and connects them. `None` if a host does not take
+    /// part, which the next attempt does without.
+    async fn begin(
+        &self,
+        starts: &Starts<'_>,
+        ask: &GangAsk,
+        seats: &Seats,
+        without: &mut Without,
+    ) -> Option<Whole> {
+        let gang = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut whole = Whole { gang, here: Arc::clone(&self.here), sessions: Vec::new() };
+        let mut there = Vec::new();
+        for (host, part) in seats.parts(gang, ask) {
+            match host {
+                Host::There(session, _) => there.push((session, part)),
+                Host::Here if self.here.reserve(starts.runner, &part) => {}
+                Host::Here => {
+                    without.here = true;
+                    return None;
+                }
+            }
+        }
+        whole.sessions = there.iter().map(|(session, _)| Arc::clone(session)).collect();
+        let is_reserved = reserve_there(starts, there, without).await;
+        let is_connected = is_reserved && self.connect(starts, ask, seats, &whole, without).await;
+        is_connected.then_some(whole)
+    }
+
+    /// Has all hosts connect the tasks that send from there.
+    async fn connect(
+        &self,
+        starts: &Starts<'_>,
+        ask: &GangAsk,
+        seats: &Seats,
+        whole: &Whole,
+        without: &mut Without,
+    ) -> bool {
+        let dial = |at: At| {
+            let session = whole.sessions.iter().find(|session| is_at(&at, session)).cloned();
+            async move {
+                let unknown = || ErrorReport::new(Code::SERVER_UNREACHABLE, "the host is unknown");
+                session.ok_or_else(unknown)?.peer().connect(STREAMS).await
+            }
+            .boxed()
         };
-        let members = tasks().zip(rooms).map(|(asked, room)| {
-            let streams = sockets.remove(&asked.task).unwrap_or_default();
-            (asked.task, Member { asked: asked.clone(), room, streams })
+        let (query, ends) = (&starts.runner.query, self.here.ends());
+        let here = async {
+            let links = seats.links(whole.gang, ask, None);
+            Some(streams::connect(ends, query, &links, &dial).await)
+        };
+        let there = whole.sessions.iter().map(|session| {
+            let links = seats.links(whole.gang, ask, Some(session.name()));
+            async move { (Some(session.name()), session.connect_gang(links).await) }
         });
-        let gang = Gang { streams, members: members.collect() };
-        let number = state.next;
-        state.next += 1;
-        state.gangs.insert(number, gang);
-        Ok(Some(number))
+        let (here, there) = futures::join!(here, join_all(there));
+        let mut is_connected = true;
+        for (from, connected) in there.into_iter().chain([(None, here)]) {
+            if !matches!(connected, Some(Ok(()))) {
+                is_connected = false;
+                not_connected(starts, from, connected.and_then(Result::err), without);
+            }
+        }
+        is_connected
     }
 
     /// What a task of a gang has, which starts now.
-    pub fn take(&self, gang: u64, ask: &TaskAsk) -> Result<(TaskRoom, Streams), Failed> {
-        let mut state = self.lock();
-        let members = state.gangs.get_mut(&gang).map(|gang| &mut gang.members);
-        let member = members.and_then(|members| members.remove(&ask.task));
-        drop(state);
-        let Some(Member { asked, room, streams }) = member else {
-            return Err(refused("it ran a task of a gang that does not have it"));
-        };
-        if asked.udfs != ask.udfs || asked.network == ask.s3.is_empty() {
-            return Err(refused("a task of a gang needs something else than was reserved"));
+    pub fn take(&self, gang: u64, ask: &TaskAsk) -> Result<Taken, Failed> {
+        let seat = self.live().get_mut(&gang).and_then(|gang| gang.seats.take(ask.task));
+        match seat {
+            Some(Seat { host: Host::There(session, _), counted }) => {
+                Ok(Taken::There(session, counted))
+            }
+            Some(Seat { host: Host::Here, counted }) => {
+                let taken = self.here.take(gang, ask);
+                let other = "a task of a gang needs something else than was reserved";
+                let (room, streams) = taken.ok_or_else(|| refused(other))?;
+                Ok(Taken::Here(Box::new(room), streams, counted))
+            }
+            None => Err(refused("it ran a task of a gang that does not have it")),
         }
-        Ok((room, streams))
     }
 
     /// A gang is over.
     pub fn disband(&self, gang: u64) {
-        let gang = self.lock().gangs.remove(&gang);
-        let members = gang.into_iter().flat_map(|gang| gang.members.into_values());
-        members.for_each(|member| member.room.put_back());
+        // Ended outside the lock.
+        let gang = self.live().remove(&gang);
+        drop(gang);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Counts streams, if the query may have so many more.
+    fn claim(&self, streams: usize) -> Option<Claimed> {
+        let more = |before: usize| before.checked_add(streams).filter(|sum| *sum <= MAX_STREAMS);
+        self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Claimed(Arc::clone(&self.streams), streams))
     }
+
+    fn live(&self) -> MutexGuard<'_, HashMap<u64, Gang>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reserves the parts of other hosts. False if not all of them have room.
+async fn reserve_there(
+    starts: &Starts<'_>,
+    parts: Vec<(Arc<Session>, GangPart)>,
+    without: &mut Without,
+) -> bool {
+    let asking = parts.into_iter().map(|(session, part)| async move {
+        let reserved = session.reserve_gang(part).await;
+        (session, reserved)
+    });
+    let mut is_reserved = true;
+    for (session, reserved) in join_all(asking).await {
+        let name = session.name();
+        match reserved {
+            Some(PartReserved::Reserved) => continue,
+            Some(PartReserved::FilesMissing { paths }) => {
+                paths.into_iter().for_each(|path| starts.cluster.lacks(name, path));
+                without.for_files.insert(name.clone());
+            }
+            Some(PartReserved::NoRoom) | None => {
+                without.others.insert(name.clone());
+            }
+        }
+        is_reserved = false;
+    }
+    is_reserved
+}
+
+fn is_at(at: &At, session: &Session) -> bool {
+    matches!(at, At::Host { name, .. } if name == session.name())
+}
+
+/// Notes which hosts a gang does without because their tasks could not be connected. Without a
+/// reason, `from` does not answer.
+fn not_connected(
+    starts: &Starts<'_>,
+    from: Option<&HostName>,
+    failed: Option<NotConnected>,
+    without: &mut Without,
+) {
+    let mut hosts: BTreeSet<HostName> = from.cloned().into_iter().collect();
+    if let Some(NotConnected { host, is_unreachable, why }) = failed {
+        hosts.extend(host);
+        tracing::info!(?hosts, error = %why.message, "tasks of a gang were not connected");
+        if is_unreachable {
+            starts.cluster.set_apart(hosts.iter());
+        }
+    }
+    without.here |= hosts.is_empty();
+    without.others.extend(hosts);
 }
 
 fn check(ask: &GangAsk) -> Result<(), Failed> {
@@ -130,50 +265,14 @@ fn check(ask: &GangAsk) -> Result<(), Failed> {
     }
 }
 
-/// A socket pair for each task that sends and each that receives; the ends by task.
-fn connect(ask: &GangAsk) -> std::io::Result<HashMap<u32, Streams>> {
-    let bytes = (SENT_BYTES / ask.receivers.len().max(1)).clamp(LEAST_BYTES, MOST_BYTES);
-    let mut ends: HashMap<u32, Streams> = HashMap::new();
-    for sender in ask.senders.iter().map(|task| task.task) {
-        for receiver in ask.receivers.iter().map(|task| task.task) {
-            let (near, far) = UnixStream::pair()?;
-            set_socket_send_buffer_size(&near, bytes)?;
-            ends.entry(sender).or_default().push((receiver, near.into()));
-            ends.entry(receiver).or_default().push((sender, far.into()));
-        }
-    }
-    Ok(ends)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use snowmelt_wire::GangTask;
 
     use super::*;
 
     fn tasks(numbers: std::ops::Range<u32>) -> Vec<GangTask> {
         numbers.map(|task| GangTask { task, ..GangTask::default() }).collect()
-    }
-
-    #[test]
-    fn each_sender_is_connected_with_each_receiver() {
-        let ask = GangAsk { senders: tasks(0..2), receivers: tasks(2..5) };
-        let mut ends = connect(&ask).unwrap();
-        for sender in 0..2 {
-            for (receiver, socket) in ends.remove(&sender).unwrap() {
-                UnixStream::from(socket).write_all(&[sender as u8, receiver as u8]).unwrap();
-            }
-        }
-        for receiver in 2..5_u32 {
-            let streams = ends.remove(&receiver).unwrap();
-            assert_eq!(streams.iter().map(|(sender, _)| *sender).collect::<Vec<_>>(), [0, 1]);
-            for (sender, socket) in streams {
-                let mut found = Vec::new();
-                UnixStream::from(socket).read_to_end(&mut found).unwrap();
-                assert_eq!(found, [sender as u8, receiver as u8]);
-            }
-        }
-        assert!(ends.is_empty());
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod placement;
 mod places;
 mod quoted;
 mod scope;
+mod seats;
 mod starts;
 mod turns;
 

@@ -12,7 +12,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::DriverReporter;
 use super::cluster::{Choice, Cluster, Counted, refused_udf};
-use super::gangs::Streams;
 use super::inputs;
 use super::loss::explain;
 use super::opening::Opened;
@@ -24,6 +23,7 @@ use crate::remote::messages::{At, InputAt, StartTask};
 use crate::remote::outputs::KeptOutputs;
 use crate::remote::session::Session;
 use crate::remote::starting::{NotPlaced, NotStarted, Placed, Relayed, place};
+use crate::remote::stream_ends::Streams;
 use crate::runner::{QueryRunner, Started};
 
 /// What all starts of a query need.
@@ -116,7 +116,7 @@ impl Starts<'_> {
     }
 
     /// Asks another host for room; `None` if it does not take the attempt.
-    async fn place_there(
+    pub async fn place_there(
         &self,
         asked: &Asked,
         session: &Arc<Session>,
@@ -157,7 +157,7 @@ impl Starts<'_> {
     }
 
     /// Waits until an attempt runs that has room on another host; `None` if that was lost.
-    async fn start_there(
+    pub async fn start_there(
         &self,
         asked: &Asked,
         placed: Placed,

@@ -19,7 +19,8 @@ use super::session::Session;
 /// A host whose connections the test serves.
 #[derive(Debug)]
 pub(crate) struct FakePeer {
-    name: HostName,
+    pub name: HostName,
+    address: SocketAddr,
     listener: Mutex<TcpListener>,
     connections: mpsc::UnboundedSender<(String, TcpStream)>,
     pub lost: CancellationToken,
@@ -31,9 +32,10 @@ pub(crate) type Connections = mpsc::UnboundedReceiver<(String, TcpStream)>;
 impl FakePeer {
     pub async fn new(name: &str) -> (Arc<Self>, Connections) {
         let (connections, taken) = mpsc::unbounded_channel();
-        let listener = Mutex::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
-        let name = name.to_owned().try_into().unwrap();
-        (Arc::new(Self { name, listener, connections, lost: CancellationToken::new() }), taken)
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, listener) = (listener.local_addr().unwrap(), Mutex::new(listener));
+        let (name, lost) = (name.to_owned().try_into().unwrap(), CancellationToken::new());
+        (Arc::new(Self { name, address, listener, connections, lost }), taken)
     }
 }
 
@@ -44,7 +46,7 @@ impl Peer for FakePeer {
     }
 
     fn address(&self) -> Option<SocketAddr> {
-        None
+        Some(self.address)
     }
 
     fn cores(&self) -> u32 {
@@ -53,7 +55,7 @@ impl Peer for FakePeer {
 
     async fn connect(&self, path: &str) -> Result<TcpStream, ErrorReport> {
         let listener = self.listener.lock().await;
-        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let near = TcpStream::connect(self.address).await.unwrap();
         let (far, _) = listener.accept().await.unwrap();
         // The test may be over.
         let _ = self.connections.send((path.to_owned(), far));

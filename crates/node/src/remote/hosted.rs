@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use snowmelt_package::Silent;
-use snowmelt_rpc::Token;
+use snowmelt_rpc::{Token, upgrade};
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{
     Error as WireError, Failed, Frame, Grants, Kind, MAX_REQUEST_BYTES, read_frame_within,
@@ -21,13 +23,15 @@ use snowmelt_wire::{
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 
+use super::gang_part::GangParts;
 use super::grants::{Granting, Missing, open_copy};
 use super::messages::{
-    OpenQuery, QueryOpened, SessionAnswer, SessionAsk, SessionReply, SessionRequest, StartTask,
-    TaskEnd, TaskPlaced, TaskStarted, UdfPart,
+    At, GangLinks, GangPart, OpenQuery, PartReserved, QueryOpened, STREAMS, SessionAnswer,
+    SessionAsk, SessionReply, SessionRequest, StartTask, TaskEnd, TaskPlaced, TaskStarted, UdfPart,
 };
 use super::outputs::KeptOutputs;
 use super::relay::{relay, wait_for_readers};
+use super::streams;
 use super::tasks::Tasks;
 use crate::limits::WorkerLimits;
 use crate::runner::{QueryRunner, Started};
@@ -47,6 +51,7 @@ struct Query {
     runner: QueryRunner,
     outputs: KeptOutputs,
     tasks: Tasks<Started>,
+    gangs: GangParts,
     control: Option<SocketAddr>,
     ended: CancellationToken,
 }
@@ -64,6 +69,7 @@ impl Drop for Registered<'_> {
         self.query.ended.cancel();
         // Their sandboxes are destroyed.
         self.query.tasks.clear();
+        self.query.gangs.end_all();
     }
 }
 
@@ -91,7 +97,7 @@ impl Hosted {
                     return write_frame(&mut stream, &Frame::json(Kind::Reply, &refused)?).await;
                 }
             };
-            registered.query.answer(&mut stream).await
+            registered.query.answer(&mut stream, &self.token).await
         };
         if let Err(error) = served.await {
             tracing::debug!(%error, "the session of a query broke");
@@ -118,12 +124,13 @@ impl Hosted {
             }
         }
         let limits = WorkerLimits { memory, cpu };
-        let node = self.node.clone();
+        let (node, gangs) = (self.node.clone(), GangParts::new(&self.node.inner.streams, &name));
         let runner = QueryRunner::new(node, name.clone(), tenant, accepted, limits, bindings);
         let query = Arc::new(Query {
             runner,
             outputs: kept,
             tasks: Tasks::default(),
+            gangs,
             control: control.map(|address| reached(address, from)),
             ended: CancellationToken::new(),
         });
@@ -176,14 +183,14 @@ impl Hosted {
 
 impl Query {
     /// Answers the requests of a session.
-    async fn answer(&self, stream: &mut TcpStream) -> snowmelt_wire::Result<()> {
+    async fn answer(&self, stream: &mut TcpStream, token: &Token) -> snowmelt_wire::Result<()> {
         let (reading, mut writing) = stream.split();
         let requests = stream::try_unfold(reading, |mut reading| async move {
             let frame = read_frame_within(&mut reading, MAX_REQUEST_BYTES).await?;
             Ok::<_, WireError>(frame.map(|frame| (frame, reading)))
         });
         let mut requests = std::pin::pin!(requests);
-        let mut replies = FuturesUnordered::new();
+        let mut replies: FuturesUnordered<BoxFuture<'_, _>> = FuturesUnordered::new();
         loop {
             tokio::select! {
                 frame = requests.next() => {
@@ -192,7 +199,15 @@ impl Query {
                     match ask {
                         SessionAsk::Release { attempts } => self.outputs.release(&attempts),
                         SessionAsk::Abandon { attempt } => self.tasks.abandon(attempt),
-                        ask => replies.push(async move { (id, self.reply(ask).await) }),
+                        SessionAsk::EndGang { gang } => self.gangs.end(gang),
+                        SessionAsk::ReserveGang(part) => {
+                            // Before the next request, which may end it.
+                            let answer = SessionAnswer::GangReserved(self.reserve(&part));
+                            replies.push(async move { (id, answer) }.boxed());
+                        }
+                        ask => {
+                            replies.push(async move { (id, self.reply(ask, token).await) }.boxed());
+                        }
                     }
                 }
                 Some((id, answer)) = replies.next(), if !replies.is_empty() => {
@@ -203,8 +218,12 @@ impl Query {
         }
     }
 
-    async fn reply(&self, ask: SessionAsk) -> SessionAnswer {
-        let SessionAsk::Ended { attempt, failure } = ask else { return SessionAnswer::Pong };
+    async fn reply(&self, ask: SessionAsk, token: &Token) -> SessionAnswer {
+        let (attempt, failure) = match ask {
+            SessionAsk::Ended { attempt, failure } => (attempt, failure),
+            SessionAsk::ConnectGang(links) => return self.connect(&links, token).await,
+            _ => return SessionAnswer::Pong,
+        };
         let Some(mut started) = self.tasks.end(attempt) else {
             let report = ErrorReport::new(Code::PROTOCOL, "a task was ended that does not run");
             return SessionAnswer::Failed(Failed::of(report));
@@ -222,6 +241,38 @@ impl Query {
         }
     }
 
+    /// Reserves room for tasks of a gang.
+    fn reserve(&self, part: &GangPart) -> PartReserved {
+        let files = part.tasks.iter().flat_map(|task| &task.files);
+        let missing = files.filter_map(|file| open_copy(file).err().map(|Missing(path)| path));
+        let paths: Vec<String> = missing.collect();
+        if !paths.is_empty() {
+            return PartReserved::FilesMissing { paths };
+        }
+        match self.gangs.reserve(&self.runner, part) {
+            true => PartReserved::Reserved,
+            false => PartReserved::NoRoom,
+        }
+    }
+
+    /// Connects the tasks of a gang that send from here.
+    async fn connect(&self, links: &GangLinks, token: &Token) -> SessionAnswer {
+        let unknown =
+            || ErrorReport::new(Code::SERVER_UNREACHABLE, "the address of control is not known");
+        let dial = |at: At| {
+            let address = match at {
+                At::Host { address, .. } => Some(address),
+                At::Here | At::Control => self.control,
+            };
+            let address = address.ok_or_else(unknown);
+            async move { upgrade::connect(address?, token, STREAMS).await }.boxed()
+        };
+        match streams::connect(self.gangs.ends(), &self.runner.query, links, &dial).await {
+            Ok(()) => SessionAnswer::GangConnected,
+            Err(why) => SessionAnswer::GangNotConnected(why),
+        }
+    }
+
     /// Starts an attempt, and copies the frames of its worker to control.
     async fn serve_task(
         &self,
@@ -232,7 +283,11 @@ impl Query {
     ) -> snowmelt_wire::Result<()> {
         let StartTask { query, attempt, ask, inputs } = task;
         // Before its files are opened: a task without room holds no descriptors.
-        let Some(room) = self.runner.reserve_at_once(&ask) else {
+        let room = match ask.gang {
+            Some(gang) => self.gangs.take(gang, &ask),
+            None => self.runner.reserve_at_once(&ask).map(|room| (room, Vec::new())),
+        };
+        let Some((room, streams)) = room else {
             return said(&mut stream, &TaskPlaced::NoRoom).await;
         };
         let files = match ask.files.iter().map(open_copy).collect::<Result<Vec<_>, _>>() {
@@ -246,7 +301,7 @@ impl Query {
         let (outputs, control) = (self.outputs.all(), self.control);
         let granting = Granting { query: &query, outputs, control, token };
         let starting = async {
-            let grants = Grants { files, ..granting.inputs(inputs).await? };
+            let grants = Grants { files, streams, ..granting.inputs(inputs).await? };
             let (started, socket) = self.runner.start(ask, room, plan, grants).await?;
             Ok::<_, Failed>((started, nonblocking(socket)?))
         };

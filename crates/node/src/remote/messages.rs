@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::FileRefs;
 use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
-use snowmelt_wire::{Failed, Load, SandboxUse, SourceCode, TaskAsk};
+use snowmelt_wire::{Failed, GangTask, Load, SandboxUse, SourceCode, TaskAsk};
 
 use crate::{InstanceLimits, Secrets};
 
@@ -19,6 +19,8 @@ pub(crate) const TASKS: &str = "/v1/queries/tasks";
 pub(crate) const FILES: &str = "/v1/queries/files";
 /// Where outputs are read.
 pub(crate) const OUTPUTS: &str = "/v1/queries/outputs";
+/// Where streams are opened.
+pub(crate) const STREAMS: &str = "/v1/queries/streams";
 
 /// Opens the session of a query on a host. The first message of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -126,6 +128,15 @@ pub(crate) enum SessionAsk {
         /// Its number.
         attempt: u64,
     },
+    /// Reserves room for tasks of a gang.
+    ReserveGang(GangPart),
+    /// Connects the tasks of a gang that send from this host. All hosts have reserved room before.
+    ConnectGang(GangLinks),
+    /// A gang is over. No reply.
+    EndGang {
+        /// Its number.
+        gang: u64,
+    },
     /// Asks whether the host is there.
     Ping,
 }
@@ -147,6 +158,12 @@ pub(crate) enum SessionAnswer {
     Ended(TaskEnd),
     /// The attempt had none, for this reason.
     Failed(Failed),
+    /// Whether there is room for tasks of a gang.
+    GangReserved(PartReserved),
+    /// The tasks of a gang that send from this host are connected.
+    GangConnected,
+    /// They are not.
+    GangNotConnected(NotConnected),
     /// The host is there.
     Pong,
 }
@@ -245,4 +262,85 @@ pub(crate) struct ReadOutputs {
 pub(crate) struct OutputsOpened {
     /// The attempts without an output here. If there are any, the connection is closed.
     pub missing: Vec<u64>,
+}
+
+/// The tasks of a gang on one host.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct GangPart {
+    /// The number of the gang, which is unique in the query.
+    pub gang: u64,
+    /// Its tasks there.
+    pub tasks: Vec<GangTask>,
+}
+
+/// Whether a host has reserved room for its tasks of a gang: for all of them, or none.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PartReserved {
+    /// It has.
+    Reserved,
+    /// There is no room for all of them now.
+    NoRoom,
+    /// This host does not have these files of them, of the same size and time.
+    FilesMissing {
+        /// The files.
+        paths: Vec<String>,
+    },
+}
+
+/// The streams from the tasks of a gang on one host.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct GangLinks {
+    /// The gang.
+    pub gang: u64,
+    /// Its tasks that send from this host.
+    pub senders: Vec<u32>,
+    /// Its tasks that receive, by host.
+    pub receivers: Vec<ReceiversAt>,
+    /// The buffer of each socket.
+    pub buffer_bytes: usize,
+}
+
+/// Tasks of a gang on one host.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ReceiversAt {
+    /// The host.
+    pub at: At,
+    /// The tasks.
+    pub tasks: Vec<u32>,
+}
+
+/// Why the tasks of a gang are not connected.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct NotConnected {
+    /// The host with which they could not be; `None` if it is control's, or the same.
+    pub host: Option<HostName>,
+    /// True if that host cannot be reached.
+    pub is_unreachable: bool,
+    /// The reason.
+    pub why: ErrorReport,
+}
+
+/// Opens a stream. The first message of its connection; after the answer, the bytes of the stream
+/// follow.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OpenStream {
+    /// The query.
+    pub query: String,
+    /// The gang.
+    pub gang: u64,
+    /// The task that sends, on the host that connects.
+    pub sender: u32,
+    /// The task that receives, on the other one.
+    pub receiver: u32,
+    /// The buffer of each socket.
+    pub buffer_bytes: usize,
+}
+
+/// The answer to [`OpenStream`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StreamOpened {
+    /// False if the task is not on this host or does not wait for this stream: the connection is
+    /// closed.
+    pub is_open: bool,
 }

@@ -1,5 +1,5 @@
 //! Tasks of a query on other hosts: what control and an agent say to each other, and how a task
-//! reads the outputs of tasks on other hosts.
+//! reads the outputs of tasks on other hosts, and streams from them.
 //!
 //! All of it goes over connections that leave HTTP ([`snowmelt_rpc::upgrade`]), at the address where
 //! the agent listens already and with the token of the cluster:
@@ -10,6 +10,7 @@
 //! | `GET /v1/queries/tasks` | control, for each attempt of a task | `StartTask` and the plan, whether there is room, then the frames of the worker |
 //! | `GET /v1/queries/files` | control, before a session whose functions have files | `OfferFiles`, which are missing, and their bytes |
 //! | `GET /v1/queries/outputs` | the host of a task that reads outputs | `ReadOutputs`, then ranges of them |
+//! | `GET /v1/queries/streams` | the host of a task that streams, for each task on another host that receives | `OpenStream`, then the bytes of the stream |
 //!
 //! Invariant: a host ends the tasks of a query, and removes their outputs, when the connection of
 //! its session ends, for whatever reason.
@@ -17,14 +18,18 @@
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod files;
+pub(crate) mod gang_part;
 pub(crate) mod grants;
 pub(crate) mod hosted;
 pub(crate) mod messages;
 pub(crate) mod outputs;
+pub(crate) mod pass_on;
 pub mod peers;
 pub(crate) mod reading;
 pub(crate) mod relay;
 pub mod routes;
 pub(crate) mod session;
 pub(crate) mod starting;
+pub(crate) mod stream_ends;
+pub(crate) mod streams;
 mod tasks;

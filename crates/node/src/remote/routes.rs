@@ -10,10 +10,9 @@ use snowmelt_rpc::{Problem, Token, admit};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use super::files;
 use super::hosted::Hosted;
-use super::messages::{FILES, OUTPUTS, SESSION, TASKS};
-use super::reading;
+use super::messages::{FILES, OUTPUTS, SESSION, STREAMS, TASKS};
+use super::{files, reading, streams};
 use crate::Node;
 
 #[derive(Clone)]
@@ -32,15 +31,17 @@ pub(crate) fn all(node: Node, token: Token) -> Router {
         .route(TASKS, get(task))
         .route(FILES, get(kept_files))
         .route(OUTPUTS, get(outputs))
+        .route(STREAMS, get(stream))
         .with_state(routes)
 }
 
-/// The outputs only, for control's own host, with the check of the token. Call it in the runtime
-/// that is to serve the connections.
-pub fn outputs_only(node: Node, token: Token) -> Router {
+/// The outputs and streams only, for control's own host, with the check of the token. Call it in the
+/// runtime that is to serve the connections.
+pub fn exchange_only(node: Node, token: Token) -> Router {
     let hosted = Hosted::new(node, token.clone());
     Router::new()
         .route(OUTPUTS, get(outputs))
+        .route(STREAMS, get(stream))
         .layer(middleware::from_fn_with_state(token, admit))
         .with_state(Routes { hosted, runtime: Handle::current() })
 }
@@ -63,6 +64,13 @@ async fn kept_files(State(routes): State<Routes>, request: Request) -> Result<Re
 async fn outputs(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
     let serve = async |hosted: Hosted, stream| {
         reading::serve(stream, &hosted.node().inner.kept_outputs).await;
+    };
+    routes.take(request, serve)
+}
+
+async fn stream(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
+    let serve = async |hosted: Hosted, stream| {
+        streams::serve(stream, &hosted.node().inner.streams).await;
     };
     routes.take(request, serve)
 }

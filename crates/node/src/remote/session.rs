@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::messages::{
-    OUTPUTS, OpenQuery, QueryOpened, ReadOutputs, SESSION, SessionAnswer, SessionAsk, SessionReply,
-    SessionRequest, TaskEnd,
+    GangLinks, GangPart, NotConnected, OUTPUTS, OpenQuery, PartReserved, QueryOpened, ReadOutputs,
+    SESSION, SessionAnswer, SessionAsk, SessionReply, SessionRequest, TaskEnd,
 };
 use super::peers::Peer;
 use super::reading::{self, ReadError};
@@ -130,7 +130,7 @@ impl Session {
         match self.request(SessionAsk::Ended { attempt, failure }).await {
             Some(SessionAnswer::Ended(end)) => Ok(end),
             Some(SessionAnswer::Failed(failed)) => Err(failed),
-            Some(SessionAnswer::Pong) => {
+            Some(_) => {
                 let message = format!("{} gave the answer to another request", self.name);
                 Err(Failed::of(ErrorReport::new(Code::PROTOCOL, message)))
             }
@@ -139,6 +139,28 @@ impl Session {
                 Err(Failed::lost(ErrorReport::new(Code::WORKER_LOST, message)))
             }
         }
+    }
+
+    /// Reserves room for tasks of a gang; `None` if the host does not answer.
+    pub async fn reserve_gang(&self, part: GangPart) -> Option<PartReserved> {
+        match self.request(SessionAsk::ReserveGang(part)).await {
+            Some(SessionAnswer::GangReserved(reserved)) => Some(reserved),
+            _ => None,
+        }
+    }
+
+    /// Connects the tasks of a gang that send from the host; `None` if it does not answer.
+    pub async fn connect_gang(&self, links: GangLinks) -> Option<Result<(), NotConnected>> {
+        match self.request(SessionAsk::ConnectGang(links)).await {
+            Some(SessionAnswer::GangConnected) => Some(Ok(())),
+            Some(SessionAnswer::GangNotConnected(why)) => Some(Err(why)),
+            _ => None,
+        }
+    }
+
+    /// A gang is over.
+    pub fn end_gang(&self, gang: u64) {
+        self.tell(SessionAsk::EndGang { gang });
     }
 
     /// The outputs of these attempts are not read any more.
@@ -177,9 +199,9 @@ impl Session {
     /// `None` if the session is dead.
     async fn request(&self, ask: SessionAsk) -> Option<SessionAnswer> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let frame = request_frame(id, ask).ok()?;
         let (sender, receiver) = oneshot::channel();
         self.shared.lock().insert(id, sender);
-        let frame = request_frame(id, ask).ok()?;
         self.requests.send(frame).ok()?;
         tokio::select! {
             answer = receiver => answer.ok(),
@@ -238,8 +260,13 @@ async fn serve(
     shared.end();
 }
 
+/// Fails for one that is so long that the host would close the connection.
 fn request_frame(id: u64, ask: SessionAsk) -> snowmelt_wire::Result<Frame> {
-    Frame::json(Kind::Request, &SessionRequest { id, ask })
+    let frame = Frame::json(Kind::Request, &SessionRequest { id, ask })?;
+    match frame.payload.len() {
+        long if long > MAX_REQUEST_BYTES as usize => Err(WireError::TooLong(long as u64)),
+        _ => Ok(frame),
+    }
 }
 
 /// Asks a host to open the session of a query.

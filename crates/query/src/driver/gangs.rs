@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::time::Instant;
 
 use super::tasks::{Ended, Live};
 use crate::exchange::Exchange;
@@ -24,6 +25,8 @@ pub(super) struct Gang {
     pub(super) receivers: Range<u32>,
     /// Those that have ended well, or because a stream broke.
     pub(super) done: Vec<(Live, Ended)>,
+    /// When a stream of it broke first, if no task has said why.
+    pub(super) broken: Option<Instant>,
 }
 
 impl Gang {

@@ -16,6 +16,7 @@ impl<'q> Board<'q> {
     /// To be called several times a second.
     pub(super) fn look(&mut self, running: &mut Running<'q>) -> Result<()> {
         self.end_silent()?;
+        self.end_broken()?;
         if self.options.stragglers.racing && !self.waits_for_workers() {
             for stage in 0..self.query.cut.stages.len() {
                 self.race(stage, running);

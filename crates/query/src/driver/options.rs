@@ -33,6 +33,8 @@ pub struct Stragglers {
     /// A worker from which nothing came for so long is lost: it reports its progress ten times a
     /// second.
     pub silence: Duration,
+    /// If a stream broke and no task of its gang was lost for so long, the gang is given up.
+    pub unexplained: Duration,
 }
 
 impl Default for Stragglers {
@@ -43,6 +45,7 @@ impl Default for Stragglers {
             factor: 2.0,
             at_least: Duration::from_secs(1),
             silence: Duration::from_secs(60),
+            unexplained: Duration::from_secs(10),
         }
     }
 }

@@ -1,23 +1,23 @@
 //! The stages in the profile, from the records of the tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::Partitioning;
 use snowmelt_api::{LargestPartition, StageProfile};
 
 use super::records::{Finished, Records};
-use crate::exchange::output_split;
+use crate::exchange::{Reach, output_split};
 use crate::plan::{self, Stage, count, visit_scans};
 
 /// A profile for each stage.
 pub(super) fn stage_profiles(stages: &[Stage], records: &Records) -> Vec<StageProfile> {
-    stages.iter().enumerate().map(|(index, stage)| profile(index, stage, records)).collect()
+    (0..stages.len()).map(|index| profile(stages, index, records)).collect()
 }
 
-fn profile(index: usize, stage: &Stage, records: &Records) -> StageProfile {
-    let finished: Vec<&Finished> =
-        records.finished.values().filter(|task| task.stage == index).collect();
+fn profile(stages: &[Stage], index: usize, records: &Records) -> StageProfile {
+    let stage = &stages[index];
+    let finished: Vec<&Finished> = tasks_of(index, records).collect();
     let sum = |of: fn(&Finished) -> u64| finished.iter().map(|task| of(task)).sum::<u64>();
     let counts = records.counts.get(&index).copied().unwrap_or_default();
     let discarded = records.discarded.iter().filter(|(stage, _)| *stage == index);
@@ -25,7 +25,7 @@ fn profile(index: usize, stage: &Stage, records: &Records) -> StageProfile {
     StageProfile {
         stage: index as u32,
         reads: stage.reads.clone(),
-        medium: medium(stage, &finished, records.not_streamed.get(&index).copied()),
+        medium: medium(stages, index, records),
         keys,
         tasks: finished.len() as u32,
         attempts: counts.attempts,
@@ -57,14 +57,27 @@ fn left_out(stage: &Stage) -> u64 {
     sum
 }
 
-fn medium(stage: &Stage, finished: &[&Finished], not_streamed: Option<&str>) -> String {
+fn tasks_of(stage: usize, records: &Records) -> impl Iterator<Item = &Finished> {
+    records.finished.values().filter(move |task| task.stage == stage)
+}
+
+fn medium(stages: &[Stage], index: usize, records: &Records) -> String {
     // A lane names its host if the query has several.
-    let on_hosts = finished.iter().any(|task| task.result.worker.host.is_some());
-    let files = if on_hosts { "hosts" } else { "files" };
-    match (stage.exchange(), not_streamed) {
+    let hosts = |stage| tasks_of(stage, records).map(|task| task.result.worker.host.as_deref());
+    let stored = match hosts(index).flatten().next() {
+        Some(_) => Reach::Hosts,
+        None => Reach::OneHost,
+    };
+    match (stages[index].exchange(), records.not_streamed.get(&index)) {
         (None, _) => "driver".to_owned(),
-        (Some(_), Some(why)) => format!("{files} ({why})"),
-        (Some(exchange), None) => exchange.text(files),
+        (Some(_), Some(why)) => format!("{} ({why})", stored.files()),
+        (Some(exchange), None) => {
+            let reads = |stage: &Stage| stage.reads.contains(&(index as u32));
+            let reader = stages.iter().position(reads).unwrap_or(index);
+            let streamed: BTreeSet<_> = hosts(index).chain(hosts(reader)).collect();
+            let streamed = if streamed.len() > 1 { Reach::Hosts } else { Reach::OneHost };
+            exchange.text(stored, streamed)
+        }
     }
 }
 

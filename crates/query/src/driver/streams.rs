@@ -6,6 +6,7 @@
 //! costs one more run of both, and never a second stream.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{GangAsk, GangTask, MAX_STREAMS, Receiver, TaskStreams};
@@ -42,7 +43,7 @@ impl<'q> Board<'q> {
         self.begin(pair.receiver, Some(pair.sender as u32))?;
         let senders = self.graph.tasks_of(pair.sender);
         let receivers = self.graph.tasks_of(pair.receiver);
-        let gang = Gang { pair, senders, receivers, done: Vec::new() };
+        let gang = Gang { pair, senders, receivers, done: Vec::new(), broken: None };
         let ask = GangAsk {
             senders: gang.senders.clone().map(|task| self.asked(task)).collect(),
             receivers: gang.receivers.clone().map(|task| self.asked(task)).collect(),
@@ -70,8 +71,9 @@ impl<'q> Board<'q> {
     }
 
     fn asked(&self, task: u32) -> GangTask {
-        let PlannedTask { udfs, s3, .. } = &*self.entries[task as usize].planned;
-        GangTask { task, udfs: udfs.clone(), network: !s3.is_empty() }
+        let PlannedTask { udfs, s3, files, .. } = &*self.entries[task as usize].planned;
+        let network = !s3.is_empty();
+        GangTask { task, udfs: udfs.clone(), network, files: files.clone() }
     }
 
     /// Which partitions each task of the second stage reads of the first one.
@@ -96,17 +98,15 @@ impl<'q> Board<'q> {
     pub(super) fn done_in_gang(&mut self, live: Live, ended: Ended) -> Result<()> {
         let Some(index) = self.gangs.position(ended.task) else { return Ok(()) };
         let gang = &mut self.gangs.live[index];
+        if has_failed(&ended) {
+            gang.broken.get_or_insert_with(Instant::now);
+        }
         gang.done.push((live, ended));
         if gang.done.len() < gang.tasks().count() {
             return Ok(());
         }
-        let failed = |(_, ended): &(Live, Ended)| !matches!(ended.result, Some(Ok(_)));
-        if let Some(failed) = gang.done.iter().position(failed) {
-            let (live, ended) = gang.done.swap_remove(failed);
-            let Some(Err(TaskError::LostInputs { tasks, why })) = ended.result else {
-                return Ok(());
-            };
-            return self.lost_inputs(ended.task, &live, &tasks, &why);
+        if gang.broken.is_some() {
+            return self.broke(index);
         }
         let mut done = self.gangs.live.swap_remove(index).done;
         // Those that sent first: the others have read what these gave.
@@ -116,6 +116,29 @@ impl<'q> Board<'q> {
             self.succeeded(live, ended)?;
         }
         Ok(())
+    }
+
+    /// Gives up gangs of which a stream broke although no task of them was lost: the hosts of its two
+    /// tasks cannot reach each other any more. Who sends may not notice for minutes.
+    pub(super) fn end_broken(&mut self) -> Result<()> {
+        let limit = self.options.stragglers.unexplained;
+        let is_late = |gang: &Gang| gang.broken.is_some_and(|at| at.elapsed() > limit);
+        while let Some(index) = self.gangs.live.iter().position(is_late) {
+            self.broke(index)?;
+        }
+        Ok(())
+    }
+
+    /// A stream of a gang broke, and none of its tasks has said why.
+    fn broke(&mut self, index: usize) -> Result<()> {
+        let gang = &mut self.gangs.live[index];
+        gang.broken = None;
+        let failed = gang.done.iter().position(|(_, ended)| has_failed(ended));
+        let Some((live, ended)) = failed.map(|failed| gang.done.swap_remove(failed)) else {
+            return Ok(());
+        };
+        let Some(Err(TaskError::LostInputs { tasks, why })) = ended.result else { return Ok(()) };
+        self.lost_inputs(ended.task, &live, &tasks, &why)
     }
 
     /// A task of a gang has failed: what the others gave does not count. The task itself is left to
@@ -156,4 +179,8 @@ impl<'q> Board<'q> {
     fn not_streamed(&self, pair: Pair, why: &'static str) {
         self.records().not_streamed.insert(pair.sender, why);
     }
+}
+
+fn has_failed(ended: &Ended) -> bool {
+    !matches!(ended.result, Some(Ok(_)))
 }

@@ -25,16 +25,42 @@ pub(crate) enum Medium {
     Objects(ObjectsAt),
 }
 
+/// Where the tasks are that exchange rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    OneHost,
+    Hosts,
+}
+
+impl Reach {
+    /// What files are called that are read from there.
+    pub(crate) fn files(self) -> &'static str {
+        match self {
+            Self::OneHost => "files",
+            Self::Hosts => "hosts",
+        }
+    }
+
+    fn streams(self) -> &'static str {
+        match self {
+            Self::OneHost => "streams",
+            Self::Hosts => "streams between hosts",
+        }
+    }
+}
+
 impl Exchange {
-    /// One line for EXPLAIN: `objects (level 1 of 2, combined)`; `files` is where files are.
-    pub(crate) fn text(&self, files: &str) -> String {
+    /// One line for EXPLAIN: `objects (level 1 of 2, combined)`. `stored` says where files are, and
+    /// `streamed` where the tasks are that stream.
+    pub(crate) fn text(&self, stored: Reach, streamed: Reach) -> String {
         let Level { number, of, .. } = self.level;
+        let files = stored.files();
         match &self.medium {
             Medium::Files => match self.not_streamed {
                 Some(why) => format!("{files} ({why})"),
                 None => files.to_owned(),
             },
-            Medium::Streams => "streams".to_owned(),
+            Medium::Streams => streamed.streams().to_owned(),
             Medium::Objects(at) => {
                 let level = match of {
                     1 => "1 level".to_owned(),

@@ -11,8 +11,9 @@
 //! Invariant: an output is read only after its attempt was reported complete, and is never written
 //! to afterwards.
 //!
-//! Streams store nothing: both tasks run at the same time, and rows go over a socket pair. If one of
-//! them is lost, both stages run again with a medium that stores the rows.
+//! Streams store nothing: both tasks run at the same time, and rows go over sockets, which the agents
+//! connect if the tasks are on two hosts. If one of them is lost, both stages run again with a medium
+//! that stores the rows.
 
 mod cleaner;
 mod decoder;
@@ -42,7 +43,7 @@ pub(crate) use facts::{Constant, Facts};
 pub(crate) use host::host_sources;
 pub(crate) use inputs::Inputs;
 pub(crate) use levels::{Level, levels};
-pub(crate) use medium::{Exchange, Medium};
+pub(crate) use medium::{Exchange, Medium, Reach};
 pub use model::{ExchangePrices, ExchangeRequests, ObjectExchange};
 pub(crate) use object_target::ObjectTarget;
 pub(crate) use read::ExchangeReadExec;

@@ -19,7 +19,7 @@ use crate::Result;
 use crate::cost::{self, Circumstances, CostBasis};
 use crate::cpu::process_cpu;
 use crate::driver::{PlannedTask, RunOptions, output_schema};
-use crate::exchange::Cleaner;
+use crate::exchange::{Cleaner, Reach};
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
 
@@ -53,7 +53,8 @@ impl PlannedQuery {
         cpu_before: Duration,
     ) -> Result<Self> {
         let mut profile = started_profile(spec);
-        profile.worker_plan = text::workers(&cut, if spec.hosts > 1 { "hosts" } else { "files" });
+        let reach = if spec.hosts > 1 { Reach::Hosts } else { Reach::OneHost };
+        profile.worker_plan = text::workers(&cut, reach);
         profile.driver_plan = text::driver(&cut);
         let accepted = spec.accepted;
         let workers = spec.workers;

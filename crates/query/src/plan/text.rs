@@ -6,13 +6,14 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use super::cut::{Cut, Output, Stage};
 use super::leaves::{count, file_scan};
+use crate::exchange::Reach;
 use crate::faster::{calls_together, orders_calls};
 
 /// Maximum length of an operator's line.
 const MAX_LINE: usize = 160;
 
 /// The workers' programs, stage by stage, and the medium of the exchanges between them.
-pub(super) fn workers(cut: &Cut, medium: &str) -> String {
+pub(super) fn workers(cut: &Cut, reach: Reach) -> String {
     let program = |(index, stage): (usize, &Stage)| {
         let partitions = count(stage.body());
         let output = match &stage.output {
@@ -21,7 +22,8 @@ pub(super) fn workers(cut: &Cut, medium: &str) -> String {
                 let readers = cut.stages.iter().enumerate();
                 let readers = readers.filter(|(_, it)| it.reads.contains(&(index as u32)));
                 let readers: Vec<String> = readers.map(|(reader, _)| reader.to_string()).collect();
-                format!("exchange by {} for stage {}", exchange.text(medium), readers.join(" and "))
+                let medium = exchange.text(reach, reach);
+                format!("exchange by {medium} for stage {}", readers.join(" and "))
             }
         };
         let head = format!("stage {index}: {partitions} partitions, {output}\n");

@@ -22,6 +22,10 @@ pub struct Gangs {
     pub full: bool,
     /// The task that is killed once one of its streams has carried so many bytes.
     pub kill: Option<(u32, usize)>,
+    /// The first task that sends reaches none that receives, although it runs and is not told.
+    pub apart: bool,
+    /// Its ends of streams that go nowhere.
+    pub held: Mutex<Vec<UnixStream>>,
     /// Gangs so far, and those that were not disbanded.
     pub begun: AtomicU32,
     pub live: AtomicU32,
@@ -41,7 +45,11 @@ impl Gangs {
         let mut ends = self.ends.lock().unwrap();
         for sender in ask.senders.iter().map(|task| task.task) {
             for receiver in ask.receivers.iter().map(|task| task.task) {
-                let (near, far) = self.connection(sender, receiver);
+                let is_apart = self.apart && sender == ask.senders[0].task;
+                let (near, far) = match is_apart {
+                    true => self.apart(),
+                    false => self.connection(sender, receiver),
+                };
                 ends.entry((gang, sender)).or_default().push((receiver, near.into()));
                 ends.entry((gang, receiver)).or_default().push((sender, far.into()));
             }
@@ -67,6 +75,16 @@ impl Gangs {
             }
             _ => std::future::pending().await,
         }
+    }
+
+    /// Two ends that are not connected. Who writes to the first one waits, and the second is closed.
+    fn apart(&self) -> (UnixStream, UnixStream) {
+        let (mut near, reading) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        while near.write(&[0; 4096]).is_ok() {}
+        near.set_nonblocking(false).unwrap();
+        self.held.lock().unwrap().push(reading);
+        (near, UnixStream::pair().unwrap().1)
     }
 
     /// Two ends of a stream. What goes through it is counted.

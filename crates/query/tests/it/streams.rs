@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use snowmelt_api::{Profile, StageProfile};
-use snowmelt_query::{QuerySpec, RunOptions, plan};
+use snowmelt_query::{QuerySpec, RunOptions, Stragglers, plan};
 use snowmelt_types::Report;
 use snowmelt_wire::{ExchangeOptions, Medium};
 
@@ -166,6 +167,23 @@ async fn a_killed_task_makes_both_stages_run_again_with_files() {
             }
         }
         assert!(broken >= 6, "{broken}: {sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_breaks_without_a_lost_task_makes_both_stages_run_again() {
+    for sql in [GROUPS, JOIN] {
+        let gangs = Gangs { apart: true, ..Gangs::default() };
+        let runner = Arc::new(InProcess { gangs, ..InProcess::default() });
+        let query = streamed(sql, 3);
+        let unexplained = Duration::from_millis(100);
+        let stragglers = Stragglers { unexplained, ..options(&query).stragglers };
+        let options = RunOptions { stragglers, ..options(&query) };
+        let (rows, profile, notes) = run(&query, &runner, options).await.unwrap();
+        assert_eq!(rows, by_files(sql).await);
+        assert_eq!(of_medium(&profile, "files (stream broken)").len(), 1, "{profile:?}");
+        assert!(notes.iter().any(|note| note.contains("store their rows")), "{notes:?}");
+        assert_eq!(runner.gangs.live.load(Ordering::SeqCst), 0);
     }
 }
 

@@ -1,0 +1,241 @@
+//! Where the tasks of a gang run: they are spread by cores over the hosts that can be used now, like
+//! other tasks, those that send before those that receive.
+//!
+//! Hosts that are opening their sessions are waited for as long as for other tasks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_types::HostName;
+use snowmelt_wire::{GangAsk, GangTask};
+
+use super::cluster::{Choice, Cluster, Counted};
+use super::opening::Opened;
+use crate::remote::messages::{At, GangLinks, GangPart, ReceiversAt};
+use crate::remote::pass_on::buffer_bytes;
+use crate::remote::session::Session;
+
+/// After which time hosts that open a session are looked at again.
+const LOOKED_AGAIN: Duration = Duration::from_millis(100);
+
+/// Where each task of a gang runs.
+#[derive(Debug)]
+pub(super) struct Seats(HashMap<u32, Seat>);
+
+/// Where a task of a gang runs.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub host: Host,
+    /// Counts it on its host.
+    pub counted: Counted,
+}
+
+/// A host of a gang.
+#[derive(Clone, Debug)]
+pub(super) enum Host {
+    /// This one.
+    Here,
+    /// Another one, and where its agent listens.
+    There(Arc<Session>, SocketAddr),
+}
+
+/// What was found for a task.
+enum Found {
+    Seat(Seat),
+    /// Its host is opening its session; counted, so that others get other hosts.
+    Soon(Counted),
+}
+
+/// The hosts that a gang does without.
+#[derive(Debug, Default)]
+pub(super) struct Without {
+    pub here: bool,
+    pub others: BTreeSet<HostName>,
+    /// They lack files of it, and may run its tasks that read none.
+    pub for_files: BTreeSet<HostName>,
+}
+
+impl Without {
+    fn excludes(&self, choice: &Choice, task: &GangTask) -> bool {
+        match choice {
+            Choice::Here => self.here,
+            Choice::There(peer) => {
+                let name = peer.name();
+                let lacks_files = !task.files.is_empty() && self.for_files.contains(&name);
+                self.others.contains(&name) || lacks_files
+            }
+        }
+    }
+}
+
+impl Seats {
+    /// A seat for each task of a gang; `None` if one of them may run on no host.
+    pub async fn of(cluster: &Cluster, ask: &GangAsk, without: &Without) -> Option<Self> {
+        loop {
+            let changed = cluster.changed().notified();
+            tokio::pin!(changed);
+            // Before the look, so that no session that opens after it is missed.
+            changed.as_mut().enable();
+            let (mut seats, mut soon) = (HashMap::new(), Vec::new());
+            for task in ask.senders.iter().chain(&ask.receivers) {
+                match seat(cluster, task, without)? {
+                    Found::Seat(seat) => drop(seats.insert(task.task, seat)),
+                    Found::Soon(counted) => soon.push(counted),
+                }
+            }
+            if soon.is_empty() {
+                return Some(Self(seats));
+            }
+            drop((seats, soon));
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(LOOKED_AGAIN) => {}
+            }
+        }
+    }
+
+    /// The seat of a task, which starts now.
+    pub fn take(&mut self, task: u32) -> Option<Seat> {
+        self.0.remove(&task)
+    }
+
+    /// The tasks of each host.
+    pub fn parts(&self, gang: u64, ask: &GangAsk) -> Vec<(Host, GangPart)> {
+        let mut parts = BTreeMap::new();
+        for task in ask.senders.iter().chain(&ask.receivers) {
+            let Some(Seat { host, .. }) = self.0.get(&task.task) else { continue };
+            let empty = || (host.clone(), GangPart { gang, tasks: Vec::new() });
+            let (_, part) = parts.entry(host.name()).or_insert_with(empty);
+            part.tasks.push(task.clone());
+        }
+        parts.into_values().collect()
+    }
+
+    /// The streams from the tasks on a host; this one has no name here.
+    pub fn links(&self, gang: u64, ask: &GangAsk, from: Option<&HostName>) -> GangLinks {
+        let host = |task: &GangTask| self.0.get(&task.task).map(|seat| &seat.host);
+        let is_there = |task: &&GangTask| host(task).is_some_and(|host| host.name() == from);
+        let senders = ask.senders.iter().filter(is_there).map(|task| task.task).collect();
+        let mut receivers = BTreeMap::new();
+        for task in &ask.receivers {
+            let Some(host) = host(task) else { continue };
+            let empty = || ReceiversAt { at: host.seen_from(from), tasks: Vec::new() };
+            receivers.entry(host.name()).or_insert_with(empty).tasks.push(task.task);
+        }
+        let receivers = receivers.into_values().collect();
+        GangLinks { gang, senders, receivers, buffer_bytes: buffer_bytes(ask.receivers.len()) }
+    }
+}
+
+impl Host {
+    fn name(&self) -> Option<&HostName> {
+        match self {
+            Self::Here => None,
+            Self::There(session, _) => Some(session.name()),
+        }
+    }
+
+    fn seen_from(&self, from: Option<&HostName>) -> At {
+        match self {
+            _ if self.name() == from => At::Here,
+            Self::Here => At::Control,
+            Self::There(session, address) => {
+                At::Host { name: session.name().clone(), address: *address }
+            }
+        }
+    }
+}
+
+/// The best host for a task, beside those that have a seat already.
+fn seat(cluster: &Cluster, task: &GangTask, without: &Without) -> Option<Found> {
+    cluster.gang_choices(task).into_iter().find_map(|choice| {
+        if without.excludes(&choice, task) {
+            return None;
+        }
+        let host = match &choice {
+            Choice::Here => Host::Here,
+            Choice::There(peer) => match cluster.session(peer) {
+                Opened::Session(session) => Host::There(session, peer.address()?),
+                Opened::Soon => return Some(Found::Soon(cluster.count(&choice))),
+                Opened::Later | Opened::Never => return None,
+            },
+        };
+        Some(Found::Seat(Seat { host, counted: cluster.count(&choice) }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use snowmelt_wire::FileGrant;
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::remote::fake::{FakePeer, FakePeers, open, order};
+
+    fn gang(senders: u32, receivers: u32) -> GangAsk {
+        let task = |task| GangTask { task, ..GangTask::default() };
+        let receivers = (senders..senders + receivers).map(task).collect();
+        GangAsk { senders: (0..senders).map(task).collect(), receivers }
+    }
+
+    /// The tasks on each host, those that send before those that receive.
+    fn spread(seats: &Seats, ask: &GangAsk) -> Vec<(String, Vec<u32>)> {
+        let parts = seats.parts(1, ask).into_iter();
+        let name = |host: &Host| host.name().map_or("here", HostName::as_str).to_owned();
+        parts
+            .map(|(host, part)| (name(&host), part.tasks.iter().map(|it| it.task).collect()))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn each_host_gets_tasks_that_send_and_tasks_that_receive() {
+        let (peer, mut connections) = FakePeer::new("other").await;
+        let peers = Arc::new(FakePeers(vec![peer]));
+        let cluster = Cluster::of(Some(peers), order(), &Arc::new(Notify::new()), Duration::MAX);
+        // One more than this host has cores, and as many again.
+        let cores = std::thread::available_parallelism().map_or(1, |it| it.get() as u32);
+        let (ask, without) = (gang(cores + 1, cores + 1), Without::default());
+        // Its session is waited for.
+        let (seats, _session) =
+            tokio::join!(Seats::of(&cluster, &ask, &without), open(&mut connections));
+        let seats = seats.unwrap();
+        let found = spread(&seats, &ask);
+        let [(here, at_here), (other, at_other)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((here.as_str(), other.as_str()), ("here", "other"));
+        for part in [at_here, at_other] {
+            assert!(part.first().is_some_and(|task| *task <= cores), "{found:?}");
+            assert!(part.last().is_some_and(|task| *task > cores), "{found:?}");
+        }
+        let links = seats.links(1, &ask, None);
+        assert!(links.senders.iter().all(|task| at_here.contains(task)));
+        let ats: Vec<&At> = links.receivers.iter().map(|there| &there.at).collect();
+        assert!(matches!(ats[..], [At::Here, At::Host { .. }]), "{ats:?}");
+        let links = seats.links(1, &ask, seats.0[&at_other[0]].host.name());
+        assert!(matches!(links.receivers[0].at, At::Control), "{links:?}");
+    }
+
+    #[tokio::test]
+    async fn a_gang_does_without_hosts_that_refuse_it() {
+        let (peer, mut connections) = FakePeer::new("other").await;
+        let other = peer.name.clone();
+        let peers = Arc::new(FakePeers(vec![peer]));
+        let cluster = Cluster::of(Some(peers), order(), &Arc::new(Notify::new()), Duration::MAX);
+        let mut ask = gang(1, 1);
+        ask.senders[0].files = vec![FileGrant { path: "/a".into(), bytes: 1, version: "1".into() }];
+        let mut without = Without { here: true, ..Without::default() };
+        let (seats, _session) =
+            tokio::join!(Seats::of(&cluster, &ask, &without), open(&mut connections));
+        assert_eq!(spread(&seats.unwrap(), &ask), [("other".to_owned(), vec![0, 1])]);
+        // It lacks the file, and may run the task that reads none.
+        without.for_files.insert(other.clone());
+        assert!(Seats::of(&cluster, &ask, &without).await.is_none());
+        without.here = false;
+        let found = spread(&Seats::of(&cluster, &ask, &without).await.unwrap(), &ask);
+        assert_eq!(found, [("here".to_owned(), vec![0]), ("other".to_owned(), vec![1])]);
+        without.others.insert(other);
+        let found = spread(&Seats::of(&cluster, &ask, &without).await.unwrap(), &ask);
+        assert_eq!(found, [("here".to_owned(), vec![0, 1])]);
+    }
+}

@@ -1,0 +1,95 @@
+//! Passes the bytes of a stream on between two hosts.
+//!
+//! The worker has a local socket, and its agent copies between that and a connection to the other
+//! agent. What is on its way is bounded by the buffers of both sockets and one piece here: if who
+//! receives does not read, who sends waits.
+//!
+//! Rows go in one direction. The other one says only that nobody reads any more.
+
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy_buf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_util::sync::CancellationToken;
+
+use super::relay::wait_for_readers;
+
+/// The smallest and the largest buffer of a socket of a stream. The kernel gives twice as much.
+const LEAST_BYTES: usize = 16 << 10;
+const MOST_BYTES: usize = 128 << 10;
+
+/// The buffers of all streams of one task that sends.
+const SENT_BYTES: usize = 8 << 20;
+
+/// Bytes that are copied at a time.
+const STEP: usize = 16 << 10;
+
+/// The buffer of each socket of a gang with so many receivers.
+pub(crate) fn buffer_bytes(receivers: usize) -> usize {
+    bounded(SENT_BYTES / receivers.max(1))
+}
+
+/// The same for what another host says.
+pub(super) fn bounded(bytes: usize) -> usize {
+    bytes.clamp(LEAST_BYTES, MOST_BYTES)
+}
+
+/// Makes the connection ready on the side that sends: it waits for as long as the other end does not
+/// read.
+pub(super) fn prepare_to_send(far: &TcpStream, buffer: usize) -> std::io::Result<()> {
+    wait_for_readers(far);
+    // The end of a batch does not wait for more.
+    far.set_nodelay(true)?;
+    Ok(set_socket_send_buffer_size(far, buffer)?)
+}
+
+/// Makes the connection ready on the side that receives. The kernel finds out that the other host
+/// has vanished, because this side sends nothing that could wait for a reader.
+pub(super) fn prepare_to_receive(far: &TcpStream, buffer: usize) -> std::io::Result<()> {
+    Ok(set_socket_recv_buffer_size(far, buffer)?)
+}
+
+/// Passes on what a task here sends, until either end is closed or the gang is over.
+pub(super) async fn outward(mut near: UnixStream, mut far: TcpStream, over: CancellationToken) {
+    let (from, _) = near.split();
+    let (closed, to) = far.split();
+    pass_on(from, to, closed, over).await;
+}
+
+/// Passes on what a task here receives, until either end is closed or the gang is over.
+pub(super) async fn inward(mut far: TcpStream, mut near: UnixStream, over: CancellationToken) {
+    let (from, _) = far.split();
+    let (closed, to) = near.split();
+    pass_on(from, to, closed, over).await;
+}
+
+async fn pass_on(
+    from: impl AsyncRead + Unpin,
+    to: impl AsyncWrite + Unpin,
+    closed: impl AsyncRead + Unpin,
+    over: CancellationToken,
+) {
+    tokio::select! {
+        copied = copy(from, to) => if let Err(error) = copied {
+            tracing::debug!(%error, "a stream between hosts broke");
+        },
+        () = is_closed(closed) => {}
+        () = over.cancelled() => {}
+    }
+}
+
+async fn copy(
+    from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+) -> std::io::Result<()> {
+    let mut from = BufReader::with_capacity(STEP, from);
+    copy_buf(&mut from, &mut to).await?;
+    to.flush().await
+}
+
+/// Waits until nobody reads any more. The side that receives sends nothing: bytes are against the
+/// protocol, and end the stream too.
+async fn is_closed(mut from: impl AsyncRead + Unpin) {
+    let mut byte = [0];
+    // It breaks if it ends with rows that were not read.
+    let _ = from.read(&mut byte).await;
+}
