@@ -1,6 +1,6 @@
 //! The gangs of one query: tasks that stream rows to each other, so that they run at the same time.
 //!
-//! Their tasks are spread over the hosts (`seats`). Each host reserves room for its part at once, or
+//! Their tasks are spread over the hosts (`slots`). Each host reserves room for its part at once, or
 //! refuses; if one refuses, all give theirs back, and the gang is tried without that host. So room is
 //! there for all tasks or for none, and is never waited for: two queries that ask at the same time
 //! cannot wait for each other. Then the hosts connect the tasks. Nothing that is streamed is decoded by
@@ -19,7 +19,7 @@ use snowmelt_wire::{Failed, GangAsk, MAX_STREAMS, TaskAsk};
 
 use super::cluster::Counted;
 use super::scope::refused;
-use super::seats::{Host, Seat, Seats, Without};
+use super::slots::{Host, Slot, Slots, Without};
 use super::starts::Starts;
 use crate::query_room::TaskRoom;
 use crate::remote::gang_part::GangParts;
@@ -42,7 +42,7 @@ pub(super) struct Gangs {
 #[derive(Debug)]
 struct Gang {
     /// Those of tasks that have not started.
-    seats: Seats,
+    slots: Slots,
     _whole: Whole,
     _streams: Claimed,
 }
@@ -91,29 +91,29 @@ impl Gangs {
         let Some(claimed) = self.claim(ask.streams()) else { return Ok(None) };
         let mut without = Without::default();
         // Ends, because each turn adds a host.
-        while let Some(seats) = Seats::of(&starts.cluster, ask, &without).await {
-            if let Some(whole) = self.begin(starts, ask, &seats, &mut without).await {
+        while let Some(slots) = Slots::of(&starts.cluster, ask, &without).await {
+            if let Some(whole) = self.begin(starts, ask, &slots, &mut without).await {
                 let gang = whole.gang;
-                self.live().insert(gang, Gang { seats, _whole: whole, _streams: claimed });
+                self.live().insert(gang, Gang { slots, _whole: whole, _streams: claimed });
                 return Ok(Some(gang));
             }
         }
         Ok(None)
     }
 
-    /// Reserves the seats of a gang on all hosts, and connects them. `None` if a host does not take
+    /// Reserves the slots of a gang on all hosts, and connects them. `None` if a host does not take
     /// part, which the next attempt does without.
     async fn begin(
         &self,
         starts: &Starts<'_>,
         ask: &GangAsk,
-        seats: &Seats,
+        slots: &Slots,
         without: &mut Without,
     ) -> Option<Whole> {
         let gang = self.next.fetch_add(1, Ordering::Relaxed);
         let mut whole = Whole { gang, here: Arc::clone(&self.here), sessions: Vec::new() };
         let mut there = Vec::new();
-        for (host, part) in seats.parts(gang, ask) {
+        for (host, part) in slots.parts(gang, ask) {
             match host {
                 Host::There(session, _) => there.push((session, part)),
                 Host::Here if self.here.reserve(starts.runner, &part) => {}
@@ -125,7 +125,7 @@ impl Gangs {
         }
         whole.sessions = there.iter().map(|(session, _)| Arc::clone(session)).collect();
         let is_reserved = reserve_there(starts, there, without).await;
-        let is_connected = is_reserved && self.connect(starts, ask, seats, &whole, without).await;
+        let is_connected = is_reserved && self.connect(starts, ask, slots, &whole, without).await;
         is_connected.then_some(whole)
     }
 
@@ -134,7 +134,7 @@ impl Gangs {
         &self,
         starts: &Starts<'_>,
         ask: &GangAsk,
-        seats: &Seats,
+        slots: &Slots,
         whole: &Whole,
         without: &mut Without,
     ) -> bool {
@@ -148,11 +148,11 @@ impl Gangs {
         };
         let (query, ends) = (&starts.runner.query, self.here.ends());
         let here = async {
-            let links = seats.links(whole.gang, ask, None);
+            let links = slots.links(whole.gang, ask, None);
             Some(streams::connect(ends, query, &links, &dial).await)
         };
         let there = whole.sessions.iter().map(|session| {
-            let links = seats.links(whole.gang, ask, Some(session.name()));
+            let links = slots.links(whole.gang, ask, Some(session.name()));
             async move { (Some(session.name()), session.connect_gang(links).await) }
         });
         let (here, there) = futures::join!(here, join_all(there));
@@ -168,12 +168,12 @@ impl Gangs {
 
     /// What a task of a gang has, which starts now.
     pub fn take(&self, gang: u64, ask: &TaskAsk) -> Result<Taken, Failed> {
-        let seat = self.live().get_mut(&gang).and_then(|gang| gang.seats.take(ask.task));
-        match seat {
-            Some(Seat { host: Host::There(session, _), counted }) => {
+        let slot = self.live().get_mut(&gang).and_then(|gang| gang.slots.take(ask.task));
+        match slot {
+            Some(Slot { host: Host::There(session, _), counted }) => {
                 Ok(Taken::There(session, counted))
             }
-            Some(Seat { host: Host::Here, counted }) => {
+            Some(Slot { host: Host::Here, counted }) => {
                 let taken = self.here.take(gang, ask);
                 let other = "a task of a gang needs something else than was reserved";
                 let (room, streams) = taken.ok_or_else(|| refused(other))?;

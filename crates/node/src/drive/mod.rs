@@ -24,7 +24,7 @@ mod placement;
 mod places;
 mod quoted;
 mod scope;
-mod seats;
+mod slots;
 mod starts;
 mod turns;
 

@@ -22,11 +22,11 @@ const LOOKED_AGAIN: Duration = Duration::from_millis(100);
 
 /// Where each task of a gang runs.
 #[derive(Debug)]
-pub(super) struct Seats(HashMap<u32, Seat>);
+pub(super) struct Slots(HashMap<u32, Slot>);
 
 /// Where a task of a gang runs.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Slot {
     pub host: Host,
     /// Counts it on its host.
     pub counted: Counted,
@@ -43,7 +43,7 @@ pub(super) enum Host {
 
 /// What was found for a task.
 enum Found {
-    Seat(Seat),
+    Slot(Slot),
     /// Its host is opening its session; counted, so that others get other hosts.
     Soon(Counted),
 }
@@ -70,25 +70,25 @@ impl Without {
     }
 }
 
-impl Seats {
-    /// A seat for each task of a gang; `None` if one of them may run on no host.
+impl Slots {
+    /// A slot for each task of a gang; `None` if one of them may run on no host.
     pub async fn of(cluster: &Cluster, ask: &GangAsk, without: &Without) -> Option<Self> {
         loop {
             let changed = cluster.changed().notified();
             tokio::pin!(changed);
             // Before the look, so that no session that opens after it is missed.
             changed.as_mut().enable();
-            let (mut seats, mut soon) = (HashMap::new(), Vec::new());
+            let (mut slots, mut soon) = (HashMap::new(), Vec::new());
             for task in ask.senders.iter().chain(&ask.receivers) {
-                match seat(cluster, task, without)? {
-                    Found::Seat(seat) => drop(seats.insert(task.task, seat)),
+                match slot(cluster, task, without)? {
+                    Found::Slot(slot) => drop(slots.insert(task.task, slot)),
                     Found::Soon(counted) => soon.push(counted),
                 }
             }
             if soon.is_empty() {
-                return Some(Self(seats));
+                return Some(Self(slots));
             }
-            drop((seats, soon));
+            drop((slots, soon));
             tokio::select! {
                 () = changed => {}
                 () = tokio::time::sleep(LOOKED_AGAIN) => {}
@@ -96,8 +96,8 @@ impl Seats {
         }
     }
 
-    /// The seat of a task, which starts now.
-    pub fn take(&mut self, task: u32) -> Option<Seat> {
+    /// The slot of a task, which starts now.
+    pub fn take(&mut self, task: u32) -> Option<Slot> {
         self.0.remove(&task)
     }
 
@@ -105,7 +105,7 @@ impl Seats {
     pub fn parts(&self, gang: u64, ask: &GangAsk) -> Vec<(Host, GangPart)> {
         let mut parts = BTreeMap::new();
         for task in ask.senders.iter().chain(&ask.receivers) {
-            let Some(Seat { host, .. }) = self.0.get(&task.task) else { continue };
+            let Some(Slot { host, .. }) = self.0.get(&task.task) else { continue };
             let empty = || (host.clone(), GangPart { gang, tasks: Vec::new() });
             let (_, part) = parts.entry(host.name()).or_insert_with(empty);
             part.tasks.push(task.clone());
@@ -115,7 +115,7 @@ impl Seats {
 
     /// The streams from the tasks on a host; this one has no name here.
     pub fn links(&self, gang: u64, ask: &GangAsk, from: Option<&HostName>) -> GangLinks {
-        let host = |task: &GangTask| self.0.get(&task.task).map(|seat| &seat.host);
+        let host = |task: &GangTask| self.0.get(&task.task).map(|slot| &slot.host);
         let is_there = |task: &&GangTask| host(task).is_some_and(|host| host.name() == from);
         let senders = ask.senders.iter().filter(is_there).map(|task| task.task).collect();
         let mut receivers = BTreeMap::new();
@@ -148,8 +148,8 @@ impl Host {
     }
 }
 
-/// The best host for a task, beside those that have a seat already.
-fn seat(cluster: &Cluster, task: &GangTask, without: &Without) -> Option<Found> {
+/// The best host for a task, beside those that have a slot already.
+fn slot(cluster: &Cluster, task: &GangTask, without: &Without) -> Option<Found> {
     cluster.gang_choices(task).into_iter().find_map(|choice| {
         if without.excludes(&choice, task) {
             return None;
@@ -162,7 +162,7 @@ fn seat(cluster: &Cluster, task: &GangTask, without: &Without) -> Option<Found> 
                 Opened::Later | Opened::Never => return None,
             },
         };
-        Some(Found::Seat(Seat { host, counted: cluster.count(&choice) }))
+        Some(Found::Slot(Slot { host, counted: cluster.count(&choice) }))
     })
 }
 
@@ -181,8 +181,8 @@ mod tests {
     }
 
     /// The tasks on each host, those that send before those that receive.
-    fn spread(seats: &Seats, ask: &GangAsk) -> Vec<(String, Vec<u32>)> {
-        let parts = seats.parts(1, ask).into_iter();
+    fn spread(slots: &Slots, ask: &GangAsk) -> Vec<(String, Vec<u32>)> {
+        let parts = slots.parts(1, ask).into_iter();
         let name = |host: &Host| host.name().map_or("here", HostName::as_str).to_owned();
         parts
             .map(|(host, part)| (name(&host), part.tasks.iter().map(|it| it.task).collect()))
@@ -198,21 +198,21 @@ mod tests {
         let cores = std::thread::available_parallelism().map_or(1, |it| it.get() as u32);
         let (ask, without) = (gang(cores + 1, cores + 1), Without::default());
         // Its session is waited for.
-        let (seats, _session) =
-            tokio::join!(Seats::of(&cluster, &ask, &without), open(&mut connections));
-        let seats = seats.unwrap();
-        let found = spread(&seats, &ask);
+        let (slots, _session) =
+            tokio::join!(Slots::of(&cluster, &ask, &without), open(&mut connections));
+        let slots = slots.unwrap();
+        let found = spread(&slots, &ask);
         let [(here, at_here), (other, at_other)] = &found[..] else { panic!("{found:?}") };
         assert_eq!((here.as_str(), other.as_str()), ("here", "other"));
         for part in [at_here, at_other] {
             assert!(part.first().is_some_and(|task| *task <= cores), "{found:?}");
             assert!(part.last().is_some_and(|task| *task > cores), "{found:?}");
         }
-        let links = seats.links(1, &ask, None);
+        let links = slots.links(1, &ask, None);
         assert!(links.senders.iter().all(|task| at_here.contains(task)));
         let ats: Vec<&At> = links.receivers.iter().map(|there| &there.at).collect();
         assert!(matches!(ats[..], [At::Here, At::Host { .. }]), "{ats:?}");
-        let links = seats.links(1, &ask, seats.0[&at_other[0]].host.name());
+        let links = slots.links(1, &ask, slots.0[&at_other[0]].host.name());
         assert!(matches!(links.receivers[0].at, At::Control), "{links:?}");
     }
 
@@ -225,17 +225,17 @@ mod tests {
         let mut ask = gang(1, 1);
         ask.senders[0].files = vec![FileGrant { path: "/a".into(), bytes: 1, version: "1".into() }];
         let mut without = Without { here: true, ..Without::default() };
-        let (seats, _session) =
-            tokio::join!(Seats::of(&cluster, &ask, &without), open(&mut connections));
-        assert_eq!(spread(&seats.unwrap(), &ask), [("other".to_owned(), vec![0, 1])]);
+        let (slots, _session) =
+            tokio::join!(Slots::of(&cluster, &ask, &without), open(&mut connections));
+        assert_eq!(spread(&slots.unwrap(), &ask), [("other".to_owned(), vec![0, 1])]);
         // It lacks the file, and may run the task that reads none.
         without.for_files.insert(other.clone());
-        assert!(Seats::of(&cluster, &ask, &without).await.is_none());
+        assert!(Slots::of(&cluster, &ask, &without).await.is_none());
         without.here = false;
-        let found = spread(&Seats::of(&cluster, &ask, &without).await.unwrap(), &ask);
+        let found = spread(&Slots::of(&cluster, &ask, &without).await.unwrap(), &ask);
         assert_eq!(found, [("here".to_owned(), vec![0]), ("other".to_owned(), vec![1])]);
         without.others.insert(other);
-        let found = spread(&Seats::of(&cluster, &ask, &without).await.unwrap(), &ask);
+        let found = spread(&Slots::of(&cluster, &ask, &without).await.unwrap(), &ask);
         assert_eq!(found, [("here".to_owned(), vec![0, 1])]);
     }
 }
