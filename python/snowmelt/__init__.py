@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ._secrets import secret as secret
     from ._setup import Setup as Setup
     from ._setup import setup as setup
+    from ._table import TableFunction as TableFunction
+    from ._table import table as table
     from ._udf import Udf as Udf
     from ._udf import udf as udf
     from .errors import (
@@ -72,6 +74,7 @@ _NAMES_BY_MODULE = {
     "_query": ("Query", "sql"),
     "_secrets": ("secret",),
     "_setup": ("Setup", "setup"),
+    "_table": ("TableFunction", "table"),
     "_udf": ("Udf", "udf"),
     "errors": (
         "Error",
