@@ -19,6 +19,7 @@ mod row_number;
 mod short_keys;
 mod sort;
 mod spilled_sort;
+mod table_calls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,10 +50,13 @@ pub(crate) fn with_faster_operators(
 }
 
 fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    let run = match sort::execution_for(&node)? {
-        Some(run) => Some(run),
-        None => row_number::execution_for(&node)?,
-    };
+    let mut run = sort::execution_for(&node)?;
+    for execution_for in [row_number::execution_for, table_calls::execution_for] {
+        run = match run {
+            Some(run) => Some(run),
+            None => execution_for(&node)?,
+        };
+    }
     let Some(run) = run else { return Ok(Transformed::no(node)) };
     let metrics = ExecutionPlanMetricsSet::new();
     let way = Replaced { run, metrics };

@@ -7,14 +7,14 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use snowmelt_udf::Client;
-use snowmelt_wire::{Signature as WireSignature, UdfConnection, schema_from_text};
+use snowmelt_wire::{Signature as WireSignature, UdfConnection, UdfKind, schema_from_text};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::UdfPool;
@@ -58,6 +58,31 @@ impl RemoteUdf {
     /// True if equal arguments give the same result throughout a query.
     pub(crate) fn is_deterministic(&self) -> bool {
         self.wire.deterministic
+    }
+
+    /// True if its result is a list of rows.
+    pub(crate) fn is_table(&self) -> bool {
+        self.wire.kind == UdfKind::Table
+    }
+
+    /// The type of its result.
+    pub(crate) fn result_type(&self) -> &DataType {
+        self.result.data_type()
+    }
+
+    /// The batch of some arguments.
+    pub(crate) fn arguments(&self, columns: Vec<ArrayRef>, rows: usize) -> DfResult<RecordBatch> {
+        // A function without arguments still has rows: the batch has their number.
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let schema = Arc::clone(&self.arguments);
+        Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+
+    /// The results of some of the next rows of a batch, of which `done` have one: of all that one
+    /// call of a table function answers.
+    pub(crate) fn call_part(&self, arguments: &RecordBatch, done: usize) -> DfResult<ArrayRef> {
+        let rest = arguments.slice(done, arguments.num_rows() - done);
+        blocking(|| self.pool.call_part(&self.wire.name, &rest, done))
     }
 
     /// The signature from which it was created.
@@ -121,10 +146,7 @@ impl ScalarUDFImpl for RemoteUdf {
         let rows = args.number_rows;
         let columns = args.args.iter().map(|value| value.to_array(rows));
         let columns = columns.collect::<DfResult<Vec<_>>>()?;
-        // A function without arguments still has rows: the batch has their number.
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch =
-            RecordBatch::try_new_with_options(Arc::clone(&self.arguments), columns, &options)?;
+        let batch = self.arguments(columns, rows)?;
         blocking(|| self.pool.call(&self.wire.name, &batch)).map(ColumnarValue::Array)
     }
 }

@@ -17,7 +17,7 @@ use snowmelt_wire::{
 
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::aggregates;
+use crate::{aggregates, table_functions};
 use crate::runner::{InProcess, RecordingReporter, answer, failure, refusal, run, spec};
 
 type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
@@ -55,7 +55,7 @@ pub static ACTION: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 pub fn signatures() -> Vec<Signature> {
     let scalar = FUNCTIONS.iter().map(|(name, takes, gives)| signature(name, takes, gives));
-    scalar.chain(aggregates::signatures()).collect()
+    scalar.chain(aggregates::signatures()).chain(table_functions::signatures()).collect()
 }
 
 pub fn signature(name: &str, takes: &[DataType], gives: &DataType) -> Signature {
@@ -140,6 +140,9 @@ enum Behaviour {
 }
 
 fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
+    if let Some(lists) = table_functions::result(name, batch) {
+        return Behaviour::Answer(lists);
+    }
     let numbers = || batch.column(0).as_primitive::<Int64Type>();
     let doubled =
         |array: &Int64Array| Int64Array::from_iter(array.iter().map(|n| n.map(|n| n * 2)));
