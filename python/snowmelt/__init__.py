@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ._server import connect as connect
     from ._setup import Setup as Setup
     from ._setup import setup as setup
+    from ._table import TableFunction as TableFunction
+    from ._table import table as table
     from ._udf import Udf as Udf
     from ._udf import udf as udf
     from .errors import (
@@ -74,6 +76,7 @@ _NAMES_BY_MODULE = {
     "_secrets": ("secret",),
     "_server": ("connect",),
     "_setup": ("Setup", "setup"),
+    "_table": ("TableFunction", "table"),
     "_udf": ("Udf", "udf"),
     "errors": (
         "Error",

@@ -60,13 +60,14 @@ class Called:
     name: str
     runs: dict[str, Any]
     schema: Any
+    kind: str = "scalar"
 
 
 def given(udf: AnyUdf) -> Called:
     """A function of this program, which is sent with each lease."""
     name = udf.signature.name
     runs = {"udf": {"source": udf_source(udf, None), "name": name}}
-    return Called(name, runs, udf.signature.arrow_schema())
+    return Called(name, runs, udf.signature.arrow_schema(), udf.signature.kind)
 
 
 def registered(name: str) -> Called:
@@ -74,13 +75,14 @@ def registered(name: str) -> Called:
     import pyarrow as pa
 
     found = client().call("GET", f"/v1/udfs/{urllib.parse.quote(name, safe='')}")
-    if found["signature"].get("kind") == "aggregate":
+    kind = found["signature"].get("kind", "scalar")
+    if kind == "aggregate":
         message = f"`{name}` is an aggregate function, which only SQL of the platform can call"
         raise make("SM-0107", message, hint="call it with sm.sql")
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["signature"]["schema"])))
     # The same version for all calls, also when another one is registered meanwhile.
     version = {"name": found["name"], "version": found["version"]}
-    return Called(found["name"], {"registered": version}, schema)
+    return Called(found["name"], {"registered": version}, schema, kind)
 
 
 def _without_result(schema: Any) -> Any:
@@ -112,6 +114,11 @@ class Remote:
         self.name, self.schema = called.name, called.schema
         self._arguments = _without_result(called.schema)
         _transports.check(transport, self.name, self.schema)
+        # The answer of a table function may be for a part of the rows.
+        self._in_parts = called.kind == "table"
+        if self._in_parts and transport in OTHER_TRANSPORTS:
+            message = f"transport={transport!r} cannot pass the table function `{self.name}`"
+            raise make("SM-0110", message, hint="omit transport=")
         self.repeatable = repeatable
         self.transport = transport
         self.instances = instances or os.cpu_count() or 1
@@ -189,7 +196,8 @@ class Remote:
         """A new lease. Raises `Error`."""
         if self.transport in OTHER_TRANSPORTS:
             return Lease(self._server, self._request, self.schema, None, self.transport)
-        return Lease(self._server, self._request, self.schema, TRANSPORTS[self.transport])
+        share_from = TRANSPORTS[self.transport]
+        return Lease(self._server, self._request, self.schema, share_from, in_parts=self._in_parts)
 
 
 _pools_lock = threading.Lock()

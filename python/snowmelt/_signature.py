@@ -49,7 +49,8 @@ class Signature:
     packages: tuple[str, ...] = ()
     memory: str | None = None
     timeout: str | None = None
-    # `scalar`: called for each row; `aggregate`: for each group.
+    # `scalar`: called for each row; `aggregate`: for each group; `table`: for each row, and gives
+    # a list of rows.
     kind: str = "scalar"
 
     def arrow_schema(self) -> Any:

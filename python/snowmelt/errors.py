@@ -142,6 +142,7 @@ _FAILURES = {
     "load": ("SM-0204", "`{}` cannot be loaded: {}"),
     "signature": ("SM-0205", "`{}` has no usable signature: {}"),
     "setup": ("SM-0207", "the set-up of `{}` failed: {}"),
+    "size": ("SM-0225", "`{}` gave too much: {}"),
 }
 
 

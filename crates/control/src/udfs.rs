@@ -283,7 +283,7 @@ fn register(
 
 fn binding(unit: &Unit, signature: &Signature, parsed: &ParsedSignature) -> UdfBinding {
     let mode = match signature.kind {
-        UdfKind::Scalar => Mode::Udf,
+        UdfKind::Scalar | UdfKind::Table => Mode::Udf,
         UdfKind::Aggregate => Mode::Aggregate,
     };
     UdfBinding {

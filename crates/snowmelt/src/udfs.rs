@@ -10,6 +10,7 @@ use snowmelt_api::{
 };
 use snowmelt_control::client::{Client, QueryFrame};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
+use snowmelt_wire::UdfKind;
 
 use crate::args::{
     AddUdfArgs, ListArgs, RemoveUdfArgs, ShowFormat, ShowUdfArgs, TestUdfArgs, UdfCommand,
@@ -18,6 +19,7 @@ use crate::args::{
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::functions::with_platform;
+use crate::output::{Layout, draw};
 use crate::printer::{self, Printer};
 use crate::{input, list, logs, text, udf_files};
 
@@ -50,8 +52,7 @@ fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> Outcome {
     let added = with_platform(&args.platform, config, printer, &label, async |client| {
         client.send_files(&files).await?;
         if let Some(call) = &args.test {
-            let result = value(client, call, vec![source.clone()]).await?;
-            printer.note(&format!("{call} = {result}"));
+            printer.note(&tried(client, call, &source).await?);
         }
         client.register(&RegisterRequest { source }).await
     })?;
@@ -152,8 +153,14 @@ fn test(args: &TestUdfArgs, config: &Config, printer: Printer) -> Outcome {
     let label = format!("calling {}", args.name);
     let result = with_platform(&args.platform, config, printer, &label, async |client| {
         // Without it, a built-in function of that name would be called.
-        client.udf(&args.name).await?;
-        value(client, &call, Vec::new()).await
+        let udf = client.udf(&args.name).await?;
+        match udf.signature.kind {
+            UdfKind::Table => {
+                let answer = answer(client, format!("select * from {call}"), Vec::new()).await?;
+                drawn(&answer)
+            }
+            _ => value(client, &call, Vec::new()).await,
+        }
     })?;
     printer::print(&format!("{result}\n"))?;
     Ok(0)
@@ -185,31 +192,75 @@ fn rm(args: &RemoveUdfArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
+/// Calls a function of code that is not registered. Says what it gave.
+async fn tried(client: &Client, call: &str, source: &UdfSource) -> Result<String, ErrorReport> {
+    let refused = match value(client, call, vec![source.clone()]).await {
+        Ok(result) => return Ok(format!("{call} = {result}")),
+        Err(report) => report,
+    };
+    if refused.code != Code::PLAN_UNSUPPORTED.code {
+        return Err(refused);
+    }
+    // Which of its functions are table functions, only the platform knows.
+    let sql = format!("select * from {call}");
+    let answer = answer(client, sql, vec![source.clone()]).await.map_err(|_| refused)?;
+    let rows: usize = answer.iter().map(RecordBatch::num_rows).sum();
+    Ok(format!("{call} gives {rows} {}", if rows == 1 { "row" } else { "rows" }))
+}
+
 /// The value of an expression, as text.
 async fn value(client: &Client, call: &str, udfs: Vec<UdfSource>) -> Result<String, ErrorReport> {
+    let answer = answer(client, format!("select {call}"), udfs).await?;
+    let first = answer.iter().find(|batch| batch.num_rows() > 0);
+    let first = first.ok_or_else(|| ErrorReport::new(Code::PROTOCOL, "the call has no result"))?;
+    cell(first, 0, 0)
+}
+
+/// The answer of a query that reads no tables.
+async fn answer(
+    client: &Client,
+    sql: String,
+    udfs: Vec<UdfSource>,
+) -> Result<Vec<RecordBatch>, ErrorReport> {
     let request = QueryRequest {
-        sql: format!("select {call}"),
+        sql,
         udfs,
         options: QueryOptions { workers: 1, ..QueryOptions::default() },
         working_folder: "/".to_owned(),
         ..QueryRequest::default()
     };
     let mut stream = client.query(&request).await?;
-    let mut shown = None;
+    let mut batches = Vec::new();
     while let Some(frame) = stream.next().await? {
-        if let QueryFrame::Batch(batch) = frame
-            && batch.num_rows() > 0
-        {
-            shown.get_or_insert(first(&batch)?);
+        if let QueryFrame::Batch(batch) = frame {
+            batches.push(batch);
         }
     }
-    shown.ok_or_else(|| ErrorReport::new(Code::PROTOCOL, "the call has no result"))
+    Ok(batches)
 }
 
-fn first(batch: &RecordBatch) -> Result<String, ErrorReport> {
+/// Rows as a table.
+fn drawn(answer: &[RecordBatch]) -> Result<String, ErrorReport> {
+    let Some(first) = answer.first() else { return Ok("no rows".to_owned()) };
+    let schema = first.schema();
+    let headings: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let mut rows = Vec::new();
+    for batch in answer {
+        for row in 0..batch.num_rows() {
+            let cells = (0..batch.num_columns()).map(|column| cell(batch, column, row).map(Some));
+            rows.push(cells.collect::<Result<Vec<_>, _>>()?);
+        }
+    }
+    if rows.is_empty() {
+        return Ok("no rows".to_owned());
+    }
+    Ok(draw(&headings, &rows, Layout::unlimited()).trim_end().to_owned())
+}
+
+fn cell(batch: &RecordBatch, column: usize, row: usize) -> Result<String, ErrorReport> {
     let options = FormatOptions::default().with_null("NULL");
-    let formatter = ArrayFormatter::try_new(batch.column(0).as_ref(), &options);
+    let formatter = ArrayFormatter::try_new(batch.column(column).as_ref(), &options);
     let formatter =
         formatter.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
-    Ok(formatter.value(0).to_string())
+    Ok(formatter.value(row).to_string())
 }

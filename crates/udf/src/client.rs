@@ -1,7 +1,7 @@
 //! The calling side of a UDF's connection: sends batches, receives one column.
 //!
-//! Invariant: an answer is used only if it has the declared type and as many rows as were sent. A
-//! lost or broken instance is an error, never a column of nulls.
+//! Invariant: an answer is used only if it has the declared type and as many rows as were sent, or
+//! for a table function the first ones of them, at least one. A lost or broken instance is an error, never a column of nulls.
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub struct Client {
     // `None` until the first answer, which is preceded by its schema.
     answers: Option<BatchDecoder>,
     encoder: BatchEncoder,
+    // Of a table function, whose answers may be for the first rows: the most rows that a call sends.
+    part_rows: Option<usize>,
 }
 
 impl std::fmt::Debug for Client {
@@ -50,7 +52,25 @@ impl Client {
         let mut encoder = BatchEncoder::default();
         let rows = (&mut encoder, &*arguments);
         let connection = Connection::open(function, socket, rows, &result, timeout)?;
-        Ok(Self { connection, result, answers: None, encoder })
+        Ok(Self { connection, result, answers: None, encoder, part_rows: None })
+    }
+
+    /// A client of a table function.
+    pub fn in_parts(self) -> Self {
+        Self { part_rows: Some(MAX_CALL_ROWS), ..self }
+    }
+
+    /// The results of the first rows of a batch that has some: of all that one call answers. `first`
+    /// is the row of the caller's batch at which this one begins, for errors.
+    pub fn call_part(&mut self, batch: &RecordBatch, first: usize) -> Result<ArrayRef, CallError> {
+        let most = self.part_rows.unwrap_or(MAX_CALL_ROWS);
+        let rows = rows_per_call(batch).min(most).min(batch.num_rows());
+        let answer = self.call_piece(&batch.slice(0, rows), first)?;
+        if let Some(most) = &mut self.part_rows {
+            // Rows that are sent again cost time on both sides.
+            *most = (answer.len() * 2).clamp(1, MAX_CALL_ROWS);
+        }
+        Ok(answer)
     }
 
     /// The result of every row, in order. Large batches are sent in several calls.
@@ -58,11 +78,13 @@ impl Client {
         if batch.num_rows() == 0 {
             return Ok(new_empty_array(self.result.data_type()));
         }
-        let step = rows_per_call(batch);
-        let mut pieces = Vec::with_capacity(batch.num_rows().div_ceil(step));
-        for first in (0..batch.num_rows()).step_by(step) {
-            let rows = step.min(batch.num_rows() - first);
-            pieces.push(self.call_piece(&batch.slice(first, rows), first)?);
+        let mut pieces = Vec::new();
+        let mut first = 0;
+        while first < batch.num_rows() {
+            let rest = batch.slice(first, batch.num_rows() - first);
+            let piece = self.call_part(&rest, first)?;
+            first += piece.len();
+            pieces.push(piece);
         }
         self.connection.joined(&pieces)
     }
@@ -108,7 +130,11 @@ impl Client {
 
     fn check(&self, answer: &ArrayRef, expected: usize) -> Result<(), CallError> {
         let function = self.connection.function().to_owned();
-        if answer.len() != expected {
+        let is_complete = match self.part_rows {
+            Some(_) => (1..=expected).contains(&answer.len()),
+            None => answer.len() == expected,
+        };
+        if !is_complete {
             return Err(CallError::Length { function, found: answer.len(), expected });
         }
         if answer.data_type() != self.result.data_type() {
@@ -216,6 +242,17 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(client.call(&texts(1, 1)), Err(CallError::Lost { .. })));
         }
+    }
+
+    #[test]
+    fn rows_that_an_answer_leaves_out_are_sent_again() {
+        let (client, calls) = client(text_schema(), |rows| counted(rows.min(300)));
+        let mut client = client.in_parts();
+        assert_eq!(client.call(&texts(1_000, 1)).unwrap().len(), 1_000);
+        assert_eq!(calls.try_iter().collect::<Vec<_>>(), [1_000, 600, 400, 100]);
+        let (client, _calls) = self::client(text_schema(), |_| counted(0));
+        let error = client.in_parts().call(&texts(3, 1)).unwrap_err();
+        assert_eq!(error.to_string(), "`f` returned 0 values for 3 rows");
     }
 
     #[test]

@@ -42,7 +42,22 @@ pub struct ParsedSignature {
 }
 
 impl ParsedSignature {
+    /// The columns of a table function; `None` for other functions.
+    pub fn columns(&self) -> Option<&Fields> {
+        match self.kind {
+            UdfKind::Table => columns(self.returns.data_type()),
+            _ => None,
+        }
+    }
+
+    fn columns_text(&self) -> String {
+        let column = |field: &FieldRef| format!("{} {}", field.name(), sql_type(field.data_type()));
+        let columns = self.columns().map(|fields| fields.iter().map(column).collect::<Vec<_>>());
+        format!("TABLE ({})", columns.unwrap_or_default().join(", "))
+    }
+
     /// For people: `score(a DOUBLE, b DOUBLE NULL) DOUBLE`, `aggregate middle(a DOUBLE) DOUBLE`,
+    /// `table words(text VARCHAR) TABLE (word VARCHAR)`,
     /// `country(phone VARCHAR) VARCHAR DETERMINISTIC`.
     pub fn text(&self) -> String {
         let argument = |field: &FieldRef| {
@@ -50,10 +65,10 @@ impl ParsedSignature {
             format!("{} {}{null}", field.name(), sql_type(field.data_type()))
         };
         let arguments: Vec<_> = self.arguments.iter().map(argument).collect();
-        let returns = sql_type(self.returns.data_type());
-        let kind = match self.kind {
-            UdfKind::Scalar => "",
-            UdfKind::Aggregate => "aggregate ",
+        let (kind, returns) = match self.kind {
+            UdfKind::Scalar => ("", sql_type(self.returns.data_type())),
+            UdfKind::Aggregate => ("aggregate ", sql_type(self.returns.data_type())),
+            UdfKind::Table => ("table ", self.columns_text()),
         };
         let deterministic = if self.deterministic { " DETERMINISTIC" } else { "" };
         format!("{kind}{}({}) {returns}{deterministic}", self.name, arguments.join(", "))
@@ -70,6 +85,7 @@ impl ParsedSignature {
         let schema = schema_from_text(&signature.schema).map_err(|error| error.to_string())?;
         let (arguments, returns) = split(schema.fields())?;
         check_aggregate(signature, &arguments)?;
+        check_table(signature, &returns)?;
         Ok(Self {
             name: signature.name.clone(),
             arguments,
@@ -167,6 +183,44 @@ fn check_aggregate(signature: &Signature, arguments: &Fields) -> Result<(), Stri
     Ok(())
 }
 
+/// The columns in the result of a table function: a list of structs.
+fn columns(returns: &DataType) -> Option<&Fields> {
+    match returns {
+        DataType::List(item) => match item.data_type() {
+            DataType::Struct(columns) => Some(columns),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn check_table(signature: &Signature, returns: &Field) -> Result<(), String> {
+    if signature.kind != UdfKind::Table {
+        return Ok(());
+    }
+    let columns = columns(returns.data_type()).filter(|columns| !columns.is_empty());
+    let columns = columns.ok_or("a table function returns a list of structs with its columns")?;
+    if columns.len() > MAX_ARGUMENTS {
+        return Err(format!("it has {} columns; the limit is {MAX_ARGUMENTS}", columns.len()));
+    }
+    for (at, column) in columns.iter().enumerate() {
+        let same = |other: &FieldRef| other.name().eq_ignore_ascii_case(column.name());
+        if column.name().is_empty() || columns.iter().take(at).any(same) {
+            return Err(format!(
+                "the name `{}` of a column is empty or used",
+                shown(column.name())
+            ));
+        }
+    }
+    if signature.batch != BatchKind::Scalar.as_str() {
+        return Err("a table function is called row by row".to_owned());
+    }
+    if signature.on_error != OnError::Raise || signature.deterministic {
+        return Err("on_error and deterministic are for functions that give one value".to_owned());
+    }
+    Ok(())
+}
+
 fn memory(text: &str) -> Result<ByteSize, String> {
     text.parse::<ByteSize>().map_err(|error| format!("memory={error}"))
 }
@@ -183,6 +237,8 @@ fn shown(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use arrow_schema::{Schema, TimeUnit};
     use snowmelt_wire::schema_to_text;
 
@@ -261,6 +317,35 @@ mod tests {
         assert!(reason(&null).contains("for each row"), "{}", reason(&null));
         let deterministic = Signature { deterministic: true, ..aggregate(good(), OnError::Raise) };
         assert!(reason(&deterministic).contains("deterministic is for"));
+    }
+
+    #[test]
+    fn table_functions_have_named_columns() {
+        let table = |columns: Vec<Field>| {
+            let rows = Field::new("item", DataType::Struct(Fields::from(columns)), true);
+            let returns = Field::new("return", DataType::List(Arc::new(rows)), true);
+            Signature { kind: UdfKind::Table, ..signature(vec![text("phone"), returns]) }
+        };
+        let good = table(vec![text("word"), Field::new("n", DataType::Int64, true)]);
+        let parsed = ParsedSignature::parse(&good).unwrap();
+        assert_eq!(parsed.columns().unwrap().len(), 2);
+        let shown = "table country(phone VARCHAR NULL) TABLE (word VARCHAR, n BIGINT)";
+        assert_eq!(parsed.text(), shown);
+        let scalar = Signature { kind: UdfKind::Scalar, ..good.clone() };
+        assert_eq!(ParsedSignature::parse(&scalar).unwrap().columns(), None);
+        for (bad, why) in [
+            (table(vec![]), "list of structs"),
+            (table(vec![text("a"), text("A")]), "`A`"),
+            (table(vec![text("")]), "empty"),
+            (Signature { deterministic: true, ..good.clone() }, "one value"),
+            (Signature { batch: "arrow".to_owned(), ..good.clone() }, "row by row"),
+            (
+                Signature { schema: signature(vec![text("return")]).schema, ..good },
+                "list of structs",
+            ),
+        ] {
+            assert!(reason(&bad).contains(why), "{why}: {}", reason(&bad));
+        }
     }
 
     #[test]

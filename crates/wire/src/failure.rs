@@ -27,6 +27,8 @@ pub enum FailureKind {
     Processes,
     /// It raised because its heap is full (Java).
     Memory,
+    /// It gave more than a row may give.
+    Size,
 }
 
 /// A failure of user code, as the instance reports it; a claim of the sandbox that is not trusted.
@@ -97,6 +99,7 @@ impl FunctionFailure {
                 format!("`{name}` reached its limit of processes{}", self.reached(plain))
             }
             FailureKind::Memory => format!("`{name}` ran out of memory{}", self.reached(bytes)),
+            FailureKind::Size => format!("`{name}` gave too much: {}", self.exception),
         }
     }
 
@@ -149,6 +152,7 @@ impl FunctionFailure {
             FailureKind::Files => Code::FUNCTION_FILES,
             FailureKind::Processes => Code::FUNCTION_PIDS,
             FailureKind::Memory => Code::FUNCTION_MEMORY,
+            FailureKind::Size => Code::FUNCTION_ANSWER,
         }
     }
 }

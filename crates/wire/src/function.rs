@@ -5,7 +5,8 @@
 //! `Failure`. Then, by mode: a function gets `Call` frames, each answered by `Return` or `Failure`;
 //! a UDF gets `Schema` (its arguments) and `Schema` (one column, its result), and then `Batch`
 //! frames, each answered by `Batch` (one column of as many rows; the first one is preceded by a
-//! `Schema` frame) or `Failure`. An aggregate function gets the same two schemas, and then
+//! `Schema` frame) or `Failure`. The answer of a table function may be for the first rows of a batch,
+//! at least one: the others are sent again. An aggregate function gets the same two schemas, and then
 //! [`crate::AggregateCall`]s. A describe connection is answered by `Return` with a JSON list of
 //! [`Signature`].
 
@@ -151,6 +152,8 @@ pub enum UdfKind {
     Scalar,
     /// Each group of rows.
     Aggregate,
+    /// Each row, for which it gives rows: its result is a list of structs, which have the columns.
+    Table,
 }
 
 /// One call of a function.
@@ -168,7 +171,7 @@ pub struct Call {
 pub struct Signature {
     /// Name in SQL and in the code.
     pub name: String,
-    /// Whether it is called for rows or for groups.
+    /// Whether it is called for rows or for groups, or gives rows.
     #[serde(default)]
     pub kind: UdfKind,
     /// `scalar`, `arrow`, `pandas` or `numpy`.

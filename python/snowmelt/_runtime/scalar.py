@@ -41,7 +41,7 @@ class Scalar:
     def __call__(self, batch: Any) -> Any:
         """The result column of a `pyarrow.RecordBatch`. Raises `Failed`."""
         rows = Rows(batch, self._signature)
-        columns = self._read(rows.columns)
+        columns = read_arguments(rows.columns, self._signature)
         arguments = zip(*columns) if columns else repeat((), rows.count)
         with process.user_code:
             outcome = self._call_all(iter(arguments), rows.count)
@@ -70,18 +70,6 @@ class Scalar:
             values.append(None)
         return outcome
 
-    def _read(self, columns: list[Any]) -> list[list[Any]]:
-        values = []
-        for column, (name, element) in zip(columns, self._signature.arguments):
-            try:
-                values.append(read_column(column, element))
-            except Exception as error:
-                reason = f"`{name}` has values that Python cannot hold"
-                raise failure.from_exception(
-                    error, "type", self._signature.name, hint=reason
-                ) from None
-        return values
-
     def _write(self, outcome: _Outcome, columns: list[list[Any]], rows: Rows) -> Any:
         returns = self._signature.returns
         try:
@@ -106,6 +94,22 @@ class Scalar:
         )
 
     def _shown(self, columns: list[list[Any]], position: int) -> str | None:
-        named = zip(self._signature.arguments, columns)
-        shown = [failure.shown(name, column[position]) for (name, _), column in named]
-        return ", ".join(shown) or None
+        return shown_arguments(self._signature, [column[position] for column in columns])
+
+
+def read_arguments(columns: list[Any], signature: Signature) -> list[list[Any]]:
+    """The Python values of argument columns. Raises `Failed`."""
+    values = []
+    for column, (name, element) in zip(columns, signature.arguments):
+        try:
+            values.append(read_column(column, element))
+        except Exception as error:
+            reason = f"`{name}` has values that Python cannot hold"
+            raise failure.from_exception(error, "type", signature.name, hint=reason) from None
+    return values
+
+
+def shown_arguments(signature: Signature, values: list[Any]) -> str | None:
+    """The arguments of a call, for its failure."""
+    named = zip(signature.arguments, values)
+    return ", ".join(failure.shown(name, value) for (name, _), value in named) or None

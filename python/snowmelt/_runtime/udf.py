@@ -1,7 +1,8 @@
 """The dialogue of a UDF: schemas first, then one answer per batch.
 
 Invariant: every batch gets exactly one answer, a column of as many rows or a failure; no value is
-turned into null unless the user asked for it.
+turned into null unless the user asked for it. Only the answer of a table function may be for the
+first rows of the batch (`table.py`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ def load(load: dict[str, Any]) -> tuple[Evaluate, Signature]:
 
 def evaluator(function: Callable[..., Any], signature: Signature, on_error: str) -> Evaluate:
     """A callable that answers batches. Raises `ImportError` if a library is missing."""
+    if signature.kind == "table":
+        from .table import Table
+
+        return Table(function, signature)
     if signature.batch == "scalar":
         from .scalar import Scalar
 

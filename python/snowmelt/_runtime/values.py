@@ -95,7 +95,7 @@ def _try_one(pa: Any, row: int, value: Any, declared: Any) -> None:
     try:
         pa.array([value], type=declared)
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
-        reason = f"{_described(value)} does not fit {declared}: {error}"
+        reason = f"{described(value)} does not fit {declared}: {error}"
         raise WrongRow(row, reason[:EXCEPTION_CHARACTERS]) from None
 
 
@@ -141,10 +141,11 @@ def coerce(value: Any, element: Element) -> Any:
 
 
 def _wrong(value: Any, element: Element, more: str = "") -> WrongValue:
-    return WrongValue(f"expected {element}, got {_described(value)}{more}")
+    return WrongValue(f"expected {element}, got {described(value)}{more}")
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
+    """Type and text of a value, shortened."""
     try:
         text = repr(value)
     except Exception:  # A user's __repr__ may raise.
@@ -222,7 +223,7 @@ def _list(value: Any, element: Element) -> list[Any]:
 
 
 def _struct(value: Any, element: Element) -> dict[str, Any]:
-    found = _as_mapping(value)
+    found = as_mapping(value)
     if found is None:
         raise _wrong(value, element)
     names = [name for name, _ in element.fields]
@@ -233,7 +234,8 @@ def _struct(value: Any, element: Element) -> dict[str, Any]:
     return {name: coerce(found[name], inner) for name, inner in element.fields}
 
 
-def _as_mapping(value: Any) -> Mapping[Any, Any] | None:
+def as_mapping(value: Any) -> Mapping[Any, Any] | None:
+    """The fields of a mapping, a NamedTuple or a dataclass, by name; `None` for other values."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, tuple) and hasattr(value, "_asdict"):

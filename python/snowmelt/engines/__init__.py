@@ -48,7 +48,7 @@ def remote(
     if isinstance(function, Aggregate):
         raise TypeError(f"{function!r} is an aggregate function, which only sm.sql can call")
     if not isinstance(function, Udf):
-        raise TypeError(f"{function!r} is not a function with @sm.udf")
+        raise TypeError(f"{function!r} is not a function with @sm.udf or @sm.table")
     if instances is not None or repeatable or transport != "auto":
         return Remote(function, instances=instances, repeatable=repeatable, transport=transport)
     # The same instances for all engines of this process.

@@ -9,6 +9,7 @@
 //! adds in 128 bits. For the plan and its codec both are built-in functions.
 
 mod operator;
+mod repeated;
 mod rule;
 mod single_row;
 mod sum;
@@ -21,6 +22,7 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use snowmelt_types::{Code, ErrorReport};
 
+pub(crate) use repeated::repeated;
 pub(crate) use rule::CheckIntegers;
 pub(crate) use single_row::CheckSubqueries;
 
@@ -29,6 +31,7 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in operator::all() {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
+    registry.register_udf(Arc::new(ScalarUDF::from(repeated::Repeated::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(sum::CheckedSum::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(single_row::SingleRow::default())))?;
     Ok(())

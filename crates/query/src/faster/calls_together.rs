@@ -59,6 +59,10 @@ impl CallsTogether {
         let Some(projection) = node.downcast_ref::<ProjectionExec>() else { return Ok(None) };
         let mut columns: Vec<Expr> =
             projection.expr().iter().map(|projected| Arc::clone(&projected.expr)).collect();
+        // The rows of table functions are taken in parts (`table_calls`).
+        if columns.iter().any(|column| exists(column, RemoteUdf::is_table)) {
+            return Ok(None);
+        }
         let mut extended = projection.input().schema();
         let mut rounds: Vec<Vec<Expr>> = Vec::new();
         loop {
@@ -154,7 +158,12 @@ fn evaluates_inputs(expr: &Expr) -> bool {
 }
 
 fn calls_any(expr: &Expr) -> bool {
-    expr.exists(|part| Ok(remote(part).is_some())).unwrap_or(true)
+    exists(expr, |_| true)
+}
+
+/// True if an expression calls such a function of the user.
+fn exists(expr: &Expr, is_such: impl Fn(&RemoteUdf) -> bool) -> bool {
+    expr.exists(|part| Ok(remote(part).is_some_and(&is_such))).unwrap_or(true)
 }
 
 fn remote(expr: &Expr) -> Option<&RemoteUdf> {

@@ -20,6 +20,7 @@ mod row_number;
 mod short_keys;
 mod sort;
 mod spilled_sort;
+mod table_calls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,14 +52,15 @@ pub(crate) fn with_faster_operators(
 }
 
 fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    let run = match sort::execution_for(&node)? {
-        Some(run) => Some(run),
-        None => row_number::execution_for(&node)?,
-    };
-    let run = match run {
-        Some(run) => Some(run),
-        None => calls_together::execution_for(&node)?,
-    };
+    let mut run = sort::execution_for(&node)?;
+    let others =
+        [row_number::execution_for, table_calls::execution_for, calls_together::execution_for];
+    for execution_for in others {
+        run = match run {
+            Some(run) => Some(run),
+            None => execution_for(&node)?,
+        };
+    }
     let Some(run) = run else { return Ok(Transformed::no(node)) };
     let metrics = ExecutionPlanMetricsSet::new();
     let way = Replaced { run, metrics };

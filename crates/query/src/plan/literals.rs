@@ -11,7 +11,7 @@ use arrow::datatypes::DataType;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, ObjectNamePart, UnaryOperator, Value, VisitMut, VisitorMut,
+    ObjectName, ObjectNamePart, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
 /// Declared types of arguments by the name of the function in lower case.
@@ -36,17 +36,32 @@ impl VisitorMut for Typing<'_> {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
         if let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr
-            && let [ObjectNamePart::Identifier(name)] = name.0.as_slice()
-            && let Some(types) = self.declared.get(&name.value.to_lowercase())
+            && let Some(types) = self.types(name)
         {
-            give_types(list, types);
+            give_types(&mut list.args, types);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Infallible> {
+        if let TableFactor::Function { name, args, .. } = factor
+            && let Some(types) = self.types(name)
+        {
+            give_types(args, types);
         }
         ControlFlow::Continue(())
     }
 }
 
-fn give_types(list: &mut FunctionArgumentList, types: &[DataType]) {
-    for (argument, data_type) in list.args.iter_mut().zip(types) {
+impl Typing<'_> {
+    fn types(&self, name: &ObjectName) -> Option<&[DataType]> {
+        let [ObjectNamePart::Identifier(name)] = name.0.as_slice() else { return None };
+        self.declared.get(&name.value.to_lowercase()).map(Vec::as_slice)
+    }
+}
+
+fn give_types(args: &mut [FunctionArg], types: &[DataType]) {
+    for (argument, data_type) in args.iter_mut().zip(types) {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) = argument else { continue };
         if let Some(digits) = number(value)
             && represents(data_type, &digits)

@@ -48,6 +48,7 @@ mod statement;
 mod streaming;
 mod streams;
 mod table;
+mod table_functions;
 mod tasks;
 mod text;
 mod tree;
@@ -139,7 +140,8 @@ pub struct QuerySpec {
 pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     spec.exchange.check().map_err(|report| Error::Task(Box::new(report)))?;
     let cpu_before = process_cpu();
-    let statement = statement::parse(&spec.sql)?;
+    let mut statement = statement::parse(&spec.sql)?;
+    table_functions::prepare(&mut statement, &spec.udfs, &spec.sql)?;
     let pool = UdfPool::of_driver();
     let session = session::planning(spec, &pool)?;
     let s3 = S3Settings::new(&spec.aws);

@@ -24,6 +24,7 @@ use super::joins::{self, IndependentJoins};
 use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::statement::Statement;
+use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
 use super::{BATCH_ROWS, QuerySpec, literals, names, reduce, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
@@ -56,6 +57,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_analyzer_rule(Arc::new(CheckAggregateCalls))
         .with_optimizer_rules(logical_rules())
         .with_physical_optimizer_rules(optimizer_rules())
+        .with_relation_planners(vec![Arc::new(TableFunctions::of(&spec.udfs, pool)?)])
         .build();
     checked::register(&mut state)?;
     let session = SessionContext::new_with_state(state);
@@ -135,7 +137,7 @@ pub(super) async fn physical_plan(
     let logical = loop {
         let mut typed = query.clone();
         literals::typed(&mut typed, &declared);
-        match state.statement_to_plan(typed).await {
+        match state.statement_to_plan(typed).await.and_then(lateral) {
             Ok(plan) => break plan,
             Err(error) if names::correct_case(&mut query, &error) => (),
             Err(error) => return Err(wrong(error)),

@@ -146,6 +146,12 @@ fn plan_text(
         });
         return (report, Some(function.to_owned()));
     }
+    if let Some(function) = between(text, "able function '", "' not found") {
+        let message = format!("there is no table function `{function}`");
+        let report = ErrorReport::new(Code::SQL_NAME, message);
+        let own = "a table function is defined with @sm.table and passed with --udf";
+        return (report.hint(own), Some(function.to_owned()));
+    }
     if let Some((function, report)) = wrong_count(text) {
         return (report, Some(function));
     }

@@ -12,7 +12,7 @@ mod repeats;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Fields};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as DfResult;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
@@ -27,7 +27,7 @@ pub(crate) use coercion::refused_call;
 pub(crate) use pool::UdfPool;
 pub(crate) use remote::{RemoteUdf, call_together};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// Makes a UDF callable in a session. It is called through `pool`.
 pub(crate) fn register(
@@ -40,6 +40,8 @@ pub(crate) fn register(
         UdfKind::Scalar => {
             session.register_udf(RemoteUdf::from_signature(signature, pool)?.into());
         }
+        // Found by the planner of FROM alone.
+        UdfKind::Table => (),
         UdfKind::Aggregate => {
             // The planner looks for a function of rows first, and for one of windows before OVER.
             for name in [signature.name.clone(), signature.name.to_lowercase()] {
@@ -62,6 +64,21 @@ pub(crate) fn declared_types(signatures: &[Signature]) -> Result<HashMap<String,
     signatures.iter().map(types).collect()
 }
 
+/// The columns of a table function; `None` for other functions.
+pub(crate) fn table_columns(signature: &Signature) -> Result<Option<Fields>> {
+    if signature.kind != UdfKind::Table {
+        return Ok(None);
+    }
+    let (_, result) = remote::schemas(signature)?;
+    if let DataType::List(row) = result.data_type()
+        && let DataType::Struct(columns) = row.data_type()
+    {
+        return Ok(Some(columns.clone()));
+    }
+    let why = "its result is not a list of rows".to_owned();
+    Err(Error::Signature { function: signature.name.clone(), why })
+}
+
 /// Adds a connection to an instance of a UDF to a pool.
 pub(crate) fn connect(
     pool: &UdfPool,
@@ -73,6 +90,10 @@ pub(crate) fn connect(
             let (arguments, _) = remote::schemas(signature)?;
             let arguments = signature.deterministic.then_some(arguments.as_ref());
             pool.insert(&signature.name, remote::open(signature, connection)?, arguments);
+        }
+        UdfKind::Table => {
+            let client = remote::open(signature, connection)?.in_parts();
+            pool.insert(&signature.name, client, None);
         }
         UdfKind::Aggregate => {
             pool.aggregates.insert(&signature.name, aggregate::open(signature, connection)?);

@@ -95,17 +95,37 @@ impl UdfPool {
         connections.iter().map(used).chain(self.aggregates.used()).collect()
     }
 
+    fn connected(&self, name: &str) -> Result<Arc<Connected>, DataFusionError> {
+        let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
+        // There are no connections during planning, so no function can be called then.
+        connections.get(name).cloned().ok_or_else(|| not_connected(name))
+    }
+
+    /// Calls a table function for the first rows of a batch, which begins at the row `first` of
+    /// another one: the result has those that one call answers. Blocks until they arrive.
+    pub(super) fn call_part(
+        &self,
+        name: &str,
+        batch: &RecordBatch,
+        first: usize,
+    ) -> Result<ArrayRef, DataFusionError> {
+        let connected = self.connected(name)?;
+        let began = Instant::now();
+        let mut connection = connected.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = connection.client.call_part(batch, first);
+        connected.nanos.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        let result = result.map_err(|error| DataFusionError::External(Box::new(error.report())))?;
+        connected.rows.fetch_add(result.len() as u64, Ordering::Relaxed);
+        Ok(result)
+    }
+
     /// Calls a function with a batch of arguments. Blocks until the results arrive.
     pub(crate) fn call(
         &self,
         name: &str,
         batch: &RecordBatch,
     ) -> Result<ArrayRef, DataFusionError> {
-        let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
-        let connected = connections.get(name).cloned();
-        drop(connections);
-        // There are no connections during planning, so no function can be called then.
-        let connected = connected.ok_or_else(|| not_connected(name))?;
+        let connected = self.connected(name)?;
         let began = Instant::now();
         let mut connection = connected.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = batch.num_rows() as u64;

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use snowmelt_udf::Client;
-use snowmelt_wire::{Signature as WireSignature, UdfConnection, schema_from_text};
+use snowmelt_wire::{Signature as WireSignature, UdfConnection, UdfKind, schema_from_text};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::UdfPool;
@@ -60,12 +60,29 @@ impl RemoteUdf {
         self.wire.deterministic
     }
 
+    /// True if its result is a list of rows.
+    pub(crate) fn is_table(&self) -> bool {
+        self.wire.kind == UdfKind::Table
+    }
+
+    /// The type of its result.
+    pub(crate) fn result_type(&self) -> &DataType {
+        self.result.data_type()
+    }
+
     /// The batch of a call.
     pub(crate) fn arguments(&self, columns: Vec<ArrayRef>, rows: usize) -> DfResult<RecordBatch> {
         // A function without arguments still has rows: the batch has their number.
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let schema = Arc::clone(&self.arguments);
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    }
+
+    /// The results of some of the next rows of a batch, of which `done` have one: of all that one
+    /// call of a table function answers.
+    pub(crate) fn call_part(&self, arguments: &RecordBatch, done: usize) -> DfResult<ArrayRef> {
+        let rest = arguments.slice(done, arguments.num_rows() - done);
+        blocking(|| self.pool.call_part(&self.wire.name, &rest, done))
     }
 
     /// The signature from which it was created.

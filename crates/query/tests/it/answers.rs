@@ -54,6 +54,7 @@ const ORDERED: &[&str] = &[
     "select id, unnest(list) from odd order by 1, 2 limit 50",
     "select word, grouping(word), count(*) from odd group by rollup(word) order by 1, 2",
     "select coalesce(s, 'none'), id from odd where id between 5 and 25 and s not in ('wört 4') or n is null and id < 40 order by id",
+    "select sum(case small % 9 when 0 then 1 when 1 then 2 when 2 then 4 when 3 then 8 else 0 end), min(case word when 'a' then 'x' when 'b' then 'y' when 'c' then 'z' end) from odd",
     "select count(*), sum(n), max(s) from none",
     "select n, count(*) from none group by n",
     "with big as (select * from lineitem where l_quantity > 45) select l_linestatus, count(*) from big group by 1 order by 1",

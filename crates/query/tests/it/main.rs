@@ -29,6 +29,7 @@ mod small_s3;
 mod sorts;
 mod storage;
 mod streams;
+mod table_functions;
 mod udfs;
 mod windows;
 mod wrong_files;

@@ -40,6 +40,7 @@ const QUERIES: &[(&str, &str)] = &[
         "select count(l_tax) from lineitem where l_tax > 0 union all select count(o_comment) from orders where o_orderkey > 5",
     ),
     ("udf", "select double_it(sum(double_it(n))) from odd where double_it(id) > 7"),
+    ("table_function", "select o.id, c.t from odd o, count_up(o.n) c where o.id > 7 and c.i > 0"),
     ("small_table", "select n_regionkey, count(*) from nation group by 1 order by 1"),
     ("no_table", "select 1 + 1"),
 ];

@@ -17,8 +17,8 @@ use snowmelt_wire::{
 
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::aggregates;
 use crate::runner::{InProcess, RecordingReporter, answer, failure, refusal, run, spec};
+use crate::{aggregates, table_functions};
 
 type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
 
@@ -60,7 +60,7 @@ pub static ACTION: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 pub fn signatures() -> Vec<Signature> {
     let scalar = FUNCTIONS.iter().map(|(name, takes, gives)| signature(name, takes, gives));
-    scalar.chain(aggregates::signatures()).collect()
+    scalar.chain(aggregates::signatures()).chain(table_functions::signatures()).collect()
 }
 
 pub fn signature(name: &str, takes: &[DataType], gives: &DataType) -> Signature {
@@ -145,6 +145,9 @@ enum Behaviour {
 }
 
 fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
+    if let Some(lists) = table_functions::result(name, batch) {
+        return Behaviour::Answer(lists);
+    }
     let numbers = || batch.column(0).as_primitive::<Int64Type>();
     let doubled =
         |array: &Int64Array| Int64Array::from_iter(array.iter().map(|n| n.map(|n| n * 2)));
