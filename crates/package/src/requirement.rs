@@ -36,7 +36,8 @@ impl Requirement {
         refuse_other_forms(text).map_err(|refusal| refusal.of(text))?;
         let name_end = text.find(|c| !is_name_char(c)).unwrap_or(text.len());
         let (name, rest) = text.split_at(name_end);
-        if !name.ends_with(|c: char| c.is_ascii_alphanumeric()) {
+        let is_alphanumeric = |c: char| c.is_ascii_alphanumeric();
+        if !name.starts_with(is_alphanumeric) || !name.ends_with(is_alphanumeric) {
             return Err(SHAPE.of(text));
         }
         check_rest(rest).ok_or_else(|| SHAPE.of(text))?;
@@ -231,6 +232,8 @@ mod tests {
             ("six six", "not a package name"),
             ("six\nflask", "not a package name"),
             ("six-", "not a package name"),
+            ("_six", "not a package name"),
+            (".six", "not a package name"),
             ("six; python_version < '${AWS_SECRET_ACCESS_KEY}'", "not a package name"),
         ] {
             let refused = Requirement::parse(bad).unwrap_err().to_string();
