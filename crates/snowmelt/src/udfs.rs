@@ -203,7 +203,10 @@ async fn tried(client: &Client, call: &str, source: &UdfSource) -> Result<String
     }
     // Which of its functions are table functions, only the platform knows.
     let sql = format!("select * from {call}");
-    let answer = answer(client, sql, vec![source.clone()]).await.map_err(|_| refused)?;
+    let answer = answer(client, sql, vec![source.clone()]).await;
+    // An error of the function itself says more than the refusal of the first form.
+    let is_of_function = |report: &ErrorReport| report.code.starts_with("SM-02");
+    let answer = answer.map_err(|report| if is_of_function(&report) { report } else { refused })?;
     let rows: usize = answer.iter().map(RecordBatch::num_rows).sum();
     Ok(format!("{call} gives {rows} {}", if rows == 1 { "row" } else { "rows" }))
 }
