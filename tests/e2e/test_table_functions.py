@@ -252,7 +252,7 @@ def test_other_engines_get_lists_of_rows(table: Path) -> None:
     wanted = [(1, "a", 0), (1, "b", 1), (3, "c", 0)]
     with short_folder() as folder, warm_server(folder):
         query = "select id, word, place from t, split(text) order by 1, 3"
-        assert values(sm.sql(query, t=given).rows()) == wanted
+        assert sm.sql(query, t=given).rows() == wanted
 
         connection = duckdb.connect()
         in_duckdb.register(connection, split)
@@ -289,5 +289,5 @@ def test_other_engines_get_lists_of_rows(table: Path) -> None:
         with pytest.raises(sm.Error, match="cannot pass the table function"):
             remote(repeated, transport="parquet")
         assert split.register() == 1
-        assert values(sm.sql("select word from split('x y')", udfs=[]).rows()) == [("x",), ("y",)]
+        assert sm.sql("select word from split('x y')", udfs=[]).rows() == [("x",), ("y",)]
         assert remote("split")(pa.array(["q"])).to_pylist() == [[{"word": "q", "place": 0}]]
