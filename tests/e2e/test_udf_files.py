@@ -302,7 +302,7 @@ def test_a_query_brings_functions_with_files(alone: Snowmelt, files: Path) -> No
 
 
 DEFINED = """
-create function scored(n bigint) returns bigint as $$
+create function scored(n bigint) returns bigint language python as $$
   import pickle
   with open("model.pkl", "rb") as file:
       return n * pickle.load(file)["factor"]
