@@ -7,11 +7,11 @@
 //! Rows go in one direction. The other one says only that nobody reads any more.
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy_buf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 
-use super::relay::wait_for_readers;
+use super::relay::{copy, wait_for_readers};
 
 /// The smallest and the largest buffer of a socket of a stream. The kernel gives twice as much.
 const LEAST_BYTES: usize = 16 << 10;
@@ -69,21 +69,12 @@ async fn pass_on(
     over: CancellationToken,
 ) {
     tokio::select! {
-        copied = copy(from, to) => if let Err(error) = copied {
+        copied = copy(from, to, STEP) => if let Err(error) = copied {
             tracing::debug!(%error, "a stream between hosts broke");
         },
         () = is_closed(closed) => {}
         () = over.cancelled() => {}
     }
-}
-
-async fn copy(
-    from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-) -> std::io::Result<()> {
-    let mut from = BufReader::with_capacity(STEP, from);
-    copy_buf(&mut from, &mut to).await?;
-    to.flush().await
 }
 
 /// Waits until nobody reads any more. The side that receives sends nothing: bytes are against the

@@ -22,19 +22,21 @@ pub(crate) async fn relay(mut far: TcpStream, mut near: UnixStream) {
     let (far_from, far_to) = far.split();
     let (near_from, near_to) = near.split();
     let copied = tokio::select! {
-        copied = copy(far_from, near_to) => copied,
-        copied = copy(near_from, far_to) => copied,
+        copied = copy(far_from, near_to, STEP) => copied,
+        copied = copy(near_from, far_to, STEP) => copied,
     };
     if let Err(error) = copied {
         tracing::debug!(%error, "the connection of a task broke");
     }
 }
 
-async fn copy(
+/// Copies until the end of `from`, at most `step` bytes at a time.
+pub(super) async fn copy(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
+    step: usize,
 ) -> std::io::Result<()> {
-    let mut from = BufReader::with_capacity(STEP, from);
+    let mut from = BufReader::with_capacity(step, from);
     copy_buf(&mut from, &mut to).await?;
     to.flush().await
 }
