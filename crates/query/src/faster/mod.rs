@@ -4,11 +4,13 @@
 //! operators is replaced.
 //!
 //! Invariant: [`ReplacedExec`] looks like the original operator in the plan: name, text, schema and
-//! order are the same, and so are the rows. Filters that call functions are one operator with a name
+//! order are the same, and so are the rows. A partial aggregation may give several states of the
+//! same group, as DataFusion's does when it saves nothing. Filters that call functions are one operator with a name
 //! of its own, which EXPLAIN announces.
 
 mod calls_together;
 mod cheapest_first;
+mod clustered;
 mod conditions;
 mod dynamic_filters;
 mod in_place;
@@ -61,7 +63,10 @@ fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execution
             None => execution_for(&node)?,
         };
     }
-    let Some(run) = run else { return Ok(Transformed::no(node)) };
+    let Some(run) = run else {
+        let clustered = clustered::clustered(&node);
+        return Ok(clustered.map_or_else(|| Transformed::no(node), Transformed::yes));
+    };
     let metrics = ExecutionPlanMetricsSet::new();
     let way = Replaced { run, metrics };
     let replaced: Arc<dyn ExecutionPlan> = Arc::new(ReplacedExec { original: node, way });

@@ -33,8 +33,12 @@ use super::volatile::is_nondeterministic;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// Bytes of the largest side whose keys are passed on: every task reads it.
+/// Bytes of the largest side whose keys are passed on: every task reads it and keeps it in memory.
 const MOST_BYTES: f64 = (16 << 20) as f64;
+
+/// The same where few tasks read it: for one task, and for all of them.
+const MOST_BYTES_OF_A_TASK: f64 = (48 << 20) as f64;
+const MOST_BYTES_OF_ALL_TASKS: f64 = (128 << 20) as f64;
 
 /// The largest part of the rows that may be left. Estimates are rough.
 const MOST_KEPT: f64 = 0.4;
@@ -86,7 +90,7 @@ impl Reducer {
             if !may_drop(join.join_type(), is_right) {
                 continue;
             }
-            let Some((read, keys, own)) = keys(join, of, is_right) else { continue };
+            let Some((read, keys, own)) = keys(join, of, is_right, self.tasks) else { continue };
             let Some(smaller) = self.below(reduced, &own, &keys, false)? else { continue };
             self.shared.insert(address(&read));
             self.kept.push(read);
@@ -150,7 +154,12 @@ fn may_drop(kind: &JoinType, of_right: bool) -> bool {
 
 /// The keys of a side, if other tasks can read them without running it again; the node that they
 /// read; and the keys in terms of the other side.
-fn keys<'j>(join: &'j HashJoinExec, of: &Plan, is_left: bool) -> Option<(Plan, Keys<'j>, Own)> {
+fn keys<'j>(
+    join: &'j HashJoinExec,
+    of: &Plan,
+    is_left: bool,
+    tasks: usize,
+) -> Option<(Plan, Keys<'j>, Own)> {
     let (mut theirs, mut own) = (Own::new(), Own::new());
     for (key, (left, right)) in join.on().iter().enumerate() {
         let (left, right) = (index(left)?, index(right)?);
@@ -165,7 +174,7 @@ fn keys<'j>(join: &'j HashJoinExec, of: &Plan, is_left: bool) -> Option<(Plan, K
         (of, theirs) = (Arc::clone(of.children()[child]), below);
     }
     let found = estimate(&of);
-    if theirs.len() < own.len() || found.rows * found.width() > MOST_BYTES {
+    if theirs.len() < own.len() || found.rows * found.width() > most_bytes(tasks) {
         return None;
     }
     let columns: Vec<usize> = theirs.into_iter().map(|(_, column)| column).collect();
@@ -177,6 +186,14 @@ fn keys<'j>(join: &'j HashJoinExec, of: &Plan, is_left: bool) -> Option<(Plan, K
     Some((of, Keys { join, side, rows: found.rows, columns, distinct }, own))
 }
 
+fn column(plan: &Plan, index: usize) -> Arc<dyn PhysicalExpr> {
+    Arc::new(Column::new(plan.schema().field(index).name(), index))
+}
+
+fn most_bytes(tasks: usize) -> f64 {
+    (MOST_BYTES_OF_ALL_TASKS / tasks.max(1) as f64).clamp(MOST_BYTES, MOST_BYTES_OF_A_TASK)
+}
+
 /// True for the output of a stage, and for what tasks read themselves.
 fn is_readable(node: &Plan) -> bool {
     node.is::<RepartitionExec>()
@@ -186,9 +203,6 @@ fn is_readable(node: &Plan) -> bool {
 
 /// `part` without the rows that have none of the keys.
 fn semi_join(part: &Plan, own: &[(usize, usize)], keys: &Keys<'_>) -> Result<Plan> {
-    let column = |plan: &Plan, index: usize| -> Arc<dyn PhysicalExpr> {
-        Arc::new(Column::new(plan.schema().field(index).name(), index))
-    };
     let pair =
         |(key, own): &(usize, usize)| (column(&keys.side, keys.columns[*key]), column(part, *own));
     let on = own.iter().map(pair).collect();
