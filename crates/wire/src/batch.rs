@@ -11,12 +11,14 @@ use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_schema_from_ipc_buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::{
-    DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message,
+    DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions,
+    write_message,
 };
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::dense::dense;
 use crate::{Error, Frame, Kind, Result, bounds};
 
 /// Turns batches of one schema into frames.
@@ -54,13 +56,16 @@ impl BatchEncoder {
 
     /// A frame with one batch and the dictionaries that it needs.
     pub fn batch(&mut self, batch: &RecordBatch) -> Result<Frame> {
+        let dense = dense(batch)?;
         let (dictionaries, encoded) = self.generator.encode(
-            batch,
+            dense.as_ref().unwrap_or(batch),
             &mut self.dictionaries,
             &self.options,
             &mut self.context,
         )?;
-        let mut payload = Vec::with_capacity(batch.get_array_memory_size() + 1024);
+        let length = |data: &EncodedData| data.ipc_message.len() + data.arrow_data.len() + 64;
+        let lengths = dictionaries.iter().map(length).sum::<usize>() + length(&encoded);
+        let mut payload = Vec::with_capacity(lengths);
         for dictionary in dictionaries {
             write_message(&mut payload, dictionary, &self.options)?;
         }

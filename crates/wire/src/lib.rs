@@ -9,6 +9,7 @@ mod aggregate;
 mod batch;
 mod bounds;
 mod definition;
+mod dense;
 mod drive;
 mod error;
 mod exchange;
