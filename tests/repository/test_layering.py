@@ -9,6 +9,7 @@ from typing import Any
 LAYERS = [
     "types",
     "ledger",
+    "tree",
     "rpc",
     "telemetry",
     "kernel",
