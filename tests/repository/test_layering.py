@@ -10,6 +10,7 @@ LAYERS = [
     "types",
     "ledger",
     "tree",
+    "simulate",
     "rpc",
     "telemetry",
     "kernel",

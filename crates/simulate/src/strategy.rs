@@ -1,0 +1,69 @@
+//! A simulation from its setting to its outcome.
+
+use fastrand::Rng;
+use serde::Serialize;
+
+use crate::engine::{Blocks, Engine};
+use crate::error::Error;
+use crate::failures::Failures;
+use crate::local::Local;
+use crate::network::Network;
+use crate::outcome::Outcome;
+use crate::placement::{Placement, add_slots, sources};
+use crate::report::Report;
+use crate::setting::Setting;
+
+/// How images reach the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// A tree for each function (FaaSNet 3.2).
+    Tree,
+    /// Each host reads blocks from the registry.
+    Registry,
+    /// A tree for each layer of each image (FaaSNet 3.4).
+    Layers,
+    /// Each host pulls whole images from the registry and unpacks them.
+    Pull,
+}
+
+/// Runs a simulation.
+///
+/// # Errors
+/// Settings that contradict each other, and invariants that do not hold.
+pub fn simulate(setting: &Setting, strategy: Strategy) -> Result<Outcome, Error> {
+    run(setting, strategy, setting.kill == 0)
+}
+
+/// A simulation, with equal hosts in groups or one by one.
+pub(crate) fn run(setting: &Setting, strategy: Strategy, grouped: bool) -> Result<Outcome, Error> {
+    let layers = if strategy == Strategy::Layers { setting.layers } else { 1 };
+    setting.check(setting.functions.saturating_mul(layers))?;
+    let mut random = Rng::with_seed(setting.seed);
+    let placements = Placement::of_all(setting, &mut random);
+    let mut sources = sources(setting, strategy, &placements, &mut random);
+    // Layers of equal size stand for those of an image, whose sizes differ.
+    let bytes = setting.image.div_ceil(u64::from(layers));
+    let blocks = Blocks::new(bytes, setting.block.min(bytes));
+    let mut engine = Engine::new(blocks);
+    let grouped = grouped && sources.count() == 1;
+    let network = Network::build(setting, &sources, grouped, &mut engine);
+    let start = setting.start.div_ceil(u64::from(layers));
+    let mut local = Local::new(blocks, start);
+    add_slots(setting, &placements, layers, &network, &mut local);
+    let run = Failures::run(setting, &mut random, &mut sources, &network, &mut engine, &mut local);
+    let ended = run.and_then(|failures| check(&network, &engine, &local).map(|()| failures));
+    let failures = ended.map_err(|what| Error::Invariant {
+        what,
+        nanoseconds: engine.now(),
+        seed: setting.seed,
+    })?;
+    let report = Report { setting, strategy, sources, network, engine, local, failures };
+    Ok(report.outcome())
+}
+
+/// Every host that did not fail has every byte once.
+fn check(network: &Network, engine: &Engine, local: &Local) -> Result<(), String> {
+    let streams = 0..network.receivers.len() as u32;
+    streams.filter(|&stream| engine.alive(stream)).try_for_each(|stream| local.check(stream))
+}
