@@ -68,17 +68,34 @@ pub(crate) fn sources(
             }
             Sources::Trees(trees)
         }
+        Strategy::Stripes => {
+            let stripes = |placed: &Placement| stripes(&placed.hosts, setting.fanout.get());
+            let orders = placements.iter().flat_map(stripes);
+            Sources::Trees(orders.map(|hosts| planted(&hosts)).collect())
+        }
         Strategy::Registry | Strategy::Pull => {
             Sources::Registry(placements.iter().map(|placed| placed.hosts.clone()).collect())
         }
     }
 }
 
+/// The orders of hosts in which each is among the first, which get children, once at most.
+fn stripes(hosts: &[u32], fanout: usize) -> Vec<Vec<u32>> {
+    let inner = (hosts.len() - 1).div_ceil(fanout);
+    let order = |stripe: usize| {
+        let mut hosts = hosts.to_vec();
+        let places = stripe * inner % hosts.len();
+        hosts.rotate_left(places);
+        hosts
+    };
+    (0..fanout).map(order).collect()
+}
+
 /// One slot for each function on each host, or on each host of a group.
 pub(crate) fn add_slots(
     setting: &Setting,
     placements: &[Placement],
-    layers: u32,
+    parts: u32,
     network: &Network,
     local: &mut Local,
 ) {
@@ -88,7 +105,7 @@ pub(crate) fn add_slots(
     }
     let mut slots: HashMap<(u32, u32), u32> = HashMap::new();
     for receiver in &network.receivers {
-        let (function, host) = (receiver.tree / layers, receiver.host);
+        let (function, host) = (receiver.tree / parts, receiver.host);
         let slot = *slots.entry((function, host)).or_insert_with(|| {
             let crowd = f64::from(functions_of[host as usize]) / f64::from(setting.cores);
             let per_byte = crowd.max(1.0) * 1e9 / setting.read_rate as f64;
@@ -99,11 +116,36 @@ pub(crate) fn add_slots(
     }
     for &(host, stream) in &network.members {
         let tree = network.receivers[stream as usize].tree;
-        // A slot has a stream for each layer.
-        if tree.is_multiple_of(layers) {
-            let fuller = placements[(tree / layers) as usize].fuller[host as usize];
+        // A slot has a stream for each part of the image.
+        if tree.is_multiple_of(parts) {
+            let fuller = placements[(tree / parts) as usize].fuller[host as usize];
             let slot = local.slot_of(stream);
             local.slots[slot as usize].add_host(fuller);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+
+    #[test]
+    fn a_host_has_children_in_one_stripe_at_most() {
+        for (count, fanout) in [(1, 2), (2, 2), (7, 2), (64, 2), (100, 3), (1000, 4)] {
+            let hosts: Vec<u32> = (0..count).collect();
+            let mut inner = vec![0; count as usize];
+            for order in stripes(&hosts, fanout) {
+                let mut tree = Tree::new(NonZeroUsize::new(fanout).unwrap());
+                for &host in &order {
+                    tree.insert(host);
+                }
+                for &host in &hosts {
+                    inner[host as usize] += usize::from(tree.children(&host).next().is_some());
+                }
+            }
+            assert!(inner.iter().all(|&trees| trees <= 1), "{count} hosts, {fanout} children");
         }
     }
 }

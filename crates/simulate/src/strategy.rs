@@ -23,8 +23,22 @@ pub enum Strategy {
     Registry,
     /// A tree for each layer of each image (FaaSNet 3.4).
     Layers,
+    /// As many trees for each function as the fan-out, each with its part of the blocks; a host has
+    /// children in one of them, so that no link carries more than one image.
+    Stripes,
     /// Each host pulls whole images from the registry and unpacks them.
     Pull,
+}
+
+impl Strategy {
+    /// Parts of an image that have trees of their own.
+    fn parts(self, setting: &Setting) -> u32 {
+        match self {
+            Self::Layers => setting.layers,
+            Self::Stripes => setting.fanout.get().try_into().unwrap_or(u32::MAX),
+            Self::Tree | Self::Registry | Self::Pull => 1,
+        }
+    }
 }
 
 /// Runs a simulation.
@@ -37,20 +51,20 @@ pub fn simulate(setting: &Setting, strategy: Strategy) -> Result<Outcome, Error>
 
 /// A simulation, with equal hosts in groups or one by one.
 pub(crate) fn run(setting: &Setting, strategy: Strategy, grouped: bool) -> Result<Outcome, Error> {
-    let layers = if strategy == Strategy::Layers { setting.layers } else { 1 };
-    setting.check(setting.functions.saturating_mul(layers))?;
+    let parts = strategy.parts(setting);
+    setting.check(setting.functions.saturating_mul(parts))?;
     let mut random = Rng::with_seed(setting.seed);
     let placements = Placement::of_all(setting, &mut random);
     let mut sources = sources(setting, strategy, &placements, &mut random);
-    // Layers of equal size stand for those of an image, whose sizes differ.
-    let bytes = setting.image.div_ceil(u64::from(layers));
+    // Parts of equal size stand for layers, whose sizes differ.
+    let bytes = setting.image.div_ceil(u64::from(parts));
     let blocks = Blocks::new(bytes, setting.block.min(bytes));
     let mut engine = Engine::new(blocks);
     let grouped = grouped && sources.count() == 1;
     let network = Network::build(setting, &sources, grouped, &mut engine);
-    let start = setting.start.div_ceil(u64::from(layers));
+    let start = setting.start.div_ceil(u64::from(parts));
     let mut local = Local::new(blocks, start);
-    add_slots(setting, &placements, layers, &network, &mut local);
+    add_slots(setting, &placements, parts, &network, &mut local);
     let run = Failures::run(setting, &mut random, &mut sources, &network, &mut engine, &mut local);
     let ended = run.and_then(|failures| check(&network, &engine, &local).map(|()| failures));
     let failures = ended.map_err(|what| Error::Invariant {

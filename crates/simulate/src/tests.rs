@@ -14,7 +14,8 @@ use crate::local::{Local, Slot};
 use crate::strategy::run;
 use crate::{Error, Outcome, Setting, Spread, Strategy, simulate};
 
-const ALL: [Strategy; 4] = [Strategy::Tree, Strategy::Registry, Strategy::Layers, Strategy::Pull];
+const ALL: [Strategy; 5] =
+    [Strategy::Tree, Strategy::Registry, Strategy::Layers, Strategy::Stripes, Strategy::Pull];
 
 /// Blocks of 1 MB over links of 100 MB a second, without anything that hosts do by themselves.
 fn bare(hosts: u32) -> Setting {
@@ -73,6 +74,16 @@ fn a_child_is_one_block_behind_and_shares_its_parents_link() {
     assert_close(outcome.whole.half, 0.01 + 51.0 * 0.02);
     assert_close(outcome.whole.last, 0.01 + 51.0 * 0.02);
     assert_eq!((outcome.registry_bytes, outcome.levels), (50_000_000, 3));
+}
+
+#[test]
+fn stripes_use_the_whole_link_of_every_host() {
+    let (tree, stripes) =
+        (simulated(&bare(64), Strategy::Tree), simulated(&bare(64), Strategy::Stripes));
+    // A part of the image at half of the rate, and a block for each of up to six levels.
+    assert!((0.5..0.5 + 8.0 * 0.02).contains(&stripes.whole.last), "{stripes:?}");
+    assert!(tree.whole.last > 1.0);
+    assert_eq!(stripes.registry_bytes, 50_000_000);
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub struct SimulateArgs {
     pub per_host: u32,
     /// How images reach the hosts; several are compared
     #[arg(long, value_enum, value_name = "WAY", value_delimiter = ',')]
-    #[arg(default_values_t = [Way::Tree, Way::Registry, Way::Layers, Way::Pull])]
+    #[arg(default_values_t = [Way::Tree, Way::Registry, Way::Layers, Way::Stripes, Way::Pull])]
     pub strategy: Vec<Way>,
     /// What else there is.
     #[command(flatten)]
@@ -128,6 +128,8 @@ pub enum Way {
     Registry,
     // A tree of hosts for each layer.
     Layers,
+    // As many trees as the fan-out, each with its part of the blocks.
+    Stripes,
     // Each host pulls and unpacks.
     Pull,
 }
