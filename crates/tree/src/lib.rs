@@ -10,6 +10,7 @@
 mod change;
 mod check;
 mod refill;
+mod restore;
 mod rotate;
 mod slots;
 mod tree;
@@ -19,4 +20,5 @@ mod tests;
 
 pub use change::{Move, Placed};
 pub use check::Broken;
+pub use restore::Unrestorable;
 pub use tree::{BINARY, Repair, Tree};

@@ -4,7 +4,7 @@ mod model;
 
 use std::num::NonZeroUsize;
 
-use crate::{BINARY, Move, Placed, Repair, Tree};
+use crate::{BINARY, Broken, Move, Placed, Repair, Tree, Unrestorable};
 
 fn tree(hosts: u32, repair: Repair) -> Tree<u32> {
     let mut tree = Tree::with_repair(BINARY, repair);
@@ -130,4 +130,35 @@ fn an_inner_grandchild_is_lifted_twice() {
     left.remove(&4);
     assert_eq!(sorted(left.remove(&3)), [step(1, 0, 5), step(2, 1, 5), step(5, 2, 0)]);
     assert_eq!(drawn(&left), "5(2 1)");
+}
+
+#[test]
+fn a_tree_is_restored_with_the_parents_that_its_hosts_have() {
+    let mut tree = tree(12, Repair::Refill);
+    for host in [2, 7, 1] {
+        tree.remove(&host);
+    }
+    let stored: Vec<_> = tree.hosts().map(|host| (*host, tree.parent(host).copied())).collect();
+    let restored = Tree::restore(BINARY, stored.clone()).unwrap();
+    for (host, parent) in stored {
+        assert_eq!(restored.parent(&host).copied(), parent);
+    }
+    assert_eq!((restored.len(), restored.height()), (tree.len(), tree.height()));
+}
+
+#[test]
+fn what_is_not_a_balanced_tree_is_not_restored() {
+    let restored = |hosts: &[(u32, u32)]| {
+        let known = |host| (host != 0).then_some(host);
+        Tree::restore(BINARY, hosts.iter().map(|&(host, parent)| (host, known(parent))))
+            .map(|tree| drawn(&tree))
+    };
+    assert_eq!(restored(&[]), Ok(String::new()));
+    assert_eq!(restored(&[(1, 0), (2, 1), (3, 1)]), Ok("1(2 3)".to_owned()));
+    assert_eq!(restored(&[(1, 0), (2, 1), (1, 2)]), Err(Unrestorable::Twice(1)));
+    assert_eq!(restored(&[(1, 0), (2, 3)]), Err(Unrestorable::NoParent(2)));
+    assert_eq!(restored(&[(1, 0), (2, 0)]), Err(Unrestorable::SecondRoot(2)));
+    assert_eq!(restored(&[(1, 0), (2, 1), (3, 1), (4, 1)]), Err(Unrestorable::Full(4)));
+    let unbalanced = Err(Unrestorable::Broken(Broken::Unbalanced(1)));
+    assert_eq!(restored(&[(1, 0), (2, 1), (3, 2)]), unbalanced);
 }

@@ -55,15 +55,8 @@ impl<K: Clone + Eq + Hash> Tree<K> {
         if let Some(slot) = self.slot(&host) {
             return self.placed(slot, false);
         }
-        let slot = self.slots.allocate();
-        if slot as usize == self.keys.len() {
-            self.keys.push(None);
-        }
         let (parent, place) = if self.is_empty() { (NONE, 0) } else { self.slots.first_room() };
-        self.slots.attach_new(slot, parent, place);
-        self.slots.refresh_up(parent);
-        self.keys[slot as usize] = Some(host.clone());
-        self.by_key.insert(host, slot);
+        let slot = self.add(host, parent, place);
         self.placed(slot, true)
     }
 
@@ -141,6 +134,19 @@ impl<K: Clone + Eq + Hash> Tree<K> {
     /// Hosts that may read from one.
     pub fn fanout(&self) -> usize {
         self.slots.fanout()
+    }
+
+    /// Puts a new host into an empty place.
+    pub(crate) fn add(&mut self, host: K, parent: u32, place: u32) -> u32 {
+        let slot = self.slots.allocate();
+        if slot as usize == self.keys.len() {
+            self.keys.push(None);
+        }
+        self.slots.attach_new(slot, parent, place);
+        self.slots.refresh_up(parent);
+        self.keys[slot as usize] = Some(host.clone());
+        self.by_key.insert(host, slot);
+        slot
     }
 
     pub(crate) fn slot(&self, host: &K) -> Option<u32> {

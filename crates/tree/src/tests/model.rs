@@ -141,6 +141,12 @@ fn same(tree: &Tree<u16>, parents: &Parents) -> Result<(), TestCaseError> {
     }
     let order: Vec<_> = tree.hosts().copied().collect();
     prop_assert!(order.is_sorted_by_key(|host| tree.depth(host)));
+    let stored: Vec<_> = order.iter().map(|&host| (host, parents[&host])).collect();
+    let fanout = NonZeroUsize::new(tree.fanout()).unwrap();
+    let restored = Tree::restore(fanout, stored);
+    prop_assert!(
+        restored.is_ok_and(|found| order.iter().all(|h| found.parent(h) == tree.parent(h)))
+    );
     prop_assert_eq!(order.into_iter().collect::<BTreeSet<_>>(), parents.keys().copied().collect());
     Ok(())
 }
