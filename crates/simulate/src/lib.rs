@@ -17,6 +17,7 @@ mod network;
 mod outcome;
 mod placement;
 mod report;
+mod run;
 mod setting;
 mod strategy;
 
@@ -25,6 +26,7 @@ mod tests;
 
 pub use error::Error;
 pub use outcome::{Outcome, Spread};
+pub use run::simulate;
 pub use setting::{ASSUMPTIONS, Setting};
 pub use snowmelt_tree::Repair;
-pub use strategy::{Strategy, simulate};
+pub use strategy::Strategy;

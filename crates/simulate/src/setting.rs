@@ -10,6 +10,12 @@ use crate::error::Error;
 /// The most streams of one simulation: streams are hosts times functions (times layers).
 const MOST_STREAMS: u64 = 20_000_000;
 
+/// A tree has so many places for each host.
+const MOST_CHILDREN: usize = 64;
+
+/// Moments are nanoseconds in 64 bits: they stay below this number of seconds, 31 years.
+const MOST_SECONDS: f64 = 1e9;
+
 /// One burst: containers of some functions start on hosts that have nothing of their images. Sizes
 /// are in bytes as they are sent, rates in bytes a second.
 #[derive(Clone, Debug)]
@@ -90,6 +96,12 @@ impl Setting {
         if let Some((what, _)) = none.iter().find(|(_, count)| *count == 0) {
             return wrong(format!("there are no {what}"));
         }
+        if self.fanout.get() > MOST_CHILDREN {
+            return wrong(format!("no more than {MOST_CHILDREN} hosts can read from one"));
+        }
+        if self.longest() > MOST_SECONDS {
+            return wrong("it would take decades".to_owned());
+        }
         if self.containers < self.functions {
             return wrong(format!("{} functions need a container each", self.functions));
         }
@@ -112,6 +124,16 @@ impl Setting {
             return wrong(format!("{streams} streams are more than {MOST_STREAMS}"));
         }
         Ok(())
+    }
+
+    /// A time, in seconds, that nothing exceeds.
+    fn longest(&self) -> f64 {
+        let images = f64::from(self.hosts) * f64::from(self.functions);
+        let rate = self.link.min(self.registry_link).min(self.read_rate).min(self.unpack_rate);
+        let hops = f64::from(self.hosts) * self.delay.as_secs_f64();
+        let forks = f64::from(self.per_host) * self.fork.as_secs_f64();
+        let local = self.tail.as_secs_f64() + self.detect.as_secs_f64() + forks + hops;
+        images * self.image as f64 / rate as f64 + local
     }
 
     /// Containers of each function, as even as possible.

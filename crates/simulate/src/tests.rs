@@ -11,7 +11,7 @@ use snowmelt_types::Report;
 
 use crate::engine::{Blocks, Observe};
 use crate::local::{Local, Slot};
-use crate::strategy::run;
+use crate::run::run;
 use crate::{Error, Outcome, Setting, Spread, Strategy, simulate};
 
 const ALL: [Strategy; 5] =
@@ -246,6 +246,9 @@ fn settings_that_contradict_each_other_are_refused() {
         Setting { kill: 2, ..bare(2) },
         Setting { functions: 3, ..bare(2) },
         Setting { block: 0, ..bare(2) },
+        Setting { fanout: NonZeroUsize::new(65).unwrap(), ..bare(2) },
+        Setting { tail: Duration::MAX, ..bare(2) },
+        Setting { link: 1, image: u64::MAX, block: u64::MAX, ..bare(2) },
         Setting { hosts: 10_000_000, containers: 10_000_000, functions: 3, ..bare(2) },
     ];
     for setting in wrong {
