@@ -29,6 +29,7 @@ import pulls
 import queries
 import resize
 import scans
+import simulated
 import tpch
 import windows
 import worker_bursts
@@ -51,6 +52,7 @@ EXPERIMENTS = {
     "scans": scans.run,
     "hosts": hosts.run,
     "bursts": worker_bursts.run,
+    "simulated": simulated.run,
     "udfs": engines.run,
     "idle": idle.run,
 }

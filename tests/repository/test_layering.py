@@ -9,6 +9,8 @@ from typing import Any
 LAYERS = [
     "types",
     "ledger",
+    "tree",
+    "simulate",
     "rpc",
     "telemetry",
     "kernel",

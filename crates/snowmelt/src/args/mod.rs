@@ -12,6 +12,7 @@ mod lab;
 mod net;
 mod run;
 mod server;
+mod simulate;
 mod sql;
 mod token;
 mod udf;
@@ -37,6 +38,7 @@ pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpA
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use run::RunArgs;
 pub use server::{ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
+pub use simulate::{RepairWay, SimulateArgs, Way};
 pub use sql::SqlArgs;
 pub use token::{NewTokenArgs, TlsArgs, TokenCommand};
 pub use udf::{AddUdfArgs, RemoveUdfArgs, ShowUdfArgs, TestUdfArgs, UdfCommand, UdfLogArgs};
@@ -131,6 +133,8 @@ pub enum Command {
     /// Run a cluster of emulated hosts on this machine
     #[command(subcommand, after_help = lab::EXAMPLES)]
     Lab(LabCommand),
+    /// Simulate a burst on thousands of hosts
+    Simulate(Box<SimulateArgs>),
     /// Inspect the networks of jobs
     #[command(subcommand, after_help = net::EXAMPLES)]
     Net(NetCommand),

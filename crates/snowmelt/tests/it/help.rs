@@ -53,6 +53,7 @@ fn help_texts() {
         "lab fail",
         "lab heal",
         "lab down",
+        "simulate",
         "doctor",
         "completions",
         "config",
@@ -102,6 +103,7 @@ fn the_help_of_every_command_has_an_example() {
         "lab run",
         "lab exec",
         "lab fail",
+        "simulate",
         "up",
         "token new",
     ];

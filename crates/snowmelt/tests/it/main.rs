@@ -5,4 +5,5 @@ mod configuration;
 mod help;
 mod platform;
 mod run;
+mod simulate;
 mod usage;

@@ -1,0 +1,288 @@
+//! Streams of blocks in simulated time.
+//!
+//! The next event is the end of a block. All events of one moment are handled before rates are
+//! computed again, so that a block which is passed on as it comes in changes no rate.
+//! Invariant: a stream sends a block only when its sender has it whole, and each block once, unless
+//! the stream was interrupted.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::links::Links;
+
+/// The sender of streams without a parent.
+pub(crate) const REGISTRY: u32 = u32::MAX;
+
+const SECOND: f64 = 1e9;
+
+#[derive(Clone, Debug)]
+struct Stream {
+    parent: u32,
+    children: Vec<u32>,
+    /// Whole blocks that the receiver has.
+    have: u32,
+    /// Bytes of the next block that are still to come, at the moment `since`.
+    left: f64,
+    rate: f64,
+    since: u64,
+    /// Events of other versions are out of date.
+    version: u32,
+    alive: bool,
+    touched: bool,
+}
+
+/// The blocks of an image, or of a layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocks {
+    pub(crate) count: u32,
+    pub(crate) size: u64,
+    pub(crate) last: u64,
+}
+
+impl Blocks {
+    pub(crate) fn new(bytes: u64, size: u64) -> Self {
+        let count = bytes.div_ceil(size);
+        Self { count: count as u32, size, last: bytes - (count - 1) * size }
+    }
+
+    pub(crate) fn size(&self, index: u32) -> u64 {
+        if index + 1 == self.count { self.last } else { self.size }
+    }
+
+    /// Bytes of all blocks.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.count - 1) * self.size + self.last
+    }
+}
+
+/// What the receiver of blocks does with them.
+pub(crate) trait Observe {
+    /// The receiver of a stream has a block whole, at a moment in nanoseconds.
+    fn block(&mut self, stream: u32, index: u32, bytes: u64, now: u64);
+}
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) links: Links,
+    blocks: Blocks,
+    streams: Vec<Stream>,
+    events: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    now: u64,
+    touched: Vec<u32>,
+    changed: Vec<u32>,
+    /// Ends of blocks so far.
+    pub(crate) handled: u64,
+    /// Bytes that the registry sent.
+    pub(crate) from_registry: f64,
+    /// Bytes of blocks that were interrupted.
+    pub(crate) lost: f64,
+}
+
+impl Engine {
+    pub(crate) fn new(blocks: Blocks) -> Self {
+        Self {
+            links: Links::default(),
+            blocks,
+            streams: Vec::new(),
+            events: BinaryHeap::new(),
+            now: 0,
+            touched: Vec::new(),
+            changed: Vec::new(),
+            handled: 0,
+            from_registry: 0.0,
+            lost: 0.0,
+        }
+    }
+
+    /// A stream, over the links of sender and receiver, that stands for `copies` equal ones of one
+    /// sender.
+    pub(crate) fn add(&mut self, parent: u32, up: u32, down: u32, copies: f64) -> u32 {
+        let stream = self.links.flow(up, down, copies);
+        self.streams.push(Stream {
+            parent,
+            children: Vec::new(),
+            have: 0,
+            left: self.blocks.size(0) as f64,
+            rate: 0.0,
+            since: 0,
+            version: 0,
+            alive: true,
+            touched: false,
+        });
+        if parent != REGISTRY {
+            self.streams[parent as usize].children.push(stream);
+        }
+        self.touch(stream);
+        stream
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub(crate) fn alive(&self, stream: u32) -> bool {
+        self.streams[stream as usize].alive
+    }
+
+    /// Handles everything up to a moment; none means until nothing happens any more.
+    ///
+    /// # Errors
+    /// What does not hold that always must.
+    pub(crate) fn run(&mut self, until: Option<u64>, to: &mut dyn Observe) -> Result<(), String> {
+        self.apply()?;
+        while let Some(&Reverse((time, _, _))) = self.events.peek() {
+            if until.is_some_and(|until| time > until) {
+                break;
+            }
+            self.now = time;
+            self.ends(to)?;
+            self.apply()?;
+        }
+        self.now = until.map_or(self.now, |until| self.now.max(until));
+        Ok(())
+    }
+
+    /// The blocks that end now.
+    fn ends(&mut self, to: &mut dyn Observe) -> Result<(), String> {
+        while let Some(&Reverse((time, stream, version))) = self.events.peek() {
+            if time > self.now {
+                return Ok(());
+            }
+            self.events.pop();
+            if self.streams[stream as usize].version == version {
+                self.end(stream, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, stream: u32, to: &mut dyn Observe) -> Result<(), String> {
+        let Stream { parent, have: index, .. } = self.streams[stream as usize];
+        if parent != REGISTRY && self.streams[parent as usize].have <= index {
+            return Err(format!("block {index} of stream {stream} came from a host without it"));
+        }
+        if index >= self.blocks.count {
+            return Err(format!("stream {stream} sent more blocks than there are"));
+        }
+        self.settle(stream);
+        let bytes = self.blocks.size(index);
+        if parent == REGISTRY {
+            self.from_registry += bytes as f64 * self.links.copies(stream);
+        }
+        let entry = &mut self.streams[stream as usize];
+        entry.have += 1;
+        entry.version += 1;
+        if entry.have < self.blocks.count {
+            entry.left = self.blocks.size(index + 1) as f64;
+        }
+        self.handled += 1;
+        to.block(stream, index, bytes, self.now);
+        self.touch(stream);
+        for child in 0..self.streams[stream as usize].children.len() {
+            let child = self.streams[stream as usize].children[child];
+            // One that is further behind is active already.
+            if self.streams[child as usize].have == index {
+                self.touch(child);
+            }
+        }
+        Ok(())
+    }
+
+    /// The host at the end of a stream is gone, and its children wait.
+    pub(crate) fn fail(&mut self, stream: u32) {
+        self.interrupt(stream);
+        self.streams[stream as usize].alive = false;
+        self.touch(stream);
+        for child in self.streams[stream as usize].children.clone() {
+            self.touch(child);
+        }
+    }
+
+    /// Gives a stream another sender. What had come of its block is lost. Its rate changes with the
+    /// next solution of the links, like all rates.
+    pub(crate) fn reconnect(&mut self, stream: u32, parent: u32, up: u32) {
+        self.interrupt(stream);
+        self.links.set_active(stream, false);
+        self.links.move_flow(stream, up);
+        let before = std::mem::replace(&mut self.streams[stream as usize].parent, parent);
+        if before != REGISTRY {
+            self.streams[before as usize].children.retain(|&child| child != stream);
+        }
+        if parent != REGISTRY {
+            self.streams[parent as usize].children.push(stream);
+        }
+        self.touch(stream);
+    }
+
+    /// What has come of the block that is under way is lost.
+    fn interrupt(&mut self, stream: u32) {
+        self.settle(stream);
+        let entry = &mut self.streams[stream as usize];
+        if entry.have < self.blocks.count {
+            let whole = self.blocks.size(entry.have) as f64;
+            let came = whole - std::mem::replace(&mut entry.left, whole);
+            self.lost += came;
+            if entry.parent == REGISTRY {
+                self.from_registry += came;
+            }
+        }
+    }
+
+    fn touch(&mut self, stream: u32) {
+        let entry = &mut self.streams[stream as usize];
+        if !std::mem::replace(&mut entry.touched, true) {
+            self.touched.push(stream);
+        }
+    }
+
+    /// Counts what came since the last event of a stream.
+    fn settle(&mut self, stream: u32) {
+        let entry = &mut self.streams[stream as usize];
+        let came = entry.rate * (self.now - entry.since) as f64 / SECOND;
+        entry.left = (entry.left - came).max(0.0);
+        entry.since = self.now;
+    }
+
+    fn runs(&self, stream: u32) -> bool {
+        let entry = &self.streams[stream as usize];
+        let has = |parent: &Stream| parent.alive && parent.have > entry.have;
+        entry.alive
+            && entry.have < self.blocks.count
+            && (entry.parent == REGISTRY || has(&self.streams[entry.parent as usize]))
+    }
+
+    /// Starts and stops the streams that something happened to, and plans the ends of their blocks.
+    fn apply(&mut self) -> Result<(), String> {
+        let touched = std::mem::take(&mut self.touched);
+        for &stream in &touched {
+            self.streams[stream as usize].touched = false;
+            self.links.set_active(stream, self.runs(stream));
+        }
+        let mut changed = std::mem::take(&mut self.changed);
+        self.links.solve(&mut changed);
+        self.links.check(&changed)?;
+        for &stream in &changed {
+            self.settle(stream);
+            self.streams[stream as usize].rate = self.links.rate(stream);
+        }
+        changed.extend(&touched);
+        changed.sort_unstable();
+        changed.dedup();
+        for stream in changed.drain(..) {
+            self.plan(stream);
+        }
+        (self.changed, self.touched) = (changed, touched);
+        self.touched.clear();
+        Ok(())
+    }
+
+    fn plan(&mut self, stream: u32) {
+        self.settle(stream);
+        let entry = &mut self.streams[stream as usize];
+        entry.version += 1;
+        if entry.rate > 0.0 {
+            let rest = (entry.left / entry.rate * SECOND).ceil() as u64;
+            self.events.push(Reverse((self.now + rest, stream, entry.version)));
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The errors of this crate, and their reports to users.
+
+use snowmelt_types::{Code, ErrorReport, Report};
+
+/// An error of this crate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The settings contradict each other.
+    #[error("there is nothing to simulate: {0}")]
+    Setting(String),
+    /// Something that must always hold did not.
+    #[error("the simulation broke an invariant at {nanoseconds} ns of its time: {what}")]
+    Invariant {
+        /// What does not hold.
+        what: String,
+        /// When.
+        nanoseconds: u64,
+        /// The seed that replays it.
+        seed: u64,
+    },
+}
+
+impl Report for Error {
+    fn report(&self) -> ErrorReport {
+        match self {
+            Self::Setting(_) => ErrorReport::new(Code::OPTION, self.to_string()),
+            Self::Invariant { seed, .. } => ErrorReport::new(Code::INTERNAL, self.to_string())
+                .hint(format!("the same command with --seed {seed} replays it")),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Hosts that fail at random moments, and the repair of their trees.
+
+use std::collections::BTreeSet;
+
+use fastrand::Rng;
+
+use crate::engine::{Engine, Observe, REGISTRY};
+use crate::network::{Network, Sources};
+use crate::setting::Setting;
+
+/// What the failures of a simulation came to.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    /// The hosts that failed.
+    pub(crate) killed: BTreeSet<u32>,
+    /// Hosts that got another parent, once for each time.
+    pub(crate) moves: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Fail(u32),
+    Repair(u32),
+}
+
+impl Failures {
+    /// Runs a simulation to its end, in which hosts fail. Their moments are even over the time that
+    /// an image takes over a host's share of its parent's link.
+    ///
+    /// # Errors
+    /// What does not hold that always must.
+    pub(crate) fn run(
+        setting: &Setting,
+        random: &mut Rng,
+        sources: &mut Sources,
+        network: &Network,
+        engine: &mut Engine,
+        to: &mut dyn Observe,
+    ) -> Result<Self, String> {
+        let mut failures = Self::default();
+        for (moment, event) in plan(setting, random) {
+            engine.run(Some(moment), to)?;
+            match event {
+                Event::Fail(host) => failures.fail(host, sources, network, engine),
+                Event::Repair(host) => failures.repair(host, sources, network, engine)?,
+            }
+        }
+        engine.run(None, to)?;
+        Ok(failures)
+    }
+
+    fn fail(&mut self, host: u32, sources: &Sources, network: &Network, engine: &mut Engine) {
+        self.killed.insert(host);
+        for tree in 0..sources.count() {
+            if let Some(&stream) = network.streams.get(&(tree, host)) {
+                engine.fail(stream);
+            }
+        }
+    }
+
+    fn repair(
+        &mut self,
+        host: u32,
+        sources: &mut Sources,
+        network: &Network,
+        engine: &mut Engine,
+    ) -> Result<(), String> {
+        let Sources::Trees(trees) = sources else { return Ok(()) };
+        for (number, tree) in (0..).zip(trees) {
+            for step in tree.remove(&host) {
+                self.moves += 1;
+                let stream = network.streams[&(number, step.host)];
+                let parent = step.to.map_or(REGISTRY, |parent| network.streams[&(number, parent)]);
+                engine.reconnect(stream, parent, network.up(parent));
+            }
+            tree.check().map_err(|broken| format!("tree {number}: {broken}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Failures and repairs in their order.
+fn plan(setting: &Setting, random: &mut Rng) -> Vec<(u64, Event)> {
+    let seconds = setting.image as f64 * setting.fanout.get() as f64 / setting.link as f64;
+    let mut hosts: Vec<u32> = (0..setting.hosts).collect();
+    random.shuffle(&mut hosts);
+    let mut events = Vec::new();
+    for &host in &hosts[..setting.kill as usize] {
+        let moment = (random.f64() * seconds * 1e9) as u64;
+        events.push((moment, Event::Fail(host)));
+        events.push((moment + setting.detect.as_nanos() as u64, Event::Repair(host)));
+    }
+    events.sort_unstable();
+    events
+}

@@ -1,0 +1,32 @@
+//! Provisioning in simulated time: how long an image takes to thousands of hosts, by function trees
+//! and by the ways they are compared with (FaaSNet 3 and 4).
+//!
+//! Boundary: the trees are those of `snowmelt-tree`; links, processors and failures are a model
+//! ([`Setting`] lists what it assumes). Nothing is read, sent or measured.
+//! Invariant: equal settings give equal outcomes. What must always hold is checked while a
+//! simulation runs, and a violation names the seed that replays it.
+
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod failures;
+mod links;
+mod local;
+mod network;
+mod outcome;
+mod placement;
+mod report;
+mod run;
+mod setting;
+mod strategy;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::Error;
+pub use outcome::{Outcome, Spread};
+pub use run::simulate;
+pub use setting::{ASSUMPTIONS, Setting};
+pub use snowmelt_tree::Repair;
+pub use strategy::Strategy;

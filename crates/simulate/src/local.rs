@@ -1,0 +1,104 @@
+//! What a host does with the blocks that reach it: it reads those of the start profile as they
+//! come, and starts containers after the last of them.
+//!
+//! Invariant: the bytes of each stream are counted here once more, so that a host that got one
+//! twice or not at all is found.
+
+use crate::engine::{Blocks, Observe};
+
+/// One function on one host, or on each host of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    /// Hosts of the group.
+    pub(crate) hosts: u32,
+    /// Those that start one container more.
+    pub(crate) fuller: u32,
+    /// Containers of each host.
+    pub(crate) each: u32,
+    /// Nanoseconds that a byte of the start profile costs.
+    pub(crate) per_byte: f64,
+    missing_start: u32,
+    missing: u32,
+    /// When the start profile is read as far as it is here.
+    pub(crate) read: u64,
+    /// When the start profile is here.
+    pub(crate) arrived: u64,
+    /// When the image is here.
+    pub(crate) whole: u64,
+}
+
+impl Slot {
+    pub(crate) fn new(each: u32, per_byte: f64) -> Self {
+        let (hosts, fuller, missing_start, missing) = (0, 0, 0, 0);
+        let (read, arrived, whole) = (0, 0, 0);
+        Self { hosts, fuller, each, per_byte, missing_start, missing, read, arrived, whole }
+    }
+
+    pub(crate) fn add_host(&mut self, fuller: bool) {
+        self.hosts += 1;
+        self.fuller += u32::from(fuller);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Local {
+    blocks: Blocks,
+    /// Blocks of each stream that a start reads.
+    start: u32,
+    pub(crate) slots: Vec<Slot>,
+    /// The slot of each stream, and the bytes that it got.
+    streams: Vec<(u32, u64)>,
+}
+
+impl Local {
+    pub(crate) fn new(blocks: Blocks, start_bytes: u64) -> Self {
+        let start = start_bytes.div_ceil(blocks.size) as u32;
+        Self { blocks, start: start.clamp(1, blocks.count), slots: Vec::new(), streams: Vec::new() }
+    }
+
+    /// The next stream belongs to a slot.
+    pub(crate) fn add_stream(&mut self, slot: u32) {
+        self.streams.push((slot, 0));
+        let entry = &mut self.slots[slot as usize];
+        entry.missing_start += self.start;
+        entry.missing += self.blocks.count;
+    }
+
+    pub(crate) fn slot_of(&self, stream: u32) -> u32 {
+        self.streams[stream as usize].0
+    }
+
+    /// The bytes that a stream brought.
+    pub(crate) fn got(&self, stream: u32) -> u64 {
+        self.streams[stream as usize].1
+    }
+
+    /// # Errors
+    /// If a stream did not bring each byte once.
+    pub(crate) fn check(&self, stream: u32) -> Result<(), String> {
+        let (got, expected) = (self.got(stream), self.blocks.bytes());
+        match got == expected {
+            true => Ok(()),
+            false => Err(format!("stream {stream} brought {got} of {expected} bytes")),
+        }
+    }
+}
+
+impl Observe for Local {
+    fn block(&mut self, stream: u32, index: u32, bytes: u64, now: u64) {
+        let (slot, got) = &mut self.streams[stream as usize];
+        *got += bytes;
+        let slot = &mut self.slots[*slot as usize];
+        slot.missing = slot.missing.saturating_sub(1);
+        if slot.missing == 0 {
+            slot.whole = now;
+        }
+        if index < self.start {
+            slot.missing_start = slot.missing_start.saturating_sub(1);
+            slot.read = slot.read.max(now) + (bytes as f64 * slot.per_byte) as u64;
+            if slot.missing_start == 0 {
+                slot.arrived = now;
+            }
+        }
+    }
+}

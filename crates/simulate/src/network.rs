@@ -1,0 +1,171 @@
+//! Which streams there are: for each tree one stream into each of its hosts.
+//!
+//! Hosts that cannot differ are one group, which is simulated once: those that have the same number
+//! of siblings, below parents of one group. A tree of 100,000 hosts has about thirty of them. Hosts
+//! are simulated one by one where they can differ: if some fail, or if trees share links.
+
+use std::collections::HashMap;
+
+use snowmelt_tree::Tree;
+
+use crate::engine::{Engine, REGISTRY};
+use crate::setting::Setting;
+
+/// Who reads from whom.
+pub(crate) enum Sources {
+    /// Trees of hosts, by their numbers.
+    Trees(Vec<Tree<u32>>),
+    /// Each host from the registry, for as many images as there are lists.
+    Registry(Vec<Vec<u32>>),
+}
+
+/// A stream into a host, or into each host of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receiver {
+    /// One of the hosts.
+    pub(crate) host: u32,
+    /// Hosts of the group.
+    pub(crate) hosts: u32,
+    /// Hops from the registry, without the first.
+    pub(crate) depth: u32,
+    /// The tree, or the image.
+    pub(crate) tree: u32,
+}
+
+/// The receivers, in the order of the engine's streams.
+pub(crate) struct Network {
+    pub(crate) receivers: Vec<Receiver>,
+    /// Each host with its stream, or that of its group: once for each tree.
+    pub(crate) members: Vec<(u32, u32)>,
+    /// The stream of a host in a tree, where hosts are simulated one by one.
+    pub(crate) streams: HashMap<(u32, u32), u32>,
+    /// The links of each host, likewise: up and down.
+    pub(crate) links: Vec<[u32; 2]>,
+    pub(crate) registry: u32,
+}
+
+impl Sources {
+    /// The number of trees, or of images that have none.
+    pub(crate) fn count(&self) -> u32 {
+        match self {
+            Self::Trees(trees) => trees.len() as u32,
+            Self::Registry(images) => images.len() as u32,
+        }
+    }
+
+    /// Levels of the highest tree.
+    pub(crate) fn levels(&self) -> u32 {
+        match self {
+            Self::Trees(trees) => trees.iter().map(Tree::height).max().unwrap_or(0) as u32,
+            Self::Registry(_) => 0,
+        }
+    }
+
+    /// Hops from a host to the root of a tree.
+    pub(crate) fn depth(&self, tree: u32, host: u32) -> Option<u32> {
+        match self {
+            Self::Trees(trees) => trees[tree as usize].depth(&host).map(|depth| depth as u32),
+            Self::Registry(_) => None,
+        }
+    }
+}
+
+impl Network {
+    pub(crate) fn build(
+        setting: &Setting,
+        sources: &Sources,
+        grouped: bool,
+        engine: &mut Engine,
+    ) -> Self {
+        let registry = engine.links.link(setting.registry_link as f64);
+        let (receivers, members, links) = (Vec::new(), Vec::new(), Vec::new());
+        let mut network = Self { receivers, members, streams: HashMap::new(), links, registry };
+        match sources {
+            Sources::Trees(trees) if grouped => {
+                network.add_groups(setting, &trees[0], engine);
+            }
+            Sources::Registry(images) if grouped => {
+                let hosts = &images[0];
+                let down = engine.links.link(setting.link as f64);
+                let count = hosts.len() as u32;
+                engine.add(REGISTRY, registry, down, f64::from(count));
+                let host = hosts.first().copied().unwrap_or(0);
+                network.receivers.push(Receiver { host, hosts: count, depth: 0, tree: 0 });
+                network.members.extend(hosts.iter().map(|&host| (host, 0)));
+            }
+            Sources::Trees(trees) => {
+                network.add_links(setting, engine);
+                for (tree, hosts) in (0..).zip(trees) {
+                    network.add_tree(tree, hosts, engine);
+                }
+            }
+            Sources::Registry(images) => {
+                network.add_links(setting, engine);
+                for (image, hosts) in (0..).zip(images) {
+                    for &host in hosts {
+                        network.add_one(REGISTRY, host, image, 0, engine);
+                    }
+                }
+            }
+        }
+        network
+    }
+
+    fn add_links(&mut self, setting: &Setting, engine: &mut Engine) {
+        let rate = setting.link as f64;
+        self.links
+            .extend((0..setting.hosts).map(|_| [engine.links.link(rate), engine.links.link(rate)]));
+    }
+
+    fn add_tree(&mut self, tree: u32, hosts: &Tree<u32>, engine: &mut Engine) {
+        for &host in hosts.hosts() {
+            let parent = hosts.parent(&host).map(|&parent| self.streams[&(tree, parent)]);
+            let depth = parent.map_or(0, |parent| self.receivers[parent as usize].depth + 1);
+            self.add_one(parent.unwrap_or(REGISTRY), host, tree, depth, engine);
+        }
+    }
+
+    fn add_one(&mut self, parent: u32, host: u32, tree: u32, depth: u32, engine: &mut Engine) {
+        let up = self.up(parent);
+        let stream = engine.add(parent, up, self.links[host as usize][1], 1.0);
+        self.streams.insert((tree, host), stream);
+        self.members.push((host, stream));
+        self.receivers.push(Receiver { host, hosts: 1, depth, tree });
+    }
+
+    /// The link over which the receiver of a stream sends.
+    pub(crate) fn up(&self, parent: u32) -> u32 {
+        match parent {
+            REGISTRY => self.registry,
+            _ => self.links[self.receivers[parent as usize].host as usize][0],
+        }
+    }
+
+    fn add_groups(&mut self, setting: &Setting, tree: &Tree<u32>, engine: &mut Engine) {
+        let rate = setting.link as f64;
+        let mut groups: HashMap<(u32, u32), u32> = HashMap::new();
+        let mut of_host: HashMap<u32, u32> = HashMap::new();
+        for &host in tree.hosts() {
+            let parent = tree.parent(&host);
+            let above = parent.map_or(REGISTRY, |parent| of_host[parent]);
+            let siblings = parent.map_or(1, |parent| tree.children(parent).count() as u32);
+            let group = *groups.entry((above, siblings)).or_insert_with(|| {
+                // Parents with as many children send over equal links, which is simulated once.
+                let up = match above {
+                    REGISTRY => self.registry,
+                    _ => engine.links.link(rate),
+                };
+                let depth = match above {
+                    REGISTRY => 0,
+                    _ => self.receivers[above as usize].depth + 1,
+                };
+                self.receivers.push(Receiver { host, hosts: 0, depth, tree: 0 });
+                let down = engine.links.link(rate);
+                engine.add(above, up, down, f64::from(siblings))
+            });
+            self.receivers[group as usize].hosts += 1;
+            self.members.push((host, group));
+            of_host.insert(host, group);
+        }
+    }
+}

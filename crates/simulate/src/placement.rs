@@ -1,0 +1,151 @@
+//! Which hosts start containers of which functions, and who reads from whom at the beginning.
+
+use std::collections::HashMap;
+
+use fastrand::Rng;
+use snowmelt_tree::Tree;
+
+use crate::local::{Local, Slot};
+use crate::network::{Network, Sources};
+use crate::setting::Setting;
+use crate::strategy::Strategy;
+
+/// The hosts of one function, in the order in which they are told.
+pub(crate) struct Placement {
+    pub(crate) hosts: Vec<u32>,
+    /// Containers on each.
+    each: u32,
+    /// Whether a host has one more.
+    fuller: Vec<bool>,
+}
+
+impl Placement {
+    /// Each function's containers on as many hosts as there are, in an order of its own.
+    pub(crate) fn of_all(setting: &Setting, random: &mut Rng) -> Vec<Self> {
+        (0..setting.functions).map(|function| Self::of(setting, function, random)).collect()
+    }
+
+    fn of(setting: &Setting, function: u32, random: &mut Rng) -> Self {
+        let containers = setting.containers_of(function);
+        let mut hosts: Vec<u32> = (0..setting.hosts).collect();
+        random.shuffle(&mut hosts);
+        hosts.truncate(containers as usize);
+        let count = hosts.len() as u32;
+        let mut fuller = vec![false; setting.hosts as usize];
+        for &host in &hosts[..(containers % count) as usize] {
+            fuller[host as usize] = true;
+        }
+        Self { hosts, each: containers / count, fuller }
+    }
+}
+
+/// The trees, or the hosts that read from the registry.
+pub(crate) fn sources(
+    setting: &Setting,
+    strategy: Strategy,
+    placements: &[Placement],
+    random: &mut Rng,
+) -> Sources {
+    let planted = |hosts: &[u32]| {
+        let mut tree = Tree::with_repair(setting.fanout, setting.repair);
+        for &host in hosts {
+            tree.insert(host);
+        }
+        tree
+    };
+    match strategy {
+        Strategy::Tree => {
+            Sources::Trees(placements.iter().map(|placed| planted(&placed.hosts)).collect())
+        }
+        Strategy::Layers => {
+            let mut trees = Vec::new();
+            for placed in placements {
+                for _ in 0..setting.layers {
+                    let mut hosts = placed.hosts.clone();
+                    random.shuffle(&mut hosts);
+                    trees.push(planted(&hosts));
+                }
+            }
+            Sources::Trees(trees)
+        }
+        Strategy::Stripes => {
+            let stripes = |placed: &Placement| stripes(&placed.hosts, setting.fanout.get());
+            let orders = placements.iter().flat_map(stripes);
+            Sources::Trees(orders.map(|hosts| planted(&hosts)).collect())
+        }
+        Strategy::Registry | Strategy::Pull => {
+            Sources::Registry(placements.iter().map(|placed| placed.hosts.clone()).collect())
+        }
+    }
+}
+
+/// The orders of hosts in which each is among the first, which get children, once at most.
+fn stripes(hosts: &[u32], fanout: usize) -> Vec<Vec<u32>> {
+    let inner = (hosts.len() - 1).div_ceil(fanout);
+    let order = |stripe: usize| {
+        let mut hosts = hosts.to_vec();
+        let places = stripe * inner % hosts.len();
+        hosts.rotate_left(places);
+        hosts
+    };
+    (0..fanout).map(order).collect()
+}
+
+/// One slot for each function on each host, or on each host of a group.
+pub(crate) fn add_slots(
+    setting: &Setting,
+    placements: &[Placement],
+    parts: u32,
+    network: &Network,
+    local: &mut Local,
+) {
+    let mut functions_of = vec![0_u32; setting.hosts as usize];
+    for &host in placements.iter().flat_map(|placed| &placed.hosts) {
+        functions_of[host as usize] += 1;
+    }
+    let mut slots: HashMap<(u32, u32), u32> = HashMap::new();
+    for receiver in &network.receivers {
+        let (function, host) = (receiver.tree / parts, receiver.host);
+        let slot = *slots.entry((function, host)).or_insert_with(|| {
+            let crowd = f64::from(functions_of[host as usize]) / f64::from(setting.cores);
+            let per_byte = crowd.max(1.0) * 1e9 / setting.read_rate as f64;
+            local.slots.push(Slot::new(placements[function as usize].each, per_byte));
+            (local.slots.len() - 1) as u32
+        });
+        local.add_stream(slot);
+    }
+    for &(host, stream) in &network.members {
+        let tree = network.receivers[stream as usize].tree;
+        // A slot has a stream for each part of the image.
+        if tree.is_multiple_of(parts) {
+            let fuller = placements[(tree / parts) as usize].fuller[host as usize];
+            let slot = local.slot_of(stream);
+            local.slots[slot as usize].add_host(fuller);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+
+    #[test]
+    fn a_host_has_children_in_one_stripe_at_most() {
+        for (count, fanout) in [(1, 2), (2, 2), (7, 2), (64, 2), (100, 3), (1000, 4)] {
+            let hosts: Vec<u32> = (0..count).collect();
+            let mut inner = vec![0; count as usize];
+            for order in stripes(&hosts, fanout) {
+                let mut tree = Tree::new(NonZeroUsize::new(fanout).unwrap());
+                for &host in &order {
+                    tree.insert(host);
+                }
+                for &host in &hosts {
+                    inner[host as usize] += usize::from(tree.children(&host).next().is_some());
+                }
+            }
+            assert!(inner.iter().all(|&trees| trees <= 1), "{count} hosts, {fanout} children");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! A simulation from its setting to its outcome.
+
+use fastrand::Rng;
+
+use crate::engine::{Blocks, Engine};
+use crate::error::Error;
+use crate::failures::Failures;
+use crate::local::Local;
+use crate::network::Network;
+use crate::outcome::Outcome;
+use crate::placement::{Placement, add_slots, sources};
+use crate::report::Report;
+use crate::setting::Setting;
+use crate::strategy::Strategy;
+
+/// Runs a simulation.
+///
+/// # Errors
+/// Settings that contradict each other, and invariants that do not hold.
+pub fn simulate(setting: &Setting, strategy: Strategy) -> Result<Outcome, Error> {
+    run(setting, strategy, setting.kill == 0)
+}
+
+/// A simulation, with equal hosts in groups or one by one.
+pub(crate) fn run(setting: &Setting, strategy: Strategy, grouped: bool) -> Result<Outcome, Error> {
+    let parts = strategy.parts(setting);
+    setting.check(setting.functions.saturating_mul(parts))?;
+    let mut random = Rng::with_seed(setting.seed);
+    let placements = Placement::of_all(setting, &mut random);
+    let mut sources = sources(setting, strategy, &placements, &mut random);
+    // Parts of equal size stand for layers, whose sizes differ.
+    let bytes = setting.image.div_ceil(u64::from(parts));
+    let blocks = Blocks::new(bytes, setting.block.min(bytes));
+    let mut engine = Engine::new(blocks);
+    let grouped = grouped && sources.count() == 1;
+    let network = Network::build(setting, &sources, grouped, &mut engine);
+    let start = setting.start.div_ceil(u64::from(parts));
+    let mut local = Local::new(blocks, start);
+    add_slots(setting, &placements, parts, &network, &mut local);
+    let run = Failures::run(setting, &mut random, &mut sources, &network, &mut engine, &mut local);
+    let ended = run.and_then(|failures| check(&network, &engine, &local).map(|()| failures));
+    let failures = ended.map_err(|what| Error::Invariant {
+        what,
+        nanoseconds: engine.now(),
+        seed: setting.seed,
+    })?;
+    let report = Report { setting, strategy, sources, network, engine, local, failures };
+    Ok(report.outcome())
+}
+
+/// Every host that did not fail has every byte once.
+fn check(network: &Network, engine: &Engine, local: &Local) -> Result<(), String> {
+    let streams = 0..network.receivers.len() as u32;
+    streams.filter(|&stream| engine.alive(stream)).try_for_each(|stream| local.check(stream))
+}

@@ -1,0 +1,144 @@
+//! The grammar of `snowmelt simulate`.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use snowmelt_lab::BitRate;
+use snowmelt_types::{ByteSize, parse_duration};
+
+use super::ListFormat;
+
+const EXAMPLES: &str = "\
+Examples:
+  snowmelt simulate --hosts 1000 --containers 2500
+  snowmelt simulate --hosts 100000 --strategy tree,registry
+  snowmelt simulate --hosts 1000 --kill 50 --strategy tree --seed 7
+  snowmelt simulate --hosts 64 --link 25mbit --image-size 233MB --start-bytes 73MB -o json
+
+Times are simulated, not measured: `-o json` lists what the model assumes. Sizes are those that are
+sent. The defaults are FaaSNet's image and the start of an image with scientific packages here.";
+
+/// `snowmelt simulate`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SimulateArgs {
+    /// Number of hosts
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub hosts: u32,
+    /// Containers that start, over all functions [default: one of each function on each host]
+    #[arg(long, value_name = "N")]
+    pub containers: Option<u32>,
+    /// Number of functions, each with an image of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub functions: u32,
+    /// Containers of one function that a host takes
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub per_host: u32,
+    /// How images reach the hosts; several are compared
+    #[arg(long, value_enum, value_name = "WAY", value_delimiter = ',')]
+    #[arg(default_values_t = [Way::Tree, Way::Registry, Way::Layers, Way::Stripes, Way::Pull])]
+    pub strategy: Vec<Way>,
+    /// What else there is.
+    #[command(flatten)]
+    pub links: LinkArgs,
+    /// What is sent.
+    #[command(flatten)]
+    pub images: ImageModelArgs,
+    /// What hosts do.
+    #[command(flatten)]
+    pub local: LocalArgs,
+    /// Hosts that fail at random moments
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub kill: u32,
+    /// Time from a failure until the tree is repaired
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pub detect: Duration,
+    /// Seed of all that is random; the same seed gives the same outcome
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ListFormat,
+}
+
+/// Links and trees.
+#[derive(Debug, Args)]
+pub struct LinkArgs {
+    /// Rate of each host's link, in each direction
+    #[arg(long, value_name = "RATE", default_value = "1gbit")]
+    pub link: BitRate,
+    /// Rate at which the registry sends
+    #[arg(long, value_name = "RATE", default_value = "10gbit")]
+    pub registry_link: BitRate,
+    /// Time of a message from a host to the next
+    #[arg(long, value_name = "TIME", default_value = "0.2ms", value_parser = parse_duration)]
+    pub delay: Duration,
+    /// Hosts that read from one
+    #[arg(long, value_name = "N", default_value = "2")]
+    pub fanout: NonZeroUsize,
+    /// How trees are repaired
+    #[arg(long, value_enum, value_name = "WAY", default_value = "refill")]
+    pub repair: RepairWay,
+}
+
+/// Images.
+#[derive(Debug, Args)]
+pub struct ImageModelArgs {
+    /// Size of an image
+    #[arg(long, value_name = "SIZE", default_value = "758MB")]
+    pub image_size: ByteSize,
+    /// What a start reads of it, which is sent first
+    #[arg(long, value_name = "SIZE", default_value = "122MB")]
+    pub start_bytes: ByteSize,
+    /// Size of a block
+    #[arg(long, value_name = "SIZE", default_value = "512KiB")]
+    pub block_size: ByteSize,
+    /// Layers of an image
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub layers: u32,
+}
+
+/// What a host does with an image.
+#[derive(Debug, Args)]
+pub struct LocalArgs {
+    /// What a start reads in a second, while it arrives: decompression, page faults, imports
+    #[arg(long, value_name = "SIZE", default_value = "21MB")]
+    pub read_rate: ByteSize,
+    /// Time of a start after its last byte
+    #[arg(long, value_name = "TIME", default_value = "1.3s", value_parser = parse_duration)]
+    pub tail: Duration,
+    /// Time of each further start of a function on a host
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_duration)]
+    pub fork: Duration,
+    /// Functions that a host starts at once without slowing each other
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub cores: u32,
+    /// What a host unpacks of a pulled image in a second
+    #[arg(long, value_name = "SIZE", default_value = "12MB")]
+    pub unpack_rate: ByteSize,
+}
+
+/// How images reach the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    // A tree of hosts for each function.
+    Tree,
+    // Each host reads blocks from the registry.
+    Registry,
+    // A tree of hosts for each layer.
+    Layers,
+    // As many trees as the fan-out, each with its part of the blocks.
+    Stripes,
+    // Each host pulls and unpacks.
+    Pull,
+}
+
+/// How trees are repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RepairWay {
+    // A leaf fills the hole.
+    Refill,
+    // FaaSNet's rotations.
+    Rotate,
+}
