@@ -29,7 +29,7 @@ use snowmelt_network::{Counters, JobSpec, Listener, Range, TracedRoute};
 use snowmelt_types::{Digest, ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Mode, SourceCode};
 
-use crate::{InstanceLimits, PackageAt, ProgramRequest};
+use crate::{InstanceLimits, PackageAt, ProgramRequest, Upstream};
 
 /// What one host runs of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,6 +46,10 @@ pub struct JobPart {
     /// The code package that it runs from instead of code and packages; each host reads it itself.
     #[serde(default)]
     pub packed: Option<PackageAt>,
+    /// From where this host reads the image of the program or package; none if that is on no
+    /// registry.
+    #[serde(default)]
+    pub upstream: Option<Upstream>,
     /// The callable in the code.
     pub handler: String,
     /// How it is called.

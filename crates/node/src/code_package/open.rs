@@ -7,9 +7,9 @@ use snowmelt_sandbox::{ImageBind, MountedImage};
 use snowmelt_types::{Digest, Tenant};
 
 use super::label::Contents;
-use crate::images::{Found, find_image, find_pinned};
+use crate::images::{Found, Upstream, find_image, find_pinned};
 use crate::preparation::Preparation;
-use crate::{Error, Result, Unit};
+use crate::{Error, Node, Result, Unit};
 
 /// A package as a deployment found it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,23 @@ pub(crate) struct Opened {
     pub layers: Vec<Digest>,
 }
 
+impl Node {
+    /// Finds a package by its name and checks that it fits; gives what pins it, and its handler.
+    pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
+        self.inner.preparation.find_package(name).await
+    }
+
+    /// Mounts a package; no block of it need be here. It is read from `upstream`, if that is known.
+    pub async fn prepare_package(
+        &self,
+        tenant: &Tenant,
+        at: &PackageAt,
+        upstream: Option<&Upstream>,
+    ) -> Result<Unit> {
+        self.inner.preparation.prepare_package(tenant, at, upstream).await
+    }
+}
+
 impl Preparation {
     /// Finds a package by its name and checks that it fits; gives what pins it, and its handler.
     pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
@@ -40,7 +57,12 @@ impl Preparation {
     }
 
     /// Mounts a package; no block of it need be here.
-    pub async fn prepare_package(&self, tenant: &Tenant, at: &PackageAt) -> Result<Unit> {
+    pub async fn prepare_package(
+        &self,
+        tenant: &Tenant,
+        at: &PackageAt,
+        upstream: Option<&Upstream>,
+    ) -> Result<Unit> {
         let state = &self.state_dir;
         let found = find_pinned(state, &at.name, &at.manifest).await;
         let found = found.map_err(|error| unfit(&at.name, error))?;
@@ -49,7 +71,7 @@ impl Preparation {
         let layers = &found.image.layers[..contents.layers.len()];
         let layers = layers.iter().map(|blob| Digest::of_parts(["layer-1", &root(blob)]));
         let layers = layers.collect();
-        let image = self.images.mount_found(&found).await?.at;
+        let image = self.images.mount_found(&found, upstream).await?.at;
         let opened = Opened { contents, image, layers };
         Ok(Unit::packed(tenant, opened, self.interpreter_and_runtime().await?))
     }

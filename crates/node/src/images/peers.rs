@@ -1,0 +1,120 @@
+//! Images that this host reads from other hosts and serves to them: the node's side, and how the
+//! daemon connects.
+//!
+//! Invariant: a connection of another host has shown the token of the cluster before the daemon
+//! gets it; the daemon alone reads what comes over it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use snowmelt_image::peer::{Connect, Link, PeerHost};
+use snowmelt_rpc::{Token, upgrade};
+use tokio::net::TcpStream;
+
+use super::Images;
+use super::message::{Ask, Place};
+use super::packets::say_to;
+use crate::{Node, Result};
+
+/// Where blocks of images are asked for.
+pub(crate) const BLOCKS: &str = "/v1/images/blocks";
+
+/// How long the daemon may take to accept a connection.
+const ACCEPTS_WITHIN: Duration = Duration::from_secs(5);
+
+/// From where a host reads the blocks of an image: its place in the image's tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Upstream {
+    /// It is the root.
+    Registry,
+    /// Control's own host of this name, where hosts report.
+    Control(String),
+    /// Another host.
+    Host(PeerHost),
+}
+
+/// The cluster of this host.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub token: Token,
+    /// Where hosts report; none on control's own host.
+    pub control: Option<SocketAddr>,
+}
+
+impl Node {
+    /// Lets this host read blocks of images from other hosts of a cluster, and serve them to those
+    /// that know its token. `control` is where hosts report; none for control's own host.
+    pub fn join_cluster(&self, token: Token, control: Option<SocketAddr>) {
+        // A host is in one cluster as long as it runs.
+        let _ = self.inner.images.cluster.set(Cluster { token, control });
+    }
+}
+
+impl Images {
+    /// The place that control gives this host; none if it is in no cluster.
+    pub(super) fn place(&self, upstream: &Upstream) -> Option<Place> {
+        let cluster = self.cluster.get()?;
+        let parent = match upstream {
+            Upstream::Registry => None,
+            Upstream::Control(name) => {
+                cluster.control.map(|address| PeerHost { name: name.clone(), address })
+            }
+            Upstream::Host(host) => Some(host.clone()),
+        };
+        Some(Place { parent })
+    }
+
+    /// Has the daemon serve a connection of another host.
+    pub async fn serve_host(self: &Arc<Self>, stream: TcpStream) {
+        let images = Arc::clone(self);
+        let given = tokio::task::spawn_blocking(move || images.give(stream)).await;
+        match given {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "a host gets no blocks of images"),
+            Err(error) => tracing::warn!(%error, "a host gets no blocks of images"),
+        }
+    }
+
+    fn give(&self, stream: TcpStream) -> Result<()> {
+        let socket = self.started()?.socket().to_owned();
+        let given = || -> io::Result<()> {
+            let stream = OwnedFd::from(stream.into_std()?);
+            say_to(&socket, (&Ask::Serve, &[stream.as_fd()]), ACCEPTS_WITHIN).map(drop)
+        };
+        given().map_err(super::keeper::failed("serve another host"))
+    }
+}
+
+/// Connections of the daemon to other hosts.
+pub(super) struct Dial {
+    token: Option<Token>,
+}
+
+impl Dial {
+    /// With the `authorization` of the cluster.
+    pub fn new(authorization: Option<&str>) -> Self {
+        let token = authorization.and_then(|text| text.strip_prefix("Bearer "));
+        Self { token: token.and_then(|text| Token::new(text).ok()) }
+    }
+}
+
+#[async_trait]
+impl Connect for Dial {
+    async fn connect(&self, host: &PeerHost) -> snowmelt_image::Result<Box<dyn Link>> {
+        let unreachable = |reason: String| snowmelt_image::Error::Unreachable {
+            what: format!("the host {host}"),
+            reason,
+            after: None,
+        };
+        let token = self.token.as_ref();
+        let token = token.ok_or_else(|| unreachable("this host is in no cluster".to_owned()))?;
+        let connected = upgrade::connect(host.address, token, BLOCKS).await;
+        Ok(Box::new(connected.map_err(|error| unreachable(error.message))?))
+    }
+}
