@@ -53,8 +53,8 @@ pub use enforcement::EnforcementChoice;
 pub use error::Error;
 pub use function_files::{FileStore, Receiving, UNUSED_KEPT};
 pub use images::{
-    Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, Upstream,
-    find_image, has_registry, image_daemon_main,
+    Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, TreePlace,
+    Upstream, find_image, has_registry, image_daemon_main,
 };
 pub use instances::lease::InstanceLease;
 pub use limits::{InstanceLimits, MOST_ANSWER, WorkerLimits};

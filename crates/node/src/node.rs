@@ -16,7 +16,7 @@ use snowmelt_wire::{Load, SourceCode};
 use crate::account::Account;
 use crate::count::Count;
 use crate::footers::FooterStore;
-use crate::images::{Images, Settings as ImageSettings, Upstream};
+use crate::images::{Images, Settings as ImageSettings, TreePlace};
 use crate::imports::ImportCache;
 use crate::instances::Instances;
 use crate::nameless::nameless;
@@ -220,16 +220,16 @@ impl Node {
     }
 
     /// Finds what a program of another language needs to run code that was stored. Its image is read
-    /// from `upstream`, if that is known.
+    /// from the host that `place` names, if it is known.
     pub async fn prepare_program(
         &self,
         tenant: &Tenant,
         code: &Digest,
         request: &ProgramRequest,
         limits: &InstanceLimits,
-        upstream: Option<&Upstream>,
+        place: Option<&TreePlace>,
     ) -> Result<Unit> {
-        self.inner.preparation.prepare_program(tenant, code, request, limits, upstream).await
+        self.inner.preparation.prepare_program(tenant, code, request, limits, place).await
     }
 
     /// Why blocks of the image of a unit could not be had since then, if that was so: what failed

@@ -10,7 +10,7 @@ use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
 use snowmelt_types::{Digest, ErrorReport, Tenant};
 use snowmelt_wire::SourceCode;
 
-use crate::images::{Images, Upstream};
+use crate::images::{Images, TreePlace};
 use crate::{
     CodeStore, Error, FileStore, InstanceLimits, Language, ProgramRequest, Result, Unit, programs,
 };
@@ -107,18 +107,18 @@ impl Preparation {
     }
 
     /// Finds what a program of another language needs to run code that was stored. Its image is read
-    /// from `upstream`, if that is known.
+    /// from the host that `place` names, if it is known.
     pub async fn prepare_program(
         &self,
         tenant: &Tenant,
         code: &Digest,
         request: &ProgramRequest,
         limits: &InstanceLimits,
-        upstream: Option<&Upstream>,
+        place: Option<&TreePlace>,
     ) -> Result<Unit> {
         let (stored, began) = ((code.clone(), self.codes.find(code)?), Instant::now());
         let image = match &request.image {
-            Some(image) => Some(self.images.mount_with_config(image, upstream).await?),
+            Some(image) => Some(self.images.mount_with_config(image, place).await?),
             None => None,
         };
         let mounted = image.as_ref().map(|(mounted, _)| mounted.at.clone());

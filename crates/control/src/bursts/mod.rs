@@ -63,7 +63,8 @@ pub(crate) struct Bursts {
     analysis: AnalysisCache,
     hosts: Hosts,
     overlays: Overlays,
-    trees: Trees,
+    /// Of the images that bursts run in.
+    pub trees: Trees,
     /// Those with a network.
     pub networks: JobNetworks,
     pub jobs: Jobs,
@@ -92,6 +93,7 @@ impl Bursts {
         let (overlays, networks, jobs) = (Overlays::new(), JobNetworks::default(), Jobs::default());
         let trees = Trees::default();
         let bursts = Self { node, analysis, hosts, overlays, trees, networks, jobs, kept, over };
+        tokio::spawn(bursts.trees.clone().repair(bursts.hosts.clone(), bursts.over.clone()));
         let expiring = bursts.clone();
         tokio::spawn(async move {
             while !expiring.over.is_cancelled() {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, CallMode, FunctionSpec};
 use snowmelt_network::JobSpec;
 use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady};
-use snowmelt_node::{InstanceLimits, Upstream};
+use snowmelt_node::{InstanceLimits, TreePlace};
 use snowmelt_rpc::trace::{self, SPANS};
 use snowmelt_types::{Code, ErrorReport, JobId, micros};
 use snowmelt_wire::{Mode, SourceCode};
@@ -238,10 +238,10 @@ impl Bursts {
         let limits = InstanceLimits::from(&spec.options);
         let (specs, hosts) = plan.map(|plan| (plan.specs, plan.ranks)).unzip();
         let specs = specs.unwrap_or_default().into_iter().map(Some);
-        let upstreams = self.upstreams(record, parts);
-        let order = |((part, network), upstream): ((&Part, Option<JobSpec>), _)| JobPart {
+        let places = self.places(record, parts);
+        let order = |((part, network), place): ((&Part, Option<JobSpec>), _)| JobPart {
             network,
-            upstream,
+            place,
             hosts: hosts.clone().unwrap_or_default(),
             job: job.clone(),
             tenant: record.tenant.clone(),
@@ -259,14 +259,16 @@ impl Bursts {
             start_within_ms: request.start_within_ms,
         };
         let specs = specs.chain(std::iter::repeat(None));
-        Ok(parts.iter().zip(specs).zip(upstreams).map(order).collect())
+        Ok(parts.iter().zip(specs).zip(places).map(order).collect())
     }
 
-    /// From where each host reads the image of a function.
-    fn upstreams(&self, record: &FunctionRecord, parts: &[Part]) -> Vec<Option<Upstream>> {
+    /// The places of the hosts among those that read the image of a function.
+    fn places(&self, record: &FunctionRecord, parts: &[Part]) -> Vec<Option<TreePlace>> {
         let on: Vec<_> = parts.iter().map(|part| Arc::clone(&part.host)).collect();
         match trees::image(record) {
-            Some(image) => self.trees.place(&image, &self.hosts, &on),
+            Some(image) => {
+                self.trees.place(&image, &self.hosts, &on).into_iter().map(Some).collect()
+            }
             None => vec![None; on.len()],
         }
     }

@@ -163,15 +163,15 @@ impl Part {
 
 async fn unit(node: &Node, order: &JobPart) -> Result<Unit> {
     let JobPart { tenant, code, packages, imports, limits, .. } = order;
-    let upstream = order.upstream.as_ref();
+    let place = order.place.as_ref();
     if let Some(at) = &order.packed {
-        return node.prepare_package(tenant, at, upstream).await;
+        return node.prepare_package(tenant, at, place).await;
     }
     match &order.program {
         None => node.prepare(tenant, code, packages, imports, &snowmelt_package::Silent).await,
         Some(program) => {
             let ProgramPart { files, request } = program;
-            node.prepare_program(tenant, files, request, limits, upstream).await
+            node.prepare_program(tenant, files, request, limits, place).await
         }
     }
 }

@@ -7,7 +7,7 @@ use snowmelt_sandbox::{ImageBind, MountedImage};
 use snowmelt_types::{Digest, Tenant};
 
 use super::label::Contents;
-use crate::images::{Found, Upstream, find_image, find_pinned};
+use crate::images::{Found, TreePlace, find_image, find_pinned};
 use crate::preparation::Preparation;
 use crate::{Error, Node, Result, Unit};
 
@@ -35,14 +35,15 @@ impl Node {
         self.inner.preparation.find_package(name).await
     }
 
-    /// Mounts a package; no block of it need be here. It is read from `upstream`, if that is known.
+    /// Mounts a package; no block of it need be here. It is read from the host
+    /// that `place` names, if it is known.
     pub async fn prepare_package(
         &self,
         tenant: &Tenant,
         at: &PackageAt,
-        upstream: Option<&Upstream>,
+        place: Option<&TreePlace>,
     ) -> Result<Unit> {
-        self.inner.preparation.prepare_package(tenant, at, upstream).await
+        self.inner.preparation.prepare_package(tenant, at, place).await
     }
 }
 
@@ -61,7 +62,7 @@ impl Preparation {
         &self,
         tenant: &Tenant,
         at: &PackageAt,
-        upstream: Option<&Upstream>,
+        place: Option<&TreePlace>,
     ) -> Result<Unit> {
         let state = &self.state_dir;
         let found = find_pinned(state, &at.name, &at.manifest).await;
@@ -71,7 +72,7 @@ impl Preparation {
         let layers = &found.image.layers[..contents.layers.len()];
         let layers = layers.iter().map(|blob| Digest::of_parts(["layer-1", &root(blob)]));
         let layers = layers.collect();
-        let image = self.images.mount_found(&found, upstream).await?.at;
+        let image = self.images.mount_found(&found, place).await?.at;
         let opened = Opened { contents, image, layers };
         Ok(Unit::packed(tenant, opened, self.interpreter_and_runtime().await?))
     }

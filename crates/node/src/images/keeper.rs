@@ -24,9 +24,9 @@ use snowmelt_sandbox::{Base, MountedImage, Root};
 use snowmelt_types::ErrorReport;
 
 use super::locked;
-use super::message::{Ask, Control, Here, ImageSpec, ON_RAW_FILES, READY};
+use super::message::{Ask, Control, Here, ImageSpec, ON_RAW_FILES, Place, READY};
 use super::packets::{is_end, notices, say, say_to};
-use super::peers::{Cluster, Upstream};
+use super::peers::{Cluster, TreePlace};
 use super::resolve::{Found, find_image};
 use super::stores::Settings;
 use crate::unit::images;
@@ -122,11 +122,11 @@ impl Images {
     pub async fn mount_with_config(
         self: &Arc<Self>,
         name: &str,
-        upstream: Option<&Upstream>,
+        place: Option<&TreePlace>,
     ) -> Result<(Mounted, RunConfig)> {
         let found = find_image(&self.state, name, &Access::own()).await?;
         let config = async { Ok(found.run_config().await?) };
-        tokio::try_join!(self.mount_found(&found, upstream), config)
+        tokio::try_join!(self.mount_found(&found, place), config)
     }
 
     /// Mounts an image that was found. If it is mounted already, a new place of this host counts
@@ -134,9 +134,9 @@ impl Images {
     pub async fn mount_found(
         self: &Arc<Self>,
         found: &Found,
-        upstream: Option<&Upstream>,
+        place: Option<&TreePlace>,
     ) -> Result<Mounted> {
-        let spec = ImageSpec::new(found, upstream.and_then(|it| self.place(it)))?;
+        let spec = ImageSpec::new(found, place.and_then(|it| self.place(it)))?;
         let images = Arc::clone(self);
         let mounted = tokio::task::spawn_blocking(move || images.mount_blocking(&spec)).await;
         mounted.map_err(|error| failed("mount an image")(io::Error::other(error)))?
@@ -205,6 +205,11 @@ impl Images {
         }
     }
 
+    /// The daemon, if it has been started.
+    pub(super) fn running(&self) -> Option<Arc<Keeper>> {
+        self.keeper().clone().filter(|keeper| !keeper.kept().is_ended)
+    }
+
     pub(super) fn started(&self) -> Result<Arc<Keeper>> {
         let mut slot = self.keeper();
         if let Some(keeper) = &*slot
@@ -254,6 +259,15 @@ impl Keeper {
     /// Where it answers requests.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Has a successor know a new place.
+    pub fn keep_place(&self, place: &Place) {
+        let mut kept = self.kept();
+        let places = kept.mounts.values_mut().filter_map(|(spec, ..)| spec.place.as_mut());
+        for known in places.filter(|known| known.tree == place.tree) {
+            known.clone_from(place);
+        }
     }
 
     /// Starts a daemon that continues with all kept mounts.

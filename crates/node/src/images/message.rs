@@ -35,6 +35,8 @@ pub(super) struct ImageSpec {
 /// The place of a host in the tree of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
+    /// The name of the tree.
+    pub tree: String,
     /// The host from which it reads blocks; none at the root, which reads from the registry.
     pub parent: Option<PeerHost>,
 }
@@ -93,6 +95,10 @@ pub(super) enum Ask {
     /// Answered by [`Here`] and descriptors: a copy of the mount and, if another daemon can go on
     /// with it, its connection to the kernel. Without descriptors it is an error report.
     Mount(ImageSpec),
+    /// A new place of this host in a tree; answered by null.
+    Move(Place),
+    /// Answered by the name of each tree and the bytes of its image here.
+    Bytes,
     /// With a connection of another host, which is served until it ends; answered by null.
     Serve,
     /// Why reads of this image failed within so many milliseconds: an error report, or null.

@@ -32,7 +32,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::{Images, Mounted};
 pub(crate) use peers::BLOCKS;
-pub use peers::Upstream;
+pub use peers::{TreePlace, Upstream};
 pub(crate) use resolve::find_pinned;
 pub use resolve::{Found, Origin, find_image, has_registry};
 pub use stores::{Settings, Stores};

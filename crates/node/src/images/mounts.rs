@@ -16,7 +16,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
 use snowmelt_image::mount::{Form, LazyMount, Readers, mount_files, supports_takeover};
-use snowmelt_image::peer::{Connect, Exports, Patience, Upstreams};
+use snowmelt_image::peer::{Connect, Exports, Flow, Patience, Upstreams};
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, LockedFiles, RawFiles};
 use snowmelt_image::source::{Access, Reference};
@@ -26,13 +26,16 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use super::locked;
-use super::message::{Here, ImageSpec, ON_RAW_FILES};
+use super::message::{Here, ImageSpec, ON_RAW_FILES, Place};
 use super::resolve::Origin;
 use super::sources::Sources;
 use super::stores::Stores;
 
 /// Requests under way for blocks that a start is known to touch.
 const AHEAD: usize = 4;
+
+/// Images whose bytes are reported.
+const MOST_REPORTED: usize = 300;
 
 /// All mounts of a node.
 pub(super) struct Mounts {
@@ -42,6 +45,8 @@ pub(super) struct Mounts {
     upstreams: Arc<Upstreams>,
     /// What other hosts may read.
     exports: Arc<Exports>,
+    /// The names of trees, by the digests of their images.
+    trees: Mutex<HashMap<OciDigest, String>>,
     /// None if complete images are not to be kept as raw files.
     pub raw: Option<RawFiles>,
     /// Mount points, each named by the image's digest.
@@ -81,8 +86,20 @@ impl Mounts {
         let raw = (stores.settings.raw.bytes() > 0).then(|| stores.raw());
         let upstreams = Arc::new(Upstreams::new(connect, Patience::default()));
         let sources = Sources::new(stores.clone(), Arc::clone(&upstreams));
-        let exports = Arc::default();
-        Self { stores, sources, upstreams, exports, raw, folder, form, runtime, slots, replacing }
+        let (exports, trees) = (Arc::default(), Mutex::default());
+        Self {
+            stores,
+            sources,
+            upstreams,
+            exports,
+            trees,
+            raw,
+            folder,
+            form,
+            runtime,
+            slots,
+            replacing,
+        }
     }
 
     /// A detached copy of a mount that is there.
@@ -284,8 +301,28 @@ impl Mounts {
             let Image { metadata, layers, .. } = spec.image()?;
             let blobs = layers.into_iter().chain([metadata]).map(|blob| blob.digest);
             self.upstreams.place(&spec.digest, blobs, place.parent.clone());
+            locked(&self.trees).insert(spec.digest.clone(), place.tree.clone());
         }
         Ok(())
+    }
+
+    /// Reads the images of a tree from elsewhere.
+    pub fn move_to(&self, place: &Place) {
+        let trees = locked(&self.trees);
+        for (digest, _) in trees.iter().filter(|(_, tree)| **tree == place.tree) {
+            self.upstreams.place(digest, [], place.parent.clone());
+        }
+    }
+
+    /// The bytes of each image with a place, by the name of its tree.
+    pub fn bytes(&self) -> Vec<(String, Flow)> {
+        let (trees, sent) = (locked(&self.trees), self.exports.sent());
+        let named = self.upstreams.flows().into_iter().filter_map(|(digest, flow)| {
+            let to_children = sent.get(&digest).copied().unwrap_or_default();
+            Some((trees.get(&digest)?.clone(), Flow { to_children, ..flow }))
+        });
+        // As many as fit into an answer.
+        named.take(MOST_REPORTED).collect()
     }
 
     /// Lets other hosts read an image, once control has given this host a place.

@@ -12,13 +12,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use snowmelt_image::peer::{Connect, Link, PeerHost};
+use snowmelt_api::ImageBytes;
+use snowmelt_image::peer::{Connect, Flow, Link, PeerHost};
 use snowmelt_rpc::{Token, upgrade};
 use tokio::net::TcpStream;
 
 use super::Images;
+use super::keeper::{Keeper, failed};
 use super::message::{Ask, Place};
 use super::packets::say_to;
+use crate::agent::api::HeldImage;
 use crate::{Node, Result};
 
 /// Where blocks of images are asked for.
@@ -37,6 +40,15 @@ pub enum Upstream {
     Control(String),
     /// Another host.
     Host(PeerHost),
+}
+
+/// The place of a host in the tree of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreePlace {
+    /// The name of the tree: the image as functions name it.
+    pub tree: String,
+    /// From where the host reads its blocks.
+    pub from: Upstream,
 }
 
 /// The cluster of this host.
@@ -58,16 +70,34 @@ impl Node {
 
 impl Images {
     /// The place that control gives this host; none if it is in no cluster.
-    pub(super) fn place(&self, upstream: &Upstream) -> Option<Place> {
+    pub(super) fn place(&self, place: &TreePlace) -> Option<Place> {
         let cluster = self.cluster.get()?;
-        let parent = match upstream {
+        let parent = match &place.from {
             Upstream::Registry => None,
             Upstream::Control(name) => {
                 cluster.control.map(|address| PeerHost { name: name.clone(), address })
             }
             Upstream::Host(host) => Some(host.clone()),
         };
-        Some(Place { parent })
+        Some(Place { tree: place.tree.clone(), parent })
+    }
+
+    /// Has the daemon read an image from elsewhere, if it has it mounted.
+    pub async fn move_to(self: &Arc<Self>, place: TreePlace) -> Result<()> {
+        let (Some(place), Some(keeper)) = (self.place(&place), self.running()) else {
+            return Ok(());
+        };
+        keeper.keep_place(&place);
+        ask(&keeper, Ask::Move(place)).await.map(drop)
+    }
+
+    /// The images that this host has a place for, and their bytes.
+    pub async fn held(self: &Arc<Self>) -> Result<Vec<HeldImage>> {
+        let Some(keeper) = self.running() else { return Ok(Vec::new()) };
+        let said = ask(&keeper, Ask::Bytes).await?;
+        let held: Vec<(String, Flow)> = serde_json::from_slice(&said)
+            .map_err(|error| failed("know what was read of images")(error.into()))?;
+        Ok(held.into_iter().map(|(tree, flow)| HeldImage { tree, bytes: bytes(flow) }).collect())
     }
 
     /// Has the daemon serve a connection of another host.
@@ -87,8 +117,22 @@ impl Images {
             let stream = OwnedFd::from(stream.into_std()?);
             say_to(&socket, (&Ask::Serve, &[stream.as_fd()]), ACCEPTS_WITHIN).map(drop)
         };
-        given().map_err(super::keeper::failed("serve another host"))
+        given().map_err(failed("serve another host"))
     }
+}
+
+async fn ask(keeper: &Arc<Keeper>, ask: Ask) -> Result<Vec<u8>> {
+    let socket = keeper.socket().to_owned();
+    let asking = move || say_to(&socket, (&ask, &[]), ACCEPTS_WITHIN);
+    let asked = tokio::task::spawn_blocking(asking).await;
+    let asked =
+        asked.map_err(|error| failed("ask the daemon of images")(io::Error::other(error)))?;
+    asked.map(|(said, _)| said).map_err(failed("ask the daemon of images"))
+}
+
+fn bytes(flow: Flow) -> ImageBytes {
+    let Flow { from_parents, from_registry, to_children, failures, wrong_blocks } = flow;
+    ImageBytes { from_parents, from_registry, to_children, failures, wrong_blocks }
 }
 
 /// Connections of the daemon to other hosts.
