@@ -53,6 +53,11 @@ class Hosts:
     def listed(self) -> str:
         return self.control.run("hosts", "-o", "json").succeeded().out
 
+    def end(self, name: str) -> None:
+        process = self.members.pop(name)
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
     def kill(self, name: str) -> None:
         process = self.members.pop(name)
         process.kill()

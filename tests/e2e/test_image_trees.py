@@ -41,6 +41,17 @@ def read(cluster: Hosts, paths: list[str]) -> list[Any]:
     return answers(cluster, start(cluster, [{"read": path} for path in paths]))
 
 
+def tree(cluster: Hosts) -> dict[str, Any]:
+    """The hosts of the only tree, by their names."""
+    shown = cluster.control.run("tree", "-o", "json").succeeded().out
+    [found] = json.loads(shown)
+    return {host["host"]: host for host in found["hosts"]}
+
+
+def parents(cluster: Hosts) -> dict[str, Any]:
+    return {name: host["parent"] for name, host in tree(cluster).items()}
+
+
 def size(folder: Path) -> int:
     """The bytes of all files."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -62,6 +73,13 @@ def test_the_registry_sends_each_block_about_once(
     once, sent = made.ballast.stat().st_size, served.fetched()
     # All hosts together read four times as much.
     assert once <= sent < once * 1.5, f"{sent} bytes for four hosts"
+    moved = {name: host["bytes"] for name, host in tree(four).items()}
+    assert moved["h1"]["from_registry"] > once and moved["h1"]["from_parents"] == 0
+    for name in ("h2", "h3", "h4"):
+        assert moved[name]["from_parents"] > once, moved
+        assert moved[name]["failures"] == moved[name]["wrong_blocks"] == 0, moved
+    assert moved["h1"]["to_children"] >= 2 * once and moved["h2"]["to_children"] >= once
+    assert "registry" in four.control.run("tree", pushed).succeeded().out
     # Again, from the caches.
     assert read(four, [BALLAST] * 4) == [expected] * 4
     assert served.fetched() < once / 4
@@ -72,17 +90,19 @@ def test_a_child_goes_on_without_its_parent(
 ) -> None:
     deploy(four, code, pushed)
     assert read(four, [SMALL] * 4) == [digest(made.rootfs / SMALL[1:])] * 4
-    served.fetched()
+    assert parents(four) == {"h1": None, "h2": "h1", "h3": "h1", "h4": "h2"}
     slow = {"read": BALLAST, "pause": 0.1}
     burst = start(four, [{"read": SMALL}] * 3 + [slow])
-    # h4 reads from h2, which reads from control's host.
     cached = four.cache("h2")
-    wait_for("blocks to pass the parent", lambda: size(cached) > 8 << 20)
+    before = size(cached)
+    wait_for("blocks to pass the parent", lambda: size(cached) > before + (8 << 20))
     four.kill("h2")
     assert answers(four, burst)[3] == digest(made.ballast)
     assert warnings(four.log("h4"), "blocks are read from the registry instead of a host")
-    # The tree is one without h2.
-    wait_for("the host to be lost", lambda: '"h2"' not in four.listed())
+    wait_for("a tree without the host", lambda: "h2" not in parents(four))
+    assert set(parents(four)) == {"h1", "h3", "h4"}
+    bytes_before = tree(four)["h4"]["bytes"]
+    assert bytes_before["from_parents"] > 8 << 20 and bytes_before["failures"] > 0
     assert read(four, [BALLAST] * 3) == [digest(made.ballast)] * 3
 
 
@@ -124,4 +144,6 @@ def test_a_host_that_lies_is_named_and_not_asked_again(
         told = warnings(cluster.log("h4"), "a host sent a wrong block and is not asked again")
         assert len(told) == 1 and f"h2 (127.0.0.1:{lying})" in told[0], told
         assert not warnings(cluster.log("h3"), "wrong block")
-        cluster.kill("h2")
+        assert tree(cluster)["h4"]["bytes"]["wrong_blocks"] >= 1
+        assert tree(cluster)["h3"]["bytes"]["wrong_blocks"] == 0
+        cluster.end("h2")

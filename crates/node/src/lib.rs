@@ -29,6 +29,7 @@ mod machine;
 mod nameless;
 mod networks;
 mod node;
+mod packages;
 mod pool;
 mod preparation;
 mod programs;

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
 use super::host::Link;
-use super::protocol::{Refusal, Request, write_piece, write_refusal};
+use super::protocol::{Refusal, Request, write_at_work, write_piece, write_refusal};
 use crate::Error;
 use crate::block::OciDigest;
 use crate::read::BlobReader;
@@ -34,8 +34,11 @@ const READS_WITHIN: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How long a child waits for an image whose place here is new: hosts are told their places at the
-/// same time.
-const PLACED_WITHIN: Duration = Duration::from_secs(5);
+/// same time, and prepare other things as well.
+const PLACED_WITHIN: Duration = Duration::from_secs(20);
+
+/// How often a child that waits is told that this host is at work.
+const AT_WORK: Duration = Duration::from_secs(1);
 
 /// The images that other hosts may read from this one.
 pub struct Exports {
@@ -117,19 +120,19 @@ impl Exports {
         if request.length().is_none() {
             return refuse(link, Refusal::Range).await;
         }
-        let Some(exported) = self.placed(&request.image).await else {
+        let Some(exported) = at_work(link, self.placed(&request.image)).await? else {
             return refuse(link, Refusal::Missing).await;
         };
         let Some(reader) = exported.blobs.get(&request.blob) else {
             return refuse(link, Refusal::Missing).await;
         };
-        let _answer = self.answers.acquire().await.map_err(io::Error::other)?;
-        let mut pieces = match reader.stored(request.range.clone()).await {
+        let _answer = at_work(link, self.answers.acquire()).await?.map_err(io::Error::other)?;
+        let mut pieces = match at_work(link, reader.stored(request.range.clone())).await? {
             Ok(pieces) => pieces,
             Err(error) => return refuse(link, refusal(&error)).await,
         };
         loop {
-            match pieces.try_next().await {
+            match at_work(link, pieces.try_next()).await? {
                 Ok(Some(piece)) => {
                     timeout(READS_WITHIN, write_piece(link, &piece)).await??;
                     exported.sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
@@ -160,6 +163,17 @@ impl Exports {
 
     fn images(&self) -> MutexGuard<'_, HashMap<OciDigest, Arc<Exported>>> {
         self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The outcome of some work, for which a child waits.
+async fn at_work<T>(link: &mut impl Link, work: impl Future<Output = T>) -> io::Result<T> {
+    tokio::pin!(work);
+    loop {
+        match timeout(AT_WORK, &mut work).await {
+            Ok(done) => return Ok(done),
+            Err(_) => timeout(READS_WITHIN, write_at_work(link)).await??,
+        }
     }
 }
 

@@ -45,11 +45,11 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Link for T {}
 /// How long another host is waited for before the registry is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For the connection, and again for the first bytes: the host may wait for its own parent.
-    pub answer: Duration,
-    /// Between bytes.
-    pub stall: Duration,
-    /// Bytes a second that an answer has at least, once it has lasted as long as a stall may.
+    /// For the connection, and without any sign that the host is at work.
+    pub silence: Duration,
+    /// For the next bytes of a host that is at work: it may wait for its own parent.
+    pub work: Duration,
+    /// Bytes a second that an answer has at least, once it has lasted as long as `work`.
     pub rate: u64,
     /// How long a host is left alone that did not answer in time.
     pub rest: Duration,
@@ -59,7 +59,7 @@ impl Default for Patience {
     /// Hosts share their links with other requests, so a single answer may be slow.
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { answer: seconds(10), stall: seconds(5), rate: 64 << 10, rest: seconds(10) }
+        Self { silence: seconds(5), work: seconds(30), rate: 64 << 10, rest: seconds(10) }
     }
 }
 
@@ -145,6 +145,10 @@ impl Peer {
         let length = request.length().ok_or(Failure::Refused(Refusal::Range))?;
         let permit = Arc::clone(&self.requests).acquire_owned().await;
         let permit = permit.map_err(|_| Failure::Broken("it is not asked any more".to_owned()))?;
+        // What was asked before may have failed meanwhile.
+        if !self.is_usable() {
+            return Err(Failure::Late);
+        }
         let mut permit = Some(permit);
         loop {
             let idle = self.idle().pop();
@@ -170,7 +174,7 @@ impl Peer {
         connect: &dyn Connect,
         patience: Patience,
     ) -> Result<Box<dyn Link>, Failure> {
-        let opened = timeout(patience.answer, connect.connect(&self.host)).await;
+        let opened = timeout(patience.silence, connect.connect(&self.host)).await;
         opened.map_err(|_| Failure::Late)?.map_err(|error| Failure::Broken(error.to_string()))
     }
 
@@ -191,10 +195,10 @@ impl Answer {
         }
         let took = self.begun.elapsed();
         let least = self.patience.rate.saturating_mul(took.as_secs());
-        if took > self.patience.stall && self.received < least {
+        if took > self.patience.work && self.received < least {
             return Err(Failure::Slow);
         }
-        self.receive(self.patience.stall).await
+        self.receive().await
     }
 
     /// Whether all bytes were returned.
@@ -212,23 +216,27 @@ impl Answer {
     }
 
     async fn begin(&mut self, request: &Request) -> Result<(), Failure> {
-        let within = self.patience.answer;
-        let written = timeout(within, request.write(&mut *self.link)).await;
+        let written = timeout(self.patience.silence, request.write(&mut *self.link)).await;
         written.map_err(|_| Failure::Late)?.map_err(|error| Failure::Broken(error.to_string()))?;
-        self.first = Some(self.receive(within).await?);
+        self.first = Some(self.receive().await?);
         Ok(())
     }
 
-    async fn receive(&mut self, within: Duration) -> Result<Bytes, Failure> {
-        let part = timeout(within, self.reading.next(&mut *self.link)).await;
-        match part.map_err(|_| Failure::Late)? {
-            Ok(Part::Bytes(bytes)) => {
-                self.received += bytes.len() as u64;
-                Ok(bytes)
+    async fn receive(&mut self) -> Result<Bytes, Failure> {
+        let asked = Instant::now();
+        while asked.elapsed() < self.patience.work {
+            let part = timeout(self.patience.silence, self.reading.next(&mut *self.link)).await;
+            match part.map_err(|_| Failure::Late)? {
+                Ok(Part::Bytes(bytes)) => {
+                    self.received += bytes.len() as u64;
+                    return Ok(bytes);
+                }
+                Ok(Part::AtWork) => {}
+                Ok(Part::Refusal(refusal)) => return Err(Failure::Refused(refusal)),
+                Err(error) => return Err(Failure::Broken(error.to_string())),
             }
-            Ok(Part::Refusal(refusal)) => Err(Failure::Refused(refusal)),
-            Err(error) => Err(Failure::Broken(error.to_string())),
         }
+        Err(Failure::Late)
     }
 }
 

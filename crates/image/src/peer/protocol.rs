@@ -3,7 +3,8 @@
 //! A request is its length (u32) and [`REQUEST_BYTES`]: the digests of an image's manifest and of a
 //! blob as text, and the first byte and the end of a range (u64 each). The answer is the range in
 //! pieces, each behind its length (u32). Instead of a piece, a length of 0 ends the answer: a kind
-//! (u8), the length of a text (u16) and the text follow. Requests on a connection are answered in
+//! (u8), the length of a text (u16) and the text follow. A length of 2^32 - 1 says only that the host
+//! is still at work, and is sent once a second while it waits for a block itself. Requests on a connection are answered in
 //! their order; a host that wants several at a time opens several connections.
 //!
 //! Invariant: lengths are checked before anything is allocated for them.
@@ -24,6 +25,9 @@ const REQUEST_BYTES: usize = 2 * DIGEST_BYTES + 16;
 
 /// The longest range that can be asked for.
 pub(super) const MAX_RANGE: u64 = 8 << 20;
+
+/// The length that announces nothing: the host is at work.
+const AT_WORK: u32 = u32::MAX;
 
 /// The longest text of a failure.
 const MAX_TEXT: usize = 1024;
@@ -55,6 +59,8 @@ pub(super) enum Refusal {
 #[derive(Debug)]
 pub(super) enum Part {
     Bytes(Bytes),
+    /// The host waits for them itself.
+    AtWork,
     Refusal(Refusal),
 }
 
@@ -110,6 +116,12 @@ pub(super) async fn write_piece(
     to.flush().await
 }
 
+/// Says that the answer takes time.
+pub(super) async fn write_at_work(to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    to.write_all(&AT_WORK.to_le_bytes()).await?;
+    to.flush().await
+}
+
 /// Ends an answer early.
 pub(super) async fn write_refusal(
     to: &mut (impl AsyncWrite + Unpin),
@@ -145,12 +157,13 @@ impl Reading {
     /// The next bytes, as many as have arrived. Call it only while some are left.
     pub async fn next(&mut self, from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Result<Part> {
         if self.in_piece == 0 {
-            self.in_piece = u64::from(from.read_u32_le().await?);
-            if self.in_piece == 0 {
-                return read_refusal(from).await.map(Part::Refusal);
-            }
-            if self.in_piece > self.left {
-                return Err(invalid("a piece is longer than the answer"));
+            match from.read_u32_le().await? {
+                0 => return read_refusal(from).await.map(Part::Refusal),
+                AT_WORK => return Ok(Part::AtWork),
+                length if u64::from(length) > self.left => {
+                    return Err(invalid("a piece is longer than the answer"));
+                }
+                length => self.in_piece = u64::from(length),
             }
         }
         let most = usize::try_from(self.in_piece).map_or(STEP, |bytes| bytes.min(STEP));
@@ -231,18 +244,20 @@ mod tests {
     #[tokio::test]
     async fn an_answer_may_end_early_and_never_late() {
         let mut bytes = Vec::new();
+        write_at_work(&mut bytes).await.unwrap();
         write_piece(&mut bytes, b"abc").await.unwrap();
         let refusal = Refusal::Unavailable("x".repeat(5000));
         write_refusal(&mut bytes, &refusal).await.unwrap();
         let (mut from, mut reading) = (&bytes[..], Reading::new(5));
+        assert!(matches!(reading.next(&mut from).await.unwrap(), Part::AtWork));
         let Part::Bytes(piece) = reading.next(&mut from).await.unwrap() else { panic!() };
         assert_eq!((&piece[..], reading.left), (&b"abc"[..], 2));
         let part = reading.next(&mut from).await.unwrap();
         let Part::Refusal(Refusal::Unavailable(text)) = part else { panic!("{part:?}") };
         assert_eq!(text.len(), MAX_TEXT);
-        let long = Reading::new(2).next(&mut &bytes[..]).await.unwrap_err();
+        let long = Reading::new(2).next(&mut &bytes[4..]).await.unwrap_err();
         assert_eq!(long.kind(), io::ErrorKind::InvalidData);
-        let cut = Reading::new(5).next(&mut &bytes[..4]).await.unwrap_err();
+        let cut = Reading::new(5).next(&mut &bytes[4..8]).await.unwrap_err();
         assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

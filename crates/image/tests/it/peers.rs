@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::lazy::{archive, image, noise};
-use super::sources::MemorySource;
+use super::sources::{Fault as SourceFault, MemorySource};
 
 const BYTES: usize = 3 << 20;
 
@@ -69,7 +69,7 @@ struct Host {
 impl Host {
     async fn new(image: &Image, registry: &Arc<MemorySource>, parent: Option<SocketAddr>) -> Self {
         let short = Duration::from_millis(300);
-        let patience = Patience { answer: short, stall: short, rest: short, ..Patience::default() };
+        let patience = Patience { silence: short, rest: short, ..Patience::default() };
         Self::patient(image, registry, parent, patience).await
     }
 
@@ -269,6 +269,23 @@ async fn a_host_that_sends_a_wrong_block_is_not_asked_again() {
     let before = registry_bytes(&own);
     child.source.fetch(&image.layers[0].digest, 0..1000).await.unwrap();
     assert_eq!(registry_bytes(&own), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_waits_for_a_parent_that_is_at_work_and_not_for_ever() {
+    let (image, registry) = noisy();
+    let stalled = |count| {
+        let source = MemorySource { blobs: registry.blobs.clone(), ..MemorySource::default() };
+        Arc::new(source.faults(&vec![SourceFault::Stall; count]))
+    };
+    // The parent's own source never answers, and the parent says so.
+    let parent = Host::new(&image, &stalled(100), None).await;
+    let second = Duration::from_secs(1);
+    let patience = Patience { silence: 20 * second, work: 3 * second, ..Patience::default() };
+    let child = Host::patient(&image, &registry, Some(parent.address), patience).await;
+    child.source.fetch(&image.layers[0].digest, 0..1000).await.unwrap();
+    let flow = child.flow();
+    assert_eq!((flow.failures, flow.from_parents, flow.from_registry), (1, 0, 1000));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

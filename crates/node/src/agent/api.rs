@@ -26,11 +26,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use snowmelt_api::{Answer, ImageBytes};
+use snowmelt_api::Answer;
 use snowmelt_network::{Counters, JobSpec, Listener, Range, TracedRoute};
 use snowmelt_types::{Digest, ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Mode, SourceCode};
 
+pub use crate::images::HeldImage;
 use crate::{InstanceLimits, PackageAt, ProgramRequest, TreePlace};
 
 /// What one host runs of a job.
@@ -85,15 +86,6 @@ pub struct ProgramPart {
     pub files: Digest,
     /// What runs them.
     pub request: ProgramRequest,
-}
-
-/// An image that a host has mounted as a part of its tree.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HeldImage {
-    /// The name of the tree.
-    pub tree: String,
-    /// What the host has read and sent of it.
-    pub bytes: ImageBytes,
 }
 
 /// Asks whether the host has the files of a program, or uploads them.

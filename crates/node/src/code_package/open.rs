@@ -9,7 +9,7 @@ use snowmelt_types::{Digest, Tenant};
 use super::label::Contents;
 use crate::images::{Found, TreePlace, find_image, find_pinned};
 use crate::preparation::Preparation;
-use crate::{Error, Node, Result, Unit};
+use crate::{Error, Result, Unit};
 
 /// A package as a deployment found it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,24 +27,6 @@ pub(crate) struct Opened {
     pub image: MountedImage,
     /// What names the content of each layer of wheels.
     pub layers: Vec<Digest>,
-}
-
-impl Node {
-    /// Finds a package by its name and checks that it fits; gives what pins it, and its handler.
-    pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
-        self.inner.preparation.find_package(name).await
-    }
-
-    /// Mounts a package; no block of it need be here. It is read from the host
-    /// that `place` names, if it is known.
-    pub async fn prepare_package(
-        &self,
-        tenant: &Tenant,
-        at: &PackageAt,
-        place: Option<&TreePlace>,
-    ) -> Result<Unit> {
-        self.inner.preparation.prepare_package(tenant, at, place).await
-    }
 }
 
 impl Preparation {

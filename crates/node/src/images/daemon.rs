@@ -129,12 +129,14 @@ fn answer(mounts: &Mounts, client: &OwnedFd) {
     let answered = match serde_json::from_slice::<Ask>(asked) {
         Ok(Ask::Mount(spec)) => mounts.mount(&spec).map_err(|error| json(&error.report())),
         Ok(Ask::Move(place)) => {
-            mounts.move_to(&place);
+            mounts.sharing.move_to(&place);
             Ok((json(&()), Vec::new()))
         }
-        Ok(Ask::Bytes) => Ok((json(&mounts.bytes()), Vec::new())),
+        Ok(Ask::Bytes) => Ok((json(&mounts.sharing.bytes()), Vec::new())),
         Ok(Ask::Serve) => {
-            packet.fds.pop().into_iter().for_each(|connection| mounts.serve(connection));
+            if let Some(connection) = packet.fds.pop() {
+                mounts.sharing.serve(connection, &mounts.runtime);
+            }
             Ok((json(&()), Vec::new()))
         }
         Ok(Ask::Why(digest, ms)) => {

@@ -25,8 +25,8 @@ use snowmelt_types::ErrorReport;
 
 use super::locked;
 use super::message::{Ask, Control, Here, ImageSpec, ON_RAW_FILES, Place, READY};
-use super::packets::{is_end, notices, say, say_to};
-use super::peers::{Cluster, TreePlace};
+use super::packets::{failed, is_end, notices, say, say_to};
+use super::place::{Cluster, TreePlace};
 use super::resolve::{Found, find_image};
 use super::stores::Settings;
 use crate::unit::images;
@@ -136,7 +136,8 @@ impl Images {
         found: &Found,
         place: Option<&TreePlace>,
     ) -> Result<Mounted> {
-        let spec = ImageSpec::new(found, place.and_then(|it| self.place(it)))?;
+        let place = self.cluster.get().zip(place).map(|(cluster, place)| cluster.place(place));
+        let spec = ImageSpec::new(found, place)?;
         let images = Arc::clone(self);
         let mounted = tokio::task::spawn_blocking(move || images.mount_blocking(&spec)).await;
         mounted.map_err(|error| failed("mount an image")(io::Error::other(error)))?
@@ -395,8 +396,4 @@ impl Keeper {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         locked(&self.kept)
     }
-}
-
-pub(super) fn failed(step: &'static str) -> impl FnOnce(io::Error) -> Error {
-    move |source| snowmelt_image::Error::Mount { step, source }.into()
 }

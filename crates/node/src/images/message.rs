@@ -34,7 +34,7 @@ pub(super) struct ImageSpec {
 
 /// The place of a host in the tree of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The name of the tree.
     pub tree: String,
     /// The host from which it reads blocks; none at the root, which reads from the registry.

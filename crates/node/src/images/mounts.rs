@@ -16,44 +16,36 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
 use snowmelt_image::mount::{Form, LazyMount, Readers, mount_files, supports_takeover};
-use snowmelt_image::peer::{Connect, Exports, Flow, Patience, Upstreams};
+use snowmelt_image::peer::Connect;
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, LockedFiles, RawFiles};
 use snowmelt_image::source::{Access, Reference};
-use snowmelt_image::{Error, Image, Lock, Result};
+use snowmelt_image::{Error, Lock, Result};
 use snowmelt_kernel::mount;
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use super::locked;
-use super::message::{Here, ImageSpec, ON_RAW_FILES, Place};
+use super::message::{Here, ImageSpec, ON_RAW_FILES};
 use super::resolve::Origin;
+use super::sharing::Sharing;
 use super::sources::Sources;
 use super::stores::Stores;
 
 /// Requests under way for blocks that a start is known to touch.
 const AHEAD: usize = 4;
 
-/// Images whose bytes are reported.
-const MOST_REPORTED: usize = 300;
-
 /// All mounts of a node.
 pub(super) struct Mounts {
     stores: Stores,
     sources: Sources,
-    /// From where each image is read.
-    upstreams: Arc<Upstreams>,
-    /// What other hosts may read.
-    exports: Arc<Exports>,
-    /// The names of trees, by the digests of their images.
-    trees: Mutex<HashMap<OciDigest, String>>,
+    pub sharing: Sharing,
     /// None if complete images are not to be kept as raw files.
     pub raw: Option<RawFiles>,
     /// Mount points, each named by the image's digest.
     folder: PathBuf,
     /// What was found to work, or chosen.
     form: OnceLock<Form>,
-    runtime: Handle,
+    pub runtime: Handle,
     /// Each is locked while it is made, so that it is made once.
     slots: Mutex<HashMap<OciDigest, Slot>>,
     /// Written while a mount on raw files takes the place of a lazy one.
@@ -84,22 +76,9 @@ impl Mounts {
     ) -> Self {
         let (form, slots, replacing) = (OnceLock::new(), Mutex::default(), RwLock::default());
         let raw = (stores.settings.raw.bytes() > 0).then(|| stores.raw());
-        let upstreams = Arc::new(Upstreams::new(connect, Patience::default()));
-        let sources = Sources::new(stores.clone(), Arc::clone(&upstreams));
-        let (exports, trees) = (Arc::default(), Mutex::default());
-        Self {
-            stores,
-            sources,
-            upstreams,
-            exports,
-            trees,
-            raw,
-            folder,
-            form,
-            runtime,
-            slots,
-            replacing,
-        }
+        let sharing = Sharing::new(connect);
+        let sources = Sources::new(stores.clone(), Arc::clone(&sharing.upstreams));
+        Self { stores, sources, sharing, raw, folder, form, runtime, slots, replacing }
     }
 
     /// A detached copy of a mount that is there.
@@ -114,7 +93,7 @@ impl Mounts {
     /// Mounts an image unless it is; a copy and, if a successor could go on with it, its connection
     /// to the kernel.
     pub fn mount(&self, spec: &ImageSpec) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
-        self.take_place(spec)?;
+        self.sharing.take_place(spec)?;
         let slot = self.slot(&spec.digest);
         let mut slot = locked(&slot);
         let mount = match &mut *slot {
@@ -122,7 +101,7 @@ impl Mounts {
             none => none.insert(self.fresh(spec)?),
         };
         // If it was mounted before this host had a place.
-        self.export(spec, || match &mount.lazy {
+        self.sharing.export(spec, || match &mount.lazy {
             Some(lazy) => Ok(readers(lazy)),
             None => Ok(self.readers(spec)?.all().collect()),
         })?;
@@ -233,7 +212,7 @@ impl Mounts {
         let readers = self.readers(spec)?;
         let held = self.sources.hold(spec)?;
         // Before it is mounted: children are not to wait for that.
-        self.export(spec, || Ok(readers.all().collect()))?;
+        self.sharing.export(spec, || Ok(readers.all().collect()))?;
         let lazy = LazyMount::of(readers, &self.runtime, form)?;
         let point = self.point(&spec.digest);
         let attach = || -> io::Result<()> {
@@ -268,9 +247,9 @@ impl Mounts {
     }
 
     fn taken_over(&self, spec: &ImageSpec, form: Form, device: OwnedFd) -> Result<Mount> {
-        self.take_place(spec)?;
+        self.sharing.take_place(spec)?;
         let readers = self.readers(spec)?;
-        self.export(spec, || Ok(readers.all().collect()))?;
+        self.sharing.export(spec, || Ok(readers.all().collect()))?;
         let held = self.sources.hold(spec)?;
         let raw = self.raw_point(&spec.digest);
         let is_raw = is_mounted(&raw);
@@ -293,61 +272,6 @@ impl Mounts {
 
     fn readers(&self, spec: &ImageSpec) -> Result<Readers> {
         Readers::new(&spec.image()?, &self.sources.blocks(&spec.origin)?)
-    }
-
-    /// Reads an image from where control says, if it does. Images of this machine are on no other.
-    fn take_place(&self, spec: &ImageSpec) -> Result<()> {
-        if let (Some(place), Origin::Registry(_)) = (&spec.place, &spec.origin) {
-            let Image { metadata, layers, .. } = spec.image()?;
-            let blobs = layers.into_iter().chain([metadata]).map(|blob| blob.digest);
-            self.upstreams.place(&spec.digest, blobs, place.parent.clone());
-            locked(&self.trees).insert(spec.digest.clone(), place.tree.clone());
-        }
-        Ok(())
-    }
-
-    /// Reads the images of a tree from elsewhere.
-    pub fn move_to(&self, place: &Place) {
-        let trees = locked(&self.trees);
-        for (digest, _) in trees.iter().filter(|(_, tree)| **tree == place.tree) {
-            self.upstreams.place(digest, [], place.parent.clone());
-        }
-    }
-
-    /// The bytes of each image with a place, by the name of its tree.
-    pub fn bytes(&self) -> Vec<(String, Flow)> {
-        let (trees, sent) = (locked(&self.trees), self.exports.sent());
-        let named = self.upstreams.flows().into_iter().filter_map(|(digest, flow)| {
-            let to_children = sent.get(&digest).copied().unwrap_or_default();
-            Some((trees.get(&digest)?.clone(), Flow { to_children, ..flow }))
-        });
-        // As many as fit into an answer.
-        named.take(MOST_REPORTED).collect()
-    }
-
-    /// Lets other hosts read an image, once control has given this host a place.
-    fn export(
-        &self,
-        spec: &ImageSpec,
-        readers: impl FnOnce() -> Result<Vec<Arc<BlobReader>>>,
-    ) -> Result<()> {
-        let has_place = spec.place.is_some() && matches!(spec.origin, Origin::Registry(_));
-        if has_place && !self.exports.has(&spec.digest) {
-            self.exports.add(&spec.digest, readers()?);
-        }
-        Ok(())
-    }
-
-    /// Serves a connection of another host.
-    pub fn serve(&self, connection: OwnedFd) {
-        let exports = Arc::clone(&self.exports);
-        self.runtime.spawn(async move {
-            let stream = std::net::TcpStream::from(connection);
-            match stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
-                Ok(stream) => exports.serve(stream).await,
-                Err(error) => tracing::warn!(%error, "a connection cannot be served"),
-            }
-        });
     }
 
     /// What starts touched here, or if there was none yet, elsewhere. No mount waits for either.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use snowmelt_kernel::packet;
 
 use super::message::{Ask, Control, LONGEST, Notice};
+use crate::Error;
 
 /// Sends a request to the daemon behind a socket, and returns its answer.
 pub(super) fn say_to(
@@ -50,4 +51,9 @@ pub(super) fn notices(control: &OwnedFd, is_raw: impl Fn(String)) {
             is_raw(digest.to_string());
         }
     }
+}
+
+/// The error of a step that concerns the daemon.
+pub(super) fn failed(step: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| snowmelt_image::Error::Mount { step, source }.into()
 }

@@ -11,17 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use snowmelt_api::ImageBytes;
 use snowmelt_image::peer::{Connect, Flow, Link, PeerHost};
 use snowmelt_rpc::{Token, upgrade};
 use tokio::net::TcpStream;
 
-use super::Images;
-use super::keeper::{Keeper, failed};
-use super::message::{Ask, Place};
-use super::packets::say_to;
-use crate::agent::api::HeldImage;
+use super::keeper::{Images, Keeper};
+use super::message::Ask;
+use super::packets::{failed, say_to};
+use super::place::{Cluster, HeldImage, TreePlace};
 use crate::{Node, Result};
 
 /// Where blocks of images are asked for.
@@ -29,35 +27,6 @@ pub(crate) const BLOCKS: &str = "/v1/images/blocks";
 
 /// How long the daemon may take to accept a connection.
 const ACCEPTS_WITHIN: Duration = Duration::from_secs(5);
-
-/// From where a host reads the blocks of an image: its place in the image's tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Upstream {
-    /// It is the root.
-    Registry,
-    /// Control's own host of this name, where hosts report.
-    Control(String),
-    /// Another host.
-    Host(PeerHost),
-}
-
-/// The place of a host in the tree of an image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TreePlace {
-    /// The name of the tree: the image as functions name it.
-    pub tree: String,
-    /// From where the host reads its blocks.
-    pub from: Upstream,
-}
-
-/// The cluster of this host.
-#[derive(Debug)]
-pub(crate) struct Cluster {
-    pub token: Token,
-    /// Where hosts report; none on control's own host.
-    pub control: Option<SocketAddr>,
-}
 
 impl Node {
     /// Lets this host read blocks of images from other hosts of a cluster, and serve them to those
@@ -69,24 +38,12 @@ impl Node {
 }
 
 impl Images {
-    /// The place that control gives this host; none if it is in no cluster.
-    pub(super) fn place(&self, place: &TreePlace) -> Option<Place> {
-        let cluster = self.cluster.get()?;
-        let parent = match &place.from {
-            Upstream::Registry => None,
-            Upstream::Control(name) => {
-                cluster.control.map(|address| PeerHost { name: name.clone(), address })
-            }
-            Upstream::Host(host) => Some(host.clone()),
-        };
-        Some(Place { tree: place.tree.clone(), parent })
-    }
-
     /// Has the daemon read an image from elsewhere, if it has it mounted.
     pub async fn move_to(self: &Arc<Self>, place: TreePlace) -> Result<()> {
-        let (Some(place), Some(keeper)) = (self.place(&place), self.running()) else {
+        let (Some(cluster), Some(keeper)) = (self.cluster.get(), self.running()) else {
             return Ok(());
         };
+        let place = cluster.place(&place);
         keeper.keep_place(&place);
         ask(&keeper, Ask::Move(place)).await.map(drop)
     }
