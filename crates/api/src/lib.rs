@@ -40,6 +40,7 @@
 //! | `POST /v1/images/prunings` | [`PruneRequest`] | [`Pruned`]; for operators |
 //! | `DELETE /v1/images/{image}` | | 204: the name is removed; for operators |
 //! | `GET /v1/hosts` | | list of [`HostSummary`] |
+//! | `GET /v1/trees` | | list of [`ImageTree`] |
 //! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
 //! | `POST /v1/networks/{job}/trace` | [`TraceRequest`] | [`Trace`] |
@@ -78,6 +79,7 @@ pub mod openapi;
 mod platform;
 mod profile;
 mod queries;
+mod trees;
 mod udfs;
 
 pub use answer::{Answer, Held};
@@ -119,6 +121,7 @@ pub use profile::{
     DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, Profile, StageProfile, Totals,
 };
 pub use queries::{Event, Phase, Progress, QueryOptions, QueryRequest, UdfSource};
+pub use trees::{ImageBytes, ImageTree, TreeHost};
 pub use udfs::{RegisterRequest, UdfLogEntry, UdfSummary};
 
 /// The header with the tenant of a request. Default: the tenant of the user of the connection.

@@ -21,10 +21,10 @@ use utoipa::openapi::{
 use crate::{
     BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, ConversionRequest,
     DifferenceRequest, Figures, FilesRequest, FunctionSpec, FunctionSummary, HostSummary,
-    ImageDetail, ImageEvent, ImageRequest, ImageSummary, Invocation, InvokeRequest, LogEntry,
-    MissingFiles, NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey, PruneRequest,
-    Pruned, PullRequest, PushRequest, QueryRequest, RegisterRequest, ShutdownRequest, Status,
-    TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
+    ImageDetail, ImageEvent, ImageRequest, ImageSummary, ImageTree, Invocation, InvokeRequest,
+    LogEntry, MissingFiles, NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey,
+    PruneRequest, Pruned, PullRequest, PushRequest, QueryRequest, RegisterRequest, ShutdownRequest,
+    Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -64,6 +64,7 @@ fn platform() -> Vec<Route> {
             .answers_nothing(202),
         get("/openapi.json", "This document").answers_bytes(JSON, "An OpenAPI document"),
         get("/v1/hosts", "Hosts of the cluster").answers_list::<HostSummary>(),
+        get("/v1/trees", "Images that spread through trees of hosts").answers_list::<ImageTree>(),
     ]
 }
 

@@ -13,8 +13,8 @@ use http::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
-    Figures, FunctionSpec, FunctionSummary, HostSummary, Invocation, InvokeRequest, LogEntry,
-    NetworkDetail, NetworkSummary, PackRequest, Packed, QueryRequest, RegisterRequest,
+    Figures, FunctionSpec, FunctionSummary, HostSummary, ImageTree, Invocation, InvokeRequest,
+    LogEntry, NetworkDetail, NetworkSummary, PackRequest, Packed, QueryRequest, RegisterRequest,
     ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
 };
 use snowmelt_rpc::client::{NO_BODY, decode};
@@ -169,6 +169,11 @@ impl Client {
             query.append_pair("tail", &tail.to_string());
         }
         self.get(&format!("/v1/functions/{name}/logs?{}", query.finish())).await
+    }
+
+    /// The trees of hosts through which images spread.
+    pub async fn trees(&self) -> Result<Vec<ImageTree>, ErrorReport> {
+        self.get("/v1/trees").await
     }
 
     /// All hosts of the cluster.

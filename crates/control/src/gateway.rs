@@ -62,6 +62,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/bursts/{job}", get(bursts::status).delete(bursts::remove))
         .route("/v1/bursts/{job}/answer", get(bursts::answer))
         .route("/v1/hosts", get(hosts))
+        .route("/v1/trees", get(trees))
         .route("/v1/networks", get(networks))
         .route("/v1/networks/{job}", get(network))
         .route("/v1/networks/{job}/trace", post(trace))
@@ -123,6 +124,10 @@ async fn query(
 
 async fn hosts(State(platform): State<Arc<Platform>>) -> Answer {
     json(StatusCode::OK, &platform.hosts.list())
+}
+
+async fn trees(State(platform): State<Arc<Platform>>) -> Answer {
+    json(StatusCode::OK, &platform.bursts.trees.list(&platform.hosts).await)
 }
 
 async fn networks(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {

@@ -32,6 +32,7 @@ mod rig;
 pub mod server;
 mod times;
 pub mod tokens;
+mod trees;
 mod udfs;
 
 use std::time::{SystemTime, UNIX_EPOCH};

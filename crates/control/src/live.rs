@@ -191,7 +191,7 @@ pub(crate) async fn pack(
 async fn packed(node: &Node, record: &FunctionRecord) -> Result<Unit, ErrorReport> {
     let missing = || ErrorReport::new(Code::STATE, "the record of the function has no package");
     let at = record.packed.as_ref().ok_or_else(missing)?;
-    let prepared = node.prepare_package(&record.tenant, at).await;
+    let prepared = node.prepare_package(&record.tenant, at, None).await;
     prepared.map_err(|error| error.report())
 }
 
@@ -217,7 +217,7 @@ async fn program(
     let missing = || ErrorReport::new(Code::STATE, "the record of the function has no files");
     let files: &Digest = record.files.as_ref().ok_or_else(missing)?;
     let request = program_request(spec, language);
-    let prepared = node.prepare_program(&record.tenant, files, &request, limits).await;
+    let prepared = node.prepare_program(&record.tenant, files, &request, limits, None).await;
     prepared.map_err(|error| error.report())
 }
 

@@ -294,6 +294,9 @@ async fn platform(
     let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
     let name = name.map_or_else(|| "this-host".to_owned().try_into(), Ok);
     let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
+    if let Some(token) = &token {
+        node.join_cluster(token.clone(), None);
+    }
     let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
     // A platform that ends with its client has nothing to go on with.
     let folder = settings.state_dir.join("bursts");

@@ -11,6 +11,7 @@
 //! | run these steps in order and store the result in a folder | `convert`, `manifest` |
 //! | build images from a base, packages and code | `build` |
 //! | read blocks on demand, from memory, disk and source | `read` |
+//! | read blocks from other hosts, and serve them to others | `peer` |
 //! | mount images through the kernel | `mount` |
 //! | record the blocks that a start reads, prefetch them at the next start | `profile` |
 //! | the process that the image's configuration describes | `run` |
@@ -37,6 +38,7 @@ pub mod layer;
 mod lock;
 pub mod manifest;
 pub mod mount;
+pub mod peer;
 pub mod profile;
 pub mod read;
 mod run;

@@ -29,6 +29,7 @@ mod machine;
 mod nameless;
 mod networks;
 mod node;
+mod packages;
 mod pool;
 mod preparation;
 mod programs;
@@ -53,8 +54,8 @@ pub use enforcement::EnforcementChoice;
 pub use error::Error;
 pub use function_files::{FileStore, Receiving, UNUSED_KEPT};
 pub use images::{
-    Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, find_image,
-    has_registry, image_daemon_main,
+    Found, Origin as ImageOrigin, Settings as ImageSettings, Stores as ImageStores, TreePlace,
+    Upstream, find_image, has_registry, image_daemon_main,
 };
 pub use instances::lease::InstanceLease;
 pub use limits::{InstanceLimits, MOST_ANSWER, WorkerLimits};

@@ -16,7 +16,7 @@ use snowmelt_wire::{Load, SourceCode};
 use crate::account::Account;
 use crate::count::Count;
 use crate::footers::FooterStore;
-use crate::images::{Images, Settings as ImageSettings};
+use crate::images::{Images, Settings as ImageSettings, TreePlace};
 use crate::imports::ImportCache;
 use crate::instances::Instances;
 use crate::nameless::nameless;
@@ -29,8 +29,7 @@ use crate::times::MAINTENANCE_INTERVAL;
 use crate::unit::WarmStart;
 use crate::workers::Workers;
 use crate::{
-    EnforcementChoice, InstanceLease, InstanceLimits, PackageAt, ProgramRequest, RemovalReason,
-    Result, Unit,
+    EnforcementChoice, InstanceLease, InstanceLimits, ProgramRequest, RemovalReason, Result, Unit,
 };
 
 /// Folders and budgets of a node.
@@ -220,15 +219,17 @@ impl Node {
         self.inner.preparation.stored_files(digest)
     }
 
-    /// Finds what a program of another language needs to run code that was stored.
+    /// Finds what a program of another language needs to run code that was stored. Its image is read
+    /// from the host that `place` names, if it is known.
     pub async fn prepare_program(
         &self,
         tenant: &Tenant,
         code: &Digest,
         request: &ProgramRequest,
         limits: &InstanceLimits,
+        place: Option<&TreePlace>,
     ) -> Result<Unit> {
-        self.inner.preparation.prepare_program(tenant, code, request, limits).await
+        self.inner.preparation.prepare_program(tenant, code, request, limits, place).await
     }
 
     /// Why blocks of the image of a unit could not be had since then, if that was so: what failed
@@ -240,16 +241,6 @@ impl Node {
     /// The interpreter that runs user code.
     pub async fn python(&self) -> Result<&Python> {
         self.inner.preparation.python().await
-    }
-
-    /// Finds a package by its name and checks that it fits; gives what pins it, and its handler.
-    pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
-        self.inner.preparation.find_package(name).await
-    }
-
-    /// Mounts a package; no block of it need be here.
-    pub async fn prepare_package(&self, tenant: &Tenant, at: &PackageAt) -> Result<Unit> {
-        self.inner.preparation.prepare_package(tenant, at).await
     }
 
     /// Makes a package of code and the wheels that satisfy its requirements, and sends it to the

@@ -10,7 +10,7 @@ use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
 use snowmelt_types::{Digest, ErrorReport, Tenant};
 use snowmelt_wire::SourceCode;
 
-use crate::images::Images;
+use crate::images::{Images, TreePlace};
 use crate::{
     CodeStore, Error, FileStore, InstanceLimits, Language, ProgramRequest, Result, Unit, programs,
 };
@@ -106,17 +106,19 @@ impl Preparation {
         self.codes.files(digest)
     }
 
-    /// Finds what a program of another language needs to run code that was stored.
+    /// Finds what a program of another language needs to run code that was stored. Its image is read
+    /// from the host that `place` names, if it is known.
     pub async fn prepare_program(
         &self,
         tenant: &Tenant,
         code: &Digest,
         request: &ProgramRequest,
         limits: &InstanceLimits,
+        place: Option<&TreePlace>,
     ) -> Result<Unit> {
         let (stored, began) = ((code.clone(), self.codes.find(code)?), Instant::now());
         let image = match &request.image {
-            Some(image) => Some(self.images.mount_with_config(image).await?),
+            Some(image) => Some(self.images.mount_with_config(image, place).await?),
             None => None,
         };
         let mounted = image.as_ref().map(|(mounted, _)| mounted.at.clone());

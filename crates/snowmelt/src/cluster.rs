@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use snowmelt_api::HostSummary;
+use snowmelt_api::{HostSummary, ImageTree, TreeHost};
 use snowmelt_control::hosts::{Member, Membership, Token};
 use snowmelt_control::server::Cluster;
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{HostsArgs, NodeArgs};
+use crate::args::{HostsArgs, NodeArgs, TreeArgs};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::platform::{self, Platform};
@@ -80,6 +80,52 @@ fn row(host: &HostSummary) -> Vec<String> {
             None => "-".to_owned(),
         },
     ]
+}
+
+/// Shows the trees of hosts through which images spread.
+///
+/// # Errors
+/// `SM-0503` if no platform is running.
+pub fn tree(args: &TreeArgs, config: &Config, printer: Printer) -> Outcome {
+    let platform = Platform::server(args.server.as_deref(), config);
+    let mut trees = platform::with(platform, printer, async |client, _| client.trees().await)?;
+    let image = args.image.as_deref().unwrap_or_default();
+    trees.retain(|tree| tree.image.starts_with(image));
+    let headings = [
+        "image",
+        "host",
+        "parent",
+        ">from parents",
+        ">from registry",
+        ">to children",
+        ">failures",
+        ">wrong blocks",
+    ];
+    let rows: Vec<_> = trees.iter().flat_map(tree_rows).collect();
+    list::print(args.output, &headings, &rows, &trees)?;
+    Ok(0)
+}
+
+fn tree_rows(tree: &ImageTree) -> Vec<Vec<String>> {
+    let row = |host: &TreeHost| {
+        let parent = host.parent.as_ref();
+        let mut row = vec![
+            tree.image.clone(),
+            format!("{}{}", "  ".repeat(host.depth as usize), host.host),
+            parent.map_or_else(|| "registry".to_owned(), HostName::to_string),
+        ];
+        row.extend(match &host.bytes {
+            Some(bytes) => {
+                let moved = [bytes.from_parents, bytes.from_registry, bytes.to_children];
+                let counts = [bytes.failures, bytes.wrong_blocks];
+                let moved = moved.iter().map(|bytes| ByteSize(*bytes).to_string());
+                moved.chain(counts.iter().map(u64::to_string)).collect()
+            }
+            None => vec!["-".to_owned(); 5],
+        });
+        row
+    };
+    tree.hosts.iter().map(row).collect()
 }
 
 /// The cluster of a server, if it listens for hosts.

@@ -91,6 +91,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Node(args) => cluster::node(args, config, printer),
         Command::Token(TokenCommand::New(args)) => token::new(args, config, printer),
         Command::Hosts(args) => cluster::hosts(args, config, printer),
+        Command::Tree(args) => cluster::tree(args, config, printer),
         Command::Burst(command) => burst::manage(command, config, printer),
         Command::Net(command) => net::run(command, config, printer),
         Command::Lab(command) => lab::run(command, config, printer),

@@ -38,6 +38,7 @@ use crate::hosts::{Host, Hosts};
 use crate::live;
 use crate::now_ms;
 use crate::records::FunctionRecord;
+use crate::trees::Trees;
 use job::Identity;
 use job_networks::JobNetworks;
 use network::Overlays;
@@ -62,6 +63,8 @@ pub(crate) struct Bursts {
     analysis: AnalysisCache,
     hosts: Hosts,
     overlays: Overlays,
+    /// Of the images that bursts run in.
+    pub trees: Trees,
     /// Those with a network.
     pub networks: JobNetworks,
     pub jobs: Jobs,
@@ -88,7 +91,9 @@ impl Bursts {
         over: CancellationToken,
     ) -> Self {
         let (overlays, networks, jobs) = (Overlays::new(), JobNetworks::default(), Jobs::default());
-        let bursts = Self { node, analysis, hosts, overlays, networks, jobs, kept, over };
+        let trees = Trees::default();
+        let bursts = Self { node, analysis, hosts, overlays, trees, networks, jobs, kept, over };
+        tokio::spawn(bursts.trees.clone().repair(bursts.hosts.clone(), bursts.over.clone()));
         let expiring = bursts.clone();
         tokio::spawn(async move {
             while !expiring.over.is_cancelled() {

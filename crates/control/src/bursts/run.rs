@@ -8,8 +8,8 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, CallMode, FunctionSpec};
 use snowmelt_network::JobSpec;
-use snowmelt_node::InstanceLimits;
 use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady};
+use snowmelt_node::{InstanceLimits, TreePlace};
 use snowmelt_rpc::trace::{self, SPANS};
 use snowmelt_types::{Code, ErrorReport, JobId, micros};
 use snowmelt_wire::{Mode, SourceCode};
@@ -25,6 +25,7 @@ use super::{Bursts, Part};
 use crate::declared::{Declared, declared};
 use crate::hosts::Host;
 use crate::records::{FunctionRecord, JobRecord, PartRecord};
+use crate::trees;
 
 /// What a burst is when all its parts are ready.
 pub(super) struct Ready {
@@ -237,8 +238,10 @@ impl Bursts {
         let limits = InstanceLimits::from(&spec.options);
         let (specs, hosts) = plan.map(|plan| (plan.specs, plan.ranks)).unzip();
         let specs = specs.unwrap_or_default().into_iter().map(Some);
-        let order = |(part, network): (&Part, Option<JobSpec>)| JobPart {
+        let places = self.places(record, parts);
+        let order = |((part, network), place): ((&Part, Option<JobSpec>), _)| JobPart {
             network,
+            place,
             hosts: hosts.clone().unwrap_or_default(),
             job: job.clone(),
             tenant: record.tenant.clone(),
@@ -256,7 +259,18 @@ impl Bursts {
             start_within_ms: request.start_within_ms,
         };
         let specs = specs.chain(std::iter::repeat(None));
-        Ok(parts.iter().zip(specs).map(order).collect())
+        Ok(parts.iter().zip(specs).zip(places).map(order).collect())
+    }
+
+    /// The places of the hosts among those that read the image of a function.
+    fn places(&self, record: &FunctionRecord, parts: &[Part]) -> Vec<Option<TreePlace>> {
+        let on: Vec<_> = parts.iter().map(|part| Arc::clone(&part.host)).collect();
+        match trees::image(record) {
+            Some(image) => {
+                self.trees.place(&image, &self.hosts, &on).into_iter().map(Some).collect()
+            }
+            None => vec![None; on.len()],
+        }
     }
 }
 

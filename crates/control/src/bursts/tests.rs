@@ -34,6 +34,7 @@ fn order(part: &Part, job: &JobId) -> JobPart {
         code: spec.code,
         program: None,
         packed: None,
+        place: None,
         handler: spec.handler,
         mode: snowmelt_wire::Mode::Function,
         packages: Vec::new(),

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snowmelt_api::{HostFacts, PartNetwork};
+use snowmelt_node::TreePlace;
 use snowmelt_node::agent::Agent;
 use snowmelt_node::agent::api::{
-    CodePresence, JobPart, PartCalls, PartEnds, PartOpen, PartReady, RouteFound, RouteTo,
-    UploadCode,
+    CodePresence, HeldImage, JobPart, PartCalls, PartEnds, PartOpen, PartReady, RouteFound,
+    RouteTo, UploadCode,
 };
 use snowmelt_types::{Code, ErrorReport, JobId};
 use tokio::net::TcpStream;
@@ -30,6 +31,12 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
 
     /// Whether a host has the files of a program; uploads them if they are given.
     async fn upload(&self, code: &UploadCode) -> Result<CodePresence, ErrorReport>;
+
+    /// Reads an image from elsewhere from now on, if the host has it mounted.
+    async fn place(&self, place: &TreePlace) -> Result<(), ErrorReport>;
+
+    /// What the host has read and sent of the images that it has a place for.
+    async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport>;
 
     /// Starts a part of a job.
     async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport>;
@@ -85,6 +92,14 @@ impl HostApi for Agent {
 
     async fn upload(&self, code: &UploadCode) -> Result<CodePresence, ErrorReport> {
         Self::upload(self, code.clone()).await
+    }
+
+    async fn place(&self, place: &TreePlace) -> Result<(), ErrorReport> {
+        Self::place(self, place.clone()).await
+    }
+
+    async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
+        Self::image_bytes(self).await
     }
 
     async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport> {

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
+use snowmelt_node::TreePlace;
 use snowmelt_node::agent::api::{
-    CodePresence, JobPart, PartCalls, PartEnds, PartOpen, PartReady, RankEnd, RouteFound, RouteTo,
-    UploadCode,
+    CodePresence, HeldImage, JobPart, PartCalls, PartEnds, PartOpen, PartReady, RankEnd,
+    RouteFound, RouteTo, UploadCode,
 };
 use snowmelt_types::{Code, ErrorReport, JobId};
 use tokio::sync::Notify;
@@ -78,6 +79,14 @@ impl HostApi for FakeHost {
 
     async fn upload(&self, _: &UploadCode) -> Result<CodePresence, ErrorReport> {
         Ok(CodePresence { there: true })
+    }
+
+    async fn place(&self, _: &TreePlace) -> Result<(), ErrorReport> {
+        Ok(())
+    }
+
+    async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
+        Ok(Vec::new())
     }
 
     async fn open(&self, _: JobPart) -> Result<PartOpen, ErrorReport> {

@@ -57,6 +57,7 @@ impl Member {
         let memory = self.started.memory();
         let node = self.started.node()?;
         node.open_networks();
+        node.join_cluster(self.membership.token.clone(), Some(self.membership.control));
         let agent = Agent::new(node.clone(), memory);
         let router = agent::router(agent.clone(), self.membership.token.clone());
         let control = Remote::new(self.membership.control, self.membership.token.clone());

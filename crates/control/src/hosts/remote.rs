@@ -6,9 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Method;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
+use snowmelt_node::TreePlace;
 use snowmelt_node::agent::api::{
-    CodePresence, EndsFrom, JobPart, PartCalls, PartEnds, PartOpen, PartReady, ReadyWithin,
-    RouteFound, RouteTo, UploadCode,
+    CodePresence, EndsFrom, HeldImage, JobPart, PartCalls, PartEnds, PartOpen, PartReady,
+    ReadyWithin, RouteFound, RouteTo, UploadCode,
 };
 use snowmelt_rpc::client::NO_BODY;
 use snowmelt_rpc::{Client, Token, upgrade};
@@ -68,6 +69,15 @@ impl HostApi for Remote {
 
     async fn upload(&self, code: &UploadCode) -> Result<CodePresence, ErrorReport> {
         self.http.json(Method::POST, "/v1/code", Some(code)).await
+    }
+
+    async fn place(&self, place: &TreePlace) -> Result<(), ErrorReport> {
+        let asked = self.http.no_content(Method::POST, "/v1/images/places", Some(place));
+        self.within(ANSWER_TIMEOUT, asked).await
+    }
+
+    async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
+        self.within(ANSWER_TIMEOUT, self.http.json(Method::GET, "/v1/images/bytes", NO_BODY)).await
     }
 
     async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport> {

@@ -58,7 +58,8 @@ impl UdfCatalog {
             image: Some(image.to_owned()),
             handler: String::new(),
         };
-        let prepared = self.node.prepare_program(tenant, code, &request, &limits(memory)).await;
+        let prepared =
+            self.node.prepare_program(tenant, code, &request, &limits(memory), None).await;
         self.give(prepared.map_err(|error| error.report())?, given).await
     }
 

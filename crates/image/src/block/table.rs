@@ -91,6 +91,18 @@ impl Table {
         (raw.start / size) as usize..end.div_ceil(size) as usize
     }
 
+    /// The blocks of which a range of the blob has bytes; the part of the range behind the last
+    /// block is ignored.
+    pub fn stored_in(&self, range: &Range<u64>) -> Range<usize> {
+        let end = range.end.min(self.offset());
+        if range.start >= end {
+            return self.entries.len()..self.entries.len();
+        }
+        // Of blocks without stored bytes, which begin at the same offset, the last one.
+        let start = self.offsets.partition_point(|offset| *offset <= range.start) - 1;
+        start..self.offsets.partition_point(|offset| *offset < end)
+    }
+
     /// The Merkle root.
     pub fn root(&self) -> BlockDigest {
         root(&self.entries, self.raw_size, self.block_size)

@@ -43,7 +43,12 @@ impl LazyMount {
     /// Requires the right to mount. Blocks the thread; reads run on `runtime`, which must have a
     /// thread of its own.
     pub fn new(image: &Image, blocks: &Arc<Blocks>, runtime: &Handle, form: Form) -> Result<Self> {
-        let (metadata, layers) = readers(image, blocks)?;
+        Self::of(Readers::new(image, blocks)?, runtime, form)
+    }
+
+    /// The same for readers that others use too.
+    pub fn of(readers: Readers, runtime: &Handle, form: Form) -> Result<Self> {
+        let Readers { metadata, layers } = readers;
         let device = connection()?;
         let fuse = mount_fuse(device.as_fd(), form)?;
         let (parts, failures) = ((&metadata, &layers[..]), Arc::default());
@@ -64,13 +69,12 @@ impl LazyMount {
     /// Continues the mount of a process that has exited, given the descriptors of [`Self::root`]
     /// and [`Self::device`]: readers only wait a little longer.
     pub fn take_over(
-        image: &Image,
-        blocks: &Arc<Blocks>,
+        readers: Readers,
         runtime: &Handle,
         form: Form,
         (root, device): (OwnedFd, OwnedFd),
     ) -> Result<Self> {
-        let (metadata, layers) = readers(image, blocks)?;
+        let Readers { metadata, layers } = readers;
         let (parts, failures) = ((&metadata, &layers[..]), Arc::default());
         let start = Start::TakeOver;
         let requests = serve(form, device.as_fd(), parts, &failures, (runtime, start))?;
@@ -141,13 +145,25 @@ pub fn mount_files(metadata: &Path, devices: &[PathBuf]) -> Result<OwnedFd> {
     }
 }
 
-type Readers = (Arc<BlobReader>, Vec<Arc<BlobReader>>);
+/// Readers of the blobs of one image.
+#[derive(Clone)]
+pub struct Readers {
+    metadata: Arc<BlobReader>,
+    layers: Vec<Arc<BlobReader>>,
+}
 
-/// Readers of the metadata part and of the layers.
-fn readers(image: &Image, blocks: &Arc<Blocks>) -> Result<Readers> {
-    let reader = |blob| BlobReader::new(Arc::clone(blocks), blob).map(Arc::new);
-    let layers = image.layers.iter().cloned().map(reader).collect::<Result<Vec<_>>>()?;
-    Ok((reader(image.metadata.clone())?, layers))
+impl Readers {
+    /// Fetches nothing yet.
+    pub fn new(image: &Image, blocks: &Arc<Blocks>) -> Result<Self> {
+        let reader = |blob| BlobReader::new(Arc::clone(blocks), blob).map(Arc::new);
+        let layers = image.layers.iter().cloned().map(reader).collect::<Result<Vec<_>>>()?;
+        Ok(Self { metadata: reader(image.metadata.clone())?, layers })
+    }
+
+    /// All of them: of the metadata part and of the layers.
+    pub fn all(&self) -> impl Iterator<Item = Arc<BlobReader>> + '_ {
+        std::iter::once(&self.metadata).chain(&self.layers).map(Arc::clone)
+    }
 }
 
 fn connection() -> Result<OwnedFd> {

@@ -30,6 +30,6 @@ mod tree;
 mod unmounted;
 
 pub use form::{Choice, Chosen, Form, supports_takeover};
-pub use lazy::{LazyMount, mount_files};
+pub use lazy::{LazyMount, Readers, mount_files};
 pub use probe::probe;
 pub use unmounted::Unmounted;

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use super::Blocks;
@@ -90,6 +91,18 @@ impl BlobReader {
         Ok(bytes)
     }
 
+    /// One block as it is stored, and a request for `more` blocks behind it if it has to be fetched.
+    pub(super) async fn stored_block(
+        &self,
+        table: &Arc<Table>,
+        index: usize,
+        more: usize,
+    ) -> Result<Bytes> {
+        let wanted = index..index + 1;
+        let blocks = self.blocks.get(&self.summary.digest, table, wanted, more).await?;
+        Ok(blocks.into_iter().next().unwrap_or_default())
+    }
+
     /// Whether the whole blob is in the disk cache, without a request: `false` if the table is
     /// unknown.
     pub fn is_on_disk(&self) -> bool {
@@ -115,7 +128,7 @@ impl BlobReader {
             let BlobSummary { digest, table_offset, size, root, .. } = &self.summary;
             let what = || format!("the offset table of {digest}");
             // Any defect means that these are not the bytes that the root covers.
-            let decode = |bytes: &bytes::Bytes| match Table::decode(bytes, root) {
+            let decode = |bytes: &Bytes| match Table::decode(bytes, root) {
                 Ok(table) if table.blob_size() == *size => Ok(Arc::new(table)),
                 Ok(_) => Err(Error::damaged(what(), "it is that of another blob")),
                 Err(Error::Refused { reason, .. } | Error::Damaged { reason, .. }) => {

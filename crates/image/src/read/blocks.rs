@@ -196,6 +196,7 @@ impl Blocks {
             match answer.and_then(|bytes| check(&bytes)) {
                 Err(error @ Error::Damaged { .. }) if attempt < DAMAGED_ATTEMPTS => {
                     tracing::warn!(%blob, %error, "fetching damaged bytes again");
+                    self.source.found_damaged(blob, &range);
                     self.damaged.fetch_add(1, Ordering::Relaxed);
                 }
                 outcome => return outcome,

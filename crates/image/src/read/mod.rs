@@ -11,6 +11,7 @@
 //! | ranges of a blob from all of these; each block is fetched once | `blocks`, `in_flight`, `blob` |
 //! | adjacent blocks returned as they arrive | `streamed` |
 //! | prefetch to the disk cache | `prefetch` |
+//! | stored bytes for another host | `stored` |
 //! | complete blobs as files | `complete`, `raw` |
 //! | tests of the source trait | `conformance` |
 //!
@@ -32,6 +33,7 @@ mod recent;
 mod retry;
 mod source;
 mod store;
+mod stored;
 mod streamed;
 mod usage;
 

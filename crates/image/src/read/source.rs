@@ -26,6 +26,10 @@ pub trait BlockSource: Send + Sync {
         let bytes = self.fetch(blob, range).await?;
         Ok(stream::once(async { Ok(bytes) }).boxed())
     }
+
+    /// Bytes that this source gave for a range are not those of the blob: a source that knows who
+    /// sent them does not ask that one again.
+    fn found_damaged(&self, _blob: &OciDigest, _range: &Range<u64>) {}
 }
 
 /// Bytes in order. Nothing follows an error.
@@ -39,5 +43,9 @@ impl<S: BlockSource + ?Sized> BlockSource for Arc<S> {
 
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
         (**self).stream(blob, range).await
+    }
+
+    fn found_damaged(&self, blob: &OciDigest, range: &Range<u64>) {
+        (**self).found_damaged(blob, range);
     }
 }

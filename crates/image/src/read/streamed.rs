@@ -23,6 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A response of which some blocks have not arrived yet.
 struct Response {
+    blob: OciDigest,
     pieces: Pieces,
     /// Received bytes of the next block.
     bytes: BytesMut,
@@ -45,7 +46,7 @@ impl Blocks {
         let left = wanted.start..end;
         self.requests.fetch_add(1, Ordering::Relaxed);
         let pieces = self.source.stream(blob, table.stored(left.clone())).await?;
-        let mut response = Response::new(pieces, Arc::clone(table), left);
+        let mut response = Response::new(blob, pieces, Arc::clone(table), left);
         let mut blocks = Vec::with_capacity(wanted.len());
         for _ in wanted {
             match response.next(self).await {
@@ -73,7 +74,7 @@ impl Blocks {
             blocks.requests.fetch_add(1, Ordering::Relaxed);
             match blocks.source.stream(&blob, table.stored(left.clone())).await {
                 Ok(pieces) => {
-                    let response = Response::new(pieces, table, left);
+                    let response = Response::new(&blob, pieces, table, left);
                     response.receive_rest(Arc::clone(&blocks), claim).await;
                 }
                 // Waiting readers are notified when the claim is dropped.
@@ -84,13 +85,15 @@ impl Blocks {
 }
 
 impl Response {
-    fn new(pieces: Pieces, table: Arc<Table>, left: Range<usize>) -> Self {
-        Self { pieces, bytes: BytesMut::new(), table, left, deadline: Instant::now() + TIMEOUT }
+    fn new(blob: &OciDigest, pieces: Pieces, table: Arc<Table>, left: Range<usize>) -> Self {
+        let (blob, bytes, deadline) = (blob.clone(), BytesMut::new(), Instant::now() + TIMEOUT);
+        Self { blob, pieces, bytes, table, left, deadline }
     }
 
     /// The next block.
     async fn next(&mut self, blocks: &Blocks) -> Result<Bytes> {
-        let entry = &self.table.entries()[self.left.start];
+        let index = self.left.start;
+        let entry = &self.table.entries()[index];
         self.left.start += 1;
         let wanted = entry.stored as usize;
         while self.bytes.len() < wanted {
@@ -103,7 +106,9 @@ impl Response {
             self.bytes.extend_from_slice(&piece);
         }
         let stored = self.bytes.split_to(wanted).freeze();
-        verify(&stored, entry)?;
+        verify(&stored, entry).inspect_err(|_| {
+            blocks.source.found_damaged(&self.blob, &self.table.stored(index..index + 1));
+        })?;
         blocks.keep(entry, &stored);
         Ok(stored)
     }

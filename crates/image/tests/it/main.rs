@@ -11,6 +11,7 @@ mod hostile;
 mod killed;
 mod lazy;
 mod mounts;
+mod peers;
 mod prefetch;
 mod profiles;
 mod raw;

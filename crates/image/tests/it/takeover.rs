@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use snowmelt_image::Image;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::mount::{Form, LazyMount};
+use snowmelt_image::mount::{Form, LazyMount, Readers};
 use snowmelt_image::read::{BlockSource, Blocks};
 use snowmelt_kernel::packet;
 use tokio::runtime::Runtime;
@@ -102,7 +102,8 @@ fn check(
     let _ = child.kill();
     child.wait().unwrap();
     let copy = root.try_clone().unwrap();
-    let next = LazyMount::take_over(image, blocks, runtime.handle(), form, (copy, device)).unwrap();
+    let readers = Readers::new(image, blocks).unwrap();
+    let next = LazyMount::take_over(readers, runtime.handle(), form, (copy, device)).unwrap();
     let (found, opened) = reader.join().unwrap();
     assert!(found == noise(1, BYTES) && found.starts_with(&begun), "{form:?} {read_before:?}");
     assert!(reading.join().unwrap() == noise(2, 5000));

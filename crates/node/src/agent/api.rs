@@ -11,6 +11,8 @@
 //! | `GET /v1/jobs/{id}/network` | | [`snowmelt_api::PartNetwork`] |
 //! | `POST /v1/jobs/{id}/route` | [`RouteTo`] | [`RouteFound`] |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
+//! | `POST /v1/images/places` | [`TreePlace`] | 204: the image is read from there from now on |
+//! | `GET /v1/images/bytes` | | list of [`HeldImage`] |
 //! | `GET /v1/host` | | [`snowmelt_api::HostFacts`] |
 //!
 //! Every request carries the token of the cluster (`authorization: Bearer`). A part that is called
@@ -29,7 +31,8 @@ use snowmelt_network::{Counters, JobSpec, Listener, Range, TracedRoute};
 use snowmelt_types::{Digest, ErrorReport, JobId, Tenant};
 use snowmelt_wire::{Mode, SourceCode};
 
-use crate::{InstanceLimits, PackageAt, ProgramRequest};
+pub use crate::images::HeldImage;
+use crate::{InstanceLimits, PackageAt, ProgramRequest, TreePlace};
 
 /// What one host runs of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,6 +49,10 @@ pub struct JobPart {
     /// The code package that it runs from instead of code and packages; each host reads it itself.
     #[serde(default)]
     pub packed: Option<PackageAt>,
+    /// The place of this host among those that read the image of the program or package; none if
+    /// that is in no registry.
+    #[serde(default)]
+    pub place: Option<TreePlace>,
     /// The callable in the code.
     pub handler: String,
     /// How it is called.

@@ -20,9 +20,9 @@ use snowmelt_ledger::Use;
 use snowmelt_rpc::trace;
 use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
 
-use crate::Node;
 use crate::networks::network::RankNetwork;
-use api::{CodePresence, JobPart, PartCalls, PartEnds, PartOpen, PartReady, UploadCode};
+use crate::{Node, TreePlace};
+use api::{CodePresence, HeldImage, JobPart, PartCalls, PartEnds, PartOpen, PartReady, UploadCode};
 use called::Called;
 use part::Part;
 
@@ -91,6 +91,18 @@ impl Agent {
             return Err(ErrorReport::new(Code::PROTOCOL, message));
         }
         Ok(CodePresence { there: true })
+    }
+
+    /// Reads an image from elsewhere from now on, if this host has it mounted.
+    pub async fn place(&self, place: TreePlace) -> Result<(), ErrorReport> {
+        let moved = self.inner.node.inner.images.move_to(place).await;
+        moved.map_err(|error| error.report())
+    }
+
+    /// What this host has read and sent of the images that it has a place for.
+    pub async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
+        let held = self.inner.node.inner.images.held().await;
+        held.map_err(|error| error.report())
     }
 
     /// Makes the network of a part and starts its instances; on an error nothing of it is left.

@@ -11,7 +11,7 @@ use snowmelt_wire::{Call, Load, OnError};
 use tokio::sync::watch;
 use tracing::Instrument;
 
-use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
+use super::api::{JobPart, PartCalls, PartOpen, PartReady, ProgramPart, RankEnd};
 use super::called::Called;
 use crate::instances::acquire::Environment;
 use crate::networks::network::{PEERS, PEERS6, RankNetwork};
@@ -163,13 +163,15 @@ impl Part {
 
 async fn unit(node: &Node, order: &JobPart) -> Result<Unit> {
     let JobPart { tenant, code, packages, imports, limits, .. } = order;
+    let place = order.place.as_ref();
     if let Some(at) = &order.packed {
-        return node.prepare_package(tenant, at).await;
+        return node.prepare_package(tenant, at, place).await;
     }
     match &order.program {
         None => node.prepare(tenant, code, packages, imports, &snowmelt_package::Silent).await,
         Some(program) => {
-            node.prepare_program(tenant, &program.files, &program.request, limits).await
+            let ProgramPart { files, request } = program;
+            node.prepare_program(tenant, files, request, limits, place).await
         }
     }
 }

@@ -24,6 +24,8 @@ pub fn router(agent: Agent, token: Token) -> Router {
         .route("/v1/host", get(facts))
         .route("/v1/code", post(upload))
         .route("/v1/jobs", post(open))
+        .route("/v1/images/places", post(place))
+        .route("/v1/images/bytes", get(image_bytes))
         .route("/v1/jobs/{id}", delete(close))
         .route("/v1/jobs/{id}/ready", post(ready))
         .route("/v1/jobs/{id}/calls", post(call))
@@ -38,6 +40,15 @@ pub fn router(agent: Agent, token: Token) -> Router {
 
 async fn facts(State(agent): State<Agent>) -> Response {
     axum::Json(agent.facts()).into_response()
+}
+
+async fn place(State(agent): State<Agent>, body: Bytes) -> Result<StatusCode, Problem> {
+    agent.place(parse(&body)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn image_bytes(State(agent): State<Agent>) -> Result<Response, Problem> {
+    Ok(axum::Json(agent.image_bytes().await?).into_response())
 }
 
 async fn upload(State(agent): State<Agent>, body: Bytes) -> Result<Response, Problem> {

@@ -7,7 +7,7 @@ use snowmelt_sandbox::{ImageBind, MountedImage};
 use snowmelt_types::{Digest, Tenant};
 
 use super::label::Contents;
-use crate::images::{Found, find_image, find_pinned};
+use crate::images::{Found, TreePlace, find_image, find_pinned};
 use crate::preparation::Preparation;
 use crate::{Error, Result, Unit};
 
@@ -40,7 +40,12 @@ impl Preparation {
     }
 
     /// Mounts a package; no block of it need be here.
-    pub async fn prepare_package(&self, tenant: &Tenant, at: &PackageAt) -> Result<Unit> {
+    pub async fn prepare_package(
+        &self,
+        tenant: &Tenant,
+        at: &PackageAt,
+        place: Option<&TreePlace>,
+    ) -> Result<Unit> {
         let state = &self.state_dir;
         let found = find_pinned(state, &at.name, &at.manifest).await;
         let found = found.map_err(|error| unfit(&at.name, error))?;
@@ -49,7 +54,7 @@ impl Preparation {
         let layers = &found.image.layers[..contents.layers.len()];
         let layers = layers.iter().map(|blob| Digest::of_parts(["layer-1", &root(blob)]));
         let layers = layers.collect();
-        let image = self.images.mount_found(&found).await?.at;
+        let image = self.images.mount_found(&found, place).await?.at;
         let opened = Opened { contents, image, layers };
         Ok(Unit::packed(tenant, opened, self.interpreter_and_runtime().await?))
     }

@@ -20,6 +20,7 @@ use snowmelt_types::Report;
 
 use super::message::{Ask, Control, LONGEST, Notice, READY};
 use super::mounts::Mounts;
+use super::peers::Dial;
 use super::stores::Stores;
 
 /// Runs the daemon until its node has ended. Must be called before the process has a second thread.
@@ -36,7 +37,9 @@ pub fn image_daemon_main() -> ExitCode {
 fn run() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let begun = receive(&control)?;
-    let Some((Control::Begin { state, folder, settings, mounts: adopted }, mut fds)) = begun else {
+    let Some((Control::Begin { state, folder, settings, mounts: adopted, authorization }, mut fds)) =
+        begun
+    else {
         return Ok(());
     };
     let namespace = if fds.len() > 1 { fds.pop() } else { None };
@@ -52,7 +55,8 @@ fn run() -> io::Result<()> {
         return packet::send(&control, error.to_string().as_bytes(), &[]);
     }
     let stores = Stores::new(&state, settings);
-    let mounts = Arc::new(Mounts::new(stores, folder, runtime.handle().clone()));
+    let connect = Arc::new(Dial::new(authorization.as_deref()));
+    let mounts = Arc::new(Mounts::new(stores, folder, runtime.handle().clone(), connect));
     // The namespace is ready to be held by the node.
     packet::send(&control, READY, &[])?;
     // Existing mounts first: a request for a mounted image must not get another mount of it, which
@@ -120,10 +124,21 @@ fn enter(namespace: Option<OwnedFd>, folder: &Path) -> io::Result<()> {
 
 fn answer(mounts: &Mounts, client: &OwnedFd) {
     let mut buffer = vec![0; LONGEST];
-    let Ok(packet) = packet::receive(client, &mut buffer) else { return };
+    let Ok(mut packet) = packet::receive(client, &mut buffer) else { return };
     let asked = &buffer[..packet.length];
     let answered = match serde_json::from_slice::<Ask>(asked) {
         Ok(Ask::Mount(spec)) => mounts.mount(&spec).map_err(|error| json(&error.report())),
+        Ok(Ask::Move(place)) => {
+            mounts.sharing.move_to(&place);
+            Ok((json(&()), Vec::new()))
+        }
+        Ok(Ask::Bytes) => Ok((json(&mounts.sharing.bytes()), Vec::new())),
+        Ok(Ask::Serve) => {
+            if let Some(connection) = packet.fds.pop() {
+                mounts.sharing.serve(connection, &mounts.runtime);
+            }
+            Ok((json(&()), Vec::new()))
+        }
         Ok(Ask::Why(digest, ms)) => {
             let why = mounts.why(&digest, Duration::from_millis(ms));
             Ok((json(&why.map(|error| error.report())), Vec::new()))

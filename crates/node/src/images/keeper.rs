@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,9 @@ use snowmelt_sandbox::{Base, MountedImage, Root};
 use snowmelt_types::ErrorReport;
 
 use super::locked;
-use super::message::{Ask, Control, Here, ImageSpec, LONGEST, Notice, ON_RAW_FILES, READY};
+use super::message::{Ask, Control, Here, ImageSpec, ON_RAW_FILES, Place, READY};
+use super::packets::{failed, is_end, notices, say, say_to};
+use super::place::{Cluster, TreePlace};
 use super::resolve::{Found, find_image};
 use super::stores::Settings;
 use crate::unit::images;
@@ -56,6 +58,7 @@ pub(crate) struct Images {
     served_at: ServedAt,
     /// Keepers so far.
     begun: AtomicU64,
+    pub(super) cluster: OnceLock<Cluster>,
 }
 
 /// An image that is mounted.
@@ -76,9 +79,10 @@ type ServedAt = Arc<Mutex<Option<PathBuf>>>;
 
 /// A daemon, and what its successor will need.
 #[derive(Debug)]
-struct Keeper {
+pub(super) struct Keeper {
     command: PathBuf,
     begin: (PathBuf, PathBuf, Settings),
+    authorization: Option<String>,
     socket: PathBuf,
     kept: Mutex<Kept>,
     on_raw_files: OnRawFiles,
@@ -100,7 +104,8 @@ impl Images {
     pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf, settings: Settings) -> Self {
         let (on_raw_files, keeper) = (OnRawFiles::default(), Mutex::default());
         let (served_at, begun) = (ServedAt::default(), AtomicU64::new(0));
-        Self { binary, state, folder, settings, on_raw_files, keeper, served_at, begun }
+        let cluster = OnceLock::new();
+        Self { binary, state, folder, settings, on_raw_files, keeper, served_at, begun, cluster }
     }
 
     /// Whether what served the images of this root was given up: its mounts are dead.
@@ -114,18 +119,28 @@ impl Images {
     }
 
     /// Mounts an image by its name, once for each node, and reads its configuration.
-    pub async fn mount_with_config(self: &Arc<Self>, name: &str) -> Result<(Mounted, RunConfig)> {
+    pub async fn mount_with_config(
+        self: &Arc<Self>,
+        name: &str,
+        place: Option<&TreePlace>,
+    ) -> Result<(Mounted, RunConfig)> {
         let found = find_image(&self.state, name, &Access::own()).await?;
         let config = async { Ok(found.run_config().await?) };
-        tokio::try_join!(self.mount_found(&found), config)
+        tokio::try_join!(self.mount_found(&found, place), config)
     }
 
-    /// Mounts an image that was found.
-    pub async fn mount_found(self: &Arc<Self>, found: &Found) -> Result<Mounted> {
-        let spec = ImageSpec::of(found)?;
+    /// Mounts an image that was found. If it is mounted already, a new place of this host counts
+    /// from now on.
+    pub async fn mount_found(
+        self: &Arc<Self>,
+        found: &Found,
+        place: Option<&TreePlace>,
+    ) -> Result<Mounted> {
+        let place = self.cluster.get().zip(place).map(|(cluster, place)| cluster.place(place));
+        let spec = ImageSpec::new(found, place)?;
         let images = Arc::clone(self);
         let mounted = tokio::task::spawn_blocking(move || images.mount_blocking(&spec)).await;
-        mounted.map_err(|error| failed("mount an image", io::Error::other(error)))?
+        mounted.map_err(|error| failed("mount an image")(io::Error::other(error)))?
     }
 
     /// A sandbox's root as it is best made now: an image that is mounted on raw files meanwhile is
@@ -150,7 +165,7 @@ impl Images {
     pub async fn why(&self, image: &MountedImage, since: Instant) -> Option<ErrorReport> {
         let (socket, digest) = (image.socket.clone(), image.digest.parse().ok()?);
         let ms = u64::try_from((since.elapsed() + ASKED_WITHIN).as_millis()).unwrap_or(u64::MAX);
-        let ask = move || say_to(&socket, &Ask::Why(digest, ms), ANSWERS_WITHIN);
+        let ask = move || say_to(&socket, (&Ask::Why(digest, ms), &[]), ANSWERS_WITHIN);
         // Only a daemon knows.
         let (said, _) = tokio::task::spawn_blocking(ask).await.ok()?.ok()?;
         serde_json::from_slice(&said).ok()?
@@ -181,7 +196,7 @@ impl Images {
             match keeper.ask(spec) {
                 // It died meanwhile, and its successor listens at the same place.
                 Err(error) if attempt < ATTEMPTS && is_end(&error) => {}
-                Err(error) => return Err(failed("mount the image", error)),
+                Err(error) => return Err(failed("mount the image")(error)),
                 Ok(Err(report)) => return Err(Error::Report(report)),
                 Ok(Ok(root)) => {
                     let (socket, digest) = (keeper.socket.clone(), spec.digest.to_string());
@@ -191,7 +206,12 @@ impl Images {
         }
     }
 
-    fn started(&self) -> Result<Arc<Keeper>> {
+    /// The daemon, if it has been started.
+    pub(super) fn running(&self) -> Option<Arc<Keeper>> {
+        self.keeper().clone().filter(|keeper| !keeper.kept().is_ended)
+    }
+
+    pub(super) fn started(&self) -> Result<Arc<Keeper>> {
         let mut slot = self.keeper();
         if let Some(keeper) = &*slot
             && !keeper.kept().is_ended
@@ -199,7 +219,7 @@ impl Images {
             return Ok(Arc::clone(keeper));
         }
         let keeper = Keeper::start(self);
-        let keeper = keeper.map_err(|error| failed("start the daemon of images", error))?;
+        let keeper = keeper.map_err(|error| failed("start the daemon of images")(error))?;
         Ok(Arc::clone(slot.insert(keeper)))
     }
 
@@ -217,6 +237,7 @@ impl Drop for Images {
 impl Keeper {
     fn start(images: &Images) -> io::Result<Arc<Self>> {
         let Images { binary, state, folder, settings, on_raw_files, served_at, .. } = images;
+        let authorization = images.cluster.get().map(|cluster| cluster.token.header());
         let points = folder.join("mounts");
         std::fs::create_dir_all(&points)?;
         let socket =
@@ -226,13 +247,28 @@ impl Keeper {
         let begin = (state.clone(), points, settings.clone());
         let (command, on_raw_files) = (binary.clone(), Arc::clone(on_raw_files));
         let served_at = Arc::clone(served_at);
-        let keeper = Arc::new(Self { command, begin, socket, kept, on_raw_files, served_at });
+        let keeper =
+            Arc::new(Self { command, begin, authorization, socket, kept, on_raw_files, served_at });
         let child = keeper.spawn()?;
         *locked(&keeper.served_at) = Some(keeper.socket.clone());
         let caring = Arc::clone(&keeper);
         let named = thread::Builder::new().name("image-keeper".to_owned());
         named.spawn(move || caring.care(child)).inspect_err(|_| keeper.give_up())?;
         Ok(keeper)
+    }
+
+    /// Where it answers requests.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Has a successor know a new place.
+    pub fn keep_place(&self, place: &Place) {
+        let mut kept = self.kept();
+        let places = kept.mounts.values_mut().filter_map(|(spec, ..)| spec.place.as_mut());
+        for known in places.filter(|known| known.tree == place.tree) {
+            known.clone_from(place);
+        }
     }
 
     /// Starts a daemon that continues with all kept mounts.
@@ -259,8 +295,8 @@ impl Keeper {
         let listener = kept.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds: Vec<BorrowedFd<'_>> =
             std::iter::once(listener).chain(&kept.namespace).map(AsFd::as_fd).collect();
-        let mounts = kept.mounts.len();
-        say(control, &Control::Begin { state, folder, settings, mounts }, &fds)?;
+        let (mounts, authorization) = (kept.mounts.len(), self.authorization.clone());
+        say(control, &Control::Begin { state, folder, settings, mounts, authorization }, &fds)?;
         if !packet::wait(control, BEGINS_WITHIN)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -280,7 +316,10 @@ impl Keeper {
         kept.control = Some(control.try_clone()?);
         let (told, known) = (control.try_clone()?, Arc::clone(&self.on_raw_files));
         let named = thread::Builder::new().name("image-notices".to_owned());
-        named.spawn(move || listen(&told, &known)).map(drop)
+        let is_raw = move |digest| {
+            locked(&known).insert(digest);
+        };
+        named.spawn(move || notices(&told, is_raw)).map(drop)
     }
 
     /// Replaces the daemon whenever it dies, until it dies too often or is to end.
@@ -335,14 +374,19 @@ impl Keeper {
 
     /// Requests a mount from the daemon; any other answer is its failure.
     fn ask(&self, spec: &ImageSpec) -> io::Result<std::result::Result<OwnedFd, Box<ErrorReport>>> {
-        let (said, fds) = say_to(&self.socket, &Ask::Mount(spec.clone()), MOUNTS_WITHIN)?;
+        let ask = Ask::Mount(spec.clone());
+        let (said, fds) = say_to(&self.socket, (&ask, &[]), MOUNTS_WITHIN)?;
         let mut fds = fds.into_iter();
         match (fds.next(), fds.next()) {
             (Some(root), None) => Ok(Ok(root)),
             (Some(root), Some(device)) => {
                 let here: Here = serde_json::from_slice(&said)?;
                 let kept = (spec.clone(), here.form, device);
-                self.kept().mounts.entry(spec.digest.clone()).or_insert(kept);
+                let mut mounts = self.kept();
+                let kept = mounts.mounts.entry(spec.digest.clone()).or_insert(kept);
+                if spec.place.is_some() {
+                    kept.0.place.clone_from(&spec.place);
+                }
                 Ok(Ok(root))
             }
             _ => Ok(Err(Box::new(serde_json::from_slice(&said)?))),
@@ -352,45 +396,4 @@ impl Keeper {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         locked(&self.kept)
     }
-}
-
-/// Sends a request to the daemon behind a socket, and returns its answer.
-fn say_to(socket: &Path, ask: &Ask, within: Duration) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let socket = packet::connect(socket)?;
-    packet::send(&socket, &serde_json::to_vec(ask)?, &[])?;
-    if !packet::wait(&socket, within)? {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    let mut answer = vec![0; LONGEST];
-    let packet = packet::receive(&socket, &mut answer)?;
-    if packet.length == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    answer.truncate(packet.length);
-    Ok((answer, packet.fds))
-}
-
-/// Waits until the daemon has ended.
-fn listen(control: &OwnedFd, on_raw_files: &OnRawFiles) {
-    let mut buffer = [0; 1024];
-    while let Ok(packet) = packet::receive(control, &mut buffer)
-        && packet.length > 0
-    {
-        if let Ok(Notice::IsRaw(digest)) = serde_json::from_slice(&buffer[..packet.length]) {
-            locked(on_raw_files).insert(digest.to_string());
-        }
-    }
-}
-
-fn say(control: &OwnedFd, said: &Control, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    packet::send(control, &serde_json::to_vec(said)?, fds)
-}
-
-fn is_end(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
-}
-
-fn failed(step: &'static str, source: io::Error) -> Error {
-    snowmelt_image::Error::Mount { step, source }.into()
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_image::Image;
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::Form;
+use snowmelt_image::peer::PeerHost;
 
 use super::resolve::{Found, Origin};
 use super::stores::Settings;
@@ -27,12 +28,24 @@ pub(super) struct ImageSpec {
     pub manifest: String,
     /// Where its blocks are read from.
     pub origin: Origin,
+    /// The place of this host among those that use the image; none if nobody has told it.
+    pub place: Option<Place>,
+}
+
+/// The place of a host in the tree of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// The name of the tree.
+    pub tree: String,
+    /// The host from which it reads blocks; none at the root, which reads from the registry.
+    pub parent: Option<PeerHost>,
 }
 
 impl ImageSpec {
-    pub fn of(found: &Found) -> snowmelt_image::Result<Self> {
+    pub fn new(found: &Found, place: Option<Place>) -> snowmelt_image::Result<Self> {
         let manifest = String::from_utf8_lossy(&found.image.encode()?).into_owned();
-        Ok(Self { digest: found.manifest.clone(), manifest, origin: found.origin.clone() })
+        let (digest, origin) = (found.manifest.clone(), found.origin.clone());
+        Ok(Self { digest, manifest, origin, place })
     }
 
     pub fn image(&self) -> snowmelt_image::Result<Image> {
@@ -60,6 +73,8 @@ pub(super) enum Control {
         settings: Settings,
         /// How many `Adopt` follow; requests are answered after them.
         mounts: usize,
+        /// Opens connections to other hosts; none if this host is alone.
+        authorization: Option<String>,
     },
     /// A mount that is there in this form, with its connection to the kernel.
     Adopt(ImageSpec, Form),
@@ -80,6 +95,12 @@ pub(super) enum Ask {
     /// Answered by [`Here`] and descriptors: a copy of the mount and, if another daemon can go on
     /// with it, its connection to the kernel. Without descriptors it is an error report.
     Mount(ImageSpec),
+    /// A new place of this host in a tree; answered by null.
+    Move(Place),
+    /// Answered by the name of each tree and the bytes of its image here.
+    Bytes,
+    /// With a connection of another host, which is served until it ends; answered by null.
+    Serve,
     /// Why reads of this image failed within so many milliseconds: an error report, or null.
     Why(OciDigest, u64),
 }

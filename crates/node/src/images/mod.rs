@@ -4,9 +4,12 @@
 //! |---|---|
 //! | resolves a name to a manifest and the source of its blocks | `resolve` |
 //! | stores of blocks, starts and raw files | `stores` |
-//! | messages between the node and the daemon | `message` |
+//! | messages between the node and the daemon | `message`, `packets` |
 //! | the daemon: serves blocks, answers requests for mounts | `daemon` |
 //! | its mounts and their sources | `mounts`, `sources` |
+//! | places among the hosts that use the same images | `place` |
+//! | connections to and from these hosts | `peers` |
+//! | the daemon's part: from where it reads, and what it serves | `sharing` |
 //! | complete images as files that need no daemon | `raw` |
 //! | the node's side: starts the daemon, sends it requests, replaces one that died | `keeper` |
 //!
@@ -19,8 +22,12 @@ mod daemon;
 mod keeper;
 mod message;
 mod mounts;
+mod packets;
+mod peers;
+mod place;
 mod raw;
 mod resolve;
+mod sharing;
 mod sources;
 mod stores;
 
@@ -28,6 +35,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::{Images, Mounted};
+pub(crate) use peers::BLOCKS;
+pub use place::{HeldImage, TreePlace, Upstream};
 pub(crate) use resolve::find_pinned;
 pub use resolve::{Found, Origin, find_image, has_registry};
 pub use stores::{Settings, Stores};

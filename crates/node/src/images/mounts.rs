@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
-use snowmelt_image::mount::{Form, LazyMount, mount_files, supports_takeover};
+use snowmelt_image::mount::{Form, LazyMount, Readers, mount_files, supports_takeover};
+use snowmelt_image::peer::Connect;
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, LockedFiles, RawFiles};
 use snowmelt_image::source::{Access, Reference};
@@ -26,6 +27,7 @@ use tokio::runtime::Handle;
 use super::locked;
 use super::message::{Here, ImageSpec, ON_RAW_FILES};
 use super::resolve::Origin;
+use super::sharing::Sharing;
 use super::sources::Sources;
 use super::stores::Stores;
 
@@ -36,13 +38,14 @@ const AHEAD: usize = 4;
 pub(super) struct Mounts {
     stores: Stores,
     sources: Sources,
+    pub sharing: Sharing,
     /// None if complete images are not to be kept as raw files.
     pub raw: Option<RawFiles>,
     /// Mount points, each named by the image's digest.
     folder: PathBuf,
     /// What was found to work, or chosen.
     form: OnceLock<Form>,
-    runtime: Handle,
+    pub runtime: Handle,
     /// Each is locked while it is made, so that it is made once.
     slots: Mutex<HashMap<OciDigest, Slot>>,
     /// Written while a mount on raw files takes the place of a lazy one.
@@ -65,11 +68,17 @@ pub(super) struct Mount {
 }
 
 impl Mounts {
-    pub fn new(stores: Stores, folder: PathBuf, runtime: Handle) -> Self {
+    pub fn new(
+        stores: Stores,
+        folder: PathBuf,
+        runtime: Handle,
+        connect: Arc<dyn Connect>,
+    ) -> Self {
         let (form, slots, replacing) = (OnceLock::new(), Mutex::default(), RwLock::default());
         let raw = (stores.settings.raw.bytes() > 0).then(|| stores.raw());
-        let sources = Sources::new(stores.clone());
-        Self { stores, sources, raw, folder, form, runtime, slots, replacing }
+        let sharing = Sharing::new(connect);
+        let sources = Sources::new(stores.clone(), Arc::clone(&sharing.upstreams));
+        Self { stores, sources, sharing, raw, folder, form, runtime, slots, replacing }
     }
 
     /// A detached copy of a mount that is there.
@@ -84,12 +93,18 @@ impl Mounts {
     /// Mounts an image unless it is; a copy and, if a successor could go on with it, its connection
     /// to the kernel.
     pub fn mount(&self, spec: &ImageSpec) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+        self.sharing.take_place(spec)?;
         let slot = self.slot(&spec.digest);
         let mut slot = locked(&slot);
         let mount = match &mut *slot {
             Some(mount) => mount,
             none => none.insert(self.fresh(spec)?),
         };
+        // If it was mounted before this host had a place.
+        self.sharing.export(spec, || match &mount.lazy {
+            Some(lazy) => Ok(readers(lazy)),
+            None => Ok(self.readers(spec)?.all().collect()),
+        })?;
         let mut fds = vec![self.copy(spec.digest.as_str())?];
         if let Some(lazy) = mount.lazy.as_ref().filter(|_| supports_takeover()) {
             let device = lazy.device().try_clone_to_owned();
@@ -194,9 +209,11 @@ impl Mounts {
                 Err(error) => tracing::warn!(%error, "an image is not mounted on its raw files"),
             }
         }
-        let blocks = self.sources.blocks(&spec.origin)?;
+        let readers = self.readers(spec)?;
         let held = self.sources.hold(spec)?;
-        let lazy = LazyMount::new(&image, &blocks, &self.runtime, form)?;
+        // Before it is mounted: children are not to wait for that.
+        self.sharing.export(spec, || Ok(readers.all().collect()))?;
+        let lazy = LazyMount::of(readers, &self.runtime, form)?;
         let point = self.point(&spec.digest);
         let attach = || -> io::Result<()> {
             // What a daemon before could not hand over is dead.
@@ -230,7 +247,9 @@ impl Mounts {
     }
 
     fn taken_over(&self, spec: &ImageSpec, form: Form, device: OwnedFd) -> Result<Mount> {
-        let (image, blocks) = (spec.image()?, self.sources.blocks(&spec.origin)?);
+        self.sharing.take_place(spec)?;
+        let readers = self.readers(spec)?;
+        self.sharing.export(spec, || Ok(readers.all().collect()))?;
         let held = self.sources.hold(spec)?;
         let raw = self.raw_point(&spec.digest);
         let is_raw = is_mounted(&raw);
@@ -238,7 +257,7 @@ impl Mounts {
         let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, &point, open, Mode::empty());
         let root = root.map_err(|errno| failed("find the mount")(errno.into()))?;
-        let lazy = LazyMount::take_over(&image, &blocks, &self.runtime, form, (root, device))?;
+        let lazy = LazyMount::take_over(readers, &self.runtime, form, (root, device))?;
         let lazy = (!is_raw).then_some(lazy);
         Ok(Mount { started: Some(Instant::now()), _held: held, ..Mount::new(spec, form, lazy) })
     }
@@ -249,6 +268,10 @@ impl Mounts {
 
     fn raw_point(&self, digest: &OciDigest) -> PathBuf {
         self.folder.join(format!("{}.raw", digest.hex()))
+    }
+
+    fn readers(&self, spec: &ImageSpec) -> Result<Readers> {
+        Readers::new(&spec.image()?, &self.sources.blocks(&spec.origin)?)
     }
 
     /// What starts touched here, or if there was none yet, elsewhere. No mount waits for either.

@@ -1,9 +1,11 @@
-//! Where the daemon reads blocks: of images of this machine, and of registries with the cache.
+//! Where the daemon reads blocks: of images of this machine, and of registries or other hosts with
+//! the cache.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use snowmelt_image::read::{BlockCache, Blocks};
+use snowmelt_image::peer::{PeerSource, Upstreams};
+use snowmelt_image::read::{BlockCache, BlockSource, Blocks};
 use snowmelt_image::source::{Access, Layout};
 use snowmelt_image::{Error, Lock, Result};
 
@@ -15,13 +17,14 @@ use super::stores::Stores;
 /// All that images were read from so far.
 pub(super) struct Sources {
     stores: Stores,
+    upstreams: Arc<Upstreams>,
     cache: OnceLock<Option<Arc<BlockCache>>>,
     blocks: Mutex<HashMap<Origin, Arc<Blocks>>>,
 }
 
 impl Sources {
-    pub fn new(stores: Stores) -> Self {
-        Self { stores, cache: OnceLock::new(), blocks: Mutex::default() }
+    pub fn new(stores: Stores, upstreams: Arc<Upstreams>) -> Self {
+        Self { stores, upstreams, cache: OnceLock::new(), blocks: Mutex::default() }
     }
 
     /// Keeps the blobs of a local image while it is mounted, whatever becomes of its name.
@@ -38,11 +41,15 @@ impl Sources {
         if let Some(blocks) = all.get(origin) {
             return Ok(Arc::clone(blocks));
         }
-        let cache = match origin {
-            Origin::Layout(_) => None,
-            Origin::Registry(_) => self.cache().clone(),
+        let source = origin.source(&Access::own())?;
+        let (source, cache) = match origin {
+            Origin::Layout(_) => (source, None),
+            Origin::Registry(_) => {
+                let source = PeerSource::new(source, Arc::clone(&self.upstreams));
+                (Arc::new(source) as Arc<dyn BlockSource>, self.cache().clone())
+            }
         };
-        let blocks = Arc::new(Blocks::new(origin.source(&Access::own())?, cache));
+        let blocks = Arc::new(Blocks::new(source, cache));
         all.insert(origin.clone(), Arc::clone(&blocks));
         Ok(blocks)
     }

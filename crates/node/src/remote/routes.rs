@@ -14,6 +14,7 @@ use super::hosted::Hosted;
 use super::messages::{FILES, OUTPUTS, SESSION, STREAMS, TASKS};
 use super::{files, reading, streams};
 use crate::Node;
+use crate::images::BLOCKS;
 
 #[derive(Clone)]
 struct Routes {
@@ -32,16 +33,18 @@ pub(crate) fn all(node: Node, token: Token) -> Router {
         .route(FILES, get(kept_files))
         .route(OUTPUTS, get(outputs))
         .route(STREAMS, get(stream))
+        .route(BLOCKS, get(blocks))
         .with_state(routes)
 }
 
-/// The outputs and streams only, for control's own host, with the check of the token. Call it in the
+/// The outputs, streams and images only, for control's own host, with the check of the token. Call it in the
 /// runtime that is to serve the connections.
 pub fn exchange_only(node: Node, token: Token) -> Router {
     let hosted = Hosted::new(node, token.clone());
     Router::new()
         .route(OUTPUTS, get(outputs))
         .route(STREAMS, get(stream))
+        .route(BLOCKS, get(blocks))
         .layer(middleware::from_fn_with_state(token, admit))
         .with_state(Routes { hosted, runtime: Handle::current() })
 }
@@ -72,6 +75,11 @@ async fn stream(State(routes): State<Routes>, request: Request) -> Result<Respon
     let serve = async |hosted: Hosted, stream| {
         streams::serve(stream, &hosted.node().inner.streams).await;
     };
+    routes.take(request, serve)
+}
+
+async fn blocks(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
+    let serve = async |hosted: Hosted, stream| hosted.node().inner.images.serve_host(stream).await;
     routes.take(request, serve)
 }
 

@@ -32,7 +32,7 @@ async fn unit(rig: &Rig, text: &str, limits: &Arc<InstanceLimits>) -> Unit {
         image: None,
         handler: "handler".to_owned(),
     };
-    rig.node.prepare_program(&Tenant::default(), &stored, &request, limits).await.unwrap()
+    rig.node.prepare_program(&Tenant::default(), &stored, &request, limits, None).await.unwrap()
 }
 
 fn load_of(unit: &Unit) -> Load {

@@ -22,6 +22,12 @@ Examples:
   snowmelt hosts
   snowmelt hosts -o json | jq -r '.[].name'";
 
+const TREE_EXAMPLES: &str = "\
+Examples:
+  snowmelt tree
+  snowmelt tree registry.example/team/app:v1
+  snowmelt tree -o json | jq '.[].hosts[].bytes'";
+
 /// Options of a host's membership in a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct MemberArgs {
@@ -51,6 +57,21 @@ pub struct NodeArgs {
     pub ca_file: Option<PathBuf>,
     #[command(flatten)]
     pub member: MemberArgs,
+}
+
+/// `snowmelt tree`.
+#[derive(Debug, Args)]
+#[command(after_help = TREE_EXAMPLES)]
+pub struct TreeArgs {
+    /// Only the tree of this image; all that begin with it
+    #[arg(value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// Format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ListFormat,
+    /// Use the server at this socket
+    #[arg(long, value_name = "SOCKET")]
+    pub server: Option<PathBuf>,
 }
 
 /// `snowmelt hosts`.

@@ -25,7 +25,7 @@ use snowmelt_types::Tenant;
 
 pub use build::{Content, ImageBuildArgs};
 pub use burst::{BurstArgs, BurstCommand, BurstLsArgs};
-pub use cluster::{HostsArgs, MemberArgs, NodeArgs};
+pub use cluster::{HostsArgs, MemberArgs, NodeArgs, TreeArgs};
 pub use function::{
     CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, PackArgs,
     RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
@@ -130,6 +130,8 @@ pub enum Command {
     Token(TokenCommand),
     /// Show the hosts of the cluster
     Hosts(HostsArgs),
+    /// Show from which host each host reads the images of functions
+    Tree(TreeArgs),
     /// Run a cluster of emulated hosts on this machine
     #[command(subcommand, after_help = lab::EXAMPLES)]
     Lab(LabCommand),

@@ -40,6 +40,7 @@ fn help_texts() {
         "status",
         "token",
         "token new",
+        "tree",
         "net",
         "net ls",
         "net show",

@@ -51,7 +51,7 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(in crate::gateway) const ROUTES: [Route; 45] = [
+pub(in crate::gateway) const ROUTES: [Route; 46] = [
     route("get", "/v1/status", Nothing, OK),
     route("get", "/v1/figures", Nothing, OK),
     route("get", "/metrics", Nothing, OK),
@@ -84,6 +84,7 @@ pub(in crate::gateway) const ROUTES: [Route; 45] = [
     route("delete", "/v1/bursts/{job}", Nothing, NO_BURST),
     route("get", "/v1/bursts/{job}/answer", Nothing, NO_BURST),
     route("get", "/v1/hosts", Nothing, OK),
+    route("get", "/v1/trees", Nothing, OK),
     route("get", "/v1/networks", Nothing, OK),
     route("get", "/v1/networks/{job}", Nothing, NO_NETWORK),
     route(

@@ -1,0 +1,42 @@
+//! Trees of hosts through which images spread.
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::HostName;
+use utoipa::ToSchema;
+
+/// The hosts that use an image of a registry, and from where each reads its blocks.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ImageTree {
+    /// The image, as functions name it.
+    pub image: String,
+    /// Its hosts, parents before their children.
+    pub hosts: Vec<TreeHost>,
+}
+
+/// A host in the tree of an image.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct TreeHost {
+    /// Its name.
+    pub host: HostName,
+    /// The host from which it reads; absent for the root, which reads from the registry.
+    pub parent: Option<HostName>,
+    /// Hops to the root.
+    pub depth: u32,
+    /// What it has read and sent; absent if it does not answer or has not mounted the image yet.
+    pub bytes: Option<ImageBytes>,
+}
+
+/// Bytes of an image between a host and others, since its process that serves images started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImageBytes {
+    /// Bytes from parents.
+    pub from_parents: u64,
+    /// Bytes from the registry.
+    pub from_registry: u64,
+    /// Bytes to children.
+    pub to_children: u64,
+    /// Requests to parents that failed, so that the registry was asked for the rest.
+    pub failures: u64,
+    /// Wrong blocks that parents sent.
+    pub wrong_blocks: u64,
+}

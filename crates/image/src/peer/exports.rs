@@ -1,0 +1,190 @@
+//! The serving side: blocks of the images that this host has a place for, to its children.
+//!
+//! Invariants: a block is sent once it is whole and verified; one that is not here is read from this
+//! host's own source once, for all who want it. Only images that were added are served. Connections,
+//! answers at the same time, and what an answer holds in memory (one block) are limited, and a
+//! reader that does not read is dropped.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
+
+use super::host::Link;
+use super::protocol::{Refusal, Request, write_at_work, write_piece, write_refusal};
+use crate::Error;
+use crate::block::OciDigest;
+use crate::read::BlobReader;
+
+/// Connections at the same time: several of each child, and of hosts that were children before.
+const CONNECTIONS: usize = 32;
+
+/// Answers at the same time, each with a block in memory.
+const ANSWERS: usize = 16;
+
+/// How long a child may take to read a block.
+const READS_WITHIN: Duration = Duration::from_secs(10);
+
+/// After how long without a request a connection is closed.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How long a child waits for an image whose place here is new: hosts are told their places at the
+/// same time, and prepare other things as well.
+const PLACED_WITHIN: Duration = Duration::from_secs(20);
+
+/// How often a child that waits is told that this host is at work.
+const AT_WORK: Duration = Duration::from_secs(1);
+
+/// The images that other hosts may read from this one.
+pub struct Exports {
+    images: Mutex<HashMap<OciDigest, Arc<Exported>>>,
+    added: Notify,
+    connections: Semaphore,
+    answers: Semaphore,
+    placed_within: Duration,
+}
+
+struct Exported {
+    blobs: HashMap<OciDigest, Arc<BlobReader>>,
+    /// Bytes to children.
+    sent: AtomicU64,
+}
+
+impl Default for Exports {
+    fn default() -> Self {
+        Self::waiting_for(PLACED_WITHIN)
+    }
+}
+
+impl Exports {
+    /// Without images; requests wait this long for one that is not there yet.
+    pub fn waiting_for(placed_within: Duration) -> Self {
+        Self {
+            images: Mutex::default(),
+            added: Notify::new(),
+            connections: Semaphore::new(CONNECTIONS),
+            answers: Semaphore::new(ANSWERS),
+            placed_within,
+        }
+    }
+
+    /// Lets other hosts read the blobs of an image, unless they do already.
+    pub fn add(&self, image: &OciDigest, readers: impl IntoIterator<Item = Arc<BlobReader>>) {
+        let named = |reader: Arc<BlobReader>| (reader.summary().digest.clone(), reader);
+        let new = || {
+            let blobs = readers.into_iter().map(named).collect();
+            Arc::new(Exported { blobs, sent: AtomicU64::new(0) })
+        };
+        self.images().entry(image.clone()).or_insert_with(new);
+        self.added.notify_waiters();
+    }
+
+    /// Whether other hosts may read an image.
+    pub fn has(&self, image: &OciDigest) -> bool {
+        self.images().contains_key(image)
+    }
+
+    /// Bytes of each image that children have read.
+    pub fn sent(&self) -> HashMap<OciDigest, u64> {
+        let images = self.images();
+        let sent = |(image, it): (&OciDigest, &Arc<Exported>)| {
+            (image.clone(), it.sent.load(Ordering::Relaxed))
+        };
+        images.iter().map(sent).collect()
+    }
+
+    /// Answers the requests on a connection until it ends.
+    pub async fn serve(&self, mut link: impl Link) {
+        // A child that gets no connection reads from the registry.
+        let Ok(_connection) = self.connections.try_acquire() else {
+            return tracing::warn!("more connections of other hosts than are served");
+        };
+        if let Err(error) = self.answer_all(&mut link).await {
+            tracing::debug!(%error, "a connection of another host ended");
+        }
+    }
+
+    async fn answer_all(&self, link: &mut impl Link) -> io::Result<()> {
+        while let Some(request) = timeout(IDLE, Request::read(link)).await?? {
+            self.answer(link, &request).await?;
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, link: &mut impl Link, request: &Request) -> io::Result<()> {
+        if request.length().is_none() {
+            return refuse(link, Refusal::Range).await;
+        }
+        let Some(exported) = at_work(link, self.placed(&request.image)).await? else {
+            return refuse(link, Refusal::Missing).await;
+        };
+        let Some(reader) = exported.blobs.get(&request.blob) else {
+            return refuse(link, Refusal::Missing).await;
+        };
+        let _answer = at_work(link, self.answers.acquire()).await?.map_err(io::Error::other)?;
+        let mut pieces = match at_work(link, reader.stored(request.range.clone())).await? {
+            Ok(pieces) => pieces,
+            Err(error) => return refuse(link, refusal(&error)).await,
+        };
+        loop {
+            match at_work(link, pieces.try_next()).await? {
+                Ok(Some(piece)) => {
+                    timeout(READS_WITHIN, write_piece(link, &piece)).await??;
+                    exported.sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                }
+                Ok(None) => return Ok(()),
+                Err(error) => return refuse(link, refusal(&error)).await,
+            }
+        }
+    }
+
+    /// An image, as soon as this host has a place for it.
+    async fn placed(&self, image: &OciDigest) -> Option<Arc<Exported>> {
+        let found = async {
+            loop {
+                let added = self.added.notified();
+                tokio::pin!(added);
+                // Registered before the look, so that none is missed in between.
+                added.as_mut().enable();
+                let exported = self.images().get(image).cloned();
+                match exported {
+                    Some(exported) => return exported,
+                    None => added.await,
+                }
+            }
+        };
+        timeout(self.placed_within, found).await.ok()
+    }
+
+    fn images(&self) -> MutexGuard<'_, HashMap<OciDigest, Arc<Exported>>> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The outcome of some work, for which a child waits.
+async fn at_work<T>(link: &mut impl Link, work: impl Future<Output = T>) -> io::Result<T> {
+    tokio::pin!(work);
+    loop {
+        match timeout(AT_WORK, &mut work).await {
+            Ok(done) => return Ok(done),
+            Err(_) => timeout(READS_WITHIN, write_at_work(link)).await??,
+        }
+    }
+}
+
+async fn refuse(link: &mut impl Link, refusal: Refusal) -> io::Result<()> {
+    timeout(READS_WITHIN, write_refusal(link, &refusal)).await?
+}
+
+fn refusal(error: &Error) -> Refusal {
+    match error {
+        Error::Missing { .. } => Refusal::Missing,
+        Error::Refused { .. } => Refusal::Range,
+        error => Refusal::Unavailable(error.to_string()),
+    }
+}

@@ -1,0 +1,259 @@
+//! Another host: its connections, and what it did wrong.
+//!
+//! Invariant: a host that sent a wrong block is not asked again as long as this process lives. One
+//! that did not answer in time is left alone for [`Patience::rest`].
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+
+use super::protocol::{Part, Reading, Refusal, Request};
+use crate::Result;
+
+/// Requests to one host at the same time, each on a connection of its own.
+const REQUESTS: usize = 4;
+
+/// Another host of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PeerHost {
+    /// Its name, for messages.
+    pub name: String,
+    /// Where it is reached.
+    pub address: SocketAddr,
+}
+
+/// Opens connections to other hosts.
+#[async_trait]
+pub trait Connect: Send + Sync {
+    /// A connection whose other end is served by [`super::Exports::serve`].
+    async fn connect(&self, host: &PeerHost) -> Result<Box<dyn Link>>;
+}
+
+/// A connection in both directions.
+pub trait Link: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Link for T {}
+
+/// How long another host is waited for before the registry is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For the connection, and without any sign that the host is at work.
+    pub silence: Duration,
+    /// For the next bytes of a host that is at work: it may wait for its own parent.
+    pub work: Duration,
+    /// Bytes a second that an answer has at least, once it has lasted as long as `work`.
+    pub rate: u64,
+    /// How long a host is left alone that did not answer in time.
+    pub rest: Duration,
+}
+
+impl Default for Patience {
+    /// Hosts share their links with other requests, so a single answer may be slow.
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { silence: seconds(5), work: seconds(30), rate: 64 << 10, rest: seconds(10) }
+    }
+}
+
+/// Why a host did not send the rest of what it was asked for.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It answers, and does not have it.
+    Refused(Refusal),
+    /// The connection ended, or the host breaks the protocol.
+    Broken(String),
+    /// It does not answer in time.
+    Late,
+    /// It answers, but slower than [`Patience::rate`].
+    Slow,
+}
+
+/// A host, and what is known of it. One for all images that are read from it.
+pub(super) struct Peer {
+    pub host: PeerHost,
+    idle: Mutex<Vec<Box<dyn Link>>>,
+    requests: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Usable,
+    RestsUntil(Instant),
+    Expelled,
+}
+
+/// An answer that is being received. Dropped before its end, it closes its connection.
+pub(super) struct Answer {
+    peer: Arc<Peer>,
+    link: Box<dyn Link>,
+    reading: Reading,
+    first: Option<Bytes>,
+    patience: Patience,
+    begun: Instant,
+    received: u64,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Peer {
+    pub fn new(host: PeerHost) -> Self {
+        let (idle, state) = (Mutex::default(), Mutex::new(State::Usable));
+        Self { host, idle, requests: Arc::new(Semaphore::new(REQUESTS)), state }
+    }
+
+    /// Whether it may be asked now.
+    pub fn is_usable(&self) -> bool {
+        match *self.state() {
+            State::Usable => true,
+            State::RestsUntil(time) => Instant::now() >= time,
+            State::Expelled => false,
+        }
+    }
+
+    /// Leaves it alone for a time.
+    pub fn rest(&self, time: Duration) {
+        let mut state = self.state();
+        if !matches!(*state, State::Expelled) {
+            *state = State::RestsUntil(Instant::now() + time);
+        }
+        drop(state);
+        self.idle().clear();
+    }
+
+    /// Never asks it again. True the first time.
+    pub fn expel(&self) -> bool {
+        let before = std::mem::replace(&mut *self.state(), State::Expelled);
+        self.idle().clear();
+        !matches!(before, State::Expelled)
+    }
+
+    /// Asks for a range; returns when its first bytes are there.
+    pub async fn ask(
+        self: &Arc<Self>,
+        connect: &dyn Connect,
+        request: &Request,
+        patience: Patience,
+    ) -> Result<Answer, Failure> {
+        let length = request.length().ok_or(Failure::Refused(Refusal::Range))?;
+        let permit = Arc::clone(&self.requests).acquire_owned().await;
+        let permit = permit.map_err(|_| Failure::Broken("it is not asked any more".to_owned()))?;
+        // What was asked before may have failed meanwhile.
+        if !self.is_usable() {
+            return Err(Failure::Late);
+        }
+        let mut permit = Some(permit);
+        loop {
+            let idle = self.idle().pop();
+            let is_fresh = idle.is_none();
+            let link = match idle {
+                Some(link) => link,
+                None => self.open(connect, patience).await?,
+            };
+            let (peer, reading, begun) = (Arc::clone(self), Reading::new(length), Instant::now());
+            let (first, received, _permit) = (None, 0, permit.take());
+            let mut answer =
+                Answer { peer, link, reading, first, patience, begun, received, _permit };
+            match answer.begin(request).await {
+                // The other end has closed an idle connection.
+                Err(Failure::Broken(_)) if !is_fresh => permit = answer._permit,
+                begun => return begun.map(|()| answer),
+            }
+        }
+    }
+
+    async fn open(
+        &self,
+        connect: &dyn Connect,
+        patience: Patience,
+    ) -> Result<Box<dyn Link>, Failure> {
+        let opened = timeout(patience.silence, connect.connect(&self.host)).await;
+        opened.map_err(|_| Failure::Late)?.map_err(|error| Failure::Broken(error.to_string()))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Box<dyn Link>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Answer {
+    /// The next bytes; the connection is reused by a later request after the last ones.
+    pub async fn next(&mut self) -> Result<Bytes, Failure> {
+        if let Some(first) = self.first.take() {
+            return Ok(first);
+        }
+        let took = self.begun.elapsed();
+        let least = self.patience.rate.saturating_mul(took.as_secs());
+        if took > self.patience.work && self.received < least {
+            return Err(Failure::Slow);
+        }
+        self.receive().await
+    }
+
+    /// Whether all bytes were returned.
+    pub fn is_over(&self) -> bool {
+        self.first.is_none() && self.reading.left == 0
+    }
+
+    /// Keeps the connection of a whole answer for the next request.
+    pub fn keep(self) {
+        let Self { peer, link, reading, .. } = self;
+        let mut idle = peer.idle();
+        if reading.left == 0 && idle.len() < REQUESTS {
+            idle.push(link);
+        }
+    }
+
+    async fn begin(&mut self, request: &Request) -> Result<(), Failure> {
+        let written = timeout(self.patience.silence, request.write(&mut *self.link)).await;
+        written.map_err(|_| Failure::Late)?.map_err(|error| Failure::Broken(error.to_string()))?;
+        self.first = Some(self.receive().await?);
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> Result<Bytes, Failure> {
+        let asked = Instant::now();
+        while asked.elapsed() < self.patience.work {
+            let part = timeout(self.patience.silence, self.reading.next(&mut *self.link)).await;
+            match part.map_err(|_| Failure::Late)? {
+                Ok(Part::Bytes(bytes)) => {
+                    self.received += bytes.len() as u64;
+                    return Ok(bytes);
+                }
+                Ok(Part::AtWork) => {}
+                Ok(Part::Refusal(refusal)) => return Err(Failure::Refused(refusal)),
+                Err(error) => return Err(Failure::Broken(error.to_string())),
+            }
+        }
+        Err(Failure::Late)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(Refusal::Missing) => f.write_str("it does not have the blob"),
+            Self::Refused(Refusal::Range) => f.write_str("the range is refused"),
+            Self::Refused(Refusal::Unavailable(why)) | Self::Broken(why) => f.write_str(why),
+            Self::Late => f.write_str("it does not answer in time"),
+            Self::Slow => f.write_str("it sends too slowly"),
+        }
+    }
+}
+
+impl fmt::Display for PeerHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.address)
+    }
+}

@@ -1,0 +1,263 @@
+//! Requests and answers on a connection between two hosts. All numbers are little-endian.
+//!
+//! A request is its length (u32) and [`REQUEST_BYTES`]: the digests of an image's manifest and of a
+//! blob as text, and the first byte and the end of a range (u64 each). The answer is the range in
+//! pieces, each behind its length (u32). Instead of a piece, a length of 0 ends the answer: a kind
+//! (u8), the length of a text (u16) and the text follow. A length of 2^32 - 1 says only that the host
+//! is still at work, and is sent once a second while it waits for a block itself. Requests on a connection are answered in
+//! their order; a host that wants several at a time opens several connections.
+//!
+//! Invariant: lengths are checked before anything is allocated for them.
+
+use std::io;
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::block::OciDigest;
+
+/// Bytes of a digest as text.
+const DIGEST_BYTES: usize = 71;
+
+/// Bytes of a request behind its length.
+const REQUEST_BYTES: usize = 2 * DIGEST_BYTES + 16;
+
+/// The longest range that can be asked for.
+pub(super) const MAX_RANGE: u64 = 8 << 20;
+
+/// The length that announces nothing: the host is at work.
+const AT_WORK: u32 = u32::MAX;
+
+/// The longest text of a failure.
+const MAX_TEXT: usize = 1024;
+
+/// Bytes of a piece that are read at once.
+const STEP: usize = 128 << 10;
+
+/// What one host asks another one for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    /// The manifest of an image that has the blob.
+    pub image: OciDigest,
+    pub blob: OciDigest,
+    pub range: Range<u64>,
+}
+
+/// Why a host does not send what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It has no place for the image, or the image has no such blob.
+    Missing,
+    /// The range is not in the blob, or too long.
+    Range,
+    /// It cannot read the blob itself.
+    Unavailable(String),
+}
+
+/// Bytes of an answer, or its early end.
+#[derive(Debug)]
+pub(super) enum Part {
+    Bytes(Bytes),
+    /// The host waits for them itself.
+    AtWork,
+    Refusal(Refusal),
+}
+
+impl Request {
+    pub async fn write(&self, to: &mut (impl AsyncWrite + Unpin + ?Sized)) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(4 + REQUEST_BYTES);
+        bytes.extend_from_slice(&(REQUEST_BYTES as u32).to_le_bytes());
+        bytes.extend_from_slice(self.image.as_str().as_bytes());
+        bytes.extend_from_slice(self.blob.as_str().as_bytes());
+        bytes.extend_from_slice(&self.range.start.to_le_bytes());
+        bytes.extend_from_slice(&self.range.end.to_le_bytes());
+        to.write_all(&bytes).await?;
+        to.flush().await
+    }
+
+    /// The next request; `None` at the end of the connection.
+    pub async fn read(from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Result<Option<Self>> {
+        let mut length = [0; 4];
+        match from.read_exact(&mut length).await {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        };
+        if u32::from_le_bytes(length) as usize != REQUEST_BYTES {
+            return Err(invalid("a request has another length"));
+        }
+        let mut bytes = [0; REQUEST_BYTES];
+        from.read_exact(&mut bytes).await?;
+        let (image, rest) = bytes.split_at(DIGEST_BYTES);
+        let (blob, range) = rest.split_at(DIGEST_BYTES);
+        let (start, end) = range.split_at(8);
+        Ok(Some(Self {
+            image: digest(image)?,
+            blob: digest(blob)?,
+            range: number(start)..number(end),
+        }))
+    }
+
+    /// Bytes of the range, if it can be asked for.
+    pub fn length(&self) -> Option<u64> {
+        let length = self.range.end.checked_sub(self.range.start)?;
+        (1..=MAX_RANGE).contains(&length).then_some(length)
+    }
+}
+
+/// Writes one piece of an answer.
+pub(super) async fn write_piece(
+    to: &mut (impl AsyncWrite + Unpin),
+    piece: &[u8],
+) -> io::Result<()> {
+    let length = u32::try_from(piece.len()).map_err(|_| invalid("a piece is too long"))?;
+    to.write_all(&length.to_le_bytes()).await?;
+    to.write_all(piece).await?;
+    to.flush().await
+}
+
+/// Says that the answer takes time.
+pub(super) async fn write_at_work(to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    to.write_all(&AT_WORK.to_le_bytes()).await?;
+    to.flush().await
+}
+
+/// Ends an answer early.
+pub(super) async fn write_refusal(
+    to: &mut (impl AsyncWrite + Unpin),
+    refusal: &Refusal,
+) -> io::Result<()> {
+    let (kind, text) = match refusal {
+        Refusal::Missing => (1, ""),
+        Refusal::Range => (2, ""),
+        Refusal::Unavailable(text) => (3, text.as_str()),
+    };
+    let text = &text.as_bytes()[..text.len().min(MAX_TEXT)];
+    let mut bytes = vec![0, 0, 0, 0, kind];
+    bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(text);
+    to.write_all(&bytes).await?;
+    to.flush().await
+}
+
+/// The state of an answer that is being read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// Bytes of the answer that have not arrived.
+    pub left: u64,
+    /// Those of them that are in the piece which is being read.
+    in_piece: u64,
+}
+
+impl Reading {
+    pub fn new(length: u64) -> Self {
+        Self { left: length, in_piece: 0 }
+    }
+
+    /// The next bytes, as many as have arrived. Call it only while some are left.
+    pub async fn next(&mut self, from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Result<Part> {
+        if self.in_piece == 0 {
+            match from.read_u32_le().await? {
+                0 => return read_refusal(from).await.map(Part::Refusal),
+                AT_WORK => return Ok(Part::AtWork),
+                length if u64::from(length) > self.left => {
+                    return Err(invalid("a piece is longer than the answer"));
+                }
+                length => self.in_piece = u64::from(length),
+            }
+        }
+        let most = usize::try_from(self.in_piece).map_or(STEP, |bytes| bytes.min(STEP));
+        let mut bytes = BytesMut::zeroed(most);
+        let count = from.read(&mut bytes).await?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes.truncate(count);
+        self.in_piece -= count as u64;
+        self.left -= count as u64;
+        Ok(Part::Bytes(bytes.freeze()))
+    }
+}
+
+async fn read_refusal(from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Result<Refusal> {
+    let kind = from.read_u8().await?;
+    let length = usize::from(from.read_u16_le().await?);
+    if length > MAX_TEXT {
+        return Err(invalid("the text of a failure is too long"));
+    }
+    let mut text = vec![0; length];
+    from.read_exact(&mut text).await?;
+    let text = String::from_utf8_lossy(&text).chars().filter(|c| !c.is_control()).collect();
+    match kind {
+        1 => Ok(Refusal::Missing),
+        2 => Ok(Refusal::Range),
+        3 => Ok(Refusal::Unavailable(text)),
+        _ => Err(invalid("a failure is of an unknown kind")),
+    }
+}
+
+fn digest(bytes: &[u8]) -> io::Result<OciDigest> {
+    let text = std::str::from_utf8(bytes).map_err(|_| invalid("a digest is not text"))?;
+    text.parse().map_err(|_| invalid("a digest is not one"))
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> Request {
+        let (image, blob) = (OciDigest::of(b"image"), OciDigest::of(b"blob"));
+        Request { image, blob, range: 5..70_000 }
+    }
+
+    #[tokio::test]
+    async fn a_request_is_read_as_it_was_written() {
+        let mut bytes = Vec::new();
+        request().write(&mut bytes).await.unwrap();
+        let mut from = &bytes[..];
+        assert_eq!(Request::read(&mut from).await.unwrap(), Some(request()));
+        assert_eq!(Request::read(&mut from).await.unwrap(), None);
+        for cut in 1..bytes.len() {
+            let read = Request::read(&mut &bytes[..cut]).await;
+            assert!(matches!(read, Ok(None) | Err(_)), "{cut}");
+        }
+        bytes[0] += 1;
+        assert!(Request::read(&mut &bytes[..]).await.is_err());
+    }
+
+    #[test]
+    fn only_ranges_of_some_bytes_can_be_asked_for() {
+        let of = |start, end| Request { range: Range { start, end }, ..request() }.length();
+        assert_eq!((of(3, 4), of(0, MAX_RANGE)), (Some(1), Some(MAX_RANGE)));
+        assert_eq!((of(3, 3), of(4, 3), of(0, MAX_RANGE + 1)), (None, None, None));
+        assert_eq!(of(u64::MAX, 0), None);
+    }
+
+    #[tokio::test]
+    async fn an_answer_may_end_early_and_never_late() {
+        let mut bytes = Vec::new();
+        write_at_work(&mut bytes).await.unwrap();
+        write_piece(&mut bytes, b"abc").await.unwrap();
+        let refusal = Refusal::Unavailable("x".repeat(5000));
+        write_refusal(&mut bytes, &refusal).await.unwrap();
+        let (mut from, mut reading) = (&bytes[..], Reading::new(5));
+        assert!(matches!(reading.next(&mut from).await.unwrap(), Part::AtWork));
+        let Part::Bytes(piece) = reading.next(&mut from).await.unwrap() else { panic!() };
+        assert_eq!((&piece[..], reading.left), (&b"abc"[..], 2));
+        let part = reading.next(&mut from).await.unwrap();
+        let Part::Refusal(Refusal::Unavailable(text)) = part else { panic!("{part:?}") };
+        assert_eq!(text.len(), MAX_TEXT);
+        let long = Reading::new(2).next(&mut &bytes[4..]).await.unwrap_err();
+        assert_eq!(long.kind(), io::ErrorKind::InvalidData);
+        let cut = Reading::new(5).next(&mut &bytes[4..8]).await.unwrap_err();
+        assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,164 @@
+//! The source of blocks that asks another host first, and the registry where that fails.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::TryStreamExt;
+use futures::stream::{self, StreamExt};
+
+use super::host::{Answer, Peer};
+use super::protocol::{MAX_RANGE, Request};
+use super::upstreams::{Route, Sender, Upstreams};
+use crate::Result;
+use crate::block::OciDigest;
+use crate::read::{BlockSource, Pieces};
+
+/// Reads from the parents of [`Upstreams`], and from `origin` what no parent sends.
+pub struct PeerSource {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    origin: Arc<dyn BlockSource>,
+    upstreams: Arc<Upstreams>,
+}
+
+/// A range of which a host has sent the beginning.
+struct Begun {
+    shared: Arc<Shared>,
+    route: Arc<Route>,
+    blob: OciDigest,
+    /// What has not arrived.
+    left: Range<u64>,
+    from: From,
+}
+
+enum From {
+    Peer(Answer, Arc<Peer>),
+    Origin(Pieces),
+}
+
+impl PeerSource {
+    /// `origin` is the registry of the blobs, with retries.
+    pub fn new(origin: Arc<dyn BlockSource>, upstreams: Arc<Upstreams>) -> Self {
+        Self { shared: Arc::new(Shared { origin, upstreams }) }
+    }
+}
+
+#[async_trait]
+impl BlockSource for PeerSource {
+    async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let mut pieces = self.stream(blob, range).await?;
+        let mut bytes = BytesMut::with_capacity(length.min(MAX_RANGE as usize));
+        while let Some(piece) = pieces.try_next().await? {
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes.freeze())
+    }
+
+    async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
+        let shared = &self.shared;
+        let Some(route) = shared.upstreams.route(blob) else {
+            return shared.origin.stream(blob, range).await;
+        };
+        let from = match shared.ask(&route, blob, &range).await {
+            Some((answer, peer)) => From::Peer(answer, peer),
+            None => From::Origin(shared.ask_origin(blob, &range).await?),
+        };
+        let (shared, blob) = (Arc::clone(shared), blob.clone());
+        let begun = Begun { shared, route, blob, left: range, from };
+        Ok(stream::try_unfold(begun, Begun::next).boxed())
+    }
+
+    fn found_damaged(&self, blob: &OciDigest, range: &Range<u64>) {
+        self.shared.upstreams.found_damaged(blob, range.start);
+    }
+}
+
+impl Shared {
+    /// The beginning of a range from the parent; `None` if there is none that sends it.
+    async fn ask(
+        &self,
+        route: &Arc<Route>,
+        blob: &OciDigest,
+        range: &Range<u64>,
+    ) -> Option<(Answer, Arc<Peer>)> {
+        let upstreams = &self.upstreams;
+        let request =
+            Request { image: route.image.clone(), blob: blob.clone(), range: range.clone() };
+        // A longer one is refused anyway.
+        request.length()?;
+        let peer = route.usable_parent()?;
+        match peer.ask(&*upstreams.connect, &request, upstreams.patience).await {
+            Ok(answer) => {
+                let sender = Sender::Peer(Arc::clone(route), Arc::clone(&peer));
+                upstreams.remember(blob, range.clone(), sender);
+                Some((answer, peer))
+            }
+            Err(failure) => {
+                route.failed(&peer, &failure, upstreams.patience.rest);
+                None
+            }
+        }
+    }
+
+    async fn ask_origin(&self, blob: &OciDigest, range: &Range<u64>) -> Result<Pieces> {
+        let pieces = self.origin.stream(blob, range.clone()).await?;
+        self.upstreams.remember(blob, range.clone(), Sender::Registry);
+        Ok(pieces)
+    }
+}
+
+impl Begun {
+    async fn next(mut self) -> Result<Option<(Bytes, Self)>> {
+        if self.left.is_empty() {
+            return Ok(None);
+        }
+        loop {
+            let bytes = match &mut self.from {
+                From::Origin(pieces) => match pieces.try_next().await? {
+                    Some(bytes) => {
+                        let count = bytes.len() as u64;
+                        self.route.from_registry.fetch_add(count, Ordering::Relaxed);
+                        bytes
+                    }
+                    None => return Ok(None),
+                },
+                From::Peer(answer, peer) => match answer.next().await {
+                    Ok(bytes) => {
+                        let count = bytes.len() as u64;
+                        self.route.from_parents.fetch_add(count, Ordering::Relaxed);
+                        bytes
+                    }
+                    // In the middle: the registry goes on where the host stopped.
+                    Err(failure) => {
+                        let rest = self.shared.upstreams.patience.rest;
+                        self.route.failed(peer, &failure, rest);
+                        let pieces = self.shared.ask_origin(&self.blob, &self.left).await?;
+                        self.from = From::Origin(pieces);
+                        continue;
+                    }
+                },
+            };
+            self.left.start += bytes.len() as u64;
+            return Ok(Some((bytes, self.kept())));
+        }
+    }
+
+    /// Gives the connection of a complete answer back, before the reader asks for more.
+    fn kept(mut self) -> Self {
+        if let From::Peer(answer, _) = &self.from
+            && answer.is_over()
+        {
+            let over = From::Origin(stream::empty().boxed());
+            if let From::Peer(answer, _) = std::mem::replace(&mut self.from, over) {
+                answer.keep();
+            }
+        }
+        self
+    }
+}

@@ -1,0 +1,59 @@
+//! The stored bytes of a blob for another host, block by block as each is whole and verified.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+
+use super::local::outside;
+use super::{BlobReader, Pieces};
+use crate::Result;
+use crate::block::Table;
+
+/// The rest of a range.
+struct Rest {
+    reader: Arc<BlobReader>,
+    table: Arc<Table>,
+    /// Blocks that are not sent yet.
+    blocks: Range<usize>,
+    range: Range<u64>,
+}
+
+impl BlobReader {
+    /// A range of the blob as it is stored, its table included. Blocks that are not here are read
+    /// from the source in one request, as far as they are adjacent. The access is not part of a
+    /// start.
+    pub async fn stored(self: &Arc<Self>, range: Range<u64>) -> Result<Pieces> {
+        if range.is_empty() || range.end > self.summary().size {
+            return Err(outside(&self.summary().digest, &range));
+        }
+        let (reader, table) = (Arc::clone(self), Arc::clone(self.table().await?));
+        let blocks = table.stored_in(&range);
+        let rest = Rest { reader, table, blocks, range };
+        Ok(stream::try_unfold(rest, Rest::next).boxed())
+    }
+}
+
+impl Rest {
+    async fn next(mut self) -> Result<Option<(Bytes, Self)>> {
+        while !self.range.is_empty() {
+            let (begin, bytes) = if self.blocks.is_empty() {
+                (self.table.offset(), Bytes::from(self.table.encode()))
+            } else {
+                let (index, more) = (self.blocks.start, self.blocks.len() - 1);
+                self.blocks.start += 1;
+                let bytes = self.reader.stored_block(&self.table, index, more).await?;
+                (self.table.stored(index..index + 1).start, bytes)
+            };
+            let from = (self.range.start - begin) as usize;
+            let to = bytes.len().min((self.range.end - begin) as usize);
+            self.range.start = begin + to as u64;
+            // A block of zeros has no stored bytes.
+            if from < to {
+                return Ok(Some((bytes.slice(from..to), self)));
+            }
+        }
+        Ok(None)
+    }
+}

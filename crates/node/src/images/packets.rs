@@ -1,0 +1,59 @@
+//! Packets between the node and the daemon.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use snowmelt_kernel::packet;
+
+use super::message::{Ask, Control, LONGEST, Notice};
+use crate::Error;
+
+/// Sends a request to the daemon behind a socket, and returns its answer.
+pub(super) fn say_to(
+    socket: &Path,
+    (ask, fds): (&Ask, &[BorrowedFd<'_>]),
+    within: Duration,
+) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let socket = packet::connect(socket)?;
+    packet::send(&socket, &serde_json::to_vec(ask)?, fds)?;
+    if !packet::wait(&socket, within)? {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut answer = vec![0; LONGEST];
+    let packet = packet::receive(&socket, &mut answer)?;
+    if packet.length == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    answer.truncate(packet.length);
+    Ok((answer, packet.fds))
+}
+
+/// Sends a message to the daemon with this control connection.
+pub(super) fn say(control: &OwnedFd, said: &Control, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    packet::send(control, &serde_json::to_vec(said)?, fds)
+}
+
+/// Whether the other end is gone.
+pub(super) fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+/// Calls `is_raw` for each image that is on raw files, until the daemon has ended.
+pub(super) fn notices(control: &OwnedFd, is_raw: impl Fn(String)) {
+    let mut buffer = [0; 1024];
+    while let Ok(packet) = packet::receive(control, &mut buffer)
+        && packet.length > 0
+    {
+        if let Ok(Notice::IsRaw(digest)) = serde_json::from_slice(&buffer[..packet.length]) {
+            is_raw(digest.to_string());
+        }
+    }
+}
+
+/// The error of a step that concerns the daemon.
+pub(super) fn failed(step: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| snowmelt_image::Error::Mount { step, source }.into()
+}

@@ -1,0 +1,121 @@
+//! Images that this host reads from other hosts and serves to them: the node's side, and how the
+//! daemon connects.
+//!
+//! Invariant: a connection of another host has shown the token of the cluster before the daemon
+//! gets it; the daemon alone reads what comes over it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use snowmelt_api::ImageBytes;
+use snowmelt_image::peer::{Connect, Flow, Link, PeerHost};
+use snowmelt_rpc::{Token, upgrade};
+use tokio::net::TcpStream;
+
+use super::keeper::{Images, Keeper};
+use super::message::Ask;
+use super::packets::{failed, say_to};
+use super::place::{Cluster, HeldImage, TreePlace};
+use crate::{Node, Result};
+
+/// Where blocks of images are asked for.
+pub(crate) const BLOCKS: &str = "/v1/images/blocks";
+
+/// How long the daemon may take to accept a connection.
+const ACCEPTS_WITHIN: Duration = Duration::from_secs(5);
+
+impl Node {
+    /// Lets this host read blocks of images from other hosts of a cluster, and serve them to those
+    /// that know its token. `control` is where hosts report; none for control's own host.
+    pub fn join_cluster(&self, token: Token, control: Option<SocketAddr>) {
+        // A host is in one cluster as long as it runs.
+        let _ = self.inner.images.cluster.set(Cluster { token, control });
+    }
+}
+
+impl Images {
+    /// Has the daemon read an image from elsewhere, if it has it mounted.
+    pub async fn move_to(self: &Arc<Self>, place: TreePlace) -> Result<()> {
+        let (Some(cluster), Some(keeper)) = (self.cluster.get(), self.running()) else {
+            return Ok(());
+        };
+        let place = cluster.place(&place);
+        keeper.keep_place(&place);
+        ask(&keeper, Ask::Move(place)).await.map(drop)
+    }
+
+    /// The images that this host has a place for, and their bytes.
+    pub async fn held(self: &Arc<Self>) -> Result<Vec<HeldImage>> {
+        let Some(keeper) = self.running() else { return Ok(Vec::new()) };
+        let said = ask(&keeper, Ask::Bytes).await?;
+        let held: Vec<(String, Flow)> = serde_json::from_slice(&said)
+            .map_err(|error| failed("know what was read of images")(error.into()))?;
+        Ok(held.into_iter().map(|(tree, flow)| HeldImage { tree, bytes: bytes(flow) }).collect())
+    }
+
+    /// Has the daemon serve a connection of another host.
+    pub async fn serve_host(self: &Arc<Self>, stream: TcpStream) {
+        let images = Arc::clone(self);
+        let given = tokio::task::spawn_blocking(move || images.give(stream)).await;
+        match given {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "a host gets no blocks of images"),
+            Err(error) => tracing::warn!(%error, "a host gets no blocks of images"),
+        }
+    }
+
+    fn give(&self, stream: TcpStream) -> Result<()> {
+        let socket = self.started()?.socket().to_owned();
+        let given = || -> io::Result<()> {
+            let stream = OwnedFd::from(stream.into_std()?);
+            say_to(&socket, (&Ask::Serve, &[stream.as_fd()]), ACCEPTS_WITHIN).map(drop)
+        };
+        given().map_err(failed("serve another host"))
+    }
+}
+
+async fn ask(keeper: &Arc<Keeper>, ask: Ask) -> Result<Vec<u8>> {
+    let socket = keeper.socket().to_owned();
+    let asking = move || say_to(&socket, (&ask, &[]), ACCEPTS_WITHIN);
+    let asked = tokio::task::spawn_blocking(asking).await;
+    let asked =
+        asked.map_err(|error| failed("ask the daemon of images")(io::Error::other(error)))?;
+    asked.map(|(said, _)| said).map_err(failed("ask the daemon of images"))
+}
+
+fn bytes(flow: Flow) -> ImageBytes {
+    let Flow { from_parents, from_registry, to_children, failures, wrong_blocks } = flow;
+    ImageBytes { from_parents, from_registry, to_children, failures, wrong_blocks }
+}
+
+/// Connections of the daemon to other hosts.
+pub(super) struct Dial {
+    token: Option<Token>,
+}
+
+impl Dial {
+    /// With the `authorization` of the cluster.
+    pub fn new(authorization: Option<&str>) -> Self {
+        let token = authorization.and_then(|text| text.strip_prefix("Bearer "));
+        Self { token: token.and_then(|text| Token::new(text).ok()) }
+    }
+}
+
+#[async_trait]
+impl Connect for Dial {
+    async fn connect(&self, host: &PeerHost) -> snowmelt_image::Result<Box<dyn Link>> {
+        let unreachable = |reason: String| snowmelt_image::Error::Unreachable {
+            what: format!("the host {host}"),
+            reason,
+            after: None,
+        };
+        let token = self.token.as_ref();
+        let token = token.ok_or_else(|| unreachable("this host is in no cluster".to_owned()))?;
+        let connected = upgrade::connect(host.address, token, BLOCKS).await;
+        Ok(Box::new(connected.map_err(|error| unreachable(error.message))?))
+    }
+}

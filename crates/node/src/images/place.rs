@@ -1,0 +1,62 @@
+//! The places of a host in the trees of images, as control gives them.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_api::ImageBytes;
+use snowmelt_image::peer::PeerHost;
+use snowmelt_rpc::Token;
+
+use super::message::Place;
+
+/// From where a host reads the blocks of an image: its place in the image's tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Upstream {
+    /// It is the root.
+    Registry,
+    /// Control's own host of this name, where hosts report.
+    Control(String),
+    /// Another host.
+    Host(PeerHost),
+}
+
+/// The place of a host in the tree of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreePlace {
+    /// The name of the tree: the image as functions name it.
+    pub tree: String,
+    /// From where the host reads its blocks.
+    pub from: Upstream,
+}
+
+/// The cluster of this host.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub token: Token,
+    /// Where hosts report; none on control's own host.
+    pub control: Option<SocketAddr>,
+}
+
+/// An image that a host has mounted as a part of its tree.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HeldImage {
+    /// The name of the tree.
+    pub tree: String,
+    /// What the host has read and sent of it.
+    pub bytes: ImageBytes,
+}
+
+impl Cluster {
+    /// The host behind a place.
+    pub fn place(&self, place: &TreePlace) -> Place {
+        let parent = match &place.from {
+            Upstream::Registry => None,
+            Upstream::Control(name) => {
+                self.control.map(|address| PeerHost { name: name.clone(), address })
+            }
+            Upstream::Host(host) => Some(host.clone()),
+        };
+        Place { tree: place.tree.clone(), parent }
+    }
+}

@@ -1,0 +1,95 @@
+//! Images that this host shares with others: from where the daemon reads each, and what it serves.
+//!
+//! Invariant: only images for which control has given this host a place are read from other hosts,
+//! and served to them.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+use snowmelt_image::block::OciDigest;
+use snowmelt_image::peer::{Connect, Exports, Flow, Patience, Upstreams};
+use snowmelt_image::read::BlobReader;
+use snowmelt_image::{Image, Result};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+
+use super::locked;
+use super::message::{ImageSpec, Place};
+use super::resolve::Origin;
+
+/// Images whose bytes are reported.
+const MOST_REPORTED: usize = 300;
+
+/// What is shared.
+pub(super) struct Sharing {
+    /// From where each image is read.
+    pub upstreams: Arc<Upstreams>,
+    /// What other hosts may read.
+    exports: Arc<Exports>,
+    /// The names of trees, by the digests of their images.
+    names: Mutex<HashMap<OciDigest, String>>,
+}
+
+impl Sharing {
+    /// Nothing yet.
+    pub fn new(connect: Arc<dyn Connect>) -> Self {
+        let upstreams = Arc::new(Upstreams::new(connect, Patience::default()));
+        Self { upstreams, exports: Arc::default(), names: Mutex::default() }
+    }
+
+    /// Reads an image from where control says, if it does. Images of this machine are on no other.
+    pub fn take_place(&self, spec: &ImageSpec) -> Result<()> {
+        if let (Some(place), Origin::Registry(_)) = (&spec.place, &spec.origin) {
+            let Image { metadata, layers, .. } = spec.image()?;
+            let blobs = layers.into_iter().chain([metadata]).map(|blob| blob.digest);
+            self.upstreams.place(&spec.digest, blobs, place.parent.clone());
+            locked(&self.names).insert(spec.digest.clone(), place.tree.clone());
+        }
+        Ok(())
+    }
+
+    /// Reads the images of a tree from elsewhere.
+    pub fn move_to(&self, place: &Place) {
+        let trees = locked(&self.names);
+        for (digest, _) in trees.iter().filter(|(_, tree)| **tree == place.tree) {
+            self.upstreams.place(digest, [], place.parent.clone());
+        }
+    }
+
+    /// The bytes of each image with a place, by the name of its tree.
+    pub fn bytes(&self) -> Vec<(String, Flow)> {
+        let (trees, sent) = (locked(&self.names), self.exports.sent());
+        let named = self.upstreams.flows().into_iter().filter_map(|(digest, flow)| {
+            let to_children = sent.get(&digest).copied().unwrap_or_default();
+            Some((trees.get(&digest)?.clone(), Flow { to_children, ..flow }))
+        });
+        // As many as fit into an answer.
+        named.take(MOST_REPORTED).collect()
+    }
+
+    /// Lets other hosts read an image, once control has given this host a place.
+    pub fn export(
+        &self,
+        spec: &ImageSpec,
+        readers: impl FnOnce() -> Result<Vec<Arc<BlobReader>>>,
+    ) -> Result<()> {
+        let has_place = spec.place.is_some() && matches!(spec.origin, Origin::Registry(_));
+        if has_place && !self.exports.has(&spec.digest) {
+            self.exports.add(&spec.digest, readers()?);
+        }
+        Ok(())
+    }
+
+    /// Serves a connection of another host.
+    pub fn serve(&self, connection: OwnedFd, runtime: &Handle) {
+        let exports = Arc::clone(&self.exports);
+        runtime.spawn(async move {
+            let stream = std::net::TcpStream::from(connection);
+            match stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
+                Ok(stream) => exports.serve(stream).await,
+                Err(error) => tracing::warn!(%error, "a connection cannot be served"),
+            }
+        });
+    }
+}

@@ -1,0 +1,149 @@
+"""Images of several hosts: the registry sends each block about once, and a host that dies, lies or
+has a damaged disk changes no answer."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Snowmelt, wait_for
+from host_trees import Hosts, between, free_ports, hosts, lies, renames, warnings
+from images import Image, Registry
+from test_images import code, digest, home, made, pushed
+
+__all__ = ["code", "home", "made", "pushed"]
+
+BALLAST = "/opt/ballast"
+SMALL = "/usr/share/doc/libc6/copyright"
+LIMIT_S = 240
+
+
+def deploy(cluster: Hosts, code: Path, image: str) -> None:
+    command = ("--command", "./serve", "--timeout", "200s", "--memory", "64MiB")
+    cluster.control.run("fn", "deploy", "read", code, *command, "--image", image).succeeded()
+
+
+def start(cluster: Hosts, events: list[dict[str, Any]]) -> "subprocess.Popen[str]":
+    """One function on each host, in the order of their names."""
+    path = cluster.control.folder / "events"
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return cluster.control.start("fn", "burst", "read", "--events", path)
+
+
+def answers(cluster: Hosts, burst: "subprocess.Popen[str]") -> list[Any]:
+    done = cluster.control.finish(burst, LIMIT_S).succeeded()
+    return [json.loads(line).get("result") for line in done.out.splitlines()]
+
+
+def read(cluster: Hosts, paths: list[str]) -> list[Any]:
+    return answers(cluster, start(cluster, [{"read": path} for path in paths]))
+
+
+def tree(cluster: Hosts) -> dict[str, Any]:
+    """The hosts of the only tree, by their names."""
+    shown = cluster.control.run("tree", "-o", "json").succeeded().out
+    [found] = json.loads(shown)
+    return {host["host"]: host for host in found["hosts"]}
+
+
+def parents(cluster: Hosts) -> dict[str, Any]:
+    return {name: host["parent"] for name, host in tree(cluster).items()}
+
+
+def size(folder: Path) -> int:
+    """The bytes of all files."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def four(alone: Snowmelt) -> Iterator[Hosts]:
+    with hosts(alone, ["h2", "h3", "h4"]) as cluster:
+        yield cluster
+
+
+def test_the_registry_sends_each_block_about_once(
+    pushed: str, made: Image, code: Path, served: Registry, four: Hosts
+) -> None:
+    deploy(four, code, pushed)
+    served.fetched()
+    expected = digest(made.ballast)
+    assert read(four, [BALLAST] * 4) == [expected] * 4
+    once, sent = made.ballast.stat().st_size, served.fetched()
+    # All hosts together read four times as much.
+    assert once <= sent < once * 1.5, f"{sent} bytes for four hosts"
+    moved = {name: host["bytes"] for name, host in tree(four).items()}
+    assert moved["h1"]["from_registry"] > once and moved["h1"]["from_parents"] == 0
+    for name in ("h2", "h3", "h4"):
+        assert moved[name]["from_parents"] > once, moved
+        assert moved[name]["failures"] == moved[name]["wrong_blocks"] == 0, moved
+    assert moved["h1"]["to_children"] >= 2 * once and moved["h2"]["to_children"] >= once
+    assert "registry" in four.control.run("tree", pushed).succeeded().out
+    # Again, from the caches.
+    assert read(four, [BALLAST] * 4) == [expected] * 4
+    assert served.fetched() < once / 4
+
+
+def test_a_child_goes_on_without_its_parent(
+    pushed: str, made: Image, code: Path, served: Registry, four: Hosts
+) -> None:
+    deploy(four, code, pushed)
+    assert read(four, [SMALL] * 4) == [digest(made.rootfs / SMALL[1:])] * 4
+    assert parents(four) == {"h1": None, "h2": "h1", "h3": "h1", "h4": "h2"}
+    slow = {"read": BALLAST, "pause": 0.1}
+    burst = start(four, [{"read": SMALL}] * 3 + [slow])
+    cached = four.cache("h2")
+    before = size(cached)
+    wait_for("blocks to pass the parent", lambda: size(cached) > before + (8 << 20))
+    four.kill("h2")
+    assert answers(four, burst)[3] == digest(made.ballast)
+    assert warnings(four.log("h4"), "blocks are read from the registry instead of a host")
+    wait_for("a tree without the host", lambda: "h2" not in parents(four))
+    assert set(parents(four)) == {"h1", "h3", "h4"}
+    bytes_before = tree(four)["h4"]["bytes"]
+    assert bytes_before["from_parents"] > 8 << 20 and bytes_before["failures"] > 0
+    assert read(four, [BALLAST] * 3) == [digest(made.ballast)] * 3
+
+
+def test_a_damaged_disk_of_a_parent_changes_nothing(
+    pushed: str, made: Image, code: Path, served: Registry, four: Hosts
+) -> None:
+    deploy(four, code, pushed)
+    expected = digest(made.ballast)
+    assert read(four, [BALLAST] * 3 + [SMALL])[:3] == [expected] * 3
+    for block in four.cache("h2").rglob("*"):
+        if block.is_file() and block.stat().st_size > 1 << 16:
+            content = bytearray(block.read_bytes())
+            content[100] ^= 1
+            block.write_bytes(content)
+    served.fetched()
+    assert read(four, [SMALL] * 3 + [BALLAST])[3] == expected
+    assert warnings(four.log("h2"), "dropping a damaged block")
+    # It reads them again from its own parent.
+    assert served.fetched() < made.ballast.stat().st_size / 4
+    assert not warnings(four.log("h4"), "wrong block")
+
+
+def test_a_host_that_lies_is_named_and_not_asked_again(
+    pushed: str, made: Image, code: Path, alone: Snowmelt
+) -> None:
+    to_control, own, lying = free_ports(3)
+    with (
+        hosts(alone, []) as cluster,
+        between(to_control, cluster.port, renames(own, lying)),
+        between(lying, own, lies(1 << 20)),
+    ):
+        cluster.join("h2", own, to_control)
+        [port3, port4] = free_ports(2)
+        cluster.join("h3", port3)
+        cluster.join("h4", port4)
+        deploy(cluster, code, pushed)
+        expected = digest(made.ballast)
+        assert read(cluster, [BALLAST] * 4) == [expected] * 4
+        told = warnings(cluster.log("h4"), "a host sent a wrong block and is not asked again")
+        assert len(told) == 1 and f"h2 (127.0.0.1:{lying})" in told[0], told
+        assert not warnings(cluster.log("h3"), "wrong block")
+        assert tree(cluster)["h4"]["bytes"]["wrong_blocks"] >= 1
+        assert tree(cluster)["h3"]["bytes"]["wrong_blocks"] == 0
+        cluster.end("h2")
