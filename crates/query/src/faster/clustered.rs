@@ -8,7 +8,7 @@
 //! rows have short runs, they are grouped by DataFusion's hash table, as all others are.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, UInt32Array};
 use arrow::compute::{partition, take};
@@ -23,13 +23,12 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBatchStream};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Batches;
+use super::by_hash::{ByHash, Started};
 use super::in_place::{InPlace, Way};
-use crate::plan::with_children;
 
 /// The rows that decide.
 const SAMPLED_ROWS: usize = 32 << 10;
@@ -75,8 +74,7 @@ fn has_small_state(function: &Arc<AggregateFunctionExpr>) -> bool {
 struct Clustered {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     metrics: ExecutionPlanMetricsSet,
-    /// The aggregations by hash tables, for their metrics.
-    hashed: Arc<Mutex<Vec<Arc<dyn ExecutionPlan>>>>,
+    hashed: Arc<Started>,
 }
 
 impl Way for Clustered {
@@ -90,8 +88,7 @@ impl Way for Clustered {
     ) -> Result<SendableRecordBatchStream> {
         let mut input = original.children()[0].execute(partition, Arc::clone(&context))?;
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let by_hash =
-            ByHash { original: Arc::clone(original), context, started: Arc::clone(&self.hashed) };
+        let by_hash = ByHash::new(original, context, &self.hashed);
         let (keys, schema) = (self.keys.clone(), original.schema());
         let runs = Runs::new(original, keys, metrics)?;
         let chosen = async move {
@@ -113,10 +110,7 @@ impl Way for Clustered {
 
     fn metrics(&self, _: &Arc<dyn ExecutionPlan>) -> Option<MetricsSet> {
         let mut all = self.metrics.clone_inner();
-        let hashed = self.hashed.lock().unwrap_or_else(PoisonError::into_inner);
-        for metric in hashed.iter().filter_map(|aggregate| aggregate.metrics()) {
-            metric.iter().for_each(|metric| all.push(Arc::clone(metric)));
-        }
+        self.hashed.add_to(&mut all);
         Some(all)
     }
 
@@ -278,50 +272,6 @@ impl Function {
     }
 }
 
-/// Aggregates by DataFusion's hash table.
-struct ByHash {
-    original: Arc<dyn ExecutionPlan>,
-    context: Arc<TaskContext>,
-    started: Arc<Mutex<Vec<Arc<dyn ExecutionPlan>>>>,
-}
-
-impl ByHash {
-    fn over(self, batches: Batches) -> Result<SendableRecordBatchStream> {
-        let schema = self.original.children()[0].schema();
-        let source = Once { schema: Arc::clone(&schema), batches: Mutex::new(Some(batches)) };
-        let source: Arc<dyn PartitionStream> = Arc::new(source);
-        let source = StreamingTableExec::try_new(schema, vec![source], None, [], false, None)?;
-        let aggregate = with_children(&self.original, vec![Arc::new(source)])?;
-        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
-        started.push(Arc::clone(&aggregate));
-        aggregate.execute(0, self.context)
-    }
-}
-
-/// Batches that are read once.
-struct Once {
-    schema: SchemaRef,
-    batches: Mutex<Option<Batches>>,
-}
-
-impl std::fmt::Debug for Once {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Once")
-    }
-}
-
-impl PartitionStream for Once {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let batches = batches.unwrap_or_else(|| stream::empty().boxed());
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use arrow::array::{Int64Array, StringViewArray};
@@ -378,7 +328,7 @@ mod tests {
 
     fn used(plan: &Arc<dyn ExecutionPlan>) -> (usize, usize) {
         let own = plan.downcast_ref::<InPlace<Clustered>>();
-        let own = own.map_or((0, 0), |own| (1, own.way.hashed.lock().unwrap().len()));
+        let own = own.map_or((0, 0), |own| (1, own.way.hashed.count()));
         plan.children().into_iter().map(used).fold(own, |a, b| (a.0 + b.0, a.1 + b.1))
     }
 

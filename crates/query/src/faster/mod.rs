@@ -8,6 +8,7 @@
 //! same group, as DataFusion's does when it saves nothing. Filters that call functions are one operator with a name
 //! of its own, which EXPLAIN announces.
 
+mod by_hash;
 mod calls_together;
 mod cheapest_first;
 mod clustered;
