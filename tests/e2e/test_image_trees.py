@@ -2,6 +2,8 @@
 has a damaged disk changes no answer."""
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from conftest import Snowmelt, wait_for
 from host_trees import Hosts, between, free_ports, hosts, lies, renames, warnings
 from images import Image, Registry
-from test_images import code, digest, home, made, pushed
+from test_images import code, daemon_below, digest, home, made, pushed
 
 __all__ = ["code", "home", "made", "pushed"]
 
@@ -104,6 +106,31 @@ def test_a_child_goes_on_without_its_parent(
     bytes_before = tree(four)["h4"]["bytes"]
     assert bytes_before["from_parents"] > 8 << 20 and bytes_before["failures"] > 0
     assert read(four, [BALLAST] * 3) == [digest(made.ballast)] * 3
+
+
+@pytest.mark.parametrize("sent", [signal.SIGSTOP, signal.SIGKILL], ids=["frozen", "killed"])
+def test_a_child_goes_on_without_the_daemon_of_its_parent(
+    pushed: str, made: Image, code: Path, four: Hosts, sent: signal.Signals
+) -> None:
+    deploy(four, code, pushed)
+    assert read(four, [SMALL] * 4) == [digest(made.rootfs / SMALL[1:])] * 4
+    burst = start(four, [{"read": SMALL}] * 3 + [{"read": BALLAST, "pause": 0.1}])
+    cached = four.cache("h2")
+    before = size(cached)
+    wait_for("blocks to pass the parent", lambda: size(cached) > before + (8 << 20))
+    daemon = daemon_below(four.members["h2"].pid)
+    assert daemon is not None
+    os.kill(daemon, sent)
+    try:
+        assert answers(four, burst)[3] == digest(made.ballast)
+        # The successor of a killed daemon has its place, and may be there before the next request.
+        told = warnings(four.log("h4"), "blocks are read from the registry instead of a host")
+        assert told or sent == signal.SIGKILL
+    finally:
+        if sent == signal.SIGSTOP:
+            os.kill(daemon, signal.SIGCONT)
+    # It is there again, or another one is.
+    assert read(four, [BALLAST] * 4) == [digest(made.ballast)] * 4
 
 
 def test_a_damaged_disk_of_a_parent_changes_nothing(
