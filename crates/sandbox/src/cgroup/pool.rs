@@ -124,11 +124,15 @@ impl Pool {
         }
     }
 
-    /// Resets a group whose processes have all ended; false if that is not possible.
+    /// Resets a group whose processes have all ended; false if that is not possible, or if the kernel
+    /// ended one for its memory: the group's limit may have been lowered from outside, which the next
+    /// sandbox would meet too.
     pub fn reset(&self, group: &mut Group) -> bool {
         let (path, meters) = (&group.path, &mut group.meters);
-        group.before = group.last.take().unwrap_or_else(|| self.backend.usage(path, meters));
-        self.backend.reset(path, meters)
+        let now = group.last.take().unwrap_or_else(|| self.backend.usage(path, meters));
+        let was_short = now.oom_kills > group.before.oom_kills;
+        group.before = now;
+        !was_short && self.backend.reset(path, meters)
     }
 
     /// Thaws the group, which was frozen by a caller that is gone.
@@ -283,6 +287,17 @@ mod tests {
             assert_eq!(pool.free.len(), READY);
             let taken = pool.take(&Limits::default()).unwrap();
             assert!(taken.path.starts_with(&pool.parent) && pool.needs_refill());
+        });
+    }
+
+    #[test]
+    fn does_not_reuse_a_group_in_which_the_kernel_ended_a_process() {
+        with_pool(|pool| {
+            let mut group = pool.take(&Limits::default()).unwrap();
+            let path = group.path.clone();
+            group.last = Some(Usage { oom_kills: 1, ..Usage::default() });
+            pool.give_back(group);
+            assert_ne!(pool.take(&Limits::default()).unwrap().path, path);
         });
     }
 }
