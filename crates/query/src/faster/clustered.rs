@@ -20,6 +20,7 @@ use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -128,7 +129,7 @@ fn is_clustered(keys: &[Arc<dyn PhysicalExpr>], batches: &[RecordBatch]) -> Resu
     }
     let mut begins = Vec::new();
     for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
-        let columns = columns(keys, batch)?;
+        let columns = evaluate_expressions_to_arrays(keys, batch)?;
         let starts = UInt32Array::from(starts(&columns)?);
         begins.push(taken(&columns, &starts)?);
     }
@@ -144,10 +145,6 @@ fn is_clustered(keys: &[Arc<dyn PhysicalExpr>], batches: &[RecordBatch]) -> Resu
     }
     // A run may go on in the next batch.
     Ok(runs - batches.len().min(runs) <= distinct.len() + distinct.len() / 10)
-}
-
-fn columns(keys: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-    keys.iter().map(|key| key.evaluate(batch)?.into_array(batch.num_rows())).collect()
 }
 
 fn taken(columns: &[ArrayRef], rows: &UInt32Array) -> Result<Vec<ArrayRef>> {
@@ -221,7 +218,7 @@ impl Runs {
         if rows == 0 {
             return Ok(Some(RecordBatch::new_empty(Arc::clone(&self.schema))));
         }
-        let keys = columns(&self.keys, batch)?;
+        let keys = evaluate_expressions_to_arrays(&self.keys, batch)?;
         let starts = starts(&keys)?;
         if rows >= JUDGED_ROWS && 4 * starts.len() > 3 * rows {
             return Ok(None);
@@ -261,7 +258,7 @@ impl Function {
         groups: &[usize],
         count: usize,
     ) -> Result<Vec<ArrayRef>> {
-        let arguments = columns(&self.arguments, batch)?;
+        let arguments = evaluate_expressions_to_arrays(&self.arguments, batch)?;
         let filter = match &self.filter {
             Some(filter) => Some(filter.evaluate(batch)?.into_array(batch.num_rows())?),
             None => None,

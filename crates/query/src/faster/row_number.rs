@@ -13,6 +13,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
+use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBatchStream};
@@ -101,8 +102,7 @@ struct Numbering {
 impl Numbering {
     fn number(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
-        let column = |key: &Arc<dyn PhysicalExpr>| key.evaluate(batch)?.into_array(rows);
-        let keys = self.keys.iter().map(column).collect::<Result<Vec<_>>>()?;
+        let keys = evaluate_expressions_to_arrays(&self.keys, batch)?;
         let mut numbers = Vec::with_capacity(rows);
         if rows > 0 {
             if self.keys_at(&keys, 0)? != self.last {
