@@ -38,6 +38,11 @@ impl Answer {
         Self { json, held }
     }
 
+    /// The same answer, which holds a value as long as it is in memory.
+    pub fn held_by(self, held: Held) -> Self {
+        Self { held: Some(held), ..self }
+    }
+
     /// Its text.
     pub fn json(&self) -> &str {
         self.json.get()

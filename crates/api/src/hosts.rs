@@ -17,6 +17,9 @@ pub struct HostFacts {
     pub memory: u64,
     /// Ranks of jobs that are there now.
     pub ranks: u32,
+    /// Memory limits that instances of deployed functions may have together, in bytes.
+    #[serde(default)]
+    pub functions: u64,
 }
 
 /// A host that is there.
@@ -44,4 +47,7 @@ pub struct HostSummary {
     pub facts: HostFacts,
     /// Since it was heard of last, in milliseconds.
     pub heard_ms: u64,
+    /// Calls of deployed functions that run on it; none where control has no other host.
+    #[serde(default)]
+    pub calls: u32,
 }

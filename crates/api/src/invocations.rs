@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use snowmelt_types::{ErrorReport, FunctionName, InvocationId};
+use snowmelt_types::{ErrorReport, FunctionName, HostName, InvocationId};
 use utoipa::ToSchema;
 
 use crate::Answer;
@@ -58,6 +58,9 @@ pub struct Invocation {
     /// Why one had to be started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_because: Option<ColdReason>,
+    /// The host that ran it, on a platform of several hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostName>,
 }
 
 /// Where an invocation stands.

@@ -14,7 +14,7 @@ use snowmelt_rpc::trace;
 use snowmelt_types::{Code, ErrorReport, InvocationId, Tenant};
 use tokio_util::sync::CancellationToken;
 
-use crate::functions::{Functions, accepted, failed};
+use crate::functions::{Functions, Slot, accepted, failed};
 use crate::now_ms;
 use crate::records::{FunctionId, InvocationRecord};
 use crate::times::AGAIN_AFTER;
@@ -196,11 +196,11 @@ impl Functions {
             Ok(None) => return Tried::Done,
             Err(error) => return Tried::Again(Box::new(error)),
         };
-        let slot = match self.lease(&live).await {
+        let slot = match self.acquire(&live).await {
             Err(error) if error.retryable => return Tried::Again(Box::new(error)),
-            slot => slot,
+            acquired => Slot::Acquired(Box::new(acquired)),
         };
-        let ended = self.run(&live, record.invocation, record.event, Some(slot)).await;
+        let ended = self.run(&live, record.invocation, record.event, slot).await;
         match &ended.error {
             Some(error) if error.retryable => Tried::Again(Box::new(error.clone())),
             // The failure may be caused by the end of the platform.

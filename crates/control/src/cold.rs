@@ -4,23 +4,34 @@
 use std::time::Duration;
 
 use snowmelt_api::{ColdKind, ColdReason};
+use snowmelt_node::agent::api::ColdStart;
 use snowmelt_node::{Node, RemovalReason};
 use snowmelt_types::ByteSize;
 
 use crate::live::Live;
 
 /// The reason, for a call that has just been given a new instance.
-pub(crate) fn reason(node: &Node, live: &Live) -> ColdReason {
+pub(crate) fn reason(live: &Live, start: ColdStart) -> ColdReason {
     let ended = live.take_ended();
-    match node.removal_reason(&live.unit, &live.limits) {
-        _ if live.calls() > 1 => busy(live.calls() - 1),
+    let ColdStart { others, removed, budget } = start;
+    match removed {
+        _ if others > 0 => busy(others),
         Some(RemovalReason::Expired) => idle_time(live.limits.idle),
-        Some(RemovalReason::Evicted) => room(ByteSize(node.figures().handlers.budget)),
+        Some(RemovalReason::Evicted) => room(ByteSize(budget)),
         None => ended.map_or_else(|| first(live.limits.idle), |code| after(&code)),
     }
 }
 
-fn busy(others: usize) -> ColdReason {
+/// What is known on control's own host.
+pub(crate) fn started_here(node: &Node, live: &Live) -> ColdStart {
+    ColdStart {
+        others: u32::try_from(live.calls().saturating_sub(1)).unwrap_or(u32::MAX),
+        removed: node.removal_reason(&live.unit, &live.limits),
+        budget: node.figures().handlers.budget,
+    }
+}
+
+fn busy(others: u32) -> ColdReason {
     let calls = if others == 1 { "1 call was".to_owned() } else { format!("{others} calls were") };
     ColdReason {
         kind: ColdKind::Busy,

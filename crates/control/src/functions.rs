@@ -3,23 +3,22 @@
 //! A function is loaded once at its deployment, so that code that cannot be loaded is refused there
 //! and not at its first call. Instances come at the first call and go when idle: to zero.
 
+mod calling;
 mod catalog;
 mod deployment;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::value::RawValue;
-use snowmelt_api::{
-    Answer, BatchRequest, CallFigures, Invocation, InvocationState, InvokeRequest, LogEntry,
-};
+use snowmelt_api::{BatchRequest, CallFigures, Invocation, InvocationState, InvokeRequest};
 use snowmelt_node::{InstanceLease, Node};
 use snowmelt_rpc::trace::{self, SPANS};
-use snowmelt_types::{ByteSize, Code, ErrorReport, FunctionName, InvocationId, Report, micros};
-use snowmelt_wire::Call;
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, Report, micros};
+use tokio::sync::SemaphorePermit;
+use tracing::Instrument;
 use tracing::field::Empty;
-use tracing::{Instrument, Span};
 
 use crate::accepted::Waiting;
 use crate::analysis_cache::AnalysisCache;
@@ -27,9 +26,11 @@ use crate::calls::{Calls, Counted};
 use crate::in_turn::InTurn;
 use crate::live::Live;
 use crate::logs::Logs;
+use crate::now_ms;
+use crate::placements::Placements;
 use crate::records::{FunctionId, FunctionRecord, Records};
 use crate::times::CALLS_ASKED_EVERY;
-use crate::{cold, now_ms};
+pub(crate) use calling::{Acquired, Slot};
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -48,13 +49,21 @@ pub(crate) struct Inner {
     in_turn: InTurn,
     // Functions that are prepared in this process. Held for a lookup only.
     live: Mutex<HashMap<FunctionId, Arc<Live>>>,
+    placements: Placements,
 }
 
 impl Functions {
-    pub fn new(node: Node, analysis: AnalysisCache, records: Records, logs: Logs) -> Self {
+    pub fn new(
+        node: Node,
+        analysis: AnalysisCache,
+        records: Records,
+        logs: Logs,
+        placements: Placements,
+    ) -> Self {
         let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
         let in_turn = InTurn::default();
-        let inner = Inner { node, analysis, records, logs, calls, waiting, in_turn, live };
+        let inner =
+            Inner { node, analysis, records, logs, calls, waiting, in_turn, live, placements };
         Self { inner: Arc::new(inner) }
     }
 
@@ -69,7 +78,7 @@ impl Functions {
         let _turn = self.inner.in_turn.wait(id).await;
         let live = self.live().remove(id);
         if let Some(live) = &live {
-            self.inner.node.forget(&live.unit, &live.limits);
+            self.forget_instances(live);
         }
         let was_stored = self.records().remove_function(id).await?;
         self.inner.logs.remove(id);
@@ -84,7 +93,7 @@ impl Functions {
     ) -> Result<Invocation, ErrorReport> {
         self.refuse_if_stopping()?;
         let live = self.find(id).await?;
-        Ok(self.run(&live, accepted(&id.name), request.event, None).await)
+        Ok(self.run(&live, accepted(&id.name), request.event, Slot::Wanted).await)
     }
 
     /// Calls a function with many events concurrently, and waits for all answers. Missing instances
@@ -96,25 +105,21 @@ impl Functions {
     ) -> Result<Vec<Invocation>, ErrorReport> {
         self.refuse_if_stopping()?;
         let live = self.find(id).await?;
-        let now = request.events.len().min(live.permits.available_permits());
-        let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
-        let node = &self.inner.node;
-        let leased = node.lease_instances(&live.unit, &live.limits, permits.len()).await;
-        // Those for which there is no room now wait for it one by one, while others run.
-        let is_none = !leased.iter().any(Result::is_ok);
-        let has_room = |lease: &snowmelt_node::Result<_>| {
-            is_none || !matches!(lease, Err(snowmelt_node::Error::NoRoom(_)))
+        // On several hosts each call is placed by itself.
+        let slots = match self.placements().is_alone() {
+            true => self.slots(&live, request.events.len()).await,
+            false => Vec::new(),
         };
-        let mut slots = permits.into_iter().zip(leased.into_iter().filter(has_room));
+        let mut slots = slots.into_iter();
         let calls: Vec<_> = request
             .events
             .into_iter()
             .map(|event| {
                 let slot = slots.next();
                 async {
-                    let (permit, lease) = slot.unzip();
-                    let lease = lease.map(|lease| lease.map_err(|error| error.report()));
-                    let ended = self.run(&live, accepted(&id.name), event, lease).await;
+                    let (permit, slot) = slot.unzip();
+                    let slot = slot.unwrap_or(Slot::Wanted);
+                    let ended = self.run(&live, accepted(&id.name), event, slot).await;
                     drop(permit);
                     ended
                 }
@@ -123,6 +128,25 @@ impl Functions {
         // The calls without a slot need the permits that are left.
         drop(slots);
         Ok(futures::future::join_all(calls).await)
+    }
+
+    /// As many slots on this host as there are now, requested together.
+    async fn slots<'a>(&self, live: &'a Live, most: usize) -> Vec<(SemaphorePermit<'a>, Slot)> {
+        let now = most.min(live.permits.available_permits());
+        let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
+        let node = &self.inner.node;
+        let leased = node.lease_instances(&live.unit, &live.limits, permits.len()).await;
+        // Those for which there is no room now wait for it one by one, while others run.
+        let is_none = !leased.iter().any(Result::is_ok);
+        let has_room = |lease: &snowmelt_node::Result<_>| {
+            is_none || !matches!(lease, Err(snowmelt_node::Error::NoRoom(_)))
+        };
+        let leased = leased.into_iter().filter(has_room);
+        let slot = |lease: snowmelt_node::Result<InstanceLease>| {
+            let here = |lease| Acquired::Here(lease, self.placements().here());
+            Slot::Acquired(Box::new(lease.map(here).map_err(|error| error.report())))
+        };
+        permits.into_iter().zip(leased.map(slot)).collect()
     }
 
     /// Begins no further asynchronous call.
@@ -164,7 +188,7 @@ impl Functions {
         live: &Live,
         mut invocation: Invocation,
         event: Box<RawValue>,
-        slot: Option<Result<InstanceLease, ErrorReport>>,
+        slot: Slot,
     ) -> Invocation {
         let begun = Instant::now();
         let counted = Counted::begin(&self.inner.calls);
@@ -190,76 +214,6 @@ impl Functions {
         }
         invocation.wall_us = Some(micros(begun.elapsed()));
         invocation
-    }
-
-    async fn call(
-        &self,
-        live: &Live,
-        invocation: &mut Invocation,
-        event: Box<RawValue>,
-        slot: Option<Result<InstanceLease, ErrorReport>>,
-    ) -> Result<Answer, ErrorReport> {
-        let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
-        let acquiring = match slot {
-            Some(_) => Span::none(),
-            None => tracing::debug_span!(target: SPANS, "function.acquire"),
-        };
-        let permit = live.permits.acquire().instrument(acquiring.clone());
-        let _permit = match slot {
-            Some(_) => None,
-            None => Some(permit.await.map_err(|error| {
-                ErrorReport::new(Code::INTERNAL, format!("the permits are closed: {error}"))
-            })?),
-        };
-        let mut lease = match slot {
-            Some(lease) => lease?,
-            None => self.lease(live).instrument(acquiring).await?,
-        };
-        Span::current().record("faas.coldstart", lease.cold);
-        invocation.cold = lease.cold;
-        if lease.cold {
-            invocation.cold_because = Some(cold::reason(&self.inner.node, live));
-        }
-        let call = Call { invocation: invocation.id.as_str().to_owned(), event };
-        let answer = lease.call(&live.load, &call, limit).await;
-        self.keep_log(live, invocation, &lease);
-        match answer {
-            Ok(result) => {
-                lease.give_back();
-                Ok(result)
-            }
-            // The function raised an error: its instance can be used again.
-            Err(error @ snowmelt_node::Error::Function(_)) => {
-                lease.give_back();
-                Err(error.report())
-            }
-            Err(error) => {
-                let report = error.report();
-                live.instance_ended(&report);
-                Err(report)
-            }
-        }
-    }
-
-    fn keep_log(&self, live: &Live, invocation: &mut Invocation, lease: &InstanceLease) {
-        let log = lease.take_log();
-        if log.dropped_bytes > 0 {
-            let name = &live.record.spec.name;
-            invocation.warnings.push(log_was_cut(name, live.limits.log, log.dropped_bytes));
-        }
-        let entry = LogEntry {
-            invocation: invocation.id.clone(),
-            accepted_ms: invocation.accepted_ms,
-            cold_because: invocation.cold_because.as_ref().map(|reason| reason.text.clone()),
-            text: log.text,
-            dropped_bytes: log.dropped_bytes,
-        };
-        self.inner.logs.keep(&live.record.id(), &entry);
-    }
-
-    pub(crate) async fn lease(&self, live: &Live) -> Result<InstanceLease, ErrorReport> {
-        let leased = self.inner.node.lease_instance(&live.unit, &live.limits).await;
-        leased.map_err(|error| error.report())
     }
 
     pub(crate) async fn find(&self, id: &FunctionId) -> Result<Arc<Live>, ErrorReport> {
@@ -289,6 +243,16 @@ impl Functions {
         }
     }
 
+    /// Ends the idle instances of a function that was replaced or removed, on all hosts.
+    fn forget_instances(&self, live: &Live) {
+        self.inner.node.forget(&live.unit, &live.limits);
+        self.placements().forget(live);
+    }
+
+    pub(crate) fn placements(&self) -> &Placements {
+        &self.inner.placements
+    }
+
     /// Whether this is still the function of its name.
     pub(crate) fn is_deployed(&self, live: &Arc<Live>) -> bool {
         let now = self.live().get(&live.record.id()).cloned();
@@ -296,7 +260,8 @@ impl Functions {
     }
 
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {
-        Live::prepare(&self.inner.node, &self.inner.analysis, record).await
+        let Inner { node, analysis, placements, .. } = &*self.inner;
+        Live::prepare(node, analysis, placements, record).await
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<FunctionId, Arc<Live>>> {
@@ -315,13 +280,6 @@ impl Functions {
     }
 }
 
-fn log_was_cut(name: &FunctionName, limit: ByteSize, dropped: u64) -> ErrorReport {
-    let written = ByteSize(limit.bytes() + dropped);
-    let message = format!("the log of `{name}` was cut: limit {limit}, written {written}");
-    ErrorReport::new(Code::FUNCTION_LOG, message)
-        .hint("print less, or keep more with log=\"16MiB\" (fn deploy --log)")
-}
-
 pub(crate) fn accepted(name: &FunctionName) -> Invocation {
     Invocation {
         id: InvocationId::new(),
@@ -334,6 +292,7 @@ pub(crate) fn accepted(name: &FunctionName) -> Invocation {
         wall_us: None,
         cold: false,
         cold_because: None,
+        host: None,
     }
 }
 

@@ -123,7 +123,7 @@ async fn query(
 }
 
 async fn hosts(State(platform): State<Arc<Platform>>) -> Answer {
-    json(StatusCode::OK, &platform.hosts.list())
+    json(StatusCode::OK, &platform.functions.placements().list())
 }
 
 async fn trees(State(platform): State<Arc<Platform>>) -> Answer {

@@ -23,12 +23,14 @@ mod live;
 mod logs;
 mod metrics;
 pub mod permissions;
+mod placements;
 mod platform;
 mod progress;
 mod queries;
 mod records;
 #[cfg(test)]
 mod rig;
+mod sent_files;
 pub mod server;
 mod times;
 pub mod tokens;

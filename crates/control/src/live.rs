@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime};
-use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Unit};
+use snowmelt_node::agent::api::{FunctionCode, ProgramPart};
+use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Unit, has_registry};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
-use snowmelt_wire::{Load, Mode, OnError, SourceCode};
+use snowmelt_wire::{Load, Mode, SourceCode};
 use tokio::sync::Semaphore;
 
 use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
+use crate::placements::Placements;
 use crate::records::FunctionRecord;
 
 /// The most instances of a function.
@@ -21,6 +23,11 @@ const MOST_INSTANCES: u32 = 10_000;
 #[derive(Debug)]
 pub(crate) struct Live {
     pub record: FunctionRecord,
+    /// What other hosts need to run it.
+    pub code: FunctionCode,
+    /// What the scheduler needs to know of its calls.
+    pub needs: Arc<snowmelt_schedule::Call>,
+    /// It as this host runs it.
     pub unit: Unit,
     pub limits: Arc<InstanceLimits>,
     pub load: Load,
@@ -35,24 +42,18 @@ impl Live {
     pub async fn prepare(
         node: &Node,
         analysis: &AnalysisCache,
+        placements: &Placements,
         record: FunctionRecord,
     ) -> Result<Self, ErrorReport> {
-        let spec = &record.spec;
-        let limits = Arc::new(InstanceLimits::from(&spec.options));
-        let unit = match language(spec) {
-            None if record.packed.is_some() => packed(node, &record).await?,
-            None => python(node, analysis, &record).await?,
-            Some(language) => program(node, &record, language, &limits).await?,
-        };
-        let load = Load {
-            mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
-            code: unit.code(),
-            function: spec.handler.clone(),
-            batch: None,
-            on_error: OnError::default(),
-        };
-        let permits = Semaphore::new(most_calls(&limits, spec.options.instances));
-        Ok(Self { unit, limits, load, permits, record, ended: Mutex::default() })
+        let code = code_of(node, analysis, &record).await?;
+        let place = placements.own_tree_place(&record);
+        let unit = code.prepare(node, place.as_ref()).await.map_err(|error| error.report())?;
+        let load = code.load(&unit);
+        let limits = Arc::new(code.limits.clone());
+        let permits = Semaphore::new(most_calls(&limits, record.spec.options.instances));
+        let only = is_bound_to_control(&record, &code).then(|| placements.own_name());
+        let needs = Arc::new(snowmelt_schedule::Call { only, ..needs(&record, &code) });
+        Ok(Self { code, needs, unit, limits, load, permits, record, ended: Mutex::default() })
     }
 
     /// Running calls.
@@ -188,42 +189,67 @@ pub(crate) async fn pack(
     node.pack(name, &code, handler, asked, silent).await.map_err(|error| error.report())
 }
 
-async fn packed(node: &Node, record: &FunctionRecord) -> Result<Unit, ErrorReport> {
-    let missing = || ErrorReport::new(Code::STATE, "the record of the function has no package");
-    let at = record.packed.as_ref().ok_or_else(missing)?;
-    let prepared = node.prepare_package(&record.tenant, at, None).await;
-    prepared.map_err(|error| error.report())
-}
-
-async fn python(
+/// The code of a function with all that a host needs to run it.
+pub(crate) async fn code_of(
     node: &Node,
     analysis: &AnalysisCache,
-    FunctionRecord { tenant, spec, .. }: &FunctionRecord,
-) -> Result<Unit, ErrorReport> {
-    let Declared { packages, imports, .. } =
-        declared(node, analysis, &spec.code, &spec.packages).await?;
-    let silent = &snowmelt_package::Silent;
-    let prepared = node.prepare(tenant, &spec.code, &packages, &imports, silent).await;
-    prepared.map_err(|error| error.report())
-}
-
-async fn program(
-    node: &Node,
     record: &FunctionRecord,
-    language: Language,
-    limits: &InstanceLimits,
-) -> Result<Unit, ErrorReport> {
+) -> Result<FunctionCode, ErrorReport> {
     let spec = &record.spec;
-    let missing = || ErrorReport::new(Code::STATE, "the record of the function has no files");
-    let files: &Digest = record.files.as_ref().ok_or_else(missing)?;
-    let request = program_request(spec, language);
-    let prepared = node.prepare_program(&record.tenant, files, &request, limits, None).await;
-    prepared.map_err(|error| error.report())
+    let program = match language(spec) {
+        Some(_) if record.packed.is_some() => None,
+        None => None,
+        Some(language) => {
+            let missing =
+                || ErrorReport::new(Code::STATE, "the record of the function has no files");
+            let files = record.files.clone().ok_or_else(missing)?;
+            Some(ProgramPart { files, request: program_request(spec, language) })
+        }
+    };
+    let Declared { packages, imports, .. } = match program.is_some() || record.packed.is_some() {
+        true => Declared::default(),
+        false => declared(node, analysis, &spec.code, &spec.packages).await?,
+    };
+    Ok(FunctionCode {
+        tenant: record.tenant.clone(),
+        code: spec.code.clone(),
+        program,
+        packed: record.packed.clone(),
+        handler: spec.handler.clone(),
+        mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
+        packages,
+        imports,
+        limits: InstanceLimits::from(&spec.options),
+    })
 }
 
-/// The program that the node runs for a function, unless it is Python.
-pub(crate) fn request(spec: &FunctionSpec) -> Option<ProgramRequest> {
-    language(spec).map(|language| program_request(spec, language))
+/// What the scheduler needs to know of the calls of a function.
+fn needs(record: &FunctionRecord, code: &FunctionCode) -> snowmelt_schedule::Call {
+    let limits = &code.limits;
+    let image = record.spec.image.clone().or_else(|| {
+        // Zygotes and environments are those of the packages.
+        (!code.packages.is_empty()).then(|| code.packages.join("\n"))
+    });
+    snowmelt_schedule::Call {
+        tenant: record.tenant.clone(),
+        function: code.digest(),
+        image: image.map(Digest::of),
+        memory: limits.memory.bytes(),
+        cpu_millis: limits.cpu.0,
+        concurrency: limits.concurrency,
+        idle: limits.idle,
+        only: None,
+    }
+}
+
+/// Whether only control's own host can run a function: it runs in a folder of that host, in an
+/// image that is in no registry, or with a wheel of a user's own.
+fn is_bound_to_control(record: &FunctionRecord, code: &FunctionCode) -> bool {
+    let in_no_registry = |name: &str| !has_registry(name);
+    record.spec.root.is_some()
+        || record.spec.image.as_deref().is_some_and(in_no_registry)
+        || record.packed.as_ref().is_some_and(|at| in_no_registry(&at.name))
+        || code.packages.iter().any(|package| package.contains(" @ sha256:"))
 }
 
 fn program_request(spec: &FunctionSpec, language: Language) -> ProgramRequest {

@@ -20,9 +20,11 @@ use crate::hosts::Hosts;
 use crate::images::Images;
 use crate::leases::Leases;
 use crate::logs::Logs;
+use crate::placements::Placements;
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::records::{FunctionId, Records};
+use crate::trees::Trees;
 use crate::udfs::{SecretSources, UdfCatalog, UdfLogs, UdfRegistry};
 
 /// Deploys a Python function and runs a test with it.
@@ -50,7 +52,8 @@ pub(crate) fn with_functions<F: Future<Output = ()>>(
         let analysis = AnalysisCache::new(state_dir.join("known"));
         let records = Records::open(state_dir.join("state.redb"), true).await.unwrap();
         let logs = Logs::new(state_dir.join("logs"));
-        let functions = Functions::new(node.clone(), analysis, records, logs);
+        let placements = placements(&node, &hosts(&node));
+        let functions = Functions::new(node.clone(), analysis, records, logs, placements);
         let deployed = functions.deploy(Tenant::default(), spec(text)).await.unwrap();
         test(functions, FunctionId { tenant: deployed.tenant, name: deployed.name }).await;
         node.stop().await.unwrap();
@@ -109,10 +112,11 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let records = Records::open(state_dir.join("state.redb"), true).await.unwrap();
     let analysis = AnalysisCache::new(state_dir.join("known"));
     let logs = Logs::new(state_dir.join("logs"));
-    let agent = Agent::new(node.clone(), None);
-    let hosts = Hosts::new("this-host".to_owned().try_into().unwrap(), agent, None, None).unwrap();
+    let hosts = hosts(&node);
     let over = CancellationToken::new();
-    let functions = Functions::new(node.clone(), analysis.clone(), records.clone(), logs);
+    let placements = placements(&node, &hosts);
+    let functions =
+        Functions::new(node.clone(), analysis.clone(), records.clone(), logs, placements);
     let secrets = SecretSources::new(base.path().join("secrets"));
     let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets));
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
@@ -123,7 +127,13 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         udfs,
         functions,
         images: Images::new(&state_dir, ImageSettings::default(), over.clone()),
-        bursts: Bursts::new(node.clone(), analysis, hosts.clone(), Some(kept), over),
+        bursts: Bursts::new(
+            node.clone(),
+            analysis,
+            (hosts.clone(), Trees::default()),
+            Some(kept),
+            over,
+        ),
         hosts,
         node,
         shutdown: CancellationToken::new(),
@@ -133,6 +143,16 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         started_ms: 0,
     };
     IdlePlatform { platform: Arc::new(platform), records, _base: base }
+}
+
+/// A node that is a platform of one host.
+fn hosts(node: &Node) -> Hosts {
+    let agent = Agent::new(node.clone(), None);
+    Hosts::new("this-host".to_owned().try_into().unwrap(), agent, None, None).unwrap()
+}
+
+fn placements(node: &Node, hosts: &Hosts) -> Placements {
+    Placements::new(node.clone(), hosts.clone(), Trees::default(), 20)
 }
 
 /// Built with the tests of the whole workspace.

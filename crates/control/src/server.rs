@@ -27,11 +27,13 @@ use crate::leases::Leases;
 use crate::logs::Logs;
 use crate::now_ms;
 use crate::permissions::{self, Group};
+use crate::placements::Placements;
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
 use crate::tokens::Tokens;
+use crate::trees::Trees;
 use crate::udfs::{SecretSources, UdfCatalog, UdfLogs, UdfRegistry};
 
 /// How long calls and queries may run once the server is asked to end, by default.
@@ -70,6 +72,8 @@ pub struct Settings {
     pub total: snowmelt_sandbox::Total,
     /// An instance of a function reserves this part of its memory limit (1/N).
     pub overcommit: u32,
+    /// The most instances of a deployed function on one host of several.
+    pub instances_per_host: u32,
     /// How the addresses of functions of a job are enforced.
     pub enforcement: snowmelt_node::EnforcementChoice,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
@@ -307,13 +311,20 @@ async fn platform(
     let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets));
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
     let udfs = UdfRegistry::new(records.clone(), catalog, udf_logs);
-    let functions = Functions::new(node.clone(), analysis.clone(), records, logs);
+    let trees = Trees::default();
+    let per_host = settings.instances_per_host;
+    let placements = Placements::new(node.clone(), hosts.clone(), trees.clone(), per_host);
+    placements.take_reports();
+    if settings.cluster.is_some() {
+        tokio::spawn(placements.clone().follow(ending.over.clone()));
+    }
+    let functions = Functions::new(node.clone(), analysis.clone(), records, logs, placements);
     Ok(Arc::new(Platform {
         leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs.clone())),
         queries: Queries::new(node.clone(), hosts.clone(), udfs.clone(), ending.over.clone()),
         udfs,
         functions,
-        bursts: Bursts::new(node.clone(), analysis, hosts.clone(), kept, over),
+        bursts: Bursts::new(node.clone(), analysis, (hosts.clone(), trees), kept, over),
         hosts,
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone()),
         node,

@@ -124,6 +124,11 @@ impl Account {
         Amount::one(memory, limits.cpu)
     }
 
+    /// The memory limits of instances that reserve so many bytes together.
+    pub fn limits_in(&self, bytes: u64) -> u64 {
+        bytes.saturating_mul(self.overcommit)
+    }
+
     /// Room at once, if nobody waits; what is idle makes room.
     pub fn at_once(&self, ask: &Ask) -> Result<Reservation, NoRoom> {
         self.at_once_ending(ask, MayEnd::Idle)

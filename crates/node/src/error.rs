@@ -164,7 +164,7 @@ pub enum Error {
 
 impl Error {
     /// Of a request for instances that gave fewer results than it had parts.
-    pub(crate) const NOT_STARTED: Self =
+    pub const NOT_STARTED: Self =
         Self::Defect { what: "an instance was neither started nor refused" };
 
     /// Of a new sandbox, whose output nobody else can have.

@@ -58,6 +58,7 @@ pub use images::{
     Upstream, find_image, has_registry, image_daemon_main,
 };
 pub use instances::lease::InstanceLease;
+pub use instances::run::CallEnd;
 pub use limits::{InstanceLimits, MOST_ANSWER, WorkerLimits};
 pub use log::LogText;
 pub use machine::machine_memory;

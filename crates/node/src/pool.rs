@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use snowmelt_api::PoolFigures;
 use snowmelt_types::{ByteSize, Digest};
 
@@ -32,7 +33,8 @@ struct State<T> {
 }
 
 /// Why the last idle item of a key was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RemovalReason {
     /// It was not taken in time.
     Expired,

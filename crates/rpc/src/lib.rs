@@ -21,7 +21,7 @@ pub mod trace;
 pub mod upgrade;
 mod version;
 
-pub use client::{Client, Endpoint};
+pub use client::{Client, Endpoint, Unanswered};
 pub use problem::Problem;
 pub use server::Peer;
 pub use token::{Admission, Token, admit};

@@ -74,7 +74,7 @@ fn row(host: &HostSummary) -> Vec<String> {
         host.address.map_or_else(|| "local".to_owned(), |address| address.to_string()),
         host.facts.cores.to_string(),
         ByteSize(host.facts.memory).to_string(),
-        host.facts.ranks.to_string(),
+        host.facts.ranks.saturating_add(host.calls).to_string(),
         match host.address {
             Some(_) => format!("{} ago", text::setting(last_seen)),
             None => "-".to_owned(),

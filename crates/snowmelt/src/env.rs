@@ -30,8 +30,11 @@ pub const LISTEN: &str = "SNOWMELT_LISTEN";
 pub const TOKEN_FILE: &str = "SNOWMELT_TOKEN_FILE";
 /// Name of this host in the cluster. Default: its host name.
 pub const HOST: &str = "SNOWMELT_HOST";
-/// Memory limit of bursts on this host, as `8GiB`. Default: the machine's memory.
+/// Memory limit of bursts, and of deployed functions, on this host, as `8GiB`. Default: the
+/// machine's memory.
 pub const HOST_MEMORY: &str = "SNOWMELT_HOST_MEMORY";
+/// The most instances of a deployed function on one host of several. Default: 20.
+pub const INSTANCES_PER_HOST: &str = "SNOWMELT_CLUSTER_INSTANCES_PER_HOST";
 /// Address at which a server serves clients of other hosts, over TLS. Default: none.
 pub const TLS_LISTEN: &str = "SNOWMELT_TLS_LISTEN";
 /// PEM file with the certificate of this address, and those that lead to its authority.

@@ -268,9 +268,11 @@ pub(crate) fn finish(invocation: Invocation, printer: Printer) -> Outcome {
             let wall = text::micros(invocation.wall_us.unwrap_or_default());
             let start = if invocation.cold { "cold" } else { "warm" };
             let why = invocation.cold_because.map(|reason| format!(": {}", cold_reason(reason)));
+            let host = invocation.host.map(|host| format!(" on {host}"));
             printer.note(&format!(
-                "{} · {wall} · {start}{}",
+                "{} · {wall}{} · {start}{}",
                 invocation.id,
+                host.unwrap_or_default(),
                 why.unwrap_or_default()
             ));
             Ok(0)

@@ -118,6 +118,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         memory: config.host_memory.as_ref().map(|memory| memory.value),
         total: config.total(),
         overcommit: config.sandboxes_overcommit.value,
+        instances_per_host: config.instances_per_host.value,
         python: config.python.clone().map(|python| python.value),
         cluster: None,
         remote: None,

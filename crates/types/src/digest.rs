@@ -26,6 +26,12 @@ impl Digest {
         Self(hasher.finalize().to_hex().to_string())
     }
 
+    /// Reads a digest; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        (text.len() == 64 && text.bytes().all(is_digit)).then(|| Self(text.to_owned()))
+    }
+
     /// All 64 characters.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -50,6 +56,15 @@ mod tests {
     #[test]
     fn parts_do_not_collide_when_their_borders_move() {
         assert_ne!(Digest::of_parts(["ab", "c"]), Digest::of_parts(["a", "bc"]));
+    }
+
+    #[test]
+    fn only_what_a_digest_looks_like_is_read_as_one() {
+        let digest = Digest::of("x");
+        assert_eq!(Digest::parse(digest.as_str()), Some(digest.clone()));
+        assert_eq!(Digest::parse(digest.short()), None);
+        assert_eq!(Digest::parse(&digest.as_str().to_uppercase()), None);
+        assert_eq!(Digest::parse(&format!("../{}", &digest.as_str()[3..])), None);
     }
 
     #[test]

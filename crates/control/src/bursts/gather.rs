@@ -218,6 +218,7 @@ fn invocation(
         accepted_ms,
         cold_because: None,
         wall_us: Some(end.wall_us),
+        host: None,
         cold: true,
     }
 }

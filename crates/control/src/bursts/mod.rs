@@ -86,12 +86,11 @@ impl Bursts {
     pub fn new(
         node: Node,
         analysis: AnalysisCache,
-        hosts: Hosts,
+        (hosts, trees): (Hosts, Trees),
         kept: Option<Kept>,
         over: CancellationToken,
     ) -> Self {
         let (overlays, networks, jobs) = (Overlays::new(), JobNetworks::default(), Jobs::default());
-        let trees = Trees::default();
         let bursts = Self { node, analysis, hosts, overlays, trees, networks, jobs, kept, over };
         tokio::spawn(bursts.trees.clone().repair(bursts.hosts.clone(), bursts.over.clone()));
         let expiring = bursts.clone();

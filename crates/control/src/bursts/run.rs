@@ -6,26 +6,26 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, CallMode, FunctionSpec};
+use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, FunctionSpec};
 use snowmelt_network::JobSpec;
+use snowmelt_node::TreePlace;
 use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady};
-use snowmelt_node::{InstanceLimits, TreePlace};
 use snowmelt_rpc::trace::{self, SPANS};
+use snowmelt_schedule::Spare;
 use snowmelt_types::{Code, ErrorReport, JobId, micros};
-use snowmelt_wire::{Mode, SourceCode};
+use snowmelt_wire::SourceCode;
 use tracing::{Instrument, Span};
 
 use super::gather::{Gathering, PART_LEASE, Patience};
 use super::job::{Job, Stored};
 use super::network::{Overlay, plan};
 use super::opened::Opened;
-use super::placement::{Room, place};
-use super::program::{program, upload};
+use super::placement::place;
+use super::program::{check, upload};
 use super::{Bursts, Part};
-use crate::declared::{Declared, declared};
 use crate::hosts::Host;
 use crate::records::{FunctionRecord, JobRecord, PartRecord};
-use crate::trees;
+use crate::{live, trees};
 
 /// What a burst is when all its parts are ready.
 pub(super) struct Ready {
@@ -190,7 +190,7 @@ impl Bursts {
         let each = function.options.memory.bytes();
         // Once for each host: that of control's own is read from the kernel.
         let with_room = |host: Arc<Host>| {
-            let room = Room { memory: host.memory(), cores: host.cores() };
+            let room = Spare { memory: host.memory(), cores: host.cores() };
             (host, room)
         };
         let mut hosts: Vec<_> = self.hosts.all().into_iter().map(with_room).collect();
@@ -199,7 +199,7 @@ impl Bursts {
             hosts.retain(|(_, room)| room.memory >= each);
         }
         hosts.truncate(request.most_hosts.unwrap_or(u32::MAX).max(1) as usize);
-        let rooms: Vec<Room> = hosts.iter().map(|(_, room)| *room).collect();
+        let rooms: Vec<Spare> = hosts.iter().map(|(_, room)| *room).collect();
         let ranks = u32::try_from(request.events.len()).unwrap_or(u32::MAX);
         let shares = place(ranks, function.options.memory, &rooms)?;
         let mut first = 0;
@@ -219,23 +219,17 @@ impl Bursts {
         parts: &[Part],
         overlay: Option<&Overlay>,
     ) -> Result<Vec<JobPart>, ErrorReport> {
-        let spec = &record.spec;
         let plan = match (&request.network, overlay) {
             (Some(network), Some(overlay)) => {
                 Some(plan(job, &record.tenant, network, overlay, parts)?)
             }
             _ => None,
         };
-        let program = program(record, parts)?;
-        let Declared { packages, imports, .. } = match &program {
-            None if record.packed.is_some() => Declared::default(),
-            Some(program) => {
-                upload(&self.node, &program.files, parts).await?;
-                Declared::default()
-            }
-            None => declared(&self.node, &self.analysis, &spec.code, &spec.packages).await?,
-        };
-        let limits = InstanceLimits::from(&spec.options);
+        check(record, parts)?;
+        let function = live::code_of(&self.node, &self.analysis, record).await?;
+        if let Some(program) = &function.program {
+            upload(&self.node, &program.files, parts).await?;
+        }
         let (specs, hosts) = plan.map(|plan| (plan.specs, plan.ranks)).unzip();
         let specs = specs.unwrap_or_default().into_iter().map(Some);
         let places = self.places(record, parts);
@@ -244,15 +238,7 @@ impl Bursts {
             place,
             hosts: hosts.clone().unwrap_or_default(),
             job: job.clone(),
-            tenant: record.tenant.clone(),
-            code: spec.code.clone(),
-            program: program.clone(),
-            packed: record.packed.clone(),
-            handler: spec.handler.clone(),
-            mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
-            packages: packages.clone(),
-            imports: imports.clone(),
-            limits: limits.clone(),
+            function: function.clone(),
             size: u32::try_from(request.events.len()).unwrap_or(u32::MAX),
             first: part.first,
             count: part.count,

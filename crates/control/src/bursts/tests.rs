@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use snowmelt_api::{FunctionSpec, InvocationState};
-use snowmelt_node::agent::api::{JobPart, PartCalls};
+use snowmelt_node::agent::api::{FunctionCode, JobPart, PartCalls};
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
 use super::Part;
@@ -30,16 +30,18 @@ fn order(part: &Part, job: &JobId) -> JobPart {
     let spec = function();
     JobPart {
         job: job.clone(),
-        tenant: Tenant::default(),
-        code: spec.code,
-        program: None,
-        packed: None,
+        function: FunctionCode {
+            tenant: Tenant::default(),
+            code: spec.code,
+            program: None,
+            packed: None,
+            handler: spec.handler,
+            mode: snowmelt_wire::Mode::Function,
+            packages: Vec::new(),
+            imports: Vec::new(),
+            limits: snowmelt_node::InstanceLimits::from(&spec.options),
+        },
         place: None,
-        handler: spec.handler,
-        mode: snowmelt_wire::Mode::Function,
-        packages: Vec::new(),
-        imports: Vec::new(),
-        limits: snowmelt_node::InstanceLimits::from(&spec.options),
         size: 2,
         first: part.first,
         count: part.count,

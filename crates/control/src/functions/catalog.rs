@@ -47,6 +47,7 @@ impl Functions {
         let instances = live.map_or(0, |live| {
             live.calls().div_ceil(live.limits.concurrency as usize)
                 + self.inner.node.idle_instances(&live.unit, &live.limits)
+                + self.placements().idle_elsewhere(&live.needs) as usize
         });
         FunctionSummary {
             name: spec.name.clone(),

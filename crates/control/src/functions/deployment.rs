@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use snowmelt_api::{FunctionSpec, FunctionSummary, PackRequest, Packed, Wheel};
 use snowmelt_node::{InstanceLease, LOAD_LIMIT};
-use snowmelt_types::{ErrorReport, Report, Tenant};
+use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 
+use super::calling::whose;
 use super::{Functions, Inner};
 use crate::live::{self, Live};
 use crate::now_ms;
+use crate::placements::Placed;
 use crate::records::FunctionId;
 
 impl Functions {
@@ -37,7 +39,7 @@ impl Functions {
         let other =
             |old: &Arc<Live>| old.unit.digest != live.unit.digest || old.limits != live.limits;
         if let Some(old) = replaced.filter(other) {
-            self.inner.node.forget(&old.unit, &old.limits);
+            self.forget_instances(&old);
         }
         self.prewarm(&live);
         Ok(self.summary(&live.record))
@@ -63,6 +65,10 @@ impl Functions {
         let options = &live.record.spec.options;
         let each = live.limits.concurrency.max(1);
         let expected = live.record.spec.expected.clamp(1, options.instances.max(1));
+        let placed = self.placements().place(&live.needs, whose(live)).await?;
+        if !placed.host.is_local() {
+            return self.start_there(live, placed, expected).await;
+        }
         // A lease is a slot, and an instance has as many as it takes calls.
         let slots = (expected * each) as usize;
         let mut leases = Vec::new();
@@ -81,8 +87,41 @@ impl Functions {
         Ok(())
     }
 
-    pub(super) fn prewarm(&self, live: &Live) {
-        let count = live.record.spec.options.prewarmed.min(live.record.spec.options.instances);
-        self.inner.node.prewarm(&live.unit, &live.limits, &live.load, count as usize);
+    /// The same on another host.
+    async fn start_there(
+        &self,
+        live: &Live,
+        mut placed: Placed,
+        expected: u32,
+    ) -> Result<(), ErrorReport> {
+        let host = Arc::clone(&placed.host);
+        tokio::select! {
+            prepared = self.placements().prepare(&host, live, expected, 0) => prepared?,
+            () = host.lost() => {
+                let message = format!("{} was lost while it loaded the function", host.name);
+                return Err(ErrorReport::new(Code::CALL_LOST, message).hint("deploy it again"));
+            }
+        }
+        placed.has_instances(expected);
+        Ok(())
+    }
+
+    /// Keeps instances prewarmed: on this host, or on another one where this one takes no functions.
+    pub(super) fn prewarm(&self, live: &Arc<Live>) {
+        let options = &live.record.spec.options;
+        let count = options.prewarmed.min(options.instances);
+        if count == 0 || self.placements().has_room_here(&live.needs) {
+            return self.inner.node.prewarm(&live.unit, &live.limits, &live.load, count as usize);
+        }
+        let (functions, live) = (self.clone(), Arc::clone(live));
+        tokio::spawn(async move {
+            let prewarmed = async {
+                let placed = functions.placements().place(&live.needs, whose(&live)).await?;
+                functions.placements().prepare(&placed.host, &live, 0, count).await
+            };
+            if let Err(error) = prewarmed.await {
+                tracing::warn!(function = %live.record.id(), %error, "nothing is prewarmed");
+            }
+        });
     }
 }

@@ -4,14 +4,34 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snowmelt_api::{HostFacts, PartNetwork};
-use snowmelt_node::TreePlace;
 use snowmelt_node::agent::Agent;
 use snowmelt_node::agent::api::{
-    CodePresence, HeldImage, JobPart, PartCalls, PartEnds, PartOpen, PartReady, RouteFound,
-    RouteTo, UploadCode,
+    CodePresence, FunctionCall, FunctionEnd, HeldImage, JobPart, PartCalls, PartEnds, PartOpen,
+    PartReady, PrepareFunction, RouteFound, RouteTo, UploadCode,
 };
-use snowmelt_types::{Code, ErrorReport, JobId};
+use snowmelt_node::{Node, TreePlace};
+use snowmelt_types::{Code, Digest, ErrorReport, JobId, Tenant};
 use tokio::net::TcpStream;
+
+/// Why a call of a function has no end.
+#[derive(Debug)]
+pub(crate) enum NotCalled {
+    /// The host has not prepared the function.
+    Absent,
+    /// The host has no room for it at once, or cannot be reached: it has not run.
+    NotRun(ErrorReport),
+    /// The connection was lost: it may have run.
+    Unknown(ErrorReport),
+    /// The host could not run it.
+    Failed(ErrorReport),
+}
+
+/// The memory that answers of a tenant take on control's host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerRoom<'a> {
+    pub node: &'a Node,
+    pub tenant: &'a Tenant,
+}
 
 /// The requests to the agent of a host.
 #[async_trait]
@@ -37,6 +57,24 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
 
     /// What the host has read and sent of the images that it has a place for.
     async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport>;
+
+    /// Prepares a function, so that it can be called by its digest.
+    async fn prepare_function(
+        &self,
+        function: &Digest,
+        order: &PrepareFunction,
+    ) -> Result<(), ErrorReport>;
+
+    /// Runs a call of a function that was prepared, if there is room for it at once.
+    async fn call_function(
+        &self,
+        function: &Digest,
+        call: &FunctionCall,
+        room: AnswerRoom<'_>,
+    ) -> Result<FunctionEnd, NotCalled>;
+
+    /// Ends the idle instances of a function.
+    async fn forget_function(&self, function: &Digest) -> Result<(), ErrorReport>;
 
     /// Starts a part of a job.
     async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport>;
@@ -76,6 +114,17 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
     async fn close(&self, job: &JobId) -> Result<(), ErrorReport>;
 }
 
+impl NotCalled {
+    /// The error with which a host answered.
+    pub fn answered(error: ErrorReport) -> Self {
+        match error.known_code() {
+            Code::FUNCTION_ABSENT => Self::Absent,
+            Code::NO_ROOM => Self::NotRun(error),
+            _ => Self::Failed(error),
+        }
+    }
+}
+
 #[async_trait]
 impl HostApi for Agent {
     fn is_local(&self) -> bool {
@@ -100,6 +149,28 @@ impl HostApi for Agent {
 
     async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
         Self::image_bytes(self).await
+    }
+
+    async fn prepare_function(
+        &self,
+        function: &Digest,
+        order: &PrepareFunction,
+    ) -> Result<(), ErrorReport> {
+        Self::prepare_function(self, function.clone(), order.clone()).await
+    }
+
+    async fn call_function(
+        &self,
+        function: &Digest,
+        call: &FunctionCall,
+        _: AnswerRoom<'_>,
+    ) -> Result<FunctionEnd, NotCalled> {
+        Self::call_function(self, function, call.clone()).await.map_err(NotCalled::answered)
+    }
+
+    async fn forget_function(&self, function: &Digest) -> Result<(), ErrorReport> {
+        Self::forget_function(self, function);
+        Ok(())
     }
 
     async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport> {

@@ -8,14 +8,14 @@ use async_trait::async_trait;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
 use snowmelt_node::TreePlace;
 use snowmelt_node::agent::api::{
-    CodePresence, HeldImage, JobPart, PartCalls, PartEnds, PartOpen, PartReady, RankEnd,
-    RouteFound, RouteTo, UploadCode,
+    CodePresence, FunctionCall, FunctionEnd, HeldImage, JobPart, PartCalls, PartEnds, PartOpen,
+    PartReady, PrepareFunction, RankEnd, RouteFound, RouteTo, UploadCode,
 };
-use snowmelt_types::{Code, ErrorReport, JobId};
+use snowmelt_types::{Code, Digest, ErrorReport, JobId};
 use tokio::sync::Notify;
 
 use super::clock::Clock;
-use super::{Host, HostApi};
+use super::{AnswerRoom, Host, HostApi, NotCalled};
 
 /// What a fake host does when it is asked.
 #[derive(Debug, Default)]
@@ -44,7 +44,8 @@ pub(crate) struct FakeHost {
 impl FakeHost {
     /// A host of this name in a cluster.
     pub fn named(self, name: &str) -> (Arc<Self>, Arc<Host>) {
-        let facts = HostFacts { version: String::new(), cores: 1, memory: 1 << 30, ranks: 0 };
+        let facts =
+            HostFacts { version: String::new(), cores: 1, memory: 1 << 30, ranks: 0, functions: 0 };
         let address = Some("127.0.0.1:1".parse().unwrap());
         let join = HostJoin { name: name.to_owned().try_into().unwrap(), address, facts };
         let fake = Arc::new(self);
@@ -74,7 +75,7 @@ impl HostApi for FakeHost {
         if self.silent {
             return Err(ErrorReport::new(Code::SERVER_UNREACHABLE, "it does not answer"));
         }
-        Ok(HostFacts { version: String::new(), cores: 1, memory: 1 << 30, ranks: 0 })
+        Ok(HostFacts { version: String::new(), cores: 1, memory: 1 << 30, ranks: 0, functions: 0 })
     }
 
     async fn upload(&self, _: &UploadCode) -> Result<CodePresence, ErrorReport> {
@@ -87,6 +88,26 @@ impl HostApi for FakeHost {
 
     async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
         Ok(Vec::new())
+    }
+
+    async fn prepare_function(&self, _: &Digest, _: &PrepareFunction) -> Result<(), ErrorReport> {
+        self.note("prepare");
+        Ok(())
+    }
+
+    async fn call_function(
+        &self,
+        _: &Digest,
+        _: &FunctionCall,
+        _: AnswerRoom<'_>,
+    ) -> Result<FunctionEnd, NotCalled> {
+        self.note("call function");
+        Err(NotCalled::Absent)
+    }
+
+    async fn forget_function(&self, _: &Digest) -> Result<(), ErrorReport> {
+        self.note("forget");
+        Ok(())
     }
 
     async fn open(&self, _: JobPart) -> Result<PartOpen, ErrorReport> {

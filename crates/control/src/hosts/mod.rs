@@ -26,7 +26,7 @@ use snowmelt_node::agent::Agent;
 pub use snowmelt_rpc::Token;
 use snowmelt_types::{Code, ErrorReport, HostName};
 
-pub(crate) use agent::HostApi;
+pub(crate) use agent::{AnswerRoom, HostApi, NotCalled};
 use clock::Clock;
 pub(crate) use first::in_time;
 pub use member::{Member, Membership};
@@ -157,7 +157,8 @@ impl Hosts {
         }
         // Hosts join with the token, so a control that had hosts has one.
         let Some(token) = self.token.clone() else { return self.local() };
-        let facts = HostFacts { version: String::new(), cores: 0, memory: 0, ranks: 0 };
+        let facts =
+            HostFacts { version: String::new(), cores: 0, memory: 0, ranks: 0, functions: 0 };
         let join = HostJoin { name, address: Some(address), facts };
         Arc::new(Host::new(Arc::new(Remote::new(address, token)), join, &self.clock))
     }
@@ -181,6 +182,11 @@ impl Host {
     /// Free memory in bytes: as last reported, or what this machine has now.
     pub fn memory(&self) -> u64 {
         self.facts().memory
+    }
+
+    /// Memory limits that instances of functions may have together on it, in bytes.
+    pub fn memory_of_functions(&self) -> u64 {
+        self.facts().functions
     }
 
     /// Its cores.
@@ -263,6 +269,7 @@ impl Host {
             address: self.address().filter(|_| !is_local),
             facts: self.facts(),
             heard_ms: u64::try_from(silent_for.as_millis()).unwrap_or(u64::MAX),
+            calls: 0,
         }
     }
 
@@ -287,8 +294,13 @@ mod tests {
     }
 
     fn joins(address: SocketAddr) -> HostJoin {
-        let facts =
-            snowmelt_api::HostFacts { version: String::new(), cores: 1, memory: 0, ranks: 0 };
+        let facts = snowmelt_api::HostFacts {
+            version: String::new(),
+            cores: 1,
+            memory: 0,
+            ranks: 0,
+            functions: 0,
+        };
         HostJoin { name: "one".to_owned().try_into().unwrap(), address: Some(address), facts }
     }
 

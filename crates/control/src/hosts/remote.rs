@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Method;
+use hyper::body::Body;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
-use snowmelt_node::TreePlace;
 use snowmelt_node::agent::api::{
-    CodePresence, EndsFrom, HeldImage, JobPart, PartCalls, PartEnds, PartOpen, PartReady,
-    ReadyWithin, RouteFound, RouteTo, UploadCode,
+    CodePresence, EndsFrom, FunctionCall, FunctionEnd, HeldImage, JobPart, PartCalls, PartEnds,
+    PartOpen, PartReady, PrepareFunction, ReadyWithin, RouteFound, RouteTo, UploadCode,
 };
-use snowmelt_rpc::client::NO_BODY;
+use snowmelt_node::{MOST_ANSWER, TreePlace};
+use snowmelt_rpc::client::{self, NO_BODY};
 use snowmelt_rpc::{Client, Token, upgrade};
-use snowmelt_types::{Code, ErrorReport, HostName, JobId};
+use snowmelt_types::{Code, Digest, ErrorReport, HostName, JobId, Report};
 use tokio::net::TcpStream;
 
-use super::HostApi;
+use super::{AnswerRoom, HostApi, NotCalled};
 
 /// How long an answer may take that takes no work.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -78,6 +79,47 @@ impl HostApi for Remote {
 
     async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
         self.within(ANSWER_TIMEOUT, self.http.json(Method::GET, "/v1/images/bytes", NO_BODY)).await
+    }
+
+    async fn prepare_function(
+        &self,
+        function: &Digest,
+        order: &PrepareFunction,
+    ) -> Result<(), ErrorReport> {
+        let path = format!("/v1/functions/{function}");
+        self.http.no_content(Method::PUT, &path, Some(order)).await
+    }
+
+    async fn call_function(
+        &self,
+        function: &Digest,
+        call: &FunctionCall,
+        room: AnswerRoom<'_>,
+    ) -> Result<FunctionEnd, NotCalled> {
+        let path = format!("/v1/functions/{function}/calls");
+        let sent = self.http.exchange_once(Method::POST, &path, Some(call)).await;
+        let response = sent.map_err(|unanswered| match unanswered.may_have_arrived {
+            true => NotCalled::Unknown(unanswered.report),
+            false => NotCalled::NotRun(unanswered.report),
+        })?;
+        let status = response.status();
+        if !status.is_success() {
+            let body = self.http.whole(response).await.map_err(NotCalled::Unknown)?;
+            return Err(NotCalled::answered(self.http.problem(status, &body)));
+        }
+        // The log beside the answer is small.
+        let length = response.body().size_hint().lower().min(MOST_ANSWER.bytes());
+        let held = room.node.room_for_answer(room.tenant, length).await;
+        let held = held.map_err(|error| NotCalled::Failed(error.report()))?;
+        let body = self.http.whole(response).await.map_err(NotCalled::Unknown)?;
+        let end: FunctionEnd = client::decode(&body).map_err(NotCalled::Failed)?;
+        let result = end.result.map(|result| result.held_by(held));
+        Ok(FunctionEnd { result, ..end })
+    }
+
+    async fn forget_function(&self, function: &Digest) -> Result<(), ErrorReport> {
+        let path = format!("/v1/functions/{function}");
+        self.within(ANSWER_TIMEOUT, self.http.no_content(Method::DELETE, &path, NO_BODY)).await
     }
 
     async fn open(&self, part: JobPart) -> Result<PartOpen, ErrorReport> {

@@ -55,6 +55,7 @@ fn call(function: &str, answer: &str) -> InvocationRecord {
             wall_us: None,
             cold: false,
             cold_because: None,
+            host: None,
         },
         event: json("{\"n\": 1.50}"),
     }

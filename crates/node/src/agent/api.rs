@@ -1,4 +1,5 @@
-//! Requests of control to the agent on a host: parts of jobs. Types without behaviour.
+//! Requests of control to the agent on a host: parts of jobs, and calls of
+//! functions. Types without behaviour.
 //!
 //! | request | body | answer |
 //! |---|---|---|
@@ -11,6 +12,9 @@
 //! | `GET /v1/jobs/{id}/network` | | [`snowmelt_api::PartNetwork`] |
 //! | `POST /v1/jobs/{id}/route` | [`RouteTo`] | [`RouteFound`] |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
+//! | `PUT /v1/functions/{digest}` | [`PrepareFunction`] | 204: the host can run calls of it |
+//! | `POST /v1/functions/{digest}/calls` | [`FunctionCall`] | [`FunctionEnd`], or `SM-0711` if it was not prepared, or `SM-0514` if there is no room at once: then it has not run |
+//! | `DELETE /v1/functions/{digest}` | | 204: its idle instances are ended |
 //! | `POST /v1/images/places` | [`TreePlace`] | 204: the image is read from there from now on |
 //! | `GET /v1/images/bytes` | | list of [`HeldImage`] |
 //! | `GET /v1/host` | | [`snowmelt_api::HostFacts`] |
@@ -28,41 +32,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use snowmelt_api::Answer;
 use snowmelt_network::{Counters, JobSpec, Listener, Range, TracedRoute};
-use snowmelt_types::{Digest, ErrorReport, JobId, Tenant};
+use snowmelt_types::{Digest, ErrorReport, InvocationId, JobId, Tenant};
 use snowmelt_wire::{Mode, SourceCode};
 
 pub use crate::images::HeldImage;
-use crate::{InstanceLimits, PackageAt, ProgramRequest, TreePlace};
+use crate::{InstanceLimits, PackageAt, ProgramRequest, RemovalReason, TreePlace};
 
 /// What one host runs of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobPart {
     /// The job.
     pub job: JobId,
-    /// Whose code it is.
-    pub tenant: Tenant,
-    /// The code; empty for a program, whose files were uploaded before.
-    pub code: SourceCode,
-    /// The program that runs files; none for Python.
-    #[serde(default)]
-    pub program: Option<ProgramPart>,
-    /// The code package that it runs from instead of code and packages; each host reads it itself.
-    #[serde(default)]
-    pub packed: Option<PackageAt>,
+    /// Their code.
+    pub function: FunctionCode,
     /// The place of this host among those that read the image of the program or package; none if
     /// that is in no registry.
     #[serde(default)]
     pub place: Option<TreePlace>,
-    /// The callable in the code.
-    pub handler: String,
-    /// How it is called.
-    pub mode: Mode,
-    /// Requirements as pip writes them.
-    pub packages: Vec<String>,
-    /// Modules that the code imports.
-    pub imports: Vec<String>,
-    /// What each instance may use.
-    pub limits: InstanceLimits,
     /// Functions in the whole job.
     pub size: u32,
     /// The first rank on this host.
@@ -79,7 +65,93 @@ pub struct JobPart {
     pub start_within_ms: u64,
 }
 
-/// A program of a part.
+/// The code of a function, with all that a host needs to start instances of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FunctionCode {
+    /// Whose code it is.
+    pub tenant: Tenant,
+    /// The code; empty for a program, whose files were uploaded before.
+    pub code: SourceCode,
+    /// The program that runs files; none for Python.
+    #[serde(default)]
+    pub program: Option<ProgramPart>,
+    /// The code package that it runs from instead of code and packages; each host reads it itself.
+    #[serde(default)]
+    pub packed: Option<PackageAt>,
+    /// The callable in the code.
+    pub handler: String,
+    /// How it is called.
+    pub mode: Mode,
+    /// Requirements as pip writes them.
+    pub packages: Vec<String>,
+    /// Modules that the code imports.
+    pub imports: Vec<String>,
+    /// What each instance may use.
+    pub limits: InstanceLimits,
+}
+
+/// Has a host prepare a function, so that calls name it by its digest.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PrepareFunction {
+    /// Its code.
+    pub function: FunctionCode,
+    /// The place of the host among those that read its image; none if that is in no registry.
+    #[serde(default)]
+    pub place: Option<TreePlace>,
+    /// Instances to start and load now.
+    #[serde(default)]
+    pub start: u32,
+    /// Instances to keep prewarmed.
+    #[serde(default)]
+    pub prewarmed: u32,
+}
+
+/// A call of a function that was prepared.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FunctionCall {
+    /// Names it in logs and to the function.
+    pub invocation: InvocationId,
+    /// What it is called with.
+    pub event: Box<RawValue>,
+    /// The most time for it, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// How a call of a function ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FunctionEnd {
+    /// Its answer, if it succeeded.
+    #[serde(default)]
+    pub result: Option<Answer>,
+    /// Its error, if it failed.
+    #[serde(default)]
+    pub error: Option<ErrorReport>,
+    /// True if its instance ended with it.
+    pub instance_ended: bool,
+    /// What is known of why an instance was started for it; absent if none was.
+    #[serde(default)]
+    pub cold: Option<ColdStart>,
+    /// What it wrote, as much as is kept.
+    pub log: String,
+    /// Bytes beyond that, which were dropped.
+    pub log_dropped: u64,
+    /// Instances of the function on the host now, idle ones included.
+    pub instances: u32,
+}
+
+/// What a host knows of why it had to start an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColdStart {
+    /// Calls of the function that ran on the host already.
+    pub others: u32,
+    /// Why the last idle instance was removed, if one was.
+    #[serde(default)]
+    pub removed: Option<RemovalReason>,
+    /// Bytes that idle instances may have on the host.
+    pub budget: u64,
+}
+
+/// A program of a function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramPart {
     /// Its files.

@@ -6,6 +6,8 @@
 
 pub mod api;
 mod called;
+mod code;
+mod functions;
 mod inspect;
 mod part;
 mod serve;
@@ -24,6 +26,7 @@ use crate::networks::network::RankNetwork;
 use crate::{Node, TreePlace};
 use api::{CodePresence, HeldImage, JobPart, PartCalls, PartEnds, PartOpen, PartReady, UploadCode};
 use called::Called;
+use functions::Functions;
 use part::Part;
 
 pub use serve::router;
@@ -42,6 +45,7 @@ struct Inner {
     // Networks of the parts, to be inspected. Held for a lookup only.
     networks: Mutex<HashMap<JobId, Weak<RankNetwork>>>,
     ranks: AtomicU32,
+    functions: Functions,
     // The most memory for ranks.
     memory: Option<ByteSize>,
 }
@@ -62,7 +66,8 @@ impl Agent {
     pub fn new(node: Node, memory: Option<ByteSize>) -> Self {
         let (parts, networks) = (Mutex::default(), Mutex::default());
         let ranks = AtomicU32::new(0);
-        Self { inner: Arc::new(Inner { node, parts, networks, ranks, memory }) }
+        let functions = Functions::default();
+        Self { inner: Arc::new(Inner { node, parts, networks, ranks, functions, memory }) }
     }
 
     /// Resources and load of the host.
@@ -73,6 +78,7 @@ impl Agent {
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
             memory: self.inner.memory_left(),
             ranks: self.inner.ranks.load(Ordering::Relaxed),
+            functions: self.inner.room_for_functions(),
         }
     }
 
@@ -214,6 +220,18 @@ impl Inner {
             .sum();
         let most = self.memory.unwrap_or(ByteSize(u64::MAX)).min(ledger.capacity().memory);
         memory_available().min(most.bytes().saturating_sub(ranks))
+    }
+
+    /// Memory limits that instances of functions may have together, in bytes. An instance reserves a
+    /// part of its limit.
+    fn room_for_functions(&self) -> u64 {
+        let account = &self.node.inner.account;
+        let capacity = account.ledger.capacity().memory;
+        let most = self.memory.unwrap_or(capacity).min(capacity);
+        let uses = account.ledger.figures().uses.into_iter();
+        let others = uses.filter(|(use_, _)| *use_ != Use::Function);
+        let taken: u64 = others.map(|(_, reserved)| reserved.memory.bytes()).sum();
+        account.limits_in(most.bytes().saturating_sub(taken))
     }
 
     fn called(&self, job: &JobId) -> Option<Arc<Called>> {

@@ -7,11 +7,11 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::value::RawValue;
 use snowmelt_rpc::trace::SPANS;
 use snowmelt_types::{ErrorReport, InvocationId, Report, micros};
-use snowmelt_wire::{Call, Load, OnError};
+use snowmelt_wire::{Call, Load};
 use tokio::sync::watch;
 use tracing::Instrument;
 
-use super::api::{JobPart, PartCalls, PartOpen, PartReady, ProgramPart, RankEnd};
+use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use super::called::Called;
 use crate::instances::acquire::Environment;
 use crate::networks::network::{PEERS, PEERS6, RankNetwork};
@@ -37,7 +37,7 @@ impl Part {
     pub async fn open(node: &Node, order: JobPart) -> Result<(Self, PartOpen), ErrorReport> {
         let begun = Instant::now();
         let made = async {
-            let unit = unit(node, &order).await?;
+            let unit = order.function.prepare(node, order.place.as_ref()).await?;
             for _ in 1..TRIES {
                 match Self::make(node, &order, &unit, begun).await {
                     // All instances come from one zygote, and the network is for its children.
@@ -63,7 +63,7 @@ impl Part {
         let room = node
             .inner
             .instances
-            .reserve_part(unit, &order.limits, order.count as usize, patience)
+            .reserve_part(unit, &order.function.limits, order.count as usize, patience)
             .await?;
         let (network, open) = match order.network.clone() {
             None => (None, PartOpen::default()),
@@ -82,7 +82,7 @@ impl Part {
         };
         let environments: Result<Vec<_>> =
             (0..order.count).map(|slot| environment(order, slot, network.as_deref())).collect();
-        let limits = Arc::new(InstanceLimits { concurrency: 1, ..order.limits.clone() });
+        let limits = Arc::new(InstanceLimits { concurrency: 1, ..order.function.limits.clone() });
         let leased = node
             .inner
             .instances
@@ -90,13 +90,7 @@ impl Part {
             .await;
         let leases: Result<Vec<_>> = leased.into_iter().collect();
         let open = PartOpen { started_us: micros(begun.elapsed()), ..open };
-        let load = Load {
-            mode: order.mode,
-            code: unit.code(),
-            function: order.handler.clone(),
-            batch: None,
-            on_error: OnError::default(),
-        };
+        let load = order.function.load(unit);
         let ranks = (order.first..).zip(leases?).collect();
         let is_whole = order.count == order.size;
         Ok((Self { load, ranks, is_whole, network }, open))
@@ -157,21 +151,6 @@ impl Part {
                 () = network.settle() => {}
                 _ = reason_of_end(&mut ended) => {}
             }
-        }
-    }
-}
-
-async fn unit(node: &Node, order: &JobPart) -> Result<Unit> {
-    let JobPart { tenant, code, packages, imports, limits, .. } = order;
-    let place = order.place.as_ref();
-    if let Some(at) = &order.packed {
-        return node.prepare_package(tenant, at, place).await;
-    }
-    match &order.program {
-        None => node.prepare(tenant, code, packages, imports, &snowmelt_package::Silent).await,
-        Some(program) => {
-            let ProgramPart { files, request } = program;
-            node.prepare_program(tenant, files, request, limits, place).await
         }
     }
 }

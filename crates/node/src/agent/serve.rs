@@ -8,10 +8,10 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use serde::de::DeserializeOwned;
 use snowmelt_rpc::{Problem, Token, admit};
-use snowmelt_types::{Code, ErrorReport, JobId};
+use snowmelt_types::{Code, Digest, ErrorReport, JobId};
 
 use super::Agent;
 use super::api::{EndsFrom, ReadyWithin};
@@ -23,6 +23,8 @@ pub fn router(agent: Agent, token: Token) -> Router {
     Router::new()
         .route("/v1/host", get(facts))
         .route("/v1/code", post(upload))
+        .route("/v1/functions/{digest}", put(prepare_function).delete(forget_function))
+        .route("/v1/functions/{digest}/calls", post(call_function))
         .route("/v1/jobs", post(open))
         .route("/v1/images/places", post(place))
         .route("/v1/images/bytes", get(image_bytes))
@@ -53,6 +55,31 @@ async fn image_bytes(State(agent): State<Agent>) -> Result<Response, Problem> {
 
 async fn upload(State(agent): State<Agent>, body: Bytes) -> Result<Response, Problem> {
     Ok(axum::Json(agent.upload(parse(&body)?).await?).into_response())
+}
+
+async fn prepare_function(
+    State(agent): State<Agent>,
+    Path(digest): Path<String>,
+    body: Bytes,
+) -> Result<StatusCode, Problem> {
+    agent.prepare_function(named(&digest)?, parse(&body)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn call_function(
+    State(agent): State<Agent>,
+    Path(digest): Path<String>,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    Ok(axum::Json(agent.call_function(&named(&digest)?, parse(&body)?).await?).into_response())
+}
+
+async fn forget_function(
+    State(agent): State<Agent>,
+    Path(digest): Path<String>,
+) -> Result<StatusCode, Problem> {
+    agent.forget_function(&named(&digest)?);
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn open(State(agent): State<Agent>, body: Bytes) -> Result<Response, Problem> {
@@ -112,6 +139,13 @@ async fn route(
 async fn close(State(agent): State<Agent>, Path(job): Path<String>) -> StatusCode {
     agent.close(&JobId::from(job));
     StatusCode::NO_CONTENT
+}
+
+fn named(digest: &str) -> Result<Digest, Problem> {
+    Digest::parse(digest).ok_or_else(|| {
+        let report = ErrorReport::new(Code::PROTOCOL, format!("`{digest}` is not a digest"));
+        Problem { status: StatusCode::BAD_REQUEST, report }
+    })
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {

@@ -114,7 +114,7 @@ impl Instances {
             Room::Asked(use_) if is_first => {
                 account.rooms(&self.imports, unit, limits, use_, missing).await
             }
-            Room::Asked(use_) => {
+            Room::Asked(use_) | Room::AtOnce(use_) => {
                 let first = needs_zygote(&self.imports, unit).then(zygote);
                 let rooms = account.rooms_at_once(unit, limits, use_, (missing, first));
                 Ok(rooms.unwrap_or_default())

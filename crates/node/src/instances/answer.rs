@@ -23,6 +23,11 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
+    /// Waits for memory for an answer of this length, which comes from elsewhere.
+    pub async fn room(&self, tenant: &Tenant, length: u64) -> Result<Room> {
+        self.rooms.make(tenant, length).await
+    }
+
     /// Reads what a function of a tenant answers, or why it failed.
     pub async fn read(
         &self,

@@ -5,13 +5,32 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt;
+use snowmelt_api::Held;
 use snowmelt_ledger::Use;
+use snowmelt_types::Tenant;
 
 use super::Instances;
 use super::lease::InstanceLease;
 use super::rooms::Room;
 use crate::account::Rooms;
-use crate::{Error, InstanceLimits, Result, Unit};
+use crate::{Error, InstanceLimits, Node, Result, Unit};
+
+impl Node {
+    /// So many leases of instances, without a wait, also if there is room for none.
+    pub async fn lease_instances_at_once(
+        &self,
+        unit: &Unit,
+        limits: &Arc<InstanceLimits>,
+        count: usize,
+    ) -> Vec<Result<InstanceLease>> {
+        self.inner.instances.lease_all_at_once(unit, limits, count).await
+    }
+
+    /// Waits for memory for an answer of a tenant that comes from another host.
+    pub async fn room_for_answer(&self, tenant: &Tenant, bytes: u64) -> Result<Held> {
+        self.inner.instances.answers.room(tenant, bytes).await.map(Held::new)
+    }
+}
 
 impl Instances {
     /// An instance of user code: an idle or a prewarmed one if there is any, otherwise forked from
@@ -62,6 +81,21 @@ impl Instances {
         count: usize,
     ) -> Vec<Result<InstanceLease>> {
         self.lease_many(unit, limits, count, Room::Asked(Use::Function)).await
+    }
+
+    /// The same without a wait, also if there is room for none.
+    pub async fn lease_all_at_once(
+        self: &Arc<Self>,
+        unit: &Unit,
+        limits: &Arc<InstanceLimits>,
+        count: usize,
+    ) -> Vec<Result<InstanceLease>> {
+        if count == 1
+            && let Some(lease) = self.at_once(unit, limits)
+        {
+            return vec![Ok(lease)];
+        }
+        self.lease_many(unit, limits, count, Room::AtOnce(Use::Function)).boxed().await
     }
 
     /// As many leases as there is room for in `rooms`. Idle instances are taken first, and what was

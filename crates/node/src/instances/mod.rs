@@ -20,6 +20,7 @@ pub(crate) mod ranks;
 mod replenish;
 mod room;
 pub(crate) mod rooms;
+pub(crate) mod run;
 mod slots;
 
 use std::sync::Arc;

@@ -10,8 +10,10 @@ use crate::{InstanceLimits, Result, Unit};
 /// Where what is started has its room from.
 #[derive(Debug)]
 pub(crate) enum Room {
-    /// It is asked for now.
+    /// It is asked for now, and waited for if there is none.
     Asked(Use),
+    /// It is asked for now, and not waited for.
+    AtOnce(Use),
     /// It was reserved before.
     Given(Rooms),
 }

@@ -52,6 +52,15 @@ pub struct Client {
     http: legacy::Client<Connector, Upload>,
 }
 
+/// A request that was not answered.
+#[derive(Clone, Debug)]
+pub struct Unanswered {
+    /// Why.
+    pub report: ErrorReport,
+    /// False if there was no connection, so that the server has not seen it.
+    pub may_have_arrived: bool,
+}
+
 impl Client {
     /// A client of the server on a socket of this machine.
     pub fn unix(socket: impl Into<PathBuf>) -> Self {
@@ -135,7 +144,8 @@ impl Client {
         kind: &'static str,
         body: Upload,
     ) -> Result<Response<Incoming>, ErrorReport> {
-        let response = self.request(Method::POST, path, kind, body).await?;
+        let response = self.request(Method::POST, path, kind, body).await;
+        let response = response.map_err(|unanswered| unanswered.report)?;
         self.success(response).await
     }
 
@@ -158,10 +168,23 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<Response<Incoming>, ErrorReport> {
-        let body = body.map(serde_json::to_vec).transpose().map_err(internal)?.unwrap_or_default();
+        let answered = self.exchange_once(method, path, body).await;
+        answered.map_err(|unanswered| unanswered.report)
+    }
+
+    /// The same, for a request that must not be sent twice.
+    pub async fn exchange_once(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Response<Incoming>, Unanswered> {
+        let not_sent = |report| Unanswered { report, may_have_arrived: false };
+        let body = body.map(serde_json::to_vec).transpose();
+        let body = body.map_err(|error| not_sent(internal(error)))?.unwrap_or_default();
         // The server refuses it while it is still being sent, and its response would be lost.
         if body.len() > MAX_REQUEST_BYTES {
-            return Err(too_long());
+            return Err(not_sent(too_long()));
         }
         let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
         self.request(method, path, "application/json", body).await
@@ -173,7 +196,8 @@ impl Client {
         path: &str,
         kind: &'static str,
         body: Upload,
-    ) -> Result<Response<Incoming>, ErrorReport> {
+    ) -> Result<Response<Incoming>, Unanswered> {
+        let not_sent = |report| Unanswered { report, may_have_arrived: false };
         let outgoing = Outgoing::new(&method, path, &self.endpoint);
         let request = Request::builder()
             .method(method)
@@ -186,10 +210,13 @@ impl Client {
         if let Some((name, value)) = &self.header {
             request = request.header(*name, &**value);
         }
-        let request = request.body(body).map_err(internal)?;
+        let request = request.body(body).map_err(|error| not_sent(internal(error)))?;
         let answered = self.http.request(request).instrument(outgoing.span.clone()).await;
         outgoing.describe(&answered);
-        answered.map_err(|error| self.unreachable(&error))
+        answered.map_err(|error| Unanswered {
+            report: self.unreachable(&error),
+            may_have_arrived: !error.is_connect(),
+        })
     }
 
     /// Reads the whole body of a response.

@@ -79,6 +79,8 @@ pub struct Config {
     pub host: Option<Value<HostName>>,
     /// Memory limit of bursts on this host; the machine's memory if absent.
     pub host_memory: Option<Value<ByteSize>>,
+    /// The most instances of a deployed function on one host of several.
+    pub instances_per_host: Value<u32>,
     /// Where clients of other hosts are served.
     pub tls: Tls,
     /// Memory limit of all sandboxes together; chosen by the spawner if absent.
@@ -165,6 +167,7 @@ impl Config {
             token_file: sources.file(&TOKEN_FILE, token_file)?,
             host: sources.maybe(&HOST, host, str::parse)?,
             host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
+            instances_per_host: sources.get(&INSTANCES_PER_HOST, None, factor)?,
             tls: Tls::load(&sources, &cli.command, &state.value)?,
             sandboxes_memory: sources.maybe(&SANDBOXES_MEMORY, None, amount)?,
             sandboxes_processes: sources.maybe(&SANDBOXES_PROCESSES, None, number)?,

@@ -105,6 +105,7 @@ fn cluster(config: &Config) -> Lines {
         config.token_file.as_ref().map(|value| path("token_file", value)),
         config.host.as_ref().map(|value| line("name", value, |name| quoted(name.as_str()))),
         memory.map(|value| line("memory", value, |most| quoted(&most.to_string()))),
+        Some(line("instances_per_host", &config.instances_per_host, u32::to_string)),
     ];
     lines.into_iter().flatten().collect()
 }

@@ -1,0 +1,204 @@
+//! One call: a slot of the function, a host, an instance there, and the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use snowmelt_api::{Answer, Invocation, LogEntry};
+use snowmelt_node::agent::api::{FunctionCall, FunctionEnd};
+use snowmelt_node::{CallEnd, InstanceLease, LogText};
+use snowmelt_rpc::trace::SPANS;
+use snowmelt_types::{ByteSize, Code, ErrorReport, FunctionName, Report};
+use snowmelt_wire::Call;
+use tracing::{Instrument, Span};
+
+use super::Functions;
+use crate::cold;
+use crate::live::Live;
+use crate::placements::{Placed, Ran, Whose};
+
+/// What a call has already.
+pub(crate) enum Slot {
+    /// Nothing: it waits for a permit of its function, and then for a host.
+    Wanted,
+    /// Its caller holds a permit, and has acquired a host for it.
+    Acquired(Box<Result<Acquired, ErrorReport>>),
+}
+
+/// Where a call runs.
+pub(crate) enum Acquired {
+    /// On an instance of this host.
+    Here(InstanceLease, Placed),
+    /// On another host, which finds an instance for it.
+    There(Placed),
+}
+
+impl Functions {
+    /// Waits for a host, and on this one for an instance.
+    pub(crate) async fn acquire(&self, live: &Live) -> Result<Acquired, ErrorReport> {
+        let placed = self.placements().place(&live.needs, whose(live)).await?;
+        self.acquire_on(live, placed).await
+    }
+
+    async fn acquire_on(&self, live: &Live, mut placed: Placed) -> Result<Acquired, ErrorReport> {
+        let node = &self.inner.node;
+        loop {
+            if !placed.host.is_local() {
+                return Ok(Acquired::There(placed));
+            }
+            let leased = match placed.is_alone() {
+                true => node.lease_instance(&live.unit, &live.limits).await,
+                false => {
+                    let leased = node.lease_instances_at_once(&live.unit, &live.limits, 1).await;
+                    leased.into_iter().next().unwrap_or(Err(snowmelt_node::Error::NOT_STARTED))
+                }
+            };
+            match leased {
+                Ok(lease) => return Ok(Acquired::Here(lease, placed)),
+                Err(snowmelt_node::Error::NoRoom(_)) if !placed.is_alone() => {
+                    placed = placed.refused(&live.needs, whose(live)).await?;
+                }
+                Err(error) => return Err(error.report()),
+            }
+        }
+    }
+
+    pub(super) async fn call(
+        &self,
+        live: &Live,
+        invocation: &mut Invocation,
+        event: Box<RawValue>,
+        slot: Slot,
+    ) -> Result<Answer, ErrorReport> {
+        let (_permit, mut acquired) = match slot {
+            Slot::Acquired(acquired) => (None, (*acquired)?),
+            Slot::Wanted => {
+                let acquiring = tracing::debug_span!(target: SPANS, "function.acquire");
+                let permit = live.permits.acquire().instrument(acquiring.clone()).await;
+                let permit = permit.map_err(|error| {
+                    ErrorReport::new(Code::INTERNAL, format!("the permits are closed: {error}"))
+                })?;
+                (Some(permit), self.acquire(live).instrument(acquiring).await?)
+            }
+        };
+        let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
+        let (event, timeout_ms) = (event, live.record.spec.options.timeout_ms);
+        let call = FunctionCall { invocation: invocation.id.clone(), event, timeout_ms };
+        loop {
+            match acquired {
+                Acquired::Here(lease, placed) => {
+                    return self.call_here(live, invocation, call, (lease, placed), limit).await;
+                }
+                Acquired::There(mut placed) => {
+                    let host = Arc::clone(&placed.host);
+                    match self.placements().call(&host, live, &call).await? {
+                        Ran::Ended(end) => {
+                            placed.has_instances(end.instances);
+                            invocation.host = Some(host.name.clone());
+                            return self.ended_there(live, invocation, *end);
+                        }
+                        Ran::Not(error) => {
+                            tracing::debug!(host = %host.name, %error, "a call is placed again");
+                            let placed = placed.refused(&live.needs, whose(live)).await?;
+                            acquired = self.acquire_on(live, placed).await?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn call_here(
+        &self,
+        live: &Live,
+        invocation: &mut Invocation,
+        call: FunctionCall,
+        (lease, mut placed): (InstanceLease, Placed),
+        limit: Duration,
+    ) -> Result<Answer, ErrorReport> {
+        Span::current().record("faas.coldstart", lease.cold);
+        invocation.cold = lease.cold;
+        if lease.cold {
+            let start = cold::started_here(&self.inner.node, live);
+            invocation.cold_because = Some(cold::reason(live, start));
+        }
+        if !placed.is_alone() {
+            invocation.host = Some(placed.host.name.clone());
+        }
+        let call = Call { invocation: call.invocation.as_str().to_owned(), event: call.event };
+        let CallEnd { answer, log, instance_ended } = lease.run(&live.load, &call, limit).await;
+        if !placed.is_alone() {
+            placed.has_instances(self.instances_here(live));
+        }
+        self.keep_log(live, invocation, log);
+        answer.inspect_err(|error| {
+            if instance_ended {
+                live.instance_ended(error);
+            }
+        })
+    }
+
+    fn ended_there(
+        &self,
+        live: &Live,
+        invocation: &mut Invocation,
+        end: FunctionEnd,
+    ) -> Result<Answer, ErrorReport> {
+        let FunctionEnd { result, error, instance_ended, cold, log, log_dropped, .. } = end;
+        Span::current().record("faas.coldstart", cold.is_some());
+        invocation.cold = cold.is_some();
+        invocation.cold_because = cold.map(|start| cold::reason(live, start));
+        self.keep_log(live, invocation, LogText { text: log, dropped_bytes: log_dropped });
+        match (result, error) {
+            (Some(result), None) => Ok(result),
+            (_, Some(error)) => {
+                if instance_ended {
+                    live.instance_ended(&error);
+                }
+                Err(error)
+            }
+            (None, None) => {
+                let message = "a host says neither an answer nor an error";
+                Err(ErrorReport::new(Code::PROTOCOL, message))
+            }
+        }
+    }
+
+    /// Instances on this host that are busy or idle, as far as calls know.
+    fn instances_here(&self, live: &Live) -> u32 {
+        let idle = self.inner.node.idle_instances(&live.unit, &live.limits);
+        let elsewhere = self.placements().running_elsewhere(&live.needs.function) as usize;
+        // This call has ended.
+        let calls = live.calls().saturating_sub(elsewhere + 1);
+        let busy = calls.div_ceil(live.limits.concurrency.max(1) as usize);
+        u32::try_from(idle + busy).unwrap_or(u32::MAX)
+    }
+
+    fn keep_log(&self, live: &Live, invocation: &mut Invocation, log: LogText) {
+        if log.dropped_bytes > 0 {
+            let name = &live.record.spec.name;
+            invocation.warnings.push(log_was_cut(name, live.limits.log, log.dropped_bytes));
+        }
+        let entry = LogEntry {
+            invocation: invocation.id.clone(),
+            accepted_ms: invocation.accepted_ms,
+            cold_because: invocation.cold_because.as_ref().map(|reason| reason.text.clone()),
+            text: log.text,
+            dropped_bytes: log.dropped_bytes,
+        };
+        self.inner.logs.keep(&live.record.id(), &entry);
+    }
+}
+
+/// Whose call it is, and how long it may take.
+pub(super) fn whose(live: &Live) -> Whose<'_> {
+    let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
+    Whose { function: &live.record.spec.name, limit }
+}
+
+fn log_was_cut(name: &FunctionName, limit: ByteSize, dropped: u64) -> ErrorReport {
+    let written = ByteSize(limit.bytes() + dropped);
+    let message = format!("the log of `{name}` was cut: limit {limit}, written {written}");
+    ErrorReport::new(Code::FUNCTION_LOG, message)
+        .hint("print less, or keep more with log=\"16MiB\" (fn deploy --log)")
+}

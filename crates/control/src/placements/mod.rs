@@ -1,0 +1,301 @@
+//! On which host a call of a function runs: the scheduler with the hosts that report, and those who
+//! wait for its decisions.
+//!
+//! Invariant: whoever was given a host tells the scheduler when the call is over, also if the call
+//! is dropped. On a platform of one host nothing is decided: the account of that host has a queue.
+
+mod elsewhere;
+mod placed;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use snowmelt_api::HostSummary;
+use snowmelt_node::{Node, TreePlace};
+use snowmelt_schedule::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
+use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, HostName};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::hosts::{BEAT, Host, Hosts};
+use crate::records::FunctionRecord;
+use crate::trees::{self, Trees};
+
+use elsewhere::Prepared;
+pub(crate) use elsewhere::Ran;
+pub(crate) use placed::Placed;
+
+/// How long a call waits for a host at least. One whose time limit is longer waits for that long:
+/// the calls before it may take it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// After which part of its patience a call gets the next room that is enough for it.
+const STARVED_AFTER: Duration = Duration::from_secs(10);
+
+/// The placements of a platform. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Placements {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    node: Node,
+    hosts: Hosts,
+    trees: Trees,
+    /// There is no other host.
+    is_alone: AtomicBool,
+    began: Instant,
+    // Held for a decision only.
+    state: Mutex<State>,
+    prepared: Prepared,
+}
+
+#[derive(Debug)]
+struct State {
+    scheduler: Scheduler,
+    hosts: BTreeMap<HostName, Arc<Host>>,
+    waiting: HashMap<Ticket, oneshot::Sender<Decided>>,
+}
+
+/// What a call that waits is told.
+#[derive(Debug)]
+enum Decided {
+    On(Arc<Host>),
+    Expired,
+    Refused,
+}
+
+impl Placements {
+    pub fn new(node: Node, hosts: Hosts, trees: Trees, instances_per_host: u32) -> Self {
+        let policy = Policy {
+            instances_per_host: instances_per_host.max(1),
+            near: Some(hosts.local().name.clone()),
+            starved_after: STARVED_AFTER,
+        };
+        let scheduler = Scheduler::new(policy);
+        let state = State { scheduler, hosts: BTreeMap::new(), waiting: HashMap::new() };
+        let inner = Inner {
+            node,
+            hosts,
+            trees,
+            is_alone: AtomicBool::new(true),
+            began: Instant::now(),
+            state: Mutex::new(state),
+            prepared: Prepared::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Follows the reports of hosts, until `over`.
+    pub async fn follow(self, over: CancellationToken) {
+        loop {
+            self.take_reports();
+            tokio::select! {
+                () = over.cancelled() => return,
+                () = tokio::time::sleep(BEAT) => {}
+            }
+        }
+    }
+
+    /// This host, for a call that has an instance here already.
+    pub fn here(&self) -> Placed {
+        Placed::alone(self.clone(), self.inner.hosts.local())
+    }
+
+    /// Whether there is no other host.
+    pub fn is_alone(&self) -> bool {
+        self.inner.is_alone.load(Ordering::Relaxed)
+    }
+
+    /// The name of control's own host.
+    pub fn own_name(&self) -> HostName {
+        self.inner.hosts.local().name.clone()
+    }
+
+    /// Waits for a host for a call of a function with this time limit.
+    ///
+    /// # Errors
+    /// `SM-0514` if none has room in time, or ever.
+    pub async fn place(&self, call: &Arc<Call>, whose: Whose<'_>) -> Result<Placed, ErrorReport> {
+        if self.is_alone() {
+            return Ok(Placed::alone(self.clone(), self.inner.hosts.local()));
+        }
+        let (sender, decided) = oneshot::channel();
+        let patience = whose.limit.max(PATIENCE);
+        let now = self.now();
+        let ticket = {
+            let mut state = self.lock();
+            let ticket = state.scheduler.ask(Arc::clone(call), now, now + patience);
+            state.waiting.insert(ticket, sender);
+            state.decide(now);
+            ticket
+        };
+        // Dropping it withdraws the call, also while it waits.
+        let placed = Placed::new(self.clone(), self.inner.hosts.local(), ticket);
+        self.wait(placed, decided, call, whose).await
+    }
+
+    async fn wait(
+        &self,
+        mut placed: Placed,
+        decided: oneshot::Receiver<Decided>,
+        call: &Call,
+        whose: Whose<'_>,
+    ) -> Result<Placed, ErrorReport> {
+        match decided.await {
+            Ok(Decided::On(host)) => {
+                placed.host = host;
+                Ok(placed)
+            }
+            Ok(Decided::Expired) => Err(self.no_room(call, whose)),
+            Ok(Decided::Refused) => Err(self.too_large(call, whose)),
+            Err(_) => Err(ErrorReport::new(Code::SERVER_ENDS, "the server is about to end")),
+        }
+    }
+
+    /// The place of a host among those that read the image of a function, which it is about to use.
+    /// None on a platform of one host, and for what is in no registry.
+    pub fn tree_place(&self, record: &FunctionRecord, host: &Arc<Host>) -> Option<TreePlace> {
+        if self.is_alone() {
+            return None;
+        }
+        let image = trees::image(record)?;
+        let Inner { trees, hosts, .. } = &*self.inner;
+        trees.place(&image, hosts, std::slice::from_ref(host)).pop()
+    }
+
+    /// The place of control's own host.
+    pub fn own_tree_place(&self, record: &FunctionRecord) -> Option<TreePlace> {
+        self.tree_place(record, &self.inner.hosts.local())
+    }
+
+    /// Calls of a function that run on other hosts than control's.
+    pub fn running_elsewhere(&self, function: &Digest) -> u32 {
+        let own = &self.inner.hosts.local().name;
+        let state = self.lock();
+        let on = state.scheduler.running(function);
+        on.filter(|(host, _)| *host != own).map(|(_, calls)| calls).sum()
+    }
+
+    /// All known hosts for display, with the calls that run on each.
+    pub fn list(&self) -> Vec<HostSummary> {
+        let mut hosts = self.inner.hosts.list();
+        let state = self.lock();
+        for host in &mut hosts {
+            host.calls = state.scheduler.calls_on(&host.name);
+        }
+        hosts
+    }
+
+    /// Idle instances of a function on other hosts, as far as they are known.
+    pub fn idle_elsewhere(&self, call: &Call) -> u32 {
+        let own = &self.inner.hosts.local().name;
+        self.lock()
+            .scheduler
+            .idle(call, self.now())
+            .filter(|(host, _)| *host != own)
+            .map(|(_, idle)| idle)
+            .sum()
+    }
+
+    /// Whether control's own host may have an instance of a function at all.
+    pub fn has_room_here(&self, call: &Call) -> bool {
+        let own = &self.inner.hosts.local().name;
+        let room = self.lock().scheduler.memory(own);
+        self.is_alone() || room.is_none_or(|(_, room)| room >= call.memory)
+    }
+
+    /// Tells the scheduler what hosts have reported.
+    pub fn take_reports(&self) {
+        let (hosts, now) = (self.inner.hosts.all(), self.now());
+        // Before the lock: for control's own host it asks the kernel.
+        let reports: Vec<HostRoom> = hosts.iter().map(|host| room(host)).collect();
+        let mut state = self.lock();
+        for (host, room) in hosts.iter().zip(reports) {
+            state.scheduler.report(&host.name, room);
+        }
+        let known: BTreeMap<_, _> =
+            hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
+        let lost: Vec<_> =
+            state.hosts.keys().filter(|name| !known.contains_key(*name)).cloned().collect();
+        for host in lost {
+            state.scheduler.remove(&host, now);
+            self.inner.prepared.forget_host(&host);
+        }
+        self.inner.is_alone.store(known.len() == 1, Ordering::Relaxed);
+        state.hosts = known;
+        state.scheduler.sweep(now);
+        state.decide(now);
+    }
+
+    fn no_room(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
+        let hosts = self.lock().hosts.len();
+        let (name, memory) = (whose.function, ByteSize(call.memory));
+        let patience = whose.limit.max(PATIENCE);
+        let message = format!(
+            "none of {hosts} hosts had room for an instance of `{name}` ({memory}) within {patience:?}"
+        );
+        ErrorReport::new(Code::NO_ROOM, message).hint(
+            "try again when other calls have ended, add hosts (`snowmelt node`), or allow more \
+             instances of a function on each (cluster.instances_per_host)",
+        )
+    }
+
+    fn too_large(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
+        let (name, memory) = (whose.function, ByteSize(call.memory));
+        if let Some(only) = &call.only {
+            let message = format!(
+                "`{name}` runs on {only} alone, which has no room for an instance of {memory}"
+            );
+            return ErrorReport::new(Code::NO_ROOM, message).hint(
+                "put its image or package into a registry, so that all hosts can read it, or ask \
+                 for less memory",
+            );
+        }
+        let message = format!("no host has room for an instance of `{name}`: it takes {memory}");
+        ErrorReport::new(Code::NO_ROOM, message)
+            .hint("ask for less memory, or add a host that has it (`snowmelt node --memory`)")
+    }
+
+    fn now(&self) -> Duration {
+        self.inner.began.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whose call it is, for errors, and how long the call may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whose<'a> {
+    pub function: &'a FunctionName,
+    pub limit: Duration,
+}
+
+fn room(host: &Host) -> HostRoom {
+    HostRoom { memory: host.memory_of_functions(), cpu_millis: u64::from(host.cores()) * 1000 }
+}
+
+impl State {
+    /// Tells all calls that can be decided.
+    fn decide(&mut self, now: Duration) {
+        while let Some(decision) = self.scheduler.next(now) {
+            let (ticket, decided) = match decision {
+                Decision::Run(ticket, host) => match self.hosts.get(&host) {
+                    Some(host) => (ticket, Decided::On(Arc::clone(host))),
+                    None => (ticket, Decided::Expired),
+                },
+                Decision::Expired(ticket) => (ticket, Decided::Expired),
+                Decision::Refused(ticket) => (ticket, Decided::Refused),
+            };
+            let told = self.waiting.remove(&ticket).map(|waiting| waiting.send(decided));
+            if !matches!(told, Some(Ok(()))) {
+                self.scheduler.withdraw(ticket, now);
+            }
+        }
+    }
+}

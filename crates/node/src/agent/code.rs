@@ -1,0 +1,42 @@
+//! The code of a function, prepared on a host.
+
+use snowmelt_package::Silent;
+use snowmelt_types::Digest;
+use snowmelt_wire::{Load, OnError};
+
+use super::api::{FunctionCode, ProgramPart};
+use crate::{Node, Result, TreePlace, Unit};
+
+impl FunctionCode {
+    /// Names the function with its limits: calls of the same one may use the same instances.
+    pub fn digest(&self) -> Digest {
+        // Maps of it are sorted, so equal values have equal texts.
+        Digest::of(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// Prepares all that instances need. The image is read from the host that `place` names.
+    pub async fn prepare(&self, node: &Node, place: Option<&TreePlace>) -> Result<Unit> {
+        let Self { tenant, code, packages, imports, limits, .. } = self;
+        if let Some(at) = &self.packed {
+            return node.prepare_package(tenant, at, place).await;
+        }
+        match &self.program {
+            None => node.prepare(tenant, code, packages, imports, &Silent).await,
+            Some(program) => {
+                let ProgramPart { files, request } = program;
+                node.prepare_program(tenant, files, request, limits, place).await
+            }
+        }
+    }
+
+    /// What an instance loads.
+    pub fn load(&self, unit: &Unit) -> Load {
+        Load {
+            mode: self.mode,
+            code: unit.code(),
+            function: self.handler.clone(),
+            batch: None,
+            on_error: OnError::default(),
+        }
+    }
+}

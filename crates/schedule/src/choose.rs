@@ -1,0 +1,178 @@
+//! The host for a call.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use snowmelt_types::HostName;
+
+use crate::function::Instances;
+use crate::host::Host;
+use crate::scheduler::{Call, Policy};
+
+/// By what hosts are compared for a new instance; the least is taken.
+///
+/// First come hosts that have a core for it: a host whose cores are all taken is full as long as
+/// another one is not. Among those the one that holds most of what it needs, then by places in
+/// trees, and then the fullest that it fits on, so that the emptiest hosts become free.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank<'a> {
+    /// Load of the cores in thousandths, if they are all taken; else 0.
+    overload: u64,
+    lacks: Lacks,
+    /// Hosts above it in the tree of the image.
+    depth: u32,
+    /// Trees in which it sends to others.
+    inner: u32,
+    memory_left: u64,
+    name: &'a HostName,
+}
+
+/// What a host lacks for the first instance of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lacks {
+    /// It has instances of the function, or had some lately.
+    Nothing,
+    /// It has the image or the packages, of another function.
+    Code,
+    Image,
+}
+
+/// Hosts by name.
+pub(crate) type Hosts = BTreeMap<HostName, Host>;
+/// Instances of one function, by host.
+pub(crate) type OnHosts = BTreeMap<HostName, Instances>;
+
+/// The host that runs a call now; `None` if none has room. `may_start_any` is false while all room
+/// that becomes free is kept for another call.
+///
+/// A free instance is taken first, if a core is free for it: its start is the cheapest. A new
+/// instance on a host with a free core comes next, unless that host would have to read an image
+/// first: a call on cores that others use may take several times as long, and a start does not.
+pub(crate) fn choose<'a>(
+    call: &Call,
+    hosts: &'a Hosts,
+    on: Option<&OnHosts>,
+    (policy, may_start_any): (&Policy, bool),
+    now: Duration,
+) -> Option<&'a HostName> {
+    let of_call = |name: &HostName| call.only.as_ref().is_none_or(|only| only == name);
+    let candidates = || hosts.iter().filter(|(name, _)| of_call(name));
+    let slot = |needs_core| {
+        with_slot(call, candidates(), on, (policy, needs_core), now).map(|rank| rank.name)
+    };
+    let room = || match may_start_any {
+        true => with_room(call, candidates(), on, policy),
+        false => None,
+    };
+    let near = || {
+        let has_all = |rank: &Rank<'_>| call.image.is_none() || rank.lacks != Lacks::Image;
+        room().filter(|rank| rank.overload == 0 && has_all(rank))
+    };
+    slot(true)
+        .or_else(|| near().map(|rank| rank.name))
+        .or_else(|| slot(false))
+        .or_else(|| room().map(|rank| rank.name))
+}
+
+fn has_slot(
+    call: &Call,
+    host: &Host,
+    instances: Option<&Instances>,
+    policy: &Policy,
+    now: Duration,
+) -> bool {
+    let Some(instances) = instances else { return false };
+    // The memory of an idle instance is free for others until a call uses it again.
+    let has_idle = || {
+        instances.idle(call.concurrency, now) > 0
+            && instances.busy(call.concurrency) < policy.instances_per_host
+            && host.left() >= call.memory
+    };
+    !host.is_drained && (instances.has_shared_slot(call.concurrency) || has_idle())
+}
+
+fn may_start(call: &Call, host: &Host, instances: Option<&Instances>, policy: &Policy) -> bool {
+    let busy = instances.map_or(0, |it| it.busy(call.concurrency));
+    busy < policy.instances_per_host && host.fits(call.memory)
+}
+
+/// What free instances are compared by; the least is taken.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SlotRank<'a> {
+    overload: u64,
+    /// Control's own host first, as no network is between.
+    is_far: bool,
+    /// The one that was used last, so that those of other hosts are idle for long enough to be given
+    /// up.
+    last: Reverse<Duration>,
+    name: &'a HostName,
+}
+
+fn with_slot<'a>(
+    call: &Call,
+    hosts: impl Iterator<Item = (&'a HostName, &'a Host)>,
+    on: Option<&OnHosts>,
+    (policy, needs_core): (&Policy, bool),
+    now: Duration,
+) -> Option<SlotRank<'a>> {
+    let on = on?;
+    let free = hosts.filter_map(|(name, host)| {
+        let instances = on.get(name)?;
+        // Another instance of a host that is full may be evicted meanwhile: it is asked all the same.
+        if !has_slot(call, host, Some(instances), policy, now) {
+            return None;
+        }
+        // A call that shares an instance shares its core.
+        let is_shared = instances.has_shared_slot(call.concurrency);
+        Some(SlotRank {
+            overload: if is_shared { 0 } else { overload(call, host) },
+            is_far: policy.near.as_ref() != Some(name),
+            last: Reverse(instances.last()),
+            name,
+        })
+    });
+    free.filter(|rank| !needs_core || rank.overload == 0).min()
+}
+
+fn with_room<'a>(
+    call: &Call,
+    hosts: impl Iterator<Item = (&'a HostName, &'a Host)>,
+    on: Option<&OnHosts>,
+    policy: &Policy,
+) -> Option<Rank<'a>> {
+    let open = hosts.filter_map(|(name, host)| {
+        let instances = on.and_then(|on| on.get(name));
+        may_start(call, host, instances, policy).then(|| rank(call, name, host, instances))
+    });
+    open.min()
+}
+
+/// Load of the cores in thousandths, if they do not suffice for a further instance; else 0.
+fn overload(call: &Call, host: &Host) -> u64 {
+    let taken = host.cpu_millis + u64::from(call.cpu_millis);
+    let cores = host.room.cpu_millis.max(1);
+    if taken <= cores { 0 } else { taken * 1000 / cores }
+}
+
+fn rank<'a>(
+    call: &Call,
+    name: &'a HostName,
+    host: &Host,
+    instances: Option<&Instances>,
+) -> Rank<'a> {
+    let depth = call.image.as_ref().and_then(|image| host.images.get(image));
+    let lacks = match (instances, depth) {
+        (Some(_), _) => Lacks::Nothing,
+        (None, Some(_)) => Lacks::Code,
+        (None, None) => Lacks::Image,
+    };
+    Rank {
+        overload: overload(call, host),
+        lacks,
+        depth: depth.copied().unwrap_or(u32::MAX),
+        inner: host.inner,
+        memory_left: host.left(),
+        name,
+    }
+}

@@ -1,0 +1,61 @@
+//! The instances of a function on one host, as far as they are known.
+
+use std::time::Duration;
+
+/// Instances of a function on a host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Instances {
+    /// Those that are there, by the last answer of the host.
+    count: u32,
+    /// Calls that were placed on them.
+    pub calls: u32,
+    /// When the last call ended.
+    last: Duration,
+    /// How long one is kept without calls.
+    idle: Duration,
+}
+
+impl Instances {
+    /// Instances that its calls need, each of which takes so many.
+    pub fn busy(&self, each: u32) -> u32 {
+        self.calls.div_ceil(each.max(1))
+    }
+
+    /// Whether an instance with calls takes another one.
+    pub fn has_shared_slot(&self, each: u32) -> bool {
+        self.calls < self.busy(each) * each.max(1)
+    }
+
+    /// Instances without calls that are still kept.
+    pub fn idle(&self, each: u32, now: Duration) -> u32 {
+        if self.is_kept(now) { self.count.saturating_sub(self.busy(each)) } else { 0 }
+    }
+
+    /// When it was used last.
+    pub fn last(&self) -> Duration {
+        self.last
+    }
+
+    /// A call begins; it may have needed a new instance.
+    pub fn begin(&mut self, each: u32, idle: Duration) {
+        self.idle = idle;
+        self.calls += 1;
+        self.count = self.count.max(self.busy(each));
+    }
+
+    /// A call has ended. `count` is how many instances the host says it has.
+    pub fn end(&mut self, count: Option<u32>, now: Duration) {
+        self.calls = self.calls.saturating_sub(1);
+        self.count = count.unwrap_or(self.count);
+        self.last = now;
+    }
+
+    /// Whether there is nothing to remember.
+    pub fn is_over(&self, now: Duration) -> bool {
+        self.calls == 0 && !self.is_kept(now)
+    }
+
+    fn is_kept(&self, now: Duration) -> bool {
+        now.saturating_sub(self.last) < self.idle
+    }
+}

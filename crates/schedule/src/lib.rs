@@ -1,0 +1,25 @@
+//! Which host runs a call of a function, and when: a queue with deadlines that is fair between
+//! tenants, and a choice of host by idle instances, free cores and memory, and what the host holds
+//! already (FaaSNet 3.2 and 5).
+//!
+//! Boundary: decisions only. There is no I/O and no clock; who asks gives the time. What a host
+//! really has is known there: it may refuse a call, which then waits again.
+//! Invariants: a call is on one host at a time; by what is known, no host has more memory taken than
+//! it has, nor more instances of a function than the policy allows; a call that waits runs or
+//! expires.
+
+#![forbid(unsafe_code)]
+
+mod choose;
+mod function;
+mod host;
+mod queue;
+mod scheduler;
+mod shares;
+
+#[cfg(test)]
+mod tests;
+
+pub use host::HostRoom;
+pub use scheduler::{Call, Decision, Policy, Scheduler, Ticket};
+pub use shares::{Spare, shares};

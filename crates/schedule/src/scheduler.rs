@@ -1,0 +1,387 @@
+//! The scheduler: its state, and the requests that change it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_types::{Digest, HostName, Tenant};
+
+use crate::choose::{Hosts, OnHosts, choose};
+use crate::host::{Host, HostRoom};
+use crate::queue::Queue;
+
+/// A call that waits or runs. Later tickets are greater.
+pub type Ticket = u64;
+
+/// What holds for all calls.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// The most instances of a function on one host (FaaSNet 3.2: 20).
+    pub instances_per_host: u32,
+    /// A host that is preferred among those with free instances: that of control.
+    pub near: Option<HostName>,
+    /// A call that has waited for this long gets the next room that is enough for it: until then
+    /// no other call gets a new instance.
+    pub starved_after: Duration,
+}
+
+/// What a call needs.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// The function with its limits: calls of the same one may use the same instances.
+    pub function: Digest,
+    /// The image or the packages that its instances start from, if other functions may share it.
+    pub image: Option<Digest>,
+    /// Bytes: the limit of an instance.
+    pub memory: u64,
+    /// Thousandths of cores.
+    pub cpu_millis: u32,
+    /// Calls that an instance takes at the same time.
+    pub concurrency: u32,
+    /// How long an instance is kept without calls.
+    pub idle: Duration,
+    /// The only host that can run it, if that is so.
+    pub only: Option<HostName>,
+}
+
+/// What is to be done with a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It runs on this host.
+    Run(Ticket, HostName),
+    /// No host had room for it in time.
+    Expired(Ticket),
+    /// No host that is there will ever have room for it.
+    Refused(Ticket),
+}
+
+/// Calls, hosts, and who waits. All times are those of one clock.
+#[derive(Debug)]
+pub struct Scheduler {
+    policy: Policy,
+    hosts: Hosts,
+    functions: HashMap<Digest, OnHosts>,
+    calls: HashMap<Ticket, Held>,
+    queue: Queue,
+    /// Calls that wait, by their deadline.
+    deadlines: BTreeSet<(Duration, Ticket)>,
+    /// Memory of running calls.
+    taken: HashMap<Tenant, u64>,
+    next: Ticket,
+    /// Room may have become free since the queue was looked through.
+    is_changed: bool,
+    /// Calls that were added since then.
+    new: Vec<Ticket>,
+}
+
+#[derive(Debug)]
+struct Held {
+    call: Arc<Call>,
+    since: Duration,
+    deadline: Duration,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Waits,
+    RunsOn(HostName),
+    /// Its host was removed.
+    Lost,
+}
+
+/// What can be done with a call now.
+enum Found {
+    On(HostName),
+    Never,
+}
+
+impl Scheduler {
+    /// Without hosts.
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            hosts: Hosts::new(),
+            functions: HashMap::new(),
+            calls: HashMap::new(),
+            queue: Queue::default(),
+            deadlines: BTreeSet::new(),
+            taken: HashMap::new(),
+            next: 0,
+            is_changed: false,
+            new: Vec::new(),
+        }
+    }
+
+    /// Adds a host, or takes its next report.
+    pub fn report(&mut self, host: &HostName, room: HostRoom) {
+        match self.hosts.get_mut(host) {
+            Some(known) => {
+                known.room = room;
+                known.is_full = false;
+            }
+            None => drop(self.hosts.insert(host.clone(), Host::new(room))),
+        }
+        self.is_changed = true;
+    }
+
+    /// Gives a host no new calls, or lets it have some again.
+    pub fn drain(&mut self, host: &HostName, is_drained: bool) {
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.is_drained = is_drained;
+            self.is_changed = true;
+        }
+    }
+
+    /// Removes a host that was lost. Its calls are over for those who made them.
+    pub fn remove(&mut self, host: &HostName, now: Duration) {
+        let runs_there = |held: &Held| matches!(&held.state, State::RunsOn(on) if on == host);
+        let calls: Vec<_> = self.calls.values_mut().filter(|held| runs_there(held)).collect();
+        let mut lost = Vec::with_capacity(calls.len());
+        for held in calls {
+            held.state = State::Lost;
+            lost.push(Arc::clone(&held.call));
+        }
+        lost.iter().for_each(|call| self.leave(call, host, None, now));
+        self.hosts.remove(host);
+        for on in self.functions.values_mut() {
+            on.remove(host);
+        }
+        self.functions.retain(|_, on| !on.is_empty());
+        self.is_changed = true;
+    }
+
+    /// Forgets idle instances that hosts do not keep any more.
+    pub fn sweep(&mut self, now: Duration) {
+        for on in self.functions.values_mut() {
+            on.retain(|_, instances| !instances.is_over(now));
+        }
+        self.functions.retain(|_, on| !on.is_empty());
+    }
+
+    /// Known hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = &HostName> {
+        self.hosts.keys()
+    }
+
+    /// A host holds an image, with so many hosts above it in its tree.
+    pub fn holds(&mut self, host: &HostName, image: &Digest, depth: u32) {
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.images.insert(image.clone(), depth);
+        }
+    }
+
+    /// In how many trees a host sends to others.
+    pub fn sends_in(&mut self, host: &HostName, trees: u32) {
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.inner = trees;
+        }
+    }
+
+    /// Adds a call, which waits until `deadline` at the longest.
+    pub fn ask(&mut self, call: Arc<Call>, now: Duration, deadline: Duration) -> Ticket {
+        let ticket = self.next;
+        self.next += 1;
+        self.queue.push(&call.tenant, &call.function, ticket);
+        self.deadlines.insert((deadline, ticket));
+        self.calls.insert(ticket, Held { call, since: now, deadline, state: State::Waits });
+        self.new.push(ticket);
+        ticket
+    }
+
+    /// The next decision; to be asked for until there is none, after each change.
+    pub fn next(&mut self, now: Duration) -> Option<Decision> {
+        if self.queue.is_empty() {
+            self.new.clear();
+            return None;
+        }
+        if let Some((ticket, found)) = self.candidate(now) {
+            match found {
+                Found::On(host) => {
+                    self.begin(ticket, &host);
+                    return Some(Decision::Run(ticket, host));
+                }
+                Found::Never => {
+                    self.withdraw(ticket, now);
+                    return Some(Decision::Refused(ticket));
+                }
+            }
+        }
+        let (deadline, ticket) = *self.deadlines.first()?;
+        (deadline <= now).then(|| {
+            self.withdraw(ticket, now);
+            Decision::Expired(ticket)
+        })
+    }
+
+    /// A call that can be decided now. Looks through the whole queue only if room may have become
+    /// free; otherwise just new calls may fit.
+    fn candidate(&mut self, now: Duration) -> Option<(Ticket, Found)> {
+        let starved = self.starved(now);
+        if self.is_changed {
+            let mut tenants: Vec<_> =
+                self.queue.tenants().map(|tenant| (self.taken(tenant), tenant)).collect();
+            tenants.sort_unstable();
+            let mut first = tenants.iter().flat_map(|(_, tenant)| self.queue.first_of(tenant));
+            let found = first.find_map(|ticket| Some((ticket, self.look(ticket, starved, now)?)));
+            self.is_changed = found.is_some();
+            if found.is_some() {
+                return found;
+            }
+            self.new.clear();
+        }
+        while let Some(ticket) = self.new.pop() {
+            if let Some(found) = self.look(ticket, starved, now) {
+                return Some((ticket, found));
+            }
+        }
+        None
+    }
+
+    /// The call that all room is kept for.
+    fn starved(&self, now: Duration) -> Option<Ticket> {
+        let (_, ticket) = self.deadlines.first()?;
+        let since = self.calls.get(ticket)?.since;
+        (now.saturating_sub(since) >= self.policy.starved_after).then_some(*ticket)
+    }
+
+    fn look(&self, ticket: Ticket, starved: Option<Ticket>, now: Duration) -> Option<Found> {
+        let held = self.calls.get(&ticket)?;
+        if !matches!(held.state, State::Waits) {
+            return None;
+        }
+        let call = &held.call;
+        if !self.hosts.iter().any(|(name, host)| may_ever_run(call, name, host)) {
+            return Some(Found::Never);
+        }
+        let may_start = starved.is_none_or(|starved| starved == ticket);
+        let on = self.functions.get(&call.function);
+        let host = choose(call, &self.hosts, on, (&self.policy, may_start), now)?;
+        Some(Found::On(host.clone()))
+    }
+
+    /// A call has ended. `instances` is how many of its function the host says it has now.
+    pub fn ended(&mut self, ticket: Ticket, instances: Option<u32>, now: Duration) {
+        let Some(held) = self.calls.remove(&ticket) else { return };
+        match held.state {
+            State::RunsOn(host) => {
+                self.leave(&held.call, &host, instances, now);
+                self.is_changed = true;
+            }
+            State::Waits => {
+                self.queue.remove(&held.call.tenant, &held.call.function, ticket);
+                self.deadlines.remove(&(held.deadline, ticket));
+            }
+            State::Lost => {}
+        }
+    }
+
+    /// Nobody waits for a call any more, running or not.
+    pub fn withdraw(&mut self, ticket: Ticket, now: Duration) {
+        self.ended(ticket, None, now);
+    }
+
+    /// A host had no room for a call: it waits again, where it stood before, and the host gets no
+    /// new instance until its next report.
+    pub fn refused(&mut self, ticket: Ticket, now: Duration) {
+        let Some(held) = self.calls.get_mut(&ticket) else { return };
+        let State::RunsOn(host) = std::mem::replace(&mut held.state, State::Waits) else { return };
+        let (call, deadline) = (Arc::clone(&held.call), held.deadline);
+        self.leave(&call, &host, Some(0), now);
+        if let Some(host) = self.hosts.get_mut(&host) {
+            host.is_full = true;
+        }
+        self.queue.push_again(&call.tenant, &call.function, ticket);
+        self.deadlines.insert((deadline, ticket));
+        self.is_changed = true;
+    }
+
+    /// Calls that wait.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// When the next call expires.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Calls of a function that run on each host.
+    pub fn running(&self, function: &Digest) -> impl Iterator<Item = (&HostName, u32)> {
+        let on = self.functions.get(function).into_iter().flatten();
+        on.map(|(host, instances)| (host, instances.calls))
+    }
+
+    /// Calls that run on a host.
+    pub fn calls_on(&self, host: &HostName) -> u32 {
+        self.functions.values().filter_map(|on| on.get(host)).map(|it| it.calls).sum()
+    }
+
+    /// Idle instances of a function on each host.
+    pub fn idle(&self, call: &Call, now: Duration) -> impl Iterator<Item = (&HostName, u32)> {
+        let on = self.functions.get(&call.function).into_iter().flatten();
+        let each = call.concurrency;
+        on.map(move |(host, instances)| (host, instances.idle(each, now)))
+    }
+
+    /// Memory that is taken on a host, and what it has.
+    pub fn memory(&self, host: &HostName) -> Option<(u64, u64)> {
+        self.hosts.get(host).map(|host| (host.memory, host.room.memory))
+    }
+
+    fn taken(&self, tenant: &Tenant) -> u64 {
+        self.taken.get(tenant).copied().unwrap_or_default()
+    }
+
+    fn begin(&mut self, ticket: Ticket, name: &HostName) {
+        let Some(held) = self.calls.get_mut(&ticket) else { return };
+        held.state = State::RunsOn(name.clone());
+        let call = Arc::clone(&held.call);
+        self.deadlines.remove(&(held.deadline, ticket));
+        self.queue.remove(&call.tenant, &call.function, ticket);
+        let on = self.functions.entry(call.function.clone()).or_default();
+        let instances = on.entry(name.clone()).or_default();
+        let before = instances.busy(call.concurrency);
+        instances.begin(call.concurrency, call.idle);
+        let new = u64::from(instances.busy(call.concurrency) - before);
+        if let Some(host) = self.hosts.get_mut(name) {
+            host.memory += new * call.memory;
+            host.cpu_millis += new * u64::from(call.cpu_millis);
+            if let Some(image) = &call.image {
+                host.images.entry(image.clone()).or_insert(u32::MAX);
+            }
+        }
+        *self.taken.entry(call.tenant.clone()).or_default() += new * call.memory;
+    }
+
+    fn leave(&mut self, call: &Call, name: &HostName, count: Option<u32>, now: Duration) {
+        let Some(on) = self.functions.get_mut(&call.function) else { return };
+        let Some(instances) = on.get_mut(name) else { return };
+        let before = instances.busy(call.concurrency);
+        instances.end(count, now);
+        let less = u64::from(before - instances.busy(call.concurrency));
+        if instances.is_over(now) {
+            on.remove(name);
+        }
+        if on.is_empty() {
+            self.functions.remove(&call.function);
+        }
+        if let Some(host) = self.hosts.get_mut(name) {
+            host.memory = host.memory.saturating_sub(less * call.memory);
+            host.cpu_millis = host.cpu_millis.saturating_sub(less * u64::from(call.cpu_millis));
+        }
+        if let Some(taken) = self.taken.get_mut(&call.tenant) {
+            *taken = taken.saturating_sub(less * call.memory);
+            if *taken == 0 {
+                self.taken.remove(&call.tenant);
+            }
+        }
+    }
+}
+
+/// Whether a host could run a call if nothing else ran there.
+fn may_ever_run(call: &Call, name: &HostName, host: &Host) -> bool {
+    call.only.as_ref().is_none_or(|only| only == name) && host.room.memory >= call.memory
+}
