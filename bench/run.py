@@ -25,6 +25,7 @@ import hosts
 import idle
 import lean
 import network
+import placements
 import pulls
 import queries
 import resize
@@ -52,6 +53,7 @@ EXPERIMENTS = {
     "scans": scans.run,
     "hosts": hosts.run,
     "bursts": worker_bursts.run,
+    "placements": placements.run,
     "simulated": simulated.run,
     "udfs": engines.run,
     "idle": idle.run,

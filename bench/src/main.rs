@@ -2,6 +2,7 @@
 //! and drivers of single layers. Never part of the product.
 
 mod handlers;
+mod placements;
 mod plain;
 
 use std::process::ExitCode;
@@ -22,6 +23,8 @@ enum Command {
     Datafusion(plain::Options),
     /// Measure a Python handler on one of the caches (as root).
     Handlers(handlers::Options),
+    /// Place calls on hosts, as fast as the scheduler can.
+    Placements(placements::Options),
     /// Make sandboxes on request; the drivers start this.
     #[command(hide = true)]
     Spawner,
@@ -31,6 +34,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Datafusion(options) => plain::run(&options)?,
         Command::Handlers(options) => handlers::run(&options)?,
+        Command::Placements(options) => placements::run(&options)?,
         Command::Spawner => return Ok(snowmelt_sandbox::spawner_main()),
     }
     Ok(ExitCode::SUCCESS)

@@ -21,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-use crate::hosts::Hosts;
+use crate::hosts::{Hosts, QueryPeers};
 use crate::progress::{EventReporter, Events, encoded};
+use crate::trees::Trees;
 use crate::udfs::{UdfRegistry, UdfSet};
 
 /// The most workers of one query.
@@ -42,6 +43,7 @@ const RETRIES: u32 = 2;
 pub(crate) struct Queries {
     node: Node,
     hosts: Hosts,
+    trees: Trees,
     udfs: UdfRegistry,
     shutdown: CancellationToken,
     running: Arc<AtomicU32>,
@@ -78,9 +80,14 @@ impl Drop for Running {
 }
 
 impl Queries {
-    pub fn new(node: Node, hosts: Hosts, udfs: UdfRegistry, shutdown: CancellationToken) -> Self {
+    pub fn new(
+        node: Node,
+        (hosts, trees): (Hosts, Trees),
+        udfs: UdfRegistry,
+        shutdown: CancellationToken,
+    ) -> Self {
         let with_objects = watch::Sender::default();
-        Self { node, hosts, udfs, shutdown, running: Arc::default(), with_objects }
+        Self { node, hosts, trees, udfs, shutdown, running: Arc::default(), with_objects }
     }
 
     /// Running queries.
@@ -191,7 +198,10 @@ impl Queries {
         let runner = QueryRunner::new(node, name, own, accepted, limits, udfs.bindings);
         let runner = Arc::new(match hosts.len() {
             0 | 1 => runner,
-            _ => runner.on_hosts(Arc::new(self.hosts.clone())),
+            _ => {
+                let (hosts, trees) = (self.hosts.clone(), self.trees.clone());
+                runner.on_hosts(Arc::new(QueryPeers { hosts, trees }))
+            }
         });
         let folder = PathBuf::from(&request.working_folder);
         let starting = tracing::debug_span!(target: SPANS, "query.start_driver");

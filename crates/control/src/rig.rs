@@ -122,7 +122,12 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
     let kept = Kept::new(records.clone(), state_dir.join("bursts"));
     let platform = Platform {
-        queries: Queries::new(node.clone(), hosts.clone(), udfs.clone(), over.clone()),
+        queries: Queries::new(
+            node.clone(),
+            (hosts.clone(), Trees::default()),
+            udfs.clone(),
+            over.clone(),
+        ),
         leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs.clone())),
         udfs,
         functions,

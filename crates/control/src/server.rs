@@ -321,7 +321,12 @@ async fn platform(
     let functions = Functions::new(node.clone(), analysis.clone(), records, logs, placements);
     Ok(Arc::new(Platform {
         leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs.clone())),
-        queries: Queries::new(node.clone(), hosts.clone(), udfs.clone(), ending.over.clone()),
+        queries: Queries::new(
+            node.clone(),
+            (hosts.clone(), trees.clone()),
+            udfs.clone(),
+            ending.over.clone(),
+        ),
         udfs,
         functions,
         bursts: Bursts::new(node.clone(), analysis, (hosts.clone(), trees), kept, over),

@@ -172,6 +172,7 @@ impl UdfCatalog {
             code: code.clone(),
             packages: packages.clone(),
             imports: given.imports(declared),
+            image: None,
             files,
             secrets,
         });

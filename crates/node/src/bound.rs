@@ -36,6 +36,8 @@ pub struct UdfSource {
     pub packages: Vec<String>,
     /// Modules that the code imports.
     pub imports: Vec<String>,
+    /// The image that it runs in instead of with packages, by a name that is pinned.
+    pub image: Option<String>,
     /// Files that its instances see.
     pub files: FileRefs,
     /// Values that its instances have.

@@ -30,6 +30,7 @@ pub(crate) use agent::{AnswerRoom, HostApi, NotCalled};
 use clock::Clock;
 pub(crate) use first::in_time;
 pub use member::{Member, Membership};
+pub(crate) use peers::QueryPeers;
 pub use remote::Remote;
 
 /// How often a host reports.

@@ -4,24 +4,40 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use snowmelt_node::TreePlace;
 use snowmelt_node::remote::peers::{Peer, Peers};
 use snowmelt_types::{ErrorReport, HostName};
 use tokio::net::TcpStream;
 
 use super::{Host, Hosts};
+use crate::trees::Trees;
 
-impl Peers for Hosts {
+/// The hosts of a cluster, and the trees in which they read images.
+#[derive(Debug)]
+pub(crate) struct QueryPeers {
+    pub hosts: Hosts,
+    pub trees: Trees,
+}
+
+impl Peers for QueryPeers {
     fn others(&self) -> Vec<Arc<dyn Peer>> {
-        let others = self.all().into_iter().filter(|host| !host.is_local());
+        let others = self.hosts.all().into_iter().filter(|host| !host.is_local());
         others.map(|host| host as Arc<dyn Peer>).collect()
     }
 
     fn own_name(&self) -> HostName {
-        self.local().name.clone()
+        self.hosts.local().name.clone()
     }
 
     fn own_address(&self) -> Option<SocketAddr> {
-        self.local().address()
+        self.hosts.local().address()
+    }
+
+    fn image_place(&self, image: &str, host: &HostName) -> Option<TreePlace> {
+        let host = self.hosts.all().into_iter().find(|known| known.name == *host)?;
+        // This host has read the signatures in the image, and so is above the others.
+        let places = self.trees.place(image, &self.hosts, &[self.hosts.local(), host]);
+        places.into_iter().next_back()
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod elsewhere;
 mod placed;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -164,7 +166,9 @@ impl Placements {
         }
         let image = trees::image(record)?;
         let Inner { trees, hosts, .. } = &*self.inner;
-        trees.place(&image, hosts, std::slice::from_ref(host)).pop()
+        // Control's host prepares each function, and so is above the others.
+        let places = trees.place(&image, hosts, &[hosts.local(), Arc::clone(host)]);
+        places.into_iter().next_back()
     }
 
     /// The place of control's own host.

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::Instant;
 
-use snowmelt_node::{Language, ProgramRequest, Unit};
+use snowmelt_node::{ProgramRequest, UdfSource as PortableUdf, Unit, has_registry};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Signature, SourceCode};
 
@@ -28,6 +29,13 @@ impl UdfCatalog {
         let usual = self.in_image(tenant, &files, (image, given), MEMORY).await?;
         let signatures = self.known_in_image(source, &usual).await?;
         let registration = register(&source.code, &[], signatures)?;
+        // Other hosts read it from its registry.
+        let elsewhere = has_registry(image).then(|| {
+            let Given { files, secrets } = given.clone();
+            let (code, image) = (source.code.clone(), Some(pinned(image, &usual)));
+            let (packages, imports) = (Vec::new(), Vec::new());
+            Arc::new(PortableUdf { code, packages, imports, image, files, secrets })
+        });
         // A program gets its memory limit, so one with another limit is another program.
         let mut units = HashMap::from([(MEMORY, usual)]);
         for (signature, parsed) in registration.signatures.iter().zip(&registration.parsed) {
@@ -38,8 +46,7 @@ impl UdfCatalog {
                     vacant.insert(self.in_image(tenant, &files, (image, given), memory).await?)
                 }
             };
-            // Another host may not have the image.
-            set.put(unit, signature, parsed, None)?;
+            set.put(unit, signature, parsed, elsewhere.clone())?;
         }
         Ok(())
     }
@@ -51,13 +58,7 @@ impl UdfCatalog {
         (image, given): (&str, &Given),
         memory: ByteSize,
     ) -> Result<Unit, ErrorReport> {
-        let request = ProgramRequest {
-            language: Language::Python,
-            command: Vec::new(),
-            root: None,
-            image: Some(image.to_owned()),
-            handler: String::new(),
-        };
+        let request = ProgramRequest::python_in(image.to_owned());
         let prepared =
             self.node.prepare_program(tenant, code, &request, &limits(memory), None).await;
         self.give(prepared.map_err(|error| error.report())?, given).await
@@ -86,6 +87,14 @@ impl UdfCatalog {
             // What failed in the image may have failed for want of a block of it.
             Err(error) => Err(self.node.why_image_failed(unit, began).await.unwrap_or(error)),
         }
+    }
+}
+
+/// The name of an image with the digest that it led to, so that all hosts take the same one.
+fn pinned(name: &str, unit: &Unit) -> String {
+    match unit.image() {
+        Some(digest) if !name.contains('@') => format!("{name}@{digest}"),
+        _ => name.to_owned(),
     }
 }
 

@@ -15,7 +15,7 @@ use super::places::{Input, Place};
 use crate::FileStore;
 use crate::bound::UdfBinding;
 use crate::remote::files;
-use crate::remote::messages::{OpenQuery, UdfPart};
+use crate::remote::messages::{ImagePart, OpenQuery, UdfPart};
 use crate::remote::peers::{Peer, Peers};
 use crate::remote::session::{NotOpened, Session};
 use crate::runner::QueryRunner;
@@ -187,7 +187,8 @@ impl Cluster {
     pub fn session(&self, peer: &Arc<dyn Peer>) -> Opened {
         let session = &self.state(&peer.name()).session;
         let open = || {
-            let (peer, order, store) = (Arc::clone(peer), self.order(), self.files.clone());
+            let order = self.order(&peer.name());
+            let (peer, store) = (Arc::clone(peer), self.files.clone());
             async move {
                 if let Some(store) = store {
                     // A host that lacks files says so for each function.
@@ -205,12 +206,17 @@ impl Cluster {
         self.lock().values().filter_map(|state| state.session.take_failure()).collect()
     }
 
-    fn order(&self) -> OpenQuery {
-        OpenQuery {
+    fn order(&self, host: &HostName) -> OpenQuery {
+        let mut order = OpenQuery {
             elapsed_us: micros(self.accepted.elapsed()),
             control: self.peers.as_ref().and_then(|peers| peers.own_address()),
             ..self.order.clone()
+        };
+        let images = order.udfs.iter_mut().filter_map(|udf| udf.image.as_mut());
+        if let Some(peers) = &self.peers {
+            images.for_each(|image| image.place = peers.image_place(&image.name, host));
         }
+        order
     }
 
     /// A host does not have a file: tasks that read it run elsewhere.
@@ -285,6 +291,7 @@ fn udf_part(udf: &UdfBinding) -> Option<UdfPart> {
         code: source.code.clone(),
         packages: source.packages.clone(),
         imports: source.imports.clone(),
+        image: source.image.clone().map(|name| ImagePart { name, place: None }),
         files: source.files.clone(),
         secrets: source.secrets.clone(),
         limits: (*udf.limits).clone(),

@@ -34,6 +34,19 @@ pub struct ProgramRequest {
     pub handler: String,
 }
 
+impl ProgramRequest {
+    /// Python code by the interpreter of an image.
+    pub fn python_in(image: String) -> Self {
+        Self {
+            language: Language::Python,
+            command: Vec::new(),
+            root: None,
+            image: Some(image),
+            handler: String::new(),
+        }
+    }
+}
+
 /// What runs a function that is not forked from a zygote of the platform's Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

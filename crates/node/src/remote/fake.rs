@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::messages::{OpenQuery, QueryOpened, SESSION, SessionAsk, SessionRequest};
 use super::peers::{Peer, Peers};
 use super::session::Session;
+use crate::TreePlace;
 
 /// A host whose connections the test serves.
 #[derive(Debug)]
@@ -81,6 +82,10 @@ impl Peers for FakePeers {
     }
 
     fn own_address(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    fn image_place(&self, _: &str, _: &HostName) -> Option<TreePlace> {
         None
     }
 }

@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use snowmelt_package::Silent;
 use snowmelt_rpc::{Token, upgrade};
-use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use snowmelt_wire::{
     Error as WireError, Failed, Frame, Grants, Kind, MAX_REQUEST_BYTES, read_frame_within,
     write_frame,
@@ -26,8 +26,9 @@ use tokio_util::sync::CancellationToken;
 use super::gang_part::GangParts;
 use super::grants::{Granting, Missing, open_copy};
 use super::messages::{
-    At, GangLinks, GangPart, OpenQuery, PartReserved, QueryOpened, STREAMS, SessionAnswer,
-    SessionAsk, SessionReply, SessionRequest, StartTask, TaskEnd, TaskPlaced, TaskStarted, UdfPart,
+    At, GangLinks, GangPart, ImagePart, OpenQuery, PartReserved, QueryOpened, STREAMS,
+    SessionAnswer, SessionAsk, SessionReply, SessionRequest, StartTask, TaskEnd, TaskPlaced,
+    TaskStarted, UdfPart,
 };
 use super::outputs::KeptOutputs;
 use super::relay::{relay, wait_for_readers};
@@ -35,7 +36,7 @@ use super::streams;
 use super::tasks::Tasks;
 use crate::limits::WorkerLimits;
 use crate::runner::{QueryRunner, Started};
-use crate::{Node, UdfBinding};
+use crate::{Node, ProgramRequest, UdfBinding, Unit};
 
 /// The queries of other hosts' controls that have tasks here. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -138,20 +139,30 @@ impl Hosted {
         Ok((Registered { hosted: self, query, name }, refused))
     }
 
-    async fn bind(
-        &self,
-        tenant: &snowmelt_types::Tenant,
-        udf: UdfPart,
-    ) -> Result<UdfBinding, ErrorReport> {
-        let UdfPart { name, code, packages, imports, files, secrets, limits, load, timeout_ms } =
-            udf;
-        let prepared = self.node.prepare(tenant, &code, &packages, &imports, &Silent).await;
-        let unit = prepared.map_err(|error| error.report())?;
+    async fn bind(&self, tenant: &Tenant, udf: UdfPart) -> Result<UdfBinding, ErrorReport> {
+        let unit = self.unit(tenant, &udf).await?;
+        let UdfPart { name, files, secrets, limits, load, timeout_ms, .. } = udf;
         let given = self.node.give_received(unit, &files, secrets).await;
         let unit = given.map_err(|error| error.report())?;
         let load = snowmelt_wire::Load { code: unit.code(), ..load };
         let (limits, timeout) = (Arc::new(limits), Duration::from_millis(timeout_ms));
         Ok(UdfBinding { name, unit, limits, load, timeout, source: None })
+    }
+
+    async fn unit(&self, tenant: &Tenant, udf: &UdfPart) -> Result<Unit, ErrorReport> {
+        let UdfPart { code, packages, imports, limits, .. } = udf;
+        let Some(ImagePart { name, place }) = &udf.image else {
+            let prepared = self.node.prepare(tenant, code, packages, imports, &Silent).await;
+            return prepared.map_err(|error| error.report());
+        };
+        let (node, code) = (self.node.clone(), code.clone());
+        let stored = tokio::task::spawn_blocking(move || node.store(&code)).await;
+        let stored = stored.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
+        let code = stored.map_err(|error| error.report())?;
+        let request = ProgramRequest::python_in(name.clone());
+        let prepared =
+            self.node.prepare_program(tenant, &code, &request, limits, place.as_ref()).await;
+        prepared.map_err(|error| error.report())
     }
 
     /// Serves the connection of one attempt until its worker or its reader ends it.

@@ -9,7 +9,7 @@ use snowmelt_api::FileRefs;
 use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
 use snowmelt_wire::{Failed, GangTask, Load, SandboxUse, SourceCode, TaskAsk};
 
-use crate::{InstanceLimits, Secrets};
+use crate::{InstanceLimits, Secrets, TreePlace};
 
 /// Where a session is asked for.
 pub(crate) const SESSION: &str = "/v1/queries/session";
@@ -53,6 +53,9 @@ pub(crate) struct UdfPart {
     pub packages: Vec<String>,
     /// Modules that the code imports.
     pub imports: Vec<String>,
+    /// The image that it runs in instead of with packages.
+    #[serde(default)]
+    pub image: Option<ImagePart>,
     /// Files that its instances see, which the host was sent before.
     #[serde(default)]
     pub files: FileRefs,
@@ -65,6 +68,16 @@ pub(crate) struct UdfPart {
     pub load: Load,
     /// The most time for one batch, in milliseconds.
     pub timeout_ms: u64,
+}
+
+/// The image of a function.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ImagePart {
+    /// Its name in a registry, with its digest.
+    pub name: String,
+    /// The place of the host among those that read it.
+    #[serde(default)]
+    pub place: Option<TreePlace>,
 }
 
 /// Offers the files of the functions of a query. The first message of its connection.

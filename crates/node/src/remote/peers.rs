@@ -9,6 +9,8 @@ use async_trait::async_trait;
 use snowmelt_types::{ErrorReport, HostName};
 use tokio::net::TcpStream;
 
+use crate::TreePlace;
+
 /// The hosts of a cluster beside this one.
 pub trait Peers: Debug + Send + Sync {
     /// Those that have reported lately.
@@ -19,6 +21,9 @@ pub trait Peers: Debug + Send + Sync {
 
     /// Where other hosts reach this one; its host part may be unspecified.
     fn own_address(&self) -> Option<SocketAddr>;
+
+    /// The place of a host among those that read an image, which it is about to use.
+    fn image_place(&self, image: &str, host: &HostName) -> Option<TreePlace>;
 }
 
 /// Another host.

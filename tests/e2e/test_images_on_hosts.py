@@ -1,0 +1,109 @@
+"""Functions and UDFs in images on all hosts: the registry sends each block about once."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import Snowmelt, wait_for
+from host_trees import Hosts, hosts
+from images import Image, Registry
+from suites import client_of
+from test_image_builds import app, built
+from test_image_trees import BALLAST, deploy
+from test_images import code, digest, home, made, pushed
+
+from snowmelt._client import client
+
+__all__ = ["app", "code", "home", "made", "pushed"]
+
+NAMES = {"h1", "h2", "h3"}
+
+
+@pytest.fixture
+def three(alone: Snowmelt) -> Iterator[Hosts]:
+    with (
+        hosts(alone, ["h2", "h3"]) as cluster,
+        client_of(alone.folder / "state" / "snowmelt.sock"),
+    ):
+        yield cluster
+
+
+def trees(cluster: Hosts) -> list[dict[str, Any]]:
+    return list(json.loads(cluster.control.run("tree", "-o", "json").succeeded().out))
+
+
+def reading(cluster: Hosts) -> set[str]:
+    """Hosts that have read blocks of an image."""
+    return {
+        host["host"]
+        for tree in trees(cluster)
+        for host in tree["hosts"]
+        if host["bytes"] and host["bytes"]["from_registry"] + host["bytes"]["from_parents"] > 0
+    }
+
+
+def test_calls_of_a_function_in_an_image_use_its_tree(
+    pushed: str, made: Image, code: Path, served: Registry, three: Hosts
+) -> None:
+    deploy(three, code, pushed)
+
+    def call(path: str) -> Any:
+        # More at the same time than one host has cores.
+        return client().call(
+            "POST", "/v1/functions/read/invocations", {"event": {"read": path, "pause": 0.01}}
+        )
+
+    def on_all_hosts() -> list[Any] | None:
+        with ThreadPoolExecutor(8) as pool:
+            ran = list(pool.map(call, [BALLAST] * 8))
+        return ran if {one.get("host") for one in ran} == NAMES else None
+
+    served.fetched()
+    ran = wait_for("calls on all hosts", on_all_hosts, 240)
+    expected = digest(made.ballast)
+    assert [one["result"] for one in ran] == [expected] * 8
+    once, sent = made.ballast.stat().st_size, served.fetched()
+    assert sent < once * 1.5, f"{sent} bytes for three hosts"
+    assert reading(three) == NAMES
+
+
+FUNCTION = """import time
+import snowmelt as sm
+
+@sm.udf
+def word(n: int) -> str:
+    time.sleep(0.3)
+    return open("/app/words").read().split()[n]
+"""
+
+
+def test_udfs_in_an_image_run_on_all_hosts(
+    alone: Snowmelt, served: Registry, app: Path, tmp_path: Path, three: Hosts
+) -> None:
+    (app / "words").write_text("null one two")
+    name = f"{served.address}/team/spread:v1"
+    built(alone, "spread:v1", app, "--python", "pyarrow", "--push", name)
+    folder = tmp_path / "n"
+    folder.mkdir()
+    for number in range(12):
+        pq.write_table(pa.table({"n": [1, 2]}), folder / f"{number}.parquet")
+    udfs = tmp_path / "udfs.py"
+    udfs.write_text(FUNCTION)
+    query = f"select word(n) as w, count(*) as c from '{folder}/*.parquet' group by 1 order by 1"
+
+    def on_all_hosts() -> bool:
+        asked = ("--udf", udfs, "--image", name, "--workers", "6", "-o", "json")
+        lines = alone.run("sql", query, *asked).succeeded().out.splitlines()
+        assert [json.loads(line) for line in lines] == [
+            {"w": "one", "c": 12},
+            {"w": "two", "c": 12},
+        ]
+        return reading(three) == NAMES
+
+    # A host that is still preparing itself keeps no task from another one.
+    wait_for("tasks on all hosts", on_all_hosts, 240)
