@@ -64,7 +64,7 @@ def test_calls_of_a_function_in_an_image_use_its_tree(
         return ran if {one.get("host") for one in ran} == NAMES else None
 
     served.fetched()
-    ran = wait_for("calls on all hosts", on_all_hosts, 240)
+    ran = wait_for("calls on all hosts", on_all_hosts, 60)
     expected = digest(made.ballast)
     assert [one["result"] for one in ran] == [expected] * 8
     once, sent = made.ballast.stat().st_size, served.fetched()
@@ -106,4 +106,4 @@ def test_udfs_in_an_image_run_on_all_hosts(
         return reading(three) == NAMES
 
     # A host that is still preparing itself keeps no task from another one.
-    wait_for("tasks on all hosts", on_all_hosts, 240)
+    wait_for("tasks on all hosts", on_all_hosts, 60)

@@ -339,7 +339,8 @@ mod tests {
     fn leases(functions: &Functions) -> Arc<Leases> {
         let (node, analysis) = functions.node_and_analysis();
         let secrets = SecretSources::new("/no/secrets");
-        let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis, secrets));
+        let places = functions.placements().own_places();
+        let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis, secrets, places));
         let logs = UdfLogs::new(std::env::temp_dir().join("no-udf-logs"));
         let udfs = UdfRegistry::new(functions.records().clone(), catalog, logs);
         Arc::new(Leases::new(node, functions.clone(), udfs))

@@ -118,7 +118,8 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let functions =
         Functions::new(node.clone(), analysis.clone(), records.clone(), logs, placements);
     let secrets = SecretSources::new(base.path().join("secrets"));
-    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets));
+    let places = functions.placements().own_places();
+    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets, places));
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
     let kept = Kept::new(records.clone(), state_dir.join("bursts"));
     let platform = Platform {

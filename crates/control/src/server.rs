@@ -33,7 +33,7 @@ use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
 use crate::tokens::Tokens;
-use crate::trees::Trees;
+use crate::trees::{OwnPlaces, Trees};
 use crate::udfs::{SecretSources, UdfCatalog, UdfLogs, UdfRegistry};
 
 /// How long calls and queries may run once the server is asked to end, by default.
@@ -308,10 +308,11 @@ async fn platform(
     let over = ending.over.clone();
     node.hide_secrets(&settings.secrets_dir);
     let secrets = SecretSources::new(&settings.secrets_dir);
-    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets));
+    let trees = Trees::default();
+    let places = OwnPlaces { hosts: hosts.clone(), trees: trees.clone() };
+    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets, places));
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
     let udfs = UdfRegistry::new(records.clone(), catalog, udf_logs);
-    let trees = Trees::default();
     let per_host = settings.instances_per_host;
     let placements = Placements::new(node.clone(), hosts.clone(), trees.clone(), per_host);
     placements.take_reports();

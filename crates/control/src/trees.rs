@@ -138,6 +138,22 @@ impl Known {
     }
 }
 
+/// The place of control's own host among those that read an image, which it is about to use: above
+/// all others, as it prepares each function first. None without a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnPlaces {
+    pub hosts: Hosts,
+    pub trees: Trees,
+}
+
+impl OwnPlaces {
+    pub fn of(&self, image: &str) -> Option<TreePlace> {
+        let local = [self.hosts.local()];
+        let is_shared = self.hosts.may_grow() && has_registry(image);
+        is_shared.then(|| self.trees.place(image, &self.hosts, &local).pop()).flatten()
+    }
+}
+
 /// The image of a function, if hosts read it from a registry.
 pub(crate) fn image(record: &FunctionRecord) -> Option<String> {
     let (name, pinned) = match &record.packed {

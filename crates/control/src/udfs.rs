@@ -27,6 +27,7 @@ use snowmelt_wire::{Load, Mode, OnError, Signature, SourceCode, UdfKind};
 use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
 use crate::progress::Events;
+use crate::trees::OwnPlaces;
 
 pub(crate) use log::UdfLogs;
 pub(crate) use registered::UdfRegistry;
@@ -90,6 +91,7 @@ pub(crate) struct UdfCatalog {
     node: Node,
     analysis: AnalysisCache,
     secrets: SecretSources,
+    places: OwnPlaces,
 }
 
 impl UdfSet {
@@ -114,8 +116,13 @@ impl UdfSet {
 }
 
 impl UdfCatalog {
-    pub fn new(node: Node, analysis: AnalysisCache, secrets: SecretSources) -> Self {
-        Self { node, analysis, secrets }
+    pub fn new(
+        node: Node,
+        analysis: AnalysisCache,
+        secrets: SecretSources,
+        places: OwnPlaces,
+    ) -> Self {
+        Self { node, analysis, secrets, places }
     }
 
     /// Prepares all UDFs of a query; a name that two of them have is refused.

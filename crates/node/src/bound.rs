@@ -36,12 +36,21 @@ pub struct UdfSource {
     pub packages: Vec<String>,
     /// Modules that the code imports.
     pub imports: Vec<String>,
-    /// The image that it runs in instead of with packages, by a name that is pinned.
-    pub image: Option<String>,
+    /// The image that it runs in instead of with packages.
+    pub image: Option<UdfImage>,
     /// Files that its instances see.
     pub files: FileRefs,
     /// Values that its instances have.
     pub secrets: Secrets,
+}
+
+/// The image of a UDF.
+#[derive(Clone, Debug)]
+pub struct UdfImage {
+    /// Its name in a registry, with its digest.
+    pub name: String,
+    /// Its tree: the name as the user wrote it.
+    pub tree: String,
 }
 
 /// A UDF, and the instances of it that the query's tasks need at first.

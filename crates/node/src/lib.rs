@@ -46,7 +46,7 @@ mod unit;
 mod workers;
 
 pub use account::{OVERCOMMIT, capacity};
-pub use bound::{UdfBinding, UdfSource};
+pub use bound::{UdfBinding, UdfImage, UdfSource};
 pub use code::CodeStore;
 pub use code_package::PackageAt;
 pub use drive::{Driver, DriverReporter, Frames, clean, definition};

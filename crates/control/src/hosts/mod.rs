@@ -146,6 +146,11 @@ impl Hosts {
         std::iter::once(Arc::clone(&self.local)).chain(hosts.values().cloned()).collect()
     }
 
+    /// Whether other hosts may join.
+    pub fn may_grow(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// Control's own host.
     pub fn local(&self) -> Arc<Host> {
         Arc::clone(&self.local)

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hosts::{BEAT, Host, Hosts};
 use crate::records::FunctionRecord;
-use crate::trees::{self, Trees};
+use crate::trees::{self, OwnPlaces, Trees};
 
 use elsewhere::Prepared;
 pub(crate) use elsewhere::Ran;
@@ -159,11 +159,8 @@ impl Placements {
     }
 
     /// The place of a host among those that read the image of a function, which it is about to use.
-    /// None on a platform of one host, and for what is in no registry.
+    /// None for what is in no registry.
     pub fn tree_place(&self, record: &FunctionRecord, host: &Arc<Host>) -> Option<TreePlace> {
-        if self.is_alone() {
-            return None;
-        }
         let image = trees::image(record)?;
         let Inner { trees, hosts, .. } = &*self.inner;
         // Control's host prepares each function, and so is above the others.
@@ -173,7 +170,12 @@ impl Placements {
 
     /// The place of control's own host.
     pub fn own_tree_place(&self, record: &FunctionRecord) -> Option<TreePlace> {
-        self.tree_place(record, &self.inner.hosts.local())
+        self.own_places().of(&trees::image(record)?)
+    }
+
+    /// The places of control's own host.
+    pub fn own_places(&self) -> OwnPlaces {
+        OwnPlaces { hosts: self.inner.hosts.clone(), trees: self.inner.trees.clone() }
     }
 
     /// Calls of a function that run on other hosts than control's.

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
-use snowmelt_node::{ProgramRequest, UdfSource as PortableUdf, Unit, has_registry};
+use snowmelt_node::{ProgramRequest, UdfImage, UdfSource as PortableUdf, Unit, has_registry};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Signature, SourceCode};
 
@@ -32,7 +32,9 @@ impl UdfCatalog {
         // Other hosts read it from its registry.
         let elsewhere = has_registry(image).then(|| {
             let Given { files, secrets } = given.clone();
-            let (code, image) = (source.code.clone(), Some(pinned(image, &usual)));
+            let name = pinned(image, &usual);
+            let (code, tree) = (source.code.clone(), image.to_owned());
+            let image = Some(UdfImage { name, tree });
             let (packages, imports) = (Vec::new(), Vec::new());
             Arc::new(PortableUdf { code, packages, imports, image, files, secrets })
         });
@@ -58,9 +60,12 @@ impl UdfCatalog {
         (image, given): (&str, &Given),
         memory: ByteSize,
     ) -> Result<Unit, ErrorReport> {
+        let place = self.places.of(image);
         let request = ProgramRequest::python_in(image.to_owned());
-        let prepared =
-            self.node.prepare_program(tenant, code, &request, &limits(memory), None).await;
+        let prepared = self
+            .node
+            .prepare_program(tenant, code, &request, &limits(memory), place.as_ref())
+            .await;
         self.give(prepared.map_err(|error| error.report())?, given).await
     }
 

@@ -13,7 +13,7 @@ use super::opening::{Opened, Opening};
 use super::placement::{self, Candidate};
 use super::places::{Input, Place};
 use crate::FileStore;
-use crate::bound::UdfBinding;
+use crate::bound::{UdfBinding, UdfImage};
 use crate::remote::files;
 use crate::remote::messages::{ImagePart, OpenQuery, UdfPart};
 use crate::remote::peers::{Peer, Peers};
@@ -214,7 +214,7 @@ impl Cluster {
         };
         let images = order.udfs.iter_mut().filter_map(|udf| udf.image.as_mut());
         if let Some(peers) = &self.peers {
-            images.for_each(|image| image.place = peers.image_place(&image.name, host));
+            images.for_each(|image| image.place = peers.image_place(&image.tree, host));
         }
         order
     }
@@ -291,13 +291,17 @@ fn udf_part(udf: &UdfBinding) -> Option<UdfPart> {
         code: source.code.clone(),
         packages: source.packages.clone(),
         imports: source.imports.clone(),
-        image: source.image.clone().map(|name| ImagePart { name, place: None }),
+        image: source.image.clone().map(image_part),
         files: source.files.clone(),
         secrets: source.secrets.clone(),
         limits: (*udf.limits).clone(),
         load: udf.load.clone(),
         timeout_ms: u64::try_from(udf.timeout.as_millis()).unwrap_or(u64::MAX),
     })
+}
+
+fn image_part(UdfImage { name, tree }: UdfImage) -> ImagePart {
+    ImagePart { name, tree, place: None }
 }
 
 /// Why a host cannot run a UDF of a task.

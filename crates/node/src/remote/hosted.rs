@@ -151,7 +151,7 @@ impl Hosted {
 
     async fn unit(&self, tenant: &Tenant, udf: &UdfPart) -> Result<Unit, ErrorReport> {
         let UdfPart { code, packages, imports, limits, .. } = udf;
-        let Some(ImagePart { name, place }) = &udf.image else {
+        let Some(ImagePart { name, place, .. }) = &udf.image else {
             let prepared = self.node.prepare(tenant, code, packages, imports, &Silent).await;
             return prepared.map_err(|error| error.report());
         };

@@ -75,6 +75,8 @@ pub(crate) struct UdfPart {
 pub(crate) struct ImagePart {
     /// Its name in a registry, with its digest.
     pub name: String,
+    /// Its tree.
+    pub tree: String,
     /// The place of the host among those that read it.
     #[serde(default)]
     pub place: Option<TreePlace>,
