@@ -121,7 +121,7 @@ pub use profile::{
     DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, Profile, StageProfile, Totals,
 };
 pub use queries::{Event, Phase, Progress, QueryOptions, QueryRequest, UdfSource};
-pub use trees::{ImageBytes, ImageTree, TreeHost};
+pub use trees::{ImageBytes, ImageTree, StripePlace, TreeHost};
 pub use udfs::{RegisterRequest, UdfLogEntry, UdfSummary};
 
 /// The header with the tenant of a request. Default: the tenant of the user of the connection.

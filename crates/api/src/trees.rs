@@ -4,12 +4,13 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::HostName;
 use utoipa::ToSchema;
 
-/// The hosts that use an image of a registry, and from where each reads its blocks.
+/// The hosts that use an image of a registry, and from where each reads its blocks. The blocks are
+/// divided into stripes, and each stripe spreads through a tree of its own.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ImageTree {
     /// The image, as functions name it.
     pub image: String,
-    /// Its hosts, parents before their children.
+    /// Its hosts, in the order of the first stripe: parents before their children.
     pub hosts: Vec<TreeHost>,
 }
 
@@ -18,12 +19,19 @@ pub struct ImageTree {
 pub struct TreeHost {
     /// Its name.
     pub host: HostName,
+    /// Its place in the tree of each stripe of the image's blocks.
+    pub stripes: Vec<StripePlace>,
+    /// What it has read and sent; absent if it does not answer or has not mounted the image yet.
+    pub bytes: Option<ImageBytes>,
+}
+
+/// The place of a host in the tree of one stripe.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StripePlace {
     /// The host from which it reads; absent for the root, which reads from the registry.
     pub parent: Option<HostName>,
     /// Hops to the root.
     pub depth: u32,
-    /// What it has read and sent; absent if it does not answer or has not mounted the image yet.
-    pub bytes: Option<ImageBytes>,
 }
 
 /// Bytes of an image between a host and others, since its process that serves images started.

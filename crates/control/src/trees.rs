@@ -1,62 +1,70 @@
-//! The trees of images: which host reads the blocks of an image from which other one (FaaSNet 3.2
-//! and 3.3).
+//! The trees of images: which host reads the blocks of an image from which others (FaaSNet 3.2 and
+//! 3.3). Each image has one for each stripe of its blocks.
 //!
-//! Invariants: a host is told its parent with the request that has it use the image, and again when
-//! that was lost. Trees are in memory only: after a restart of control they grow again, and until then hosts keep their parents.
-//! A parent that a host has lost costs it a request to the registry, never an answer.
+//! Invariants: a host is told its parents with the request that has it use the image, and again when
+//! they change. Trees are in memory only: after a restart of control they grow again, and until then
+//! hosts keep their parents. A parent that a host has lost costs it a request to the registry, never
+//! an answer.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use snowmelt_api::{ImageBytes, ImageTree, TreeHost};
+use snowmelt_api::{ImageBytes, ImageTree, StripePlace, TreeHost};
 use snowmelt_image::peer::PeerHost;
 use snowmelt_node::{TreePlace, Upstream, has_registry};
-use snowmelt_tree::{BINARY, Tree};
+use snowmelt_tree::{BINARY, StripeMove, Striped};
 use snowmelt_types::HostName;
 use tokio_util::sync::CancellationToken;
 
 use crate::hosts::{BEAT, Host, Hosts};
 use crate::records::FunctionRecord;
 
-/// The most trees; the one whose image was used longest ago is forgotten first.
+/// The most images with trees; the one that was used longest ago is forgotten first.
 const MOST_TREES: usize = 1000;
 
 /// The trees of all images. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trees(Arc<Mutex<Known>>);
+pub(crate) struct Trees(Arc<Mutex<Grown>>);
 
 #[derive(Debug, Default)]
-struct Known {
-    by_image: BTreeMap<String, Grown>,
+struct Grown {
+    by_image: BTreeMap<String, Used>,
     /// Placements so far.
     placements: u64,
+    /// All hosts that are in trees, and some that were.
+    members: BTreeSet<HostName>,
 }
 
 #[derive(Debug)]
-struct Grown {
-    hosts: Tree<HostName>,
-    /// The number of its last placement.
-    used: u64,
+struct Used {
+    hosts: Striped<HostName>,
+    /// The number of the last placement.
+    last: u64,
 }
 
+/// Hosts, and what each is to be told.
+type Told = Vec<(Arc<Host>, TreePlace)>;
+
+type Known = HashMap<HostName, Arc<Host>>;
+
 impl Trees {
-    /// Gives hosts that are about to use an image their places in its tree.
+    /// Gives hosts that are about to use an image their places in its trees, and tells others theirs
+    /// that change with it.
     pub fn place(&self, image: &str, hosts: &Hosts, on: &[Arc<Host>]) -> Vec<TreePlace> {
-        self.place_among(image, &by_name(hosts), on)
+        let (places, moved) = self.place_among(image, &by_name(hosts), on);
+        tell(moved);
+        places
     }
 
-    fn place_among(
-        &self,
-        image: &str,
-        known: &HashMap<HostName, Arc<Host>>,
-        on: &[Arc<Host>],
-    ) -> Vec<TreePlace> {
-        let mut trees = self.lock();
-        let tree = trees.used(image);
-        for host in on {
-            tree.insert(host.name.clone());
-        }
-        on.iter().map(|host| place_in(tree, image, &host.name, known)).collect()
+    fn place_among(&self, image: &str, known: &Known, on: &[Arc<Host>]) -> (Vec<TreePlace>, Told) {
+        let mut grown = self.lock();
+        grown.members.extend(on.iter().map(|host| host.name.clone()));
+        let trees = grown.used(image);
+        let moves = on.iter().flat_map(|host| trees.insert(host.name.clone())).collect();
+        let is_told = |name: &HostName| on.iter().any(|host| host.name == *name);
+        let mut moved = moved(trees, image, moves, known);
+        moved.retain(|(host, _)| !is_told(&host.name));
+        (on.iter().map(|host| place_in(trees, image, &host.name, known)).collect(), moved)
     }
 
     /// Takes lost hosts out of the trees and tells their children, until `over`.
@@ -66,14 +74,7 @@ impl Trees {
                 () = over.cancelled() => return,
                 () = tokio::time::sleep(BEAT) => {}
             }
-            for (host, place) in self.without_lost(&by_name(&hosts)) {
-                tokio::spawn(async move {
-                    // A host that does not hear of it asks the registry.
-                    if let Err(error) = host.agent.place(&place).await {
-                        tracing::debug!(host = %host.name, %error, "a host keeps its parent");
-                    }
-                });
-            }
+            tell(self.without_lost(&by_name(&hosts)));
         }
     }
 
@@ -85,56 +86,59 @@ impl Trees {
         });
         let held: HashMap<(HostName, String), ImageBytes> =
             futures::future::join_all(asking).await.into_iter().flatten().collect();
-        let trees = self.lock();
-        let shown = trees.by_image.iter().map(|(image, Grown { hosts, .. })| {
+        let grown = self.lock();
+        let shown = grown.by_image.iter().map(|(image, Used { hosts, .. })| {
+            let place = |stripe: usize, host: &HostName| StripePlace {
+                parent: hosts.parent(stripe, host).cloned(),
+                depth: hosts.depth(stripe, host).and_then(|it| it.try_into().ok()).unwrap_or(0),
+            };
             let host = |host: &HostName| TreeHost {
                 host: host.clone(),
-                parent: hosts.parent(host).cloned(),
-                depth: u32::try_from(hosts.depth(host).unwrap_or_default()).unwrap_or(u32::MAX),
+                stripes: (0..hosts.stripes()).map(|stripe| place(stripe, host)).collect(),
                 bytes: held.get(&(host.clone(), image.clone())).copied(),
             };
-            ImageTree { image: image.clone(), hosts: hosts.hosts().map(host).collect() }
+            ImageTree { image: image.clone(), hosts: hosts.hosts(0).map(host).collect() }
         });
         shown.collect()
     }
 
-    /// Removes hosts that are not known, and gives the new places of others.
-    fn without_lost(&self, known: &HashMap<HostName, Arc<Host>>) -> Vec<(Arc<Host>, TreePlace)> {
-        let mut moved = Vec::new();
-        let mut trees = self.lock();
-        for (image, Grown { hosts: tree, .. }) in &mut trees.by_image {
-            let is_lost = |host: &&HostName| !known.contains_key(*host);
-            let lost: Vec<HostName> = tree.hosts().filter(is_lost).cloned().collect();
-            let moves = lost.iter().flat_map(|host| tree.remove(host));
-            let hosts: BTreeSet<HostName> = moves.map(|it| it.host).collect();
-            let hosts = hosts.iter().filter_map(|host| known.get(host));
-            moved.extend(
-                hosts.map(|host| (Arc::clone(host), place_in(tree, image, &host.name, known))),
-            );
+    /// Removes hosts that are not known, and gives the new places of others. Looks at the trees only
+    /// if there is one.
+    fn without_lost(&self, known: &Known) -> Told {
+        let mut grown = self.lock();
+        let is_lost = |host: &HostName| !known.contains_key(host);
+        let lost: Vec<HostName> = grown.members.extract_if(.., is_lost).collect();
+        let mut told = Vec::new();
+        if lost.is_empty() {
+            return told;
         }
-        trees.by_image.retain(|_, tree| !tree.hosts.is_empty());
-        moved
+        for (image, Used { hosts: trees, .. }) in &mut grown.by_image {
+            let moves = lost.iter().flat_map(|host| trees.remove(host)).collect();
+            told.extend(moved(trees, image, moves, known));
+        }
+        grown.by_image.retain(|_, trees| !trees.hosts.is_empty());
+        told
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, Grown> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
-    fn used(&mut self, image: &str) -> &mut Tree<HostName> {
+impl Grown {
+    fn used(&mut self, image: &str) -> &mut Striped<HostName> {
         self.placements += 1;
-        let used = self.placements;
+        let last = self.placements;
         if self.by_image.len() >= MOST_TREES && !self.by_image.contains_key(image) {
-            let oldest = self.by_image.iter().min_by_key(|(_, tree)| tree.used);
+            let oldest = self.by_image.iter().min_by_key(|(_, trees)| trees.last);
             if let Some(image) = oldest.map(|(image, _)| image.clone()) {
                 self.by_image.remove(&image);
             }
         }
-        let new = || Grown { hosts: Tree::new(BINARY), used };
-        let tree = self.by_image.entry(image.to_owned()).or_insert_with(new);
-        tree.used = used;
-        &mut tree.hosts
+        let new = || Used { hosts: Striped::new(BINARY), last };
+        let trees = self.by_image.entry(image.to_owned()).or_insert_with(new);
+        trees.last = last;
+        &mut trees.hosts
     }
 }
 
@@ -163,20 +167,41 @@ pub(crate) fn image(record: &FunctionRecord) -> Option<String> {
     has_registry(name).then_some(pinned)
 }
 
-fn by_name(hosts: &Hosts) -> HashMap<HostName, Arc<Host>> {
+/// Tells hosts their new places.
+fn tell(told: Told) {
+    for (host, place) in told {
+        tokio::spawn(async move {
+            // A host that does not hear of it asks its old parents, and then the registry.
+            if let Err(error) = host.agent.place(&place).await {
+                tracing::debug!(host = %host.name, %error, "a host keeps its parents");
+            }
+        });
+    }
+}
+
+fn by_name(hosts: &Hosts) -> Known {
     hosts.all().into_iter().map(|host| (host.name.clone(), host)).collect()
 }
 
-fn place_in(
-    tree: &Tree<HostName>,
+/// The places of hosts that have moved, once for each host.
+fn moved(
+    trees: &Striped<HostName>,
     image: &str,
-    host: &HostName,
-    known: &HashMap<HostName, Arc<Host>>,
-) -> TreePlace {
-    // One that was lost just now is taken out soon.
-    let parent = tree.parent(host).and_then(|parent| known.get(parent));
-    let from = parent.and_then(|parent| upstream(parent)).unwrap_or(Upstream::Registry);
-    TreePlace { tree: image.to_owned(), from }
+    moves: Vec<StripeMove<HostName>>,
+    known: &Known,
+) -> Told {
+    let hosts: BTreeSet<HostName> = moves.into_iter().map(|step| step.host).collect();
+    let hosts = hosts.iter().filter_map(|host| known.get(host));
+    hosts.map(|host| (Arc::clone(host), place_in(trees, image, &host.name, known))).collect()
+}
+
+fn place_in(trees: &Striped<HostName>, image: &str, host: &HostName, known: &Known) -> TreePlace {
+    let from = |stripe: usize| {
+        // One that was lost just now is taken out soon.
+        let parent = trees.parent(stripe, host).and_then(|parent| known.get(parent));
+        parent.and_then(|parent| upstream(parent)).unwrap_or(Upstream::Registry)
+    };
+    TreePlace { tree: image.to_owned(), from: (0..trees.stripes()).map(from).collect() }
 }
 
 fn upstream(parent: &Host) -> Option<Upstream> {
@@ -192,54 +217,64 @@ mod tests {
     use super::*;
     use crate::hosts::fake::FakeHost;
 
-    type Hosts = HashMap<HostName, Arc<Host>>;
-
-    fn hosts(names: &[&str]) -> (Hosts, Vec<Arc<Host>>) {
+    fn hosts(names: &[&str]) -> (Known, Vec<Arc<Host>>) {
         let made: Vec<_> = names.iter().map(|name| FakeHost::default().named(name).1).collect();
         let known = made.iter().map(|host| (host.name.clone(), Arc::clone(host))).collect();
         (known, made)
     }
 
-    /// The name of the host from which each reads; `-` for the registry.
-    fn parents(places: &[TreePlace]) -> Vec<String> {
-        let parent = |place: &TreePlace| match &place.from {
+    /// The names of the hosts from which one reads each stripe; `-` for the registry.
+    fn from(place: &TreePlace) -> String {
+        let name = |from: &Upstream| match from {
             Upstream::Host(host) => host.name.clone(),
             Upstream::Control(name) => name.clone(),
             Upstream::Registry => "-".to_owned(),
         };
-        places.iter().map(parent).collect()
+        place.from.iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+
+    fn parents(places: &[TreePlace]) -> Vec<String> {
+        places.iter().map(from).collect()
     }
 
     #[test]
-    fn hosts_get_places_once_and_children_of_a_lost_host_new_ones() {
+    fn hosts_get_places_once_and_others_are_told_what_changes() {
         let trees = Trees::default();
         let (mut known, made) = hosts(&["a", "b", "c", "d", "e"]);
-        let places = trees.place_among("image", &known, &made);
-        assert_eq!(parents(&places), ["-", "a", "a", "b", "b"]);
-        let again = trees.place_among("image", &known, &made[3..]);
-        assert_eq!(parents(&again), ["b", "b"]);
-        assert_eq!(parents(&trees.place_among("another", &known, &made[3..])), ["-", "d"]);
+        let (places, told) = trees.place_among("image", &known, &made[..3]);
+        assert_eq!(
+            (parents(&places), told.len()),
+            (vec!["- b".into(), "a -".into(), "a b".into()], 0)
+        );
+        let (again, _) = trees.place_among("image", &known, &made[..3]);
+        assert_eq!(again, places);
+        let (places, told) = trees.place_among("image", &known, &made[3..]);
+        assert_eq!(parents(&places), ["c b", "a d"]);
+        let told: Vec<_> = told.iter().map(|(host, at)| (host.name.as_str(), from(at))).collect();
+        assert_eq!(told, [("a", "- d".to_owned()), ("b", "c -".to_owned())]);
+        let (other, _) = trees.place_among("another", &known, &made[3..]);
+        assert_eq!(parents(&other), ["- e", "d -"]);
+
         known.remove(&made[1].name);
         // Before it is taken out, nobody is sent to it.
-        assert_eq!(parents(&trees.place_among("image", &known, &made[3..4])), ["-"]);
+        let (places, _) = trees.place_among("image", &known, &made[3..4]);
+        assert_eq!(parents(&places), ["c -"]);
         let moved = trees.without_lost(&known);
         assert!(!moved.is_empty() && moved.iter().all(|(_, place)| place.tree == "image"));
         let left = [&made[..1], &made[2..]].concat();
-        let places = trees.place_among("image", &known, &left);
-        assert_eq!(parents(&places)[..2], ["-", "a"]);
-        assert!(parents(&places).iter().all(|parent| *parent != "b"));
+        let (places, told) = trees.place_among("image", &known, &left);
+        assert!(told.is_empty() && parents(&places).iter().all(|parents| !parents.contains('b')));
         for (host, place) in moved {
             let at = left.iter().position(|it| it.name == host.name).unwrap();
             assert_eq!(place, places[at], "they were told where they are");
         }
         assert!(trees.without_lost(&known).is_empty());
-        assert!(
-            trees.without_lost(&Hosts::default()).is_empty() && trees.lock().by_image.is_empty()
-        );
+        assert!(trees.without_lost(&Known::default()).is_empty());
+        assert!(trees.lock().by_image.is_empty() && trees.lock().members.is_empty());
     }
 
     #[test]
-    fn the_tree_that_was_used_longest_ago_is_forgotten() {
+    fn the_trees_that_were_used_longest_ago_are_forgotten() {
         let trees = Trees::default();
         let (known, made) = hosts(&["a"]);
         for image in 0..MOST_TREES {

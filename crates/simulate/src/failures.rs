@@ -65,17 +65,40 @@ impl Failures {
         network: &Network,
         engine: &mut Engine,
     ) -> Result<(), String> {
-        let Sources::Trees(trees) = sources else { return Ok(()) };
-        for (number, tree) in (0..).zip(trees) {
-            for step in tree.remove(&host) {
-                self.moves += 1;
-                let stream = network.streams[&(number, step.host)];
-                let parent = step.to.map_or(REGISTRY, |parent| network.streams[&(number, parent)]);
-                engine.reconnect(stream, parent, network.up(parent));
+        match sources {
+            Sources::Trees(trees) => {
+                for (number, tree) in (0..).zip(trees) {
+                    for step in tree.remove(&host) {
+                        self.reconnect((number, step.host), step.to, network, engine);
+                    }
+                    tree.check().map_err(|broken| format!("tree {number}: {broken}"))?;
+                }
             }
-            tree.check().map_err(|broken| format!("tree {number}: {broken}"))?;
+            Sources::Striped(images) => {
+                for (image, striped) in (0..).zip(images) {
+                    let first = image * striped.stripes() as u32;
+                    for step in striped.remove(&host) {
+                        let stream = (first + step.stripe as u32, step.host);
+                        self.reconnect(stream, step.to, network, engine);
+                    }
+                    striped.check().map_err(|broken| format!("image {image}: {broken}"))?;
+                }
+            }
+            Sources::Registry(_) => {}
         }
         Ok(())
+    }
+
+    fn reconnect(
+        &mut self,
+        (tree, host): (u32, u32),
+        to: Option<u32>,
+        network: &Network,
+        engine: &mut Engine,
+    ) {
+        self.moves += 1;
+        let parent = to.map_or(REGISTRY, |parent| network.streams[&(tree, parent)]);
+        engine.reconnect(network.streams[&(tree, host)], parent, network.up(parent));
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use snowmelt_tree::Tree;
+use snowmelt_tree::{Striped, Tree};
 
 use crate::engine::{Engine, REGISTRY};
 use crate::setting::Setting;
@@ -15,6 +15,8 @@ use crate::setting::Setting;
 pub(crate) enum Sources {
     /// Trees of hosts, by their numbers.
     Trees(Vec<Tree<u32>>),
+    /// Several trees of each image, each for its part of the blocks.
+    Striped(Vec<Striped<u32>>),
     /// Each host from the registry, for as many images as there are lists.
     Registry(Vec<Vec<u32>>),
 }
@@ -49,6 +51,7 @@ impl Sources {
     pub(crate) fn count(&self) -> u32 {
         match self {
             Self::Trees(trees) => trees.len() as u32,
+            Self::Striped(images) => images.iter().map(Striped::stripes).sum::<usize>() as u32,
             Self::Registry(images) => images.len() as u32,
         }
     }
@@ -57,6 +60,7 @@ impl Sources {
     pub(crate) fn levels(&self) -> u32 {
         match self {
             Self::Trees(trees) => trees.iter().map(Tree::height).max().unwrap_or(0) as u32,
+            Self::Striped(images) => images.iter().map(Striped::height).max().unwrap_or(0) as u32,
             Self::Registry(_) => 0,
         }
     }
@@ -65,6 +69,11 @@ impl Sources {
     pub(crate) fn depth(&self, tree: u32, host: u32) -> Option<u32> {
         match self {
             Self::Trees(trees) => trees[tree as usize].depth(&host).map(|depth| depth as u32),
+            Self::Striped(images) => {
+                let stripes = images[0].stripes();
+                let (image, stripe) = (tree as usize / stripes, tree as usize % stripes);
+                images[image].depth(stripe, &host).map(|depth| depth as u32)
+            }
             Self::Registry(_) => None,
         }
     }
@@ -96,7 +105,19 @@ impl Network {
             Sources::Trees(trees) => {
                 network.add_links(setting, engine);
                 for (tree, hosts) in (0..).zip(trees) {
-                    network.add_tree(tree, hosts, engine);
+                    let parents = hosts.hosts().map(|host| (*host, hosts.parent(host).copied()));
+                    network.add_tree(tree, parents, engine);
+                }
+            }
+            Sources::Striped(images) => {
+                network.add_links(setting, engine);
+                let mut tree = 0;
+                for hosts in images {
+                    for stripe in 0..hosts.stripes() {
+                        let parent = |host: &u32| (*host, hosts.parent(stripe, host).copied());
+                        network.add_tree(tree, hosts.hosts(stripe).map(parent), engine);
+                        tree += 1;
+                    }
                 }
             }
             Sources::Registry(images) => {
@@ -117,9 +138,15 @@ impl Network {
             .extend((0..setting.hosts).map(|_| [engine.links.link(rate), engine.links.link(rate)]));
     }
 
-    fn add_tree(&mut self, tree: u32, hosts: &Tree<u32>, engine: &mut Engine) {
-        for &host in hosts.hosts() {
-            let parent = hosts.parent(&host).map(|&parent| self.streams[&(tree, parent)]);
+    /// Hosts with their parents, which come first.
+    fn add_tree(
+        &mut self,
+        tree: u32,
+        hosts: impl Iterator<Item = (u32, Option<u32>)>,
+        engine: &mut Engine,
+    ) {
+        for (host, parent) in hosts {
+            let parent = parent.map(|parent| self.streams[&(tree, parent)]);
             let depth = parent.map_or(0, |parent| self.receivers[parent as usize].depth + 1);
             self.add_one(parent.unwrap_or(REGISTRY), host, tree, depth, engine);
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use fastrand::Rng;
-use snowmelt_tree::Tree;
+use snowmelt_tree::{Striped, Tree};
 
 use crate::local::{Local, Slot};
 use crate::network::{Network, Sources};
@@ -69,26 +69,19 @@ pub(crate) fn sources(
             Sources::Trees(trees)
         }
         Strategy::Stripes => {
-            let stripes = |placed: &Placement| stripes(&placed.hosts, setting.fanout.get());
-            let orders = placements.iter().flat_map(stripes);
-            Sources::Trees(orders.map(|hosts| planted(&hosts)).collect())
+            let striped = |placed: &Placement| {
+                let mut striped = Striped::new(setting.fanout);
+                for &host in &placed.hosts {
+                    striped.insert(host);
+                }
+                striped
+            };
+            Sources::Striped(placements.iter().map(striped).collect())
         }
         Strategy::Registry | Strategy::Pull => {
             Sources::Registry(placements.iter().map(|placed| placed.hosts.clone()).collect())
         }
     }
-}
-
-/// The orders of hosts in which each is among the first, which get children, once at most.
-fn stripes(hosts: &[u32], fanout: usize) -> Vec<Vec<u32>> {
-    let inner = (hosts.len() - 1).div_ceil(fanout);
-    let order = |stripe: usize| {
-        let mut hosts = hosts.to_vec();
-        let places = stripe * inner % hosts.len();
-        hosts.rotate_left(places);
-        hosts
-    };
-    (0..fanout).map(order).collect()
 }
 
 /// One slot for each function on each host, or on each host of a group.
@@ -121,31 +114,6 @@ pub(crate) fn add_slots(
             let fuller = placements[(tree / parts) as usize].fuller[host as usize];
             let slot = local.slot_of(stream);
             local.slots[slot as usize].add_host(fuller);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::num::NonZeroUsize;
-
-    use super::*;
-
-    #[test]
-    fn a_host_has_children_in_one_stripe_at_most() {
-        for (count, fanout) in [(1, 2), (2, 2), (7, 2), (64, 2), (100, 3), (1000, 4)] {
-            let hosts: Vec<u32> = (0..count).collect();
-            let mut inner = vec![0; count as usize];
-            for order in stripes(&hosts, fanout) {
-                let mut tree = Tree::new(NonZeroUsize::new(fanout).unwrap());
-                for &host in &order {
-                    tree.insert(host);
-                }
-                for &host in &hosts {
-                    inner[host as usize] += usize::from(tree.children(&host).next().is_some());
-                }
-            }
-            assert!(inner.iter().all(|&trees| trees <= 1), "{count} hosts, {fanout} children");
         }
     }
 }

@@ -1,9 +1,10 @@
 //! `snowmelt node` and `snowmelt hosts`, and the settings of a host in a cluster.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use snowmelt_api::{HostSummary, ImageTree, TreeHost};
+use snowmelt_api::{HostSummary, ImageTree, StripePlace, TreeHost};
 use snowmelt_control::hosts::{Member, Membership, Token};
 use snowmelt_control::server::Cluster;
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName};
@@ -93,6 +94,7 @@ pub fn tree(args: &TreeArgs, config: &Config, printer: Printer) -> Outcome {
     trees.retain(|tree| tree.image.starts_with(image));
     let headings = [
         "image",
+        "stripe",
         "host",
         "parent",
         ">from parents",
@@ -106,26 +108,48 @@ pub fn tree(args: &TreeArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
+/// Each stripe as a tree of its own. Bytes are of all stripes, so they are in the first one only.
 fn tree_rows(tree: &ImageTree) -> Vec<Vec<String>> {
-    let row = |host: &TreeHost| {
-        let parent = host.parent.as_ref();
+    let stripes = tree.hosts.first().map_or(0, |host| host.stripes.len());
+    let row = |stripe: usize, host: &TreeHost, place: &StripePlace| {
+        let parent = place.parent.as_ref();
         let mut row = vec![
             tree.image.clone(),
-            format!("{}{}", "  ".repeat(host.depth as usize), host.host),
+            format!("{} of {stripes}", stripe + 1),
+            format!("{}{}", "  ".repeat(place.depth as usize), host.host),
             parent.map_or_else(|| "registry".to_owned(), HostName::to_string),
         ];
         row.extend(match &host.bytes {
-            Some(bytes) => {
+            Some(bytes) if stripe == 0 => {
                 let moved = [bytes.from_parents, bytes.from_registry, bytes.to_children];
                 let counts = [bytes.failures, bytes.wrong_blocks];
                 let moved = moved.iter().map(|bytes| ByteSize(*bytes).to_string());
                 moved.chain(counts.iter().map(u64::to_string)).collect()
             }
-            None => vec!["-".to_owned(); 5],
+            _ => vec!["-".to_owned(); 5],
         });
         row
     };
-    tree.hosts.iter().map(row).collect()
+    let below = |stripe: usize| depth_first(tree, stripe).into_iter().map(move |it| (stripe, it));
+    let rows = (0..stripes).flat_map(below);
+    rows.map(|(stripe, (host, place))| row(stripe, host, place)).collect()
+}
+
+/// The hosts of a stripe, each followed by all that are below it.
+fn depth_first(tree: &ImageTree, stripe: usize) -> Vec<(&TreeHost, &StripePlace)> {
+    let placed = tree.hosts.iter().filter_map(|host| Some((host, host.stripes.get(stripe)?)));
+    let mut children: BTreeMap<Option<&HostName>, Vec<_>> = BTreeMap::new();
+    for (host, place) in placed {
+        children.entry(place.parent.as_ref()).or_default().push((host, place));
+    }
+    let mut rows = Vec::new();
+    let mut next = children.remove(&None).unwrap_or_default();
+    while let Some((host, place)) = next.pop() {
+        rows.push((host, place));
+        let below = children.remove(&Some(&host.host)).unwrap_or_default();
+        next.extend(below.into_iter().rev());
+    }
+    rows
 }
 
 /// The cluster of a server, if it listens for hosts.

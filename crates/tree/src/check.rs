@@ -15,6 +15,8 @@ pub enum Broken<K> {
     Links(K),
     /// Hosts that cannot be reached from the root.
     Lost(usize),
+    /// A host has children in several stripes, although another one has them in none.
+    Overlap(K),
 }
 
 impl<K: fmt::Debug> fmt::Display for Broken<K> {
@@ -23,6 +25,7 @@ impl<K: fmt::Debug> fmt::Display for Broken<K> {
             Self::Unbalanced(host) => write!(f, "the subtrees of {host:?} are not balanced"),
             Self::Links(host) => write!(f, "the links of {host:?} are wrong"),
             Self::Lost(count) => write!(f, "{count} hosts cannot be reached from the root"),
+            Self::Overlap(host) => write!(f, "{host:?} has children in several stripes"),
         }
     }
 }

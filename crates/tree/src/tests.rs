@@ -1,6 +1,7 @@
 //! Tests of the tree as a whole.
 
 mod model;
+mod striped;
 
 use std::num::NonZeroUsize;
 

@@ -120,6 +120,9 @@ impl Exports {
         if request.length().is_none() {
             return refuse(link, Refusal::Range).await;
         }
+        if request.if_here && !self.has_range(request) {
+            return refuse(link, Refusal::Absent).await;
+        }
         let Some(exported) = at_work(link, self.placed(&request.image)).await? else {
             return refuse(link, Refusal::Missing).await;
         };
@@ -141,6 +144,13 @@ impl Exports {
                 Err(error) => return refuse(link, refusal(&error)).await,
             }
         }
+    }
+
+    /// Whether all of a range is here.
+    fn has_range(&self, request: &Request) -> bool {
+        let exported = self.images().get(&request.image).cloned();
+        let reader = exported.and_then(|exported| exported.blobs.get(&request.blob).cloned());
+        reader.is_some_and(|reader| reader.has_stored(&request.range))
     }
 
     /// An image, as soon as this host has a place for it.

@@ -245,6 +245,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Refused(Refusal::Missing) => f.write_str("it does not have the blob"),
             Self::Refused(Refusal::Range) => f.write_str("the range is refused"),
+            Self::Refused(Refusal::Absent) => f.write_str("it does not have the range yet"),
             Self::Refused(Refusal::Unavailable(why)) | Self::Broken(why) => f.write_str(why),
             Self::Late => f.write_str("it does not answer in time"),
             Self::Slow => f.write_str("it sends too slowly"),

@@ -1,11 +1,13 @@
 //! Requests and answers on a connection between two hosts. All numbers are little-endian.
 //!
 //! A request is its length (u32) and [`REQUEST_BYTES`]: the digests of an image's manifest and of a
-//! blob as text, and the first byte and the end of a range (u64 each). The answer is the range in
+//! blob as text, the first byte and the end of a range (u64 each), and whether the host is to send
+//! only what it has (u8, 0 or 1). The answer is the range in
 //! pieces, each behind its length (u32). Instead of a piece, a length of 0 ends the answer: a kind
 //! (u8), the length of a text (u16) and the text follow. A length of 2^32 - 1 says only that the host
-//! is still at work, and is sent once a second while it waits for a block itself. Requests on a connection are answered in
-//! their order; a host that wants several at a time opens several connections.
+//! is still at work, and is sent once a second while it waits for a block itself. Requests on a
+//! connection are answered in their order; a host that wants several at a time opens several
+//! connections.
 //!
 //! Invariant: lengths are checked before anything is allocated for them.
 
@@ -21,7 +23,7 @@ use crate::block::OciDigest;
 const DIGEST_BYTES: usize = 71;
 
 /// Bytes of a request behind its length.
-const REQUEST_BYTES: usize = 2 * DIGEST_BYTES + 16;
+const REQUEST_BYTES: usize = 2 * DIGEST_BYTES + 17;
 
 /// The longest range that can be asked for.
 pub(super) const MAX_RANGE: u64 = 8 << 20;
@@ -42,6 +44,8 @@ pub(super) struct Request {
     pub image: OciDigest,
     pub blob: OciDigest,
     pub range: Range<u64>,
+    /// Whether the host does not read what it lacks.
+    pub if_here: bool,
 }
 
 /// Why a host does not send what it was asked for.
@@ -53,6 +57,8 @@ pub(super) enum Refusal {
     Range,
     /// It cannot read the blob itself.
     Unavailable(String),
+    /// It does not have the range now, and was not to read it.
+    Absent,
 }
 
 /// Bytes of an answer, or its early end.
@@ -72,6 +78,7 @@ impl Request {
         bytes.extend_from_slice(self.blob.as_str().as_bytes());
         bytes.extend_from_slice(&self.range.start.to_le_bytes());
         bytes.extend_from_slice(&self.range.end.to_le_bytes());
+        bytes.push(u8::from(self.if_here));
         to.write_all(&bytes).await?;
         to.flush().await
     }
@@ -90,11 +97,13 @@ impl Request {
         from.read_exact(&mut bytes).await?;
         let (image, rest) = bytes.split_at(DIGEST_BYTES);
         let (blob, range) = rest.split_at(DIGEST_BYTES);
-        let (start, end) = range.split_at(8);
+        let (start, rest) = range.split_at(8);
+        let (end, if_here) = rest.split_at(8);
         Ok(Some(Self {
             image: digest(image)?,
             blob: digest(blob)?,
             range: number(start)..number(end),
+            if_here: if_here == [1],
         }))
     }
 
@@ -131,6 +140,7 @@ pub(super) async fn write_refusal(
         Refusal::Missing => (1, ""),
         Refusal::Range => (2, ""),
         Refusal::Unavailable(text) => (3, text.as_str()),
+        Refusal::Absent => (4, ""),
     };
     let text = &text.as_bytes()[..text.len().min(MAX_TEXT)];
     let mut bytes = vec![0, 0, 0, 0, kind];
@@ -192,6 +202,7 @@ async fn read_refusal(from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Resul
         1 => Ok(Refusal::Missing),
         2 => Ok(Refusal::Range),
         3 => Ok(Refusal::Unavailable(text)),
+        4 => Ok(Refusal::Absent),
         _ => Err(invalid("a failure is of an unknown kind")),
     }
 }
@@ -215,7 +226,7 @@ mod tests {
 
     fn request() -> Request {
         let (image, blob) = (OciDigest::of(b"image"), OciDigest::of(b"blob"));
-        Request { image, blob, range: 5..70_000 }
+        Request { image, blob, range: 5..70_000, if_here: true }
     }
 
     #[tokio::test]

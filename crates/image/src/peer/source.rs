@@ -1,4 +1,5 @@
-//! The source of blocks that asks another host first, and the registry where that fails.
+//! The source of blocks that asks another host first, then the host of another stripe for what it
+//! has, and then the registry.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use futures::stream::{self, StreamExt};
 
-use super::host::{Answer, Peer};
+use super::host::{Answer, Failure, Peer};
 use super::protocol::{MAX_RANGE, Request};
 use super::upstreams::{Route, Sender, Upstreams};
 use crate::Result;
@@ -65,13 +66,17 @@ impl BlockSource for PeerSource {
         let Some(route) = shared.upstreams.route(blob) else {
             return shared.origin.stream(blob, range).await;
         };
-        let from = match shared.ask(&route, blob, &range).await {
-            Some((answer, peer)) => From::Peer(answer, peer),
-            None => From::Origin(shared.ask_origin(blob, &range).await?),
+        let from = match shared.ask_parent(&route, blob, &range).await {
+            Some(from) => from,
+            None => shared.ask_origin(blob, &range).await?,
         };
         let (shared, blob) = (Arc::clone(shared), blob.clone());
         let begun = Begun { shared, route, blob, left: range, from };
         Ok(stream::try_unfold(begun, Begun::next).boxed())
+    }
+
+    fn stripe(&self, blob: &OciDigest, byte: u64) -> usize {
+        self.shared.upstreams.route(blob).map_or(0, |route| route.stripe(blob, byte))
     }
 
     fn found_damaged(&self, blob: &OciDigest, range: &Range<u64>) {
@@ -80,36 +85,80 @@ impl BlockSource for PeerSource {
 }
 
 impl Shared {
-    /// The beginning of a range from the parent; `None` if there is none that sends it.
-    async fn ask(
+    /// The beginning of a range from the parent of its stripe, or from the other one if that fails;
+    /// `None` if there is no parent that sends it.
+    async fn ask_parent(
         &self,
         route: &Arc<Route>,
         blob: &OciDigest,
         range: &Range<u64>,
-    ) -> Option<(Answer, Arc<Peer>)> {
-        let upstreams = &self.upstreams;
-        let request =
-            Request { image: route.image.clone(), blob: blob.clone(), range: range.clone() };
+    ) -> Option<From> {
+        let parent = route.parent(route.stripe(blob, range.start))?;
+        let whole = (range.clone(), false);
+        if route.may_ask(&parent)
+            && let Some(from) = self.ask(route, &parent, blob, whole).await
+        {
+            return Some(from);
+        }
+        self.ask_other(route, &parent, blob, range).await
+    }
+
+    /// The same from a host of another stripe, if it has the range already: waiting for it, it could
+    /// wait for this host.
+    async fn ask_other(
+        &self,
+        route: &Arc<Route>,
+        failed: &Peer,
+        blob: &OciDigest,
+        range: &Range<u64>,
+    ) -> Option<From> {
+        let other = route.other_parent(failed)?;
+        self.ask(route, &other, blob, (range.clone(), true)).await
+    }
+
+    async fn ask(
+        &self,
+        route: &Arc<Route>,
+        peer: &Arc<Peer>,
+        blob: &OciDigest,
+        (range, if_here): (Range<u64>, bool),
+    ) -> Option<From> {
+        let (image, blob, upstreams) = (route.image.clone(), blob.clone(), &self.upstreams);
+        let request = Request { image, blob, range, if_here };
         // A longer one is refused anyway.
         request.length()?;
-        let peer = route.usable_parent()?;
         match peer.ask(&*upstreams.connect, &request, upstreams.patience).await {
             Ok(answer) => {
-                let sender = Sender::Peer(Arc::clone(route), Arc::clone(&peer));
-                upstreams.remember(blob, range.clone(), sender);
-                Some((answer, peer))
+                let sender = Sender::Peer(Arc::clone(route), Arc::clone(peer));
+                upstreams.remember(&request.blob, request.range, sender);
+                Some(From::Peer(answer, Arc::clone(peer)))
             }
             Err(failure) => {
-                route.failed(&peer, &failure, upstreams.patience.rest);
+                route.failed(peer, &failure, upstreams.patience.rest);
                 None
             }
         }
     }
 
-    async fn ask_origin(&self, blob: &OciDigest, range: &Range<u64>) -> Result<Pieces> {
+    /// The rest of a range of which a host has sent the beginning.
+    async fn instead_of(
+        &self,
+        (failed, failure): (&Peer, &Failure),
+        route: &Arc<Route>,
+        blob: &OciDigest,
+        left: &Range<u64>,
+    ) -> Result<From> {
+        route.failed(failed, failure, self.upstreams.patience.rest);
+        match self.ask_other(route, failed, blob, left).await {
+            Some(from) => Ok(from),
+            None => self.ask_origin(blob, left).await,
+        }
+    }
+
+    async fn ask_origin(&self, blob: &OciDigest, range: &Range<u64>) -> Result<From> {
         let pieces = self.origin.stream(blob, range.clone()).await?;
         self.upstreams.remember(blob, range.clone(), Sender::Registry);
-        Ok(pieces)
+        Ok(From::Origin(pieces))
     }
 }
 
@@ -134,12 +183,12 @@ impl Begun {
                         self.route.from_parents.fetch_add(count, Ordering::Relaxed);
                         bytes
                     }
-                    // In the middle: the registry goes on where the host stopped.
+                    // In the middle: another one goes on where the host stopped.
                     Err(failure) => {
-                        let rest = self.shared.upstreams.patience.rest;
-                        self.route.failed(peer, &failure, rest);
-                        let pieces = self.shared.ask_origin(&self.blob, &self.left).await?;
-                        self.from = From::Origin(pieces);
+                        let (failed, shared) = (Arc::clone(peer), &self.shared);
+                        let failed = (&*failed, &failure);
+                        let (route, blob, left) = (&self.route, &self.blob, &self.left);
+                        self.from = shared.instead_of(failed, route, blob, left).await?;
                         continue;
                     }
                 },

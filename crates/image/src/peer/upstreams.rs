@@ -1,7 +1,10 @@
-//! Which host the blobs of each image are read from, and how many bytes came from where.
+//! Which hosts the blobs of each image are read from, and how many bytes came from where.
 //!
-//! Invariant: an image has at most one parent at a time; a blob of several images is read from the
-//! parent of the one that was placed last.
+//! Blocks of an image belong to stripes by their place in their blob, in runs of [`RUN_BYTES`]: each
+//! stripe spreads through another tree of the same hosts.
+//!
+//! Invariant: an image has at most one parent for each stripe at a time; a blob of several images is
+//! read from the parents of the one that was placed last. All hosts divide a blob alike.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -17,6 +20,10 @@ use crate::block::OciDigest;
 
 /// The last ranges whose senders are remembered: more than can wait for their verification.
 const REMEMBERED: usize = 256;
+
+/// Blocks that begin in the same part of a blob of this size are of one stripe: a request for several
+/// of them costs about as much as for one.
+pub(super) const RUN_BYTES: u64 = 1 << 20;
 
 /// Bytes of an image between this host and others, since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +67,8 @@ struct Sent {
 /// Where the blobs of an image are read from.
 pub(super) struct Route {
     pub image: OciDigest,
-    parent: Mutex<Parent>,
+    /// By stripe.
+    parents: Mutex<Vec<Parent>>,
     pub from_parents: AtomicU64,
     pub from_registry: AtomicU64,
     failures: AtomicU64,
@@ -69,6 +77,7 @@ pub(super) struct Route {
 
 #[derive(Default)]
 struct Parent {
+    /// None for the registry.
     peer: Option<Arc<Peer>>,
     /// It said that it does not have the image, and is not asked for it any more.
     lacks: bool,
@@ -80,21 +89,24 @@ impl Upstreams {
         Self { connect, patience, routes: Mutex::default(), senders: Mutex::default() }
     }
 
-    /// Reads the blobs of an image from this host from now on; `None` for the registry.
+    /// Reads the blobs of an image from these hosts from now on, each stripe from one; `None` for the
+    /// registry.
     pub fn place(
         &self,
         image: &OciDigest,
         blobs: impl IntoIterator<Item = OciDigest>,
-        parent: Option<PeerHost>,
+        parents: impl IntoIterator<Item = Option<PeerHost>>,
     ) {
         let mut routes = self.routes();
-        let peer = parent.map(|host| {
+        let mut known = |host: PeerHost| {
             let known = routes.hosts.entry(host.clone());
             Arc::clone(known.or_insert_with(|| Arc::new(Peer::new(host))))
-        });
+        };
+        let parents = parents.into_iter().map(|host| host.map(&mut known));
+        let parents = parents.map(|peer| Parent { peer, lacks: false }).collect();
         let new = || Arc::new(Route::new(image));
         let route = Arc::clone(routes.images.entry(image.clone()).or_insert_with(new));
-        *route.parent() = Parent { peer, lacks: false };
+        *route.parents() = parents;
         for blob in blobs {
             routes.blobs.insert(blob, Arc::clone(&route));
         }
@@ -156,7 +168,7 @@ impl Route {
     fn new(image: &OciDigest) -> Self {
         Self {
             image: image.clone(),
-            parent: Mutex::default(),
+            parents: Mutex::default(),
             from_parents: AtomicU64::new(0),
             from_registry: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -164,22 +176,54 @@ impl Route {
         }
     }
 
-    /// The host to ask now.
-    pub fn usable_parent(&self) -> Option<Arc<Peer>> {
-        let parent = self.parent();
-        parent.peer.clone().filter(|peer| !parent.lacks && peer.is_usable())
+    /// The stripe of the block that begins at a byte of a blob. All are one where all come from the
+    /// same place.
+    pub fn stripe(&self, blob: &OciDigest, byte: u64) -> usize {
+        let parents = self.parents();
+        let host = |parent: &Parent| parent.peer.as_ref().map(|peer| peer.host.clone());
+        match parents.split_first() {
+            Some((first, rest)) if rest.iter().any(|it| host(it) != host(first)) => {
+                // Small blobs are of different stripes as well.
+                let shift = blob.as_str().bytes().last().unwrap_or_default();
+                let stripe = (byte / RUN_BYTES + u64::from(shift)) % parents.len() as u64;
+                stripe as usize
+            }
+            _ => 0,
+        }
+    }
+
+    /// A host to ask instead of one that failed, from which another stripe is read.
+    pub fn other_parent(&self, failed: &Peer) -> Option<Arc<Peer>> {
+        let parents = self.parents();
+        let mut usable = parents.iter().filter_map(Parent::usable);
+        usable.find(|peer| peer.host != failed.host)
+    }
+
+    /// Whether a parent can be asked now.
+    pub fn may_ask(&self, peer: &Peer) -> bool {
+        self.parents().iter().filter_map(Parent::usable).any(|usable| usable.host == peer.host)
+    }
+
+    /// The host from which a stripe is read, whether it can be asked now or not; none for the
+    /// registry.
+    pub fn parent(&self, stripe: usize) -> Option<Arc<Peer>> {
+        self.parents().get(stripe).and_then(|parent| parent.peer.clone())
     }
 
     /// Counts a failure of its parent, which is left alone for a time if it may fail again.
     pub fn failed(&self, peer: &Peer, failure: &Failure, rest: Duration) {
+        if matches!(failure, Failure::Refused(Refusal::Absent)) {
+            return;
+        }
         self.failures.fetch_add(1, Ordering::Relaxed);
         let (host, image) = (&peer.host, &self.image);
-        tracing::warn!(%host, %image, %failure, "blocks are read from the registry instead of a host");
+        tracing::warn!(%host, %image, %failure, "blocks are read from elsewhere instead of a host");
         match failure {
             Failure::Refused(Refusal::Missing) => {
-                let mut parent = self.parent();
-                let is_it = parent.peer.as_ref().is_some_and(|it| it.host == peer.host);
-                parent.lacks |= is_it;
+                for parent in self.parents().iter_mut() {
+                    let is_it = parent.peer.as_ref().is_some_and(|it| it.host == peer.host);
+                    parent.lacks |= is_it;
+                }
             }
             Failure::Refused(_) => {}
             Failure::Broken(_) | Failure::Late | Failure::Slow => peer.rest(rest),
@@ -196,7 +240,13 @@ impl Route {
         }
     }
 
-    fn parent(&self) -> MutexGuard<'_, Parent> {
-        self.parent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn parents(&self) -> MutexGuard<'_, Vec<Parent>> {
+        self.parents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Parent {
+    fn usable(&self) -> Option<Arc<Peer>> {
+        self.peer.clone().filter(|peer| !self.lacks && peer.is_usable())
     }
 }

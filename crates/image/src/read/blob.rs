@@ -106,7 +106,13 @@ impl BlobReader {
     /// Whether the whole blob is in the disk cache, without a request: `false` if the table is
     /// unknown.
     pub fn is_on_disk(&self) -> bool {
-        self.table.get().is_some_and(|table| self.blocks.has_all(table))
+        self.table.get().is_some_and(|table| self.blocks.has(table, 0..table.entries().len()))
+    }
+
+    /// Whether a range of the blob as it is stored is in the disk cache, without a request.
+    pub fn has_stored(&self, range: &Range<u64>) -> bool {
+        let table = self.table.get();
+        table.is_some_and(|table| self.blocks.has(table, table.stored_in(range)))
     }
 
     /// Fetches blocks to the disk cache before they are read; does nothing without a disk cache.

@@ -103,6 +103,7 @@ impl Blocks {
             let Some(missing) = first_gap(&found, table, wanted.start) else {
                 return Ok(found.into_iter().flatten().collect());
             };
+            let missing = missing.start..self.end_of_stripe(blob, table, missing);
             let digests: Vec<BlockDigest> =
                 table.entries()[missing.clone()].iter().map(|entry| entry.digest).collect();
             let Some(_claim) = self.in_flight.claim(&digests) else {
@@ -110,7 +111,8 @@ impl Blocks {
                 continue;
             };
             let is_last = missing.end == wanted.end;
-            let extension = self.extend(table, missing.clone(), if is_last { more } else { 0 });
+            let more = if is_last { more } else { 0 };
+            let extension = self.extend(blob, table, missing.clone(), more);
             let blocks = self.fetch(blob, table, missing.clone(), extension).await?;
             let at = missing.start - wanted.start;
             for (slot, block) in found[at..].iter_mut().zip(blocks) {
@@ -119,10 +121,22 @@ impl Blocks {
         }
     }
 
-    /// Whether all blocks are in the disk cache.
-    pub(super) fn has_all(&self, table: &Table) -> bool {
+    /// Whether blocks are in the disk cache.
+    pub(super) fn has(&self, table: &Table, blocks: Range<usize>) -> bool {
         let Some(cache) = &self.cache else { return false };
-        table.entries().iter().all(|entry| entry.stored == 0 || cache.has(entry))
+        table.entries()[blocks].iter().all(|entry| entry.stored == 0 || cache.has(entry))
+    }
+
+    /// The end of the first blocks that are of one stripe.
+    pub(super) fn end_of_stripe(
+        &self,
+        blob: &OciDigest,
+        table: &Table,
+        blocks: Range<usize>,
+    ) -> usize {
+        let stripe = |index| self.source.stripe(blob, table.stored(index..index + 1).start);
+        let first = stripe(blocks.start);
+        (blocks.start + 1..blocks.end).find(|&index| stripe(index) != first).unwrap_or(blocks.end)
     }
 
     /// A block that can be had without a request.

@@ -6,6 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use futures::stream::{self, TryStreamExt};
+
 use super::Blocks;
 use super::blocks::REQUEST_BYTES;
 use super::in_flight::Claim;
@@ -16,10 +18,24 @@ use crate::block::{BlockDigest, OciDigest, Table};
 const MARGIN: usize = 4;
 /// and then requests this many.
 const BATCH: usize = 8;
+/// Requests for a run of blocks at the same time, if they are of several stripes.
+const STRIPES_AT_ONCE: usize = 2;
 
 impl Blocks {
     /// Fetches these blocks of a blob to the disk, except for those that are already being fetched.
     pub(super) async fn prefetch(
+        &self,
+        blob: &OciDigest,
+        table: &Table,
+        wanted: Range<usize>,
+    ) -> Result<()> {
+        let runs = self.runs(blob, table, wanted);
+        let fetching = runs.into_iter().map(|run| Ok(self.prefetch_run(blob, table, run)));
+        stream::iter(fetching).try_for_each_concurrent(STRIPES_AT_ONCE, |fetched| fetched).await
+    }
+
+    /// The same for blocks of one stripe.
+    async fn prefetch_run(
         &self,
         blob: &OciDigest,
         table: &Table,
@@ -43,15 +59,29 @@ impl Blocks {
         Ok(())
     }
 
+    /// Adjacent blocks by their stripes.
+    fn runs(&self, blob: &OciDigest, table: &Table, blocks: Range<usize>) -> Vec<Range<usize>> {
+        let mut runs = Vec::new();
+        let mut left = blocks;
+        while !left.is_empty() {
+            let end = self.end_of_stripe(blob, table, left.clone());
+            runs.push(left.start..end);
+            left.start = end;
+        }
+        runs
+    }
+
     /// The end of a request for `missing` that is extended by up to `more` following blocks, with
     /// the claim to them. `None` if there are no such blocks that are missing and unclaimed.
     pub(super) fn extend(
         &self,
+        blob: &OciDigest,
         table: &Table,
         missing: Range<usize>,
         more: usize,
     ) -> Option<(usize, Claim)> {
         let most = table.entries().len().min(missing.end + more);
+        let most = self.end_of_stripe(blob, table, missing.start..most);
         let mut end = missing.end;
         while end < most
             && self.lacks(table, end)
@@ -71,16 +101,20 @@ impl Blocks {
     pub(super) fn read_ahead(self: &Arc<Self>, blob: &OciDigest, table: &Arc<Table>, next: usize) {
         let from = next + MARGIN;
         let end = table.entries().len().min(from + BATCH);
-        // Only if it fills a whole request.
+        // Only if it fills whole requests.
         let is_worth_it = end.saturating_sub(from) == BATCH
             && stored(table, from..end) <= REQUEST_BYTES
             && (from..end).all(|index| self.lacks(table, index));
         if !is_worth_it {
             return;
         }
-        let digests = table.entries()[from..end].iter().map(|entry| entry.digest);
-        if let Some(claim) = self.in_flight.claim(&digests.collect::<Vec<_>>()) {
-            self.stream_ahead(blob, table, from..end, claim);
+        let digests = |run: Range<usize>| -> Vec<BlockDigest> {
+            table.entries()[run].iter().map(|entry| entry.digest).collect()
+        };
+        let Some(mut claim) = self.in_flight.claim(&digests(from..end)) else { return };
+        for run in self.runs(blob, table, from..end) {
+            let claim = claim.divide(&digests(run.clone()));
+            self.stream_ahead(blob, table, run, claim);
         }
     }
 

@@ -118,6 +118,11 @@ impl<S: BlockSource> BlockSource for Retried<S> {
         let (first, rest) = self.retry(blob, range, begin).await?;
         Ok(stream::once(async { Ok(first) }).chain(rest).boxed())
     }
+
+    fn stripe(&self, blob: &OciDigest, byte: u64) -> usize {
+        self.inner.stripe(blob, byte)
+    }
+
     fn found_damaged(&self, blob: &OciDigest, range: &Range<u64>) {
         self.inner.found_damaged(blob, range);
     }

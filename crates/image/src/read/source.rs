@@ -27,6 +27,12 @@ pub trait BlockSource: Send + Sync {
         Ok(stream::once(async { Ok(bytes) }).boxed())
     }
 
+    /// The stripe of the block that begins at a byte of a blob. Blocks of different stripes come from
+    /// different places: they are asked for at the same time, and never in one request.
+    fn stripe(&self, _blob: &OciDigest, _byte: u64) -> usize {
+        0
+    }
+
     /// Bytes that this source gave for a range are not those of the blob: a source that knows who
     /// sent them does not ask that one again.
     fn found_damaged(&self, _blob: &OciDigest, _range: &Range<u64>) {}
@@ -43,6 +49,10 @@ impl<S: BlockSource + ?Sized> BlockSource for Arc<S> {
 
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
         (**self).stream(blob, range).await
+    }
+
+    fn stripe(&self, blob: &OciDigest, byte: u64) -> usize {
+        (**self).stripe(blob, byte)
     }
 
     fn found_damaged(&self, blob: &OciDigest, range: &Range<u64>) {

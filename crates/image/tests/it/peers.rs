@@ -45,8 +45,12 @@ impl Connect for Dial {
 
 /// An image with one layer that cannot be compressed, and its blobs.
 fn noisy() -> (Image, Arc<MemorySource>) {
+    noisy_of(BYTES)
+}
+
+fn noisy_of(bytes: usize) -> (Image, Arc<MemorySource>) {
     let scratch = tempfile::tempdir().unwrap();
-    std::fs::write(scratch.path().join("a"), noise(1, BYTES)).unwrap();
+    std::fs::write(scratch.path().join("a"), noise(1, bytes)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
     (image, Arc::new(source))
 }
@@ -68,9 +72,17 @@ struct Host {
 
 impl Host {
     async fn new(image: &Image, registry: &Arc<MemorySource>, parent: Option<SocketAddr>) -> Self {
+        Self::hasty(image, registry, &[parent]).await
+    }
+
+    async fn hasty(
+        image: &Image,
+        registry: &Arc<MemorySource>,
+        parents: &[Option<SocketAddr>],
+    ) -> Self {
         let short = Duration::from_millis(300);
         let patience = Patience { silence: short, rest: short, ..Patience::default() };
-        Self::patient(image, registry, parent, patience).await
+        Self::with(image, registry, parents, patience).await
     }
 
     async fn patient(
@@ -79,11 +91,22 @@ impl Host {
         parent: Option<SocketAddr>,
         patience: Patience,
     ) -> Self {
+        Self::with(image, registry, &[parent], patience).await
+    }
+
+    /// With a parent for each stripe.
+    async fn with(
+        image: &Image,
+        registry: &Arc<MemorySource>,
+        parents: &[Option<SocketAddr>],
+        patience: Patience,
+    ) -> Self {
         let dial = Arc::new(Dial::default());
         let upstreams = Arc::new(Upstreams::new(Arc::clone(&dial) as _, patience));
-        let parent = parent.map(|address| PeerHost { name: "parent".to_owned(), address });
+        let named = |address| PeerHost { name: "parent".to_owned(), address };
+        let parents = parents.iter().map(|parent| parent.map(named));
         let blobs = image.layers.iter().chain([&image.metadata]).map(|blob| blob.digest.clone());
-        upstreams.place(&digest(), blobs, parent);
+        upstreams.place(&digest(), blobs, parents);
         let source = Arc::new(PeerSource::new(Arc::clone(registry) as _, Arc::clone(&upstreams)));
         let folder = tempfile::tempdir().unwrap();
         let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
@@ -102,6 +125,13 @@ impl Host {
     /// Reads the whole layer.
     async fn read(&self) -> Vec<u8> {
         self.layer().read(0..self.layer().raw_size()).await.unwrap()
+    }
+
+    /// Reads each stripe from another host.
+    fn place(&self, image: &Image, parents: [Option<SocketAddr>; 2]) {
+        let named = |address: SocketAddr| PeerHost { name: address.to_string(), address };
+        let blobs = image.layers.iter().map(|blob| blob.digest.clone());
+        self.upstreams.place(&digest(), blobs, parents.map(|parent| parent.map(named)));
     }
 
     fn flow(&self) -> Flow {
@@ -226,6 +256,66 @@ async fn the_registry_sends_each_block_once_however_many_hosts_read_it() {
     }
 }
 
+/// The hosts of two stripes by breadth, as `snowmelt_tree::Striped` has them.
+const STRIPES: [[usize; 6]; 2] = [[0, 2, 4, 3, 1, 5], [1, 3, 5, 0, 4, 2]];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_stripes_no_host_sends_much_more_than_the_image() {
+    let (image, registry) = noisy_of(16 << 20);
+    let mut hosts: Vec<Host> = Vec::new();
+    for _ in 0..6 {
+        hosts.push(Host::patient(&image, &registry, None, Patience::default()).await);
+    }
+    let parent = |stripe: [usize; 6], host: usize| {
+        let place = stripe.iter().position(|it| *it == host).unwrap();
+        Some(hosts[stripe[place.checked_sub(1)? / 2]].address)
+    };
+    for (number, host) in hosts.iter().enumerate() {
+        host.place(&image, STRIPES.map(|stripe| parent(stripe, number)));
+    }
+    // All at the same time: each waits for others, some for each other.
+    let read = futures::future::join_all(hosts.iter().rev().map(Host::read)).await;
+    assert!(read.iter().all(|content| *content == read[0]));
+    let size = image.layers[0].size;
+    assert_eq!(registry_bytes(&registry), size);
+    let flows: Vec<Flow> = hosts.iter().map(Host::flow).collect();
+    for (host, flow) in hosts.iter().zip(&flows) {
+        assert_eq!((flow.failures, flow.from_parents + flow.from_registry), (0, size), "{flows:?}");
+        let sent = host.exports.sent()[&digest()];
+        assert!(sent < size * 5 / 4, "{sent} of {size}: {flows:?}");
+    }
+    assert!(flows.iter().filter(|flow| flow.from_registry > size / 3).count() == 2, "{flows:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_parent_of_another_stripe_sends_what_it_has_instead_of_a_lost_one() {
+    let (image, registry) = noisy_of(8 << 20);
+    let full = Host::new(&image, &registry, None).await;
+    let expected = full.read().await;
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let stalling = faulty(full.address, Fault::Stall(100_000)).await;
+    for failing in [gone, stalling] {
+        for parents in [[Some(failing), Some(full.address)], [Some(full.address), Some(failing)]] {
+            let own = Arc::new(registry.again());
+            let child = Host::new(&image, &own, None).await;
+            child.place(&image, parents);
+            assert!(child.read().await == expected);
+            let flow = child.flow();
+            assert!(flow.failures > 0 && flow.from_parents >= image.layers[0].size, "{flow:?}");
+            assert_eq!(registry_bytes(&own), 0, "{flow:?}");
+        }
+    }
+    // One that has nothing yet does not read the stripe for it: it could wait for this host itself.
+    let own = Arc::new(registry.again());
+    let empty = Host::new(&image, &own, None).await;
+    let child = Host::new(&image, &own, None).await;
+    child.place(&image, [Some(gone), Some(empty.address)]);
+    assert!(child.read().await == expected);
+    let (theirs, size) = (empty.flow().from_registry, image.layers[0].size);
+    assert!(theirs > 0 && theirs < size * 3 / 4, "{theirs}");
+    assert_eq!(registry_bytes(&own), child.flow().from_registry + theirs);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_registry_goes_on_where_a_parent_breaks_off() {
     let (image, registry) = noisy();
@@ -260,12 +350,12 @@ async fn a_host_that_sends_a_wrong_block_is_not_asked_again() {
     assert!(flow.wrong_blocks >= 1 && flow.from_registry > 0, "{flow:?}");
     // A new place below the same host, and another image below it, change nothing.
     let host = PeerHost { name: "parent".to_owned(), address: liar };
-    child.upstreams.place(&digest(), [image.layers[0].digest.clone()], Some(host));
+    child.upstreams.place(&digest(), [image.layers[0].digest.clone()], [Some(host)]);
     child.source.fetch(&image.layers[0].digest, 0..1000).await.unwrap();
     assert_eq!(child.dial.opened.load(Ordering::Relaxed), opened);
     // Below an honest host it reads from that one.
     let host = PeerHost { name: "other".to_owned(), address: parent.address };
-    child.upstreams.place(&digest(), [image.layers[0].digest.clone()], Some(host));
+    child.upstreams.place(&digest(), [image.layers[0].digest.clone()], [Some(host)]);
     let before = registry_bytes(&own);
     child.source.fetch(&image.layers[0].digest, 0..1000).await.unwrap();
     assert_eq!(registry_bytes(&own), before);
@@ -316,11 +406,12 @@ async fn ask(
     range: std::ops::Range<u64>,
 ) -> Bytes {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let mut request = 158_u32.to_le_bytes().to_vec();
+    let mut request = 159_u32.to_le_bytes().to_vec();
     request.extend_from_slice(image.as_str().as_bytes());
     request.extend_from_slice(blob.as_str().as_bytes());
     request.extend_from_slice(&range.start.to_le_bytes());
     request.extend_from_slice(&range.end.to_le_bytes());
+    request.push(0);
     stream.write_all(&request).await.unwrap();
     stream.shutdown().await.unwrap();
     let mut answer = Vec::new();

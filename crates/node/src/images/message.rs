@@ -37,8 +37,9 @@ pub(super) struct ImageSpec {
 pub(crate) struct Place {
     /// The name of the tree.
     pub tree: String,
-    /// The host from which it reads blocks; none at the root, which reads from the registry.
-    pub parent: Option<PeerHost>,
+    /// The host from which it reads the blocks of each stripe; none at a root, which reads from the
+    /// registry.
+    pub parents: Vec<Option<PeerHost>>,
 }
 
 impl ImageSpec {

@@ -9,7 +9,7 @@ use snowmelt_rpc::Token;
 
 use super::message::Place;
 
-/// From where a host reads the blocks of an image: its place in the image's tree.
+/// From where a host reads some blocks of an image: its place in one of the image's trees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Upstream {
@@ -21,13 +21,13 @@ pub enum Upstream {
     Host(PeerHost),
 }
 
-/// The place of a host in the tree of an image.
+/// The places of a host in the trees of an image, one for each stripe of its blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreePlace {
-    /// The name of the tree: the image as functions name it.
+    /// The name of the trees: the image as functions name it.
     pub tree: String,
-    /// From where the host reads its blocks.
-    pub from: Upstream,
+    /// From where the host reads the blocks of each stripe.
+    pub from: Vec<Upstream>,
 }
 
 /// The cluster of this host.
@@ -50,13 +50,13 @@ pub struct HeldImage {
 impl Cluster {
     /// The host behind a place.
     pub fn place(&self, place: &TreePlace) -> Place {
-        let parent = match &place.from {
+        let parent = |from: &Upstream| match from {
             Upstream::Registry => None,
             Upstream::Control(name) => {
                 self.control.map(|address| PeerHost { name: name.clone(), address })
             }
             Upstream::Host(host) => Some(host.clone()),
         };
-        Place { tree: place.tree.clone(), parent }
+        Place { tree: place.tree.clone(), parents: place.from.iter().map(parent).collect() }
     }
 }

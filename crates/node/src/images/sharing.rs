@@ -43,7 +43,7 @@ impl Sharing {
         if let (Some(place), Origin::Registry(_)) = (&spec.place, &spec.origin) {
             let Image { metadata, layers, .. } = spec.image()?;
             let blobs = layers.into_iter().chain([metadata]).map(|blob| blob.digest);
-            self.upstreams.place(&spec.digest, blobs, place.parent.clone());
+            self.upstreams.place(&spec.digest, blobs, place.parents.clone());
             locked(&self.names).insert(spec.digest.clone(), place.tree.clone());
         }
         Ok(())
@@ -53,7 +53,7 @@ impl Sharing {
     pub fn move_to(&self, place: &Place) {
         let trees = locked(&self.names);
         for (digest, _) in trees.iter().filter(|(_, tree)| **tree == place.tree) {
-            self.upstreams.place(digest, [], place.parent.clone());
+            self.upstreams.place(digest, [], place.parents.clone());
         }
     }
 

@@ -11,13 +11,13 @@ use crate::{Repair, Tree};
 type Parents = BTreeMap<u16, Option<u16>>;
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(super) enum Op {
     Insert(u16),
     Remove(u16),
 }
 
 /// Few keys, so that hosts leave and come back. Some sequences grow first and shrink then.
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+pub(super) fn ops() -> impl Strategy<Value = Vec<Op>> {
     let mixed = prop_oneof![(0..60_u16).prop_map(Op::Insert), (0..60_u16).prop_map(Op::Remove)];
     let grown = (1..400_u16).prop_map(|hosts| (0..hosts).map(Op::Insert).collect::<Vec<_>>());
     let left = prop::collection::vec((0..400_u16).prop_map(Op::Remove), 0..300);
