@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::host::Link;
+use super::pace::Bucket;
 use super::protocol::{Refusal, Request, write_at_work, write_piece, write_refusal};
+use super::upstreams::{MOST_IMAGES, lock};
 use crate::Error;
 use crate::block::OciDigest;
 use crate::read::BlobReader;
@@ -43,13 +45,19 @@ const AT_WORK: Duration = Duration::from_secs(1);
 /// The images that other hosts may read from this one.
 pub struct Exports {
     images: Mutex<HashMap<OciDigest, Arc<Exported>>>,
+    /// Uses of images so far.
+    uses: AtomicU64,
     added: Notify,
     connections: Semaphore,
     answers: Semaphore,
     placed_within: Duration,
+    /// The share of the link that children may have; all of it if none.
+    share: Option<Mutex<Bucket>>,
 }
 
 struct Exported {
+    /// The number of its last use.
+    used: AtomicU64,
     blobs: HashMap<OciDigest, Arc<BlobReader>>,
     /// Bytes to children.
     sent: AtomicU64,
@@ -57,31 +65,55 @@ struct Exported {
 
 impl Default for Exports {
     fn default() -> Self {
-        Self::waiting_for(PLACED_WITHIN)
+        Self::new(PLACED_WITHIN, None)
     }
 }
 
 impl Exports {
+    /// Without images; sends at most so many bytes a second, if that is given.
+    pub fn limited(share: Option<u64>) -> Self {
+        Self::new(PLACED_WITHIN, share)
+    }
+
     /// Without images; requests wait this long for one that is not there yet.
     pub fn waiting_for(placed_within: Duration) -> Self {
+        Self::new(placed_within, None)
+    }
+
+    fn new(placed_within: Duration, share: Option<u64>) -> Self {
         Self {
             images: Mutex::default(),
+            uses: AtomicU64::new(0),
             added: Notify::new(),
             connections: Semaphore::new(CONNECTIONS),
             answers: Semaphore::new(ANSWERS),
             placed_within,
+            share: share.map(|rate| Mutex::new(Bucket::new(rate))),
         }
     }
 
-    /// Lets other hosts read the blobs of an image, unless they do already.
+    /// Lets other hosts read the blobs of an image, unless they do already. Of too many images, the
+    /// one that was used longest ago is not served any more.
     pub fn add(&self, image: &OciDigest, readers: impl IntoIterator<Item = Arc<BlobReader>>) {
         let named = |reader: Arc<BlobReader>| (reader.summary().digest.clone(), reader);
         let new = || {
             let blobs = readers.into_iter().map(named).collect();
-            Arc::new(Exported { blobs, sent: AtomicU64::new(0) })
+            let used = AtomicU64::new(self.next_use());
+            Arc::new(Exported { used, blobs, sent: AtomicU64::new(0) })
         };
-        self.images().entry(image.clone()).or_insert_with(new);
+        let mut images = self.images();
+        images.entry(image.clone()).or_insert_with(new);
+        if images.len() > MOST_IMAGES {
+            let used = |(_, it): &(&OciDigest, &Arc<Exported>)| it.used.load(Ordering::Relaxed);
+            let oldest = images.iter().min_by_key(used).map(|(image, _)| image.clone());
+            oldest.map(|image| images.remove(&image));
+        }
+        drop(images);
         self.added.notify_waiters();
+    }
+
+    fn next_use(&self) -> u64 {
+        self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Whether other hosts may read an image.
@@ -126,6 +158,7 @@ impl Exports {
         let Some(exported) = at_work(link, self.placed(&request.image)).await? else {
             return refuse(link, Refusal::Missing).await;
         };
+        exported.used.store(self.next_use(), Ordering::Relaxed);
         let Some(reader) = exported.blobs.get(&request.blob) else {
             return refuse(link, Refusal::Missing).await;
         };
@@ -137,6 +170,7 @@ impl Exports {
         loop {
             match at_work(link, pieces.try_next()).await? {
                 Ok(Some(piece)) => {
+                    at_work(link, self.wait_for_share(piece.len())).await?;
                     timeout(READS_WITHIN, write_piece(link, &piece)).await??;
                     exported.sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
                 }
@@ -144,6 +178,13 @@ impl Exports {
                 Err(error) => return refuse(link, refusal(&error)).await,
             }
         }
+    }
+
+    /// Waits until so many bytes more are within the share of children.
+    async fn wait_for_share(&self, bytes: usize) {
+        let Some(share) = &self.share else { return };
+        let until = lock(share).take(bytes as u64, Instant::now());
+        sleep_until(until).await;
     }
 
     /// Whether all of a range is here.

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,11 +16,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
+use super::pace::Meter;
 use super::protocol::{Part, Reading, Refusal, Request};
 use crate::Result;
 
 /// Requests to one host at the same time, each on a connection of its own.
 const REQUESTS: usize = 4;
+
+/// How often the rest of a slow host is doubled at most: up to some minutes.
+const MOST_DOUBLED: u32 = 5;
 
 /// Another host of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,6 +56,8 @@ pub struct Patience {
     pub work: Duration,
     /// Bytes a second that an answer has at least, once it has lasted as long as `work`.
     pub rate: u64,
+    /// How long a host sends before it is known how fast it is.
+    pub proven: Duration,
     /// How long a host is left alone that did not answer in time.
     pub rest: Duration,
 }
@@ -59,7 +66,8 @@ impl Default for Patience {
     /// Hosts share their links with other requests, so a single answer may be slow.
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { silence: seconds(5), work: seconds(30), rate: 64 << 10, rest: seconds(10) }
+        let (silence, work, proven, rest) = (seconds(5), seconds(30), seconds(5), seconds(10));
+        Self { silence, work, rate: 64 << 10, proven, rest }
     }
 }
 
@@ -72,7 +80,7 @@ pub(super) enum Failure {
     Broken(String),
     /// It does not answer in time.
     Late,
-    /// It answers, but slower than [`Patience::rate`].
+    /// It answers, but slower than [`Patience::rate`], or than its share of the link.
     Slow,
 }
 
@@ -82,6 +90,9 @@ pub(super) struct Peer {
     idle: Mutex<Vec<Box<dyn Link>>>,
     requests: Arc<Semaphore>,
     state: Mutex<State>,
+    meter: Mutex<Meter>,
+    /// How often it was left because it was slow.
+    times_slow: AtomicU32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,13 +111,18 @@ pub(super) struct Answer {
     patience: Patience,
     begun: Instant,
     received: u64,
-    _permit: Option<OwnedSemaphorePermit>,
+    sending: Option<Sending>,
+    permit: Option<OwnedSemaphorePermit>,
 }
+
+/// A piece that a host sends. Its time ends when this is dropped.
+struct Sending(Arc<Peer>);
 
 impl Peer {
     pub fn new(host: PeerHost) -> Self {
-        let (idle, state) = (Mutex::default(), Mutex::new(State::Usable));
-        Self { host, idle, requests: Arc::new(Semaphore::new(REQUESTS)), state }
+        let (idle, state, meter) = (Mutex::default(), Mutex::new(State::Usable), Mutex::default());
+        let (requests, times_slow) = (Arc::new(Semaphore::new(REQUESTS)), AtomicU32::new(0));
+        Self { host, idle, requests, state, meter, times_slow }
     }
 
     /// Whether it may be asked now.
@@ -118,6 +134,11 @@ impl Peer {
         }
     }
 
+    /// Whether it sent a wrong block.
+    pub fn is_expelled(&self) -> bool {
+        matches!(*self.state(), State::Expelled)
+    }
+
     /// Leaves it alone for a time.
     pub fn rest(&self, time: Duration) {
         let mut state = self.state();
@@ -126,6 +147,19 @@ impl Peer {
         }
         drop(state);
         self.idle().clear();
+    }
+
+    /// Bytes a second that it sends to this host, once that is known.
+    pub fn rate(&self, proven: Duration) -> Option<f64> {
+        self.meter().rate(proven)
+    }
+
+    /// Leaves it alone because it is slow, each time for longer: sources that are about as fast must
+    /// not be exchanged again and again.
+    pub fn rest_slow(&self, time: Duration) {
+        let before = self.times_slow.fetch_add(1, Ordering::Relaxed).min(MOST_DOUBLED);
+        self.meter().forget();
+        self.rest(time * (1 << before));
     }
 
     /// Never asks it again. True the first time.
@@ -158,12 +192,21 @@ impl Peer {
                 None => self.open(connect, patience).await?,
             };
             let (peer, reading, begun) = (Arc::clone(self), Reading::new(length), Instant::now());
-            let (first, received, _permit) = (None, 0, permit.take());
-            let mut answer =
-                Answer { peer, link, reading, first, patience, begun, received, _permit };
+            let (first, received, sending, permit_of) = (None, 0, None, permit.take());
+            let mut answer = Answer {
+                peer,
+                link,
+                reading,
+                first,
+                patience,
+                begun,
+                received,
+                sending,
+                permit: permit_of,
+            };
             match answer.begin(request).await {
                 // The other end has closed an idle connection.
-                Err(Failure::Broken(_)) if !is_fresh => permit = answer._permit,
+                Err(Failure::Broken(_)) if !is_fresh => permit = answer.permit,
                 begun => return begun.map(|()| answer),
             }
         }
@@ -180,6 +223,10 @@ impl Peer {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn meter(&self) -> MutexGuard<'_, Meter> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Box<dyn Link>>> {
@@ -227,8 +274,14 @@ impl Answer {
         while asked.elapsed() < self.patience.work {
             let part = timeout(self.patience.silence, self.reading.next(&mut *self.link)).await;
             match part.map_err(|_| Failure::Late)? {
+                Ok(Part::Begins) => self.sending = Some(Sending::begin(&self.peer)),
                 Ok(Part::Bytes(bytes)) => {
-                    self.received += bytes.len() as u64;
+                    let count = bytes.len() as u64;
+                    self.received += count;
+                    self.peer.meter().add(count, Instant::now());
+                    if !self.reading.is_in_piece() {
+                        self.sending = None;
+                    }
                     return Ok(bytes);
                 }
                 Ok(Part::AtWork) => {}
@@ -237,6 +290,19 @@ impl Answer {
             }
         }
         Err(Failure::Late)
+    }
+}
+
+impl Sending {
+    fn begin(peer: &Arc<Peer>) -> Self {
+        peer.meter().begin(Instant::now());
+        Self(Arc::clone(peer))
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.meter().end(Instant::now());
     }
 }
 

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | requests and answers on a connection | `protocol` |
 //! | another host: its connections, and what it did wrong | `host` |
+//! | how fast hosts and the registry send, and the limit for children | `pace` |
 //! | which host each blob is read from, and how many bytes came | `upstreams` |
 //! | the source of blocks: another host first, the registry where that fails | `source` |
 //! | the serving side: blocks of the images that this host has a place for | `exports` |
@@ -17,6 +18,7 @@
 
 mod exports;
 mod host;
+mod pace;
 mod protocol;
 mod source;
 mod upstreams;

@@ -64,6 +64,8 @@ pub(super) enum Refusal {
 /// Bytes of an answer, or its early end.
 #[derive(Debug)]
 pub(super) enum Part {
+    /// The first byte of a piece is next.
+    Begins,
     Bytes(Bytes),
     /// The host waits for them itself.
     AtWork,
@@ -164,6 +166,11 @@ impl Reading {
         Self { left: length, in_piece: 0 }
     }
 
+    /// Whether a piece has begun of which bytes are left.
+    pub fn is_in_piece(&self) -> bool {
+        self.in_piece > 0
+    }
+
     /// The next bytes, as many as have arrived. Call it only while some are left.
     pub async fn next(&mut self, from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Result<Part> {
         if self.in_piece == 0 {
@@ -173,7 +180,10 @@ impl Reading {
                 length if u64::from(length) > self.left => {
                     return Err(invalid("a piece is longer than the answer"));
                 }
-                length => self.in_piece = u64::from(length),
+                length => {
+                    self.in_piece = u64::from(length);
+                    return Ok(Part::Begins);
+                }
             }
         }
         let most = usize::try_from(self.in_piece).map_or(STEP, |bytes| bytes.min(STEP));
@@ -261,6 +271,7 @@ mod tests {
         write_refusal(&mut bytes, &refusal).await.unwrap();
         let (mut from, mut reading) = (&bytes[..], Reading::new(5));
         assert!(matches!(reading.next(&mut from).await.unwrap(), Part::AtWork));
+        assert!(matches!(reading.next(&mut from).await.unwrap(), Part::Begins));
         let Part::Bytes(piece) = reading.next(&mut from).await.unwrap() else { panic!() };
         assert_eq!((&piece[..], reading.left), (&b"abc"[..], 2));
         let part = reading.next(&mut from).await.unwrap();
@@ -268,7 +279,9 @@ mod tests {
         assert_eq!(text.len(), MAX_TEXT);
         let long = Reading::new(2).next(&mut &bytes[4..]).await.unwrap_err();
         assert_eq!(long.kind(), io::ErrorKind::InvalidData);
-        let cut = Reading::new(5).next(&mut &bytes[4..8]).await.unwrap_err();
+        let (mut from, mut reading) = (&bytes[4..8], Reading::new(5));
+        assert!(matches!(reading.next(&mut from).await.unwrap(), Part::Begins));
+        let cut = reading.next(&mut from).await.unwrap_err();
         assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

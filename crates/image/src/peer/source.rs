@@ -2,17 +2,19 @@
 //! has, and then the registry.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use futures::stream::{self, StreamExt};
+use tokio::time::Instant;
 
 use super::host::{Answer, Failure, Peer};
+use super::pace::Meter;
 use super::protocol::{MAX_RANGE, Request};
-use super::upstreams::{Route, Sender, Upstreams};
+use super::upstreams::{Route, Sender, Upstreams, lock};
 use crate::Result;
 use crate::block::OciDigest;
 use crate::read::{BlockSource, Pieces};
@@ -39,7 +41,26 @@ struct Begun {
 
 enum From {
     Peer(Answer, Arc<Peer>),
-    Origin(Pieces),
+    Origin(Pieces, Busy),
+    /// All has arrived.
+    Over,
+}
+
+/// The time in which the registry sends. It ends when this is dropped.
+struct Busy(Arc<Mutex<Meter>>);
+
+impl Busy {
+    fn begin(upstreams: &Upstreams) -> Self {
+        let meter = Arc::clone(upstreams.registry());
+        lock(&meter).begin(Instant::now());
+        Self(meter)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        lock(&self.0).end(Instant::now());
+    }
 }
 
 impl PeerSource {
@@ -140,6 +161,19 @@ impl Shared {
         }
     }
 
+    /// The next bytes of a host, if it is not too slow.
+    async fn next_of(
+        &self,
+        route: &Route,
+        answer: &mut Answer,
+        peer: &Peer,
+    ) -> Result<Bytes, Failure> {
+        if self.upstreams.is_slow(route, peer) {
+            return Err(Failure::Slow);
+        }
+        answer.next().await
+    }
+
     /// The rest of a range of which a host has sent the beginning.
     async fn instead_of(
         &self,
@@ -156,9 +190,10 @@ impl Shared {
     }
 
     async fn ask_origin(&self, blob: &OciDigest, range: &Range<u64>) -> Result<From> {
+        let busy = Busy::begin(&self.upstreams);
         let pieces = self.origin.stream(blob, range.clone()).await?;
         self.upstreams.remember(blob, range.clone(), Sender::Registry);
-        Ok(From::Origin(pieces))
+        Ok(From::Origin(pieces, busy))
     }
 }
 
@@ -169,30 +204,35 @@ impl Begun {
         }
         loop {
             let bytes = match &mut self.from {
-                From::Origin(pieces) => match pieces.try_next().await? {
+                From::Origin(pieces, busy) => match pieces.try_next().await? {
                     Some(bytes) => {
                         let count = bytes.len() as u64;
+                        lock(&busy.0).add(count, Instant::now());
                         self.route.from_registry.fetch_add(count, Ordering::Relaxed);
                         bytes
                     }
                     None => return Ok(None),
                 },
-                From::Peer(answer, peer) => match answer.next().await {
-                    Ok(bytes) => {
-                        let count = bytes.len() as u64;
-                        self.route.from_parents.fetch_add(count, Ordering::Relaxed);
-                        bytes
+                From::Over => return Ok(None),
+                From::Peer(answer, peer) => {
+                    match self.shared.next_of(&self.route, answer, peer).await {
+                        Ok(bytes) => {
+                            let count = bytes.len() as u64;
+                            self.route.from_parents.fetch_add(count, Ordering::Relaxed);
+                            bytes
+                        }
+                        // In the middle: another one goes on where the host stopped.
+                        Err(failure) => {
+                            let (failed, shared) = (Arc::clone(peer), &self.shared);
+                            let failed = (&*failed, &failure);
+                            let (route, blob, left) = (&self.route, &self.blob, &self.left);
+                            self.from = shared.instead_of(failed, route, blob, left).await?;
+                            continue;
+                        }
                     }
-                    // In the middle: another one goes on where the host stopped.
-                    Err(failure) => {
-                        let (failed, shared) = (Arc::clone(peer), &self.shared);
-                        let failed = (&*failed, &failure);
-                        let (route, blob, left) = (&self.route, &self.blob, &self.left);
-                        self.from = shared.instead_of(failed, route, blob, left).await?;
-                        continue;
-                    }
-                },
+                }
             };
+            self.shared.upstreams.received(bytes.len());
             self.left.start += bytes.len() as u64;
             return Ok(Some((bytes, self.kept())));
         }
@@ -203,8 +243,7 @@ impl Begun {
         if let From::Peer(answer, _) = &self.from
             && answer.is_over()
         {
-            let over = From::Origin(stream::empty().boxed());
-            if let From::Peer(answer, _) = std::mem::replace(&mut self.from, over) {
+            if let From::Peer(answer, _) = std::mem::replace(&mut self.from, From::Over) {
                 answer.keep();
             }
         }

@@ -13,8 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::host::{Connect, Failure, Patience, Peer, PeerHost};
+use super::pace::{LinkRate, Meter, is_slow};
 use super::protocol::Refusal;
 use crate::block::OciDigest;
 
@@ -24,6 +26,13 @@ const REMEMBERED: usize = 256;
 /// Blocks that begin in the same part of a blob of this size are of one stripe: a request for several
 /// of them costs about as much as for one.
 pub(super) const RUN_BYTES: u64 = 1 << 20;
+
+/// The most images that are read from other hosts, or served to them: the one that was placed or used
+/// longest ago is forgotten. It is read from the registry then.
+pub(super) const MOST_IMAGES: usize = 1000;
+
+/// More hosts than in a large cluster. Those that no image is read from are forgotten then.
+const MOST_HOSTS: usize = 4096;
 
 /// Bytes of an image between this host and others, since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +55,8 @@ pub struct Upstreams {
     pub(super) patience: Patience,
     routes: Mutex<Routes>,
     senders: Mutex<VecDeque<Sent>>,
+    link: Mutex<LinkRate>,
+    registry: Arc<Mutex<Meter>>,
 }
 
 #[derive(Default)]
@@ -54,6 +65,8 @@ struct Routes {
     images: HashMap<OciDigest, Arc<Route>>,
     /// By blob.
     blobs: HashMap<OciDigest, Arc<Route>>,
+    /// Placements so far.
+    placements: u64,
 }
 
 /// Who sent a range, to be named if it turns out to be wrong.
@@ -67,6 +80,8 @@ struct Sent {
 /// Where the blobs of an image are read from.
 pub(super) struct Route {
     pub image: OciDigest,
+    /// The number of its last placement.
+    placed: AtomicU64,
     /// By stripe.
     parents: Mutex<Vec<Parent>>,
     pub from_parents: AtomicU64,
@@ -86,7 +101,9 @@ struct Parent {
 impl Upstreams {
     /// Without images: everything is read from the registry.
     pub fn new(connect: Arc<dyn Connect>, patience: Patience) -> Self {
-        Self { connect, patience, routes: Mutex::default(), senders: Mutex::default() }
+        let (routes, senders) = (Mutex::default(), Mutex::default());
+        let (link, registry) = (Mutex::default(), Arc::default());
+        Self { connect, patience, routes, senders, link, registry }
     }
 
     /// Reads the blobs of an image from these hosts from now on, each stripe from one; `None` for the
@@ -107,9 +124,19 @@ impl Upstreams {
         let new = || Arc::new(Route::new(image));
         let route = Arc::clone(routes.images.entry(image.clone()).or_insert_with(new));
         *route.parents() = parents;
+        routes.placements += 1;
+        route.placed.store(routes.placements, Ordering::Relaxed);
         for blob in blobs {
             routes.blobs.insert(blob, Arc::clone(&route));
         }
+        routes.limit();
+    }
+
+    /// The names of hosts that sent wrong blocks.
+    pub fn expelled(&self) -> Vec<String> {
+        let routes = self.routes();
+        let expelled = routes.hosts.values().filter(|peer| peer.is_expelled());
+        expelled.map(|peer| peer.host.name.clone()).collect()
     }
 
     /// The bytes of each image so far, without those to children.
@@ -120,6 +147,29 @@ impl Upstreams {
 
     pub(super) fn route(&self, blob: &OciDigest) -> Option<Arc<Route>> {
         self.routes().blobs.get(blob).cloned()
+    }
+
+    /// Counts bytes from anywhere for the rate of the link.
+    pub(super) fn received(&self, bytes: usize) {
+        lock(&self.link).add(bytes as u64, Instant::now());
+    }
+
+    /// How fast the registry sends.
+    pub(super) fn registry(&self) -> &Arc<Mutex<Meter>> {
+        &self.registry
+    }
+
+    /// Whether a parent gives less than half of its share of what the link of this host gives, and
+    /// another source is better, as far as is known.
+    pub(super) fn is_slow(&self, route: &Route, peer: &Peer) -> bool {
+        let proven = self.patience.proven;
+        let Some(rate) = peer.rate(proven) else { return false };
+        let Some(best) = lock(&self.link).best(Instant::now()) else { return false };
+        let share = best / route.parents().len().max(1) as f64;
+        let registry = lock(&self.registry).rate(proven);
+        let other = route.other_parent(peer).and_then(|other| other.rate(proven));
+        // A registry that was not asked yet may be better.
+        is_slow(rate, share, registry.map(|registry| registry.max(other.unwrap_or_default())))
     }
 
     /// Remembers who sent a range.
@@ -158,6 +208,23 @@ impl Upstreams {
     }
 }
 
+impl Routes {
+    /// Forgets what is too much. Hosts that sent wrong blocks are kept.
+    fn limit(&mut self) {
+        if self.images.len() > MOST_IMAGES {
+            let placed = |route: &&Arc<Route>| route.placed.load(Ordering::Relaxed);
+            let oldest = self.images.values().min_by_key(placed).map(|it| it.image.clone());
+            if let Some(image) = oldest {
+                self.images.remove(&image);
+                self.blobs.retain(|_, route| route.image != image);
+            }
+        }
+        if self.hosts.len() > MOST_HOSTS {
+            self.hosts.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.is_expelled());
+        }
+    }
+}
+
 /// Who sends a range.
 pub(super) enum Sender {
     Peer(Arc<Route>, Arc<Peer>),
@@ -168,6 +235,7 @@ impl Route {
     fn new(image: &OciDigest) -> Self {
         Self {
             image: image.clone(),
+            placed: AtomicU64::new(0),
             parents: Mutex::default(),
             from_parents: AtomicU64::new(0),
             from_registry: AtomicU64::new(0),
@@ -226,7 +294,8 @@ impl Route {
                 }
             }
             Failure::Refused(_) => {}
-            Failure::Broken(_) | Failure::Late | Failure::Slow => peer.rest(rest),
+            Failure::Slow => peer.rest_slow(rest),
+            Failure::Broken(_) | Failure::Late => peer.rest(rest),
         }
     }
 
@@ -249,4 +318,9 @@ impl Parent {
     fn usable(&self) -> Option<Arc<Peer>> {
         self.peer.clone().filter(|peer| !self.lacks && peer.is_usable())
     }
+}
+
+/// What is measured stays useful whatever became of those who measured it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -164,6 +164,8 @@ enum Fault {
     Stall(usize),
     /// Changes the byte at this place of each connection.
     Flip(usize),
+    /// Sends so few bytes a second.
+    Slow(u64),
 }
 
 /// A host that passes on what another one sends, with a fault.
@@ -204,6 +206,10 @@ async fn pass(
         }
         passed += count;
         match fault {
+            Fault::Slow(rate) => {
+                let takes = count as f64 / rate as f64;
+                tokio::time::sleep(Duration::from_secs_f64(takes)).await;
+            }
             Fault::Cut(at) if passed >= at => return,
             Fault::Stall(at) if passed >= at => std::future::pending().await,
             _ => {}
@@ -317,6 +323,29 @@ async fn the_parent_of_another_stripe_sends_what_it_has_instead_of_a_lost_one() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parent_that_gives_less_than_half_of_its_share_is_left() {
+    let (image, registry) = noisy_of(16 << 20);
+    let full = Host::new(&image, &registry, None).await;
+    let expected = full.read().await;
+    // The whole image would take minutes over this link.
+    let slow = faulty(full.address, Fault::Slow(64 << 10)).await;
+    let own = Arc::new(registry.again());
+    let patience = Patience { proven: Duration::from_millis(500), ..Patience::default() };
+    let child = Host::patient(&image, &own, None, patience).await;
+    let mut parents = [Some(full.address), Some(slow)];
+    child.place(&image, parents);
+    // The first blocks come from the other one, and show what the link of this host gives.
+    if child.source.stripe(&image.layers[0].digest, 0) == 1 {
+        parents.reverse();
+        child.place(&image, parents);
+    }
+    assert!(child.read().await == expected);
+    let flow = child.flow();
+    assert!(flow.failures > 0 && flow.wrong_blocks == 0, "{flow:?}");
+    assert_eq!(registry_bytes(&own), 0, "the other parent has all: {flow:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_registry_goes_on_where_a_parent_breaks_off() {
     let (image, registry) = noisy();
     let parent = Host::new(&image, &registry, None).await;
@@ -376,6 +405,44 @@ async fn a_child_waits_for_a_parent_that_is_at_work_and_not_for_ever() {
     child.source.fetch(&image.layers[0].digest, 0..1000).await.unwrap();
     let flow = child.flow();
     assert_eq!((flow.failures, flow.from_parents, flow.from_registry), (1, 0, 1000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_sends_no_more_than_the_share_of_its_link() {
+    let (image, registry) = noisy();
+    let host = Host::new(&image, &registry, None).await;
+    host.read().await;
+    let rate = 2 << 20;
+    let limited = Arc::new(Exports::limited(Some(rate)));
+    limited.add(&digest(), host.readers.all());
+    let address = serve(&limited).await;
+    let begun = std::time::Instant::now();
+    let children =
+        [0, 1].map(|_| Host::patient(&image, &registry, Some(address), Patience::default()));
+    let children = futures::future::join_all(children).await;
+    let read = futures::future::join_all(children.iter().map(Host::read)).await;
+    assert!(read[0] == read[1]);
+    let (took, sent) = (begun.elapsed().as_secs_f64(), limited.sent()[&digest()]);
+    assert_eq!(sent, 2 * image.layers[0].size);
+    // The last block is sent when those before it are paid for.
+    let least = (sent - (1 << 20)) as f64 / rate as f64 - 0.1;
+    assert!(took > least, "{took} s instead of {least}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_that_were_used_longest_ago_are_forgotten() {
+    let (image, registry) = noisy();
+    let host = Host::new(&image, &registry, None).await;
+    let numbered = |number: usize| OciDigest::of(number.to_string().as_bytes());
+    for number in 0..1000 {
+        host.exports.add(&numbered(number), host.readers.all());
+        host.upstreams.place(&numbered(number), [numbered(number)], [None]);
+    }
+    assert!(!host.exports.has(&digest()) && host.exports.has(&numbered(0)));
+    assert_eq!(host.exports.sent().len(), 1000);
+    assert_eq!(host.upstreams.flows().len(), 1000);
+    // The registry still has it.
+    assert!(!host.read().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

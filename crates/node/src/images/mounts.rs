@@ -76,7 +76,8 @@ impl Mounts {
     ) -> Self {
         let (form, slots, replacing) = (OnceLock::new(), Mutex::default(), RwLock::default());
         let raw = (stores.settings.raw.bytes() > 0).then(|| stores.raw());
-        let sharing = Sharing::new(connect);
+        let share = stores.settings.share.map(|share| share.bytes());
+        let sharing = Sharing::new(connect, share);
         let sources = Sources::new(stores.clone(), Arc::clone(&sharing.upstreams));
         Self { stores, sources, sharing, raw, folder, form, runtime, slots, replacing }
     }

@@ -3,7 +3,7 @@
 //! Invariant: only images for which control has given this host a place are read from other hosts,
 //! and served to them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
@@ -21,6 +21,9 @@ use super::resolve::Origin;
 /// Images whose bytes are reported.
 const MOST_REPORTED: usize = 300;
 
+/// Names that are kept: more than images that are read from other hosts at a time.
+const MOST_NAMES: usize = 2000;
+
 /// What is shared.
 pub(super) struct Sharing {
     /// From where each image is read.
@@ -33,9 +36,10 @@ pub(super) struct Sharing {
 
 impl Sharing {
     /// Nothing yet.
-    pub fn new(connect: Arc<dyn Connect>) -> Self {
+    /// `share` is the most bytes a second to other hosts.
+    pub fn new(connect: Arc<dyn Connect>, share: Option<u64>) -> Self {
         let upstreams = Arc::new(Upstreams::new(connect, Patience::default()));
-        Self { upstreams, exports: Arc::default(), names: Mutex::default() }
+        Self { upstreams, exports: Arc::new(Exports::limited(share)), names: Mutex::default() }
     }
 
     /// Reads an image from where control says, if it does. Images of this machine are on no other.
@@ -44,7 +48,14 @@ impl Sharing {
             let Image { metadata, layers, .. } = spec.image()?;
             let blobs = layers.into_iter().chain([metadata]).map(|blob| blob.digest);
             self.upstreams.place(&spec.digest, blobs, place.parents.clone());
-            locked(&self.names).insert(spec.digest.clone(), place.tree.clone());
+            let mut names = locked(&self.names);
+            names.insert(spec.digest.clone(), place.tree.clone());
+            // Those of images that are not read from other hosts any more.
+            if names.len() > MOST_NAMES {
+                let known: HashSet<_> =
+                    self.upstreams.flows().into_iter().map(|(digest, _)| digest).collect();
+                names.retain(|digest, _| known.contains(digest));
+            }
         }
         Ok(())
     }

@@ -26,6 +26,8 @@ pub struct Settings {
     pub ca_file: Option<PathBuf>,
     /// Whether a start that touched something new is put beside its image in the registry.
     pub publish_starts: bool,
+    /// The most bytes a second that are sent to other hosts of a cluster; no limit if none.
+    pub share: Option<ByteSize>,
     /// Whose starts are used beside those of this platform.
     pub trusted_keys: Vec<PublicKey>,
 }
@@ -34,7 +36,7 @@ impl Default for Settings {
     fn default() -> Self {
         let (cache, raw) = (ByteSize(10 << 30), ByteSize(10 << 30));
         let (mount, publish_starts, trusted_keys) = (Choice::Auto, false, Vec::new());
-        Self { mount, raw, cache, ca_file: None, publish_starts, trusted_keys }
+        Self { mount, raw, cache, ca_file: None, publish_starts, share: None, trusted_keys }
     }
 }
 

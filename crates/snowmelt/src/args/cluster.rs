@@ -40,6 +40,17 @@ pub struct MemberArgs {
     /// Memory limit of bursts on this host [default: the machine's memory]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<ByteSize>,
+    /// Most bytes of images a second that this host sends to others [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub share_link: Option<ByteSize>,
+}
+
+/// A rate in bytes a second at which blocks are sent within the patience of those that wait.
+pub fn rate(text: &str) -> Result<ByteSize, String> {
+    let bytes: ByteSize =
+        text.parse().map_err(|error: snowmelt_types::ParseResourceError| error.to_string())?;
+    let is_enough = bytes.bytes() >= 64 << 10;
+    is_enough.then_some(bytes).ok_or_else(|| format!("`{text}` is less than 64KiB a second"))
 }
 
 /// `snowmelt node`.

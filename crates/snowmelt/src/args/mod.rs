@@ -25,7 +25,7 @@ use snowmelt_types::Tenant;
 
 pub use build::{Content, ImageBuildArgs};
 pub use burst::{BurstArgs, BurstCommand, BurstLsArgs};
-pub use cluster::{HostsArgs, MemberArgs, NodeArgs, TreeArgs};
+pub use cluster::{HostsArgs, MemberArgs, NodeArgs, TreeArgs, rate};
 pub use function::{
     CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, PackArgs,
     RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,

@@ -22,7 +22,7 @@ use snowmelt_types::{
     ByteSize, Code, ErrorReport, HostName, SourceLocation, Tenant, parse_duration,
 };
 
-use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode};
+use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode, rate};
 use crate::env;
 use exchange::Exchange;
 use file::{Entry, File};
@@ -105,6 +105,8 @@ pub struct Config {
     pub ca_file: Option<Value<PathBuf>>,
     /// Whether start profiles are pushed to the registries of their images.
     pub publish_starts: Value<bool>,
+    /// The most bytes a second that this host sends to others of its cluster; no limit if absent.
+    pub share_link: Option<Value<ByteSize>>,
     /// Keys of other platforms whose start profiles are used.
     pub trusted_keys: Value<Vec<PublicKey>>,
     /// URL to which a server posts spans; none are exported if absent. Commands do not check it.
@@ -155,6 +157,7 @@ impl Config {
         let token_file = member.and_then(|member| member.token_file.clone());
         let host = member.and_then(|member| member.name.clone());
         let memory = member.and_then(|member| member.memory);
+        let share = member.and_then(|member| member.share_link);
         let state = sources.path(&STATE, env::default_state)?;
         Ok(Self {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
@@ -180,6 +183,7 @@ impl Config {
             image_cache: sources.get(&IMAGE_CACHE, None, amount)?,
             ca_file: sources.file(&CA_FILE, ca_file)?,
             publish_starts: sources.get(&PUBLISH_STARTS, None, boolean)?,
+            share_link: sources.maybe(&SHARE_LINK, share, rate)?,
             trusted_keys: sources.get(&TRUSTED_KEYS, None, keys)?,
             traces: sources.traces(),
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
@@ -213,6 +217,7 @@ impl Config {
             cache: self.image_cache.value,
             ca_file: self.ca_file.as_ref().map(|file| file.value.clone()),
             publish_starts: self.publish_starts.value,
+            share: self.share_link.as_ref().map(|share| share.value),
             trusted_keys: self.trusted_keys.value.clone(),
         }
     }

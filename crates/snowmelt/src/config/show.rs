@@ -143,6 +143,8 @@ fn images(config: &Config) -> Lines {
             toml::Value::from(keys).to_string()
         }),
     ];
+    let share = config.share_link.as_ref();
+    lines.extend(share.map(|rate| line("share_link", rate, |it| quoted(&it.to_string()))));
     lines.extend(config.ca_file.as_ref().map(|file| path("ca_file", file)));
     lines
 }

@@ -70,6 +70,9 @@ fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
     if let Some(memory) = &config.host_memory {
         command.env(env::HOST_MEMORY, memory.value.bytes().to_string());
     }
+    if let Some(share) = &config.share_link {
+        command.env(env::SHARE_LINK, share.value.bytes().to_string());
+    }
     if let Some(python) = &config.python {
         command.env(env::PYTHON, &python.value);
     }
