@@ -50,6 +50,11 @@ class Hosts:
         log.close()
         wait_for(f"the host {name}", lambda: f'"{name}"' in self.listed())
 
+    def up(self) -> None:
+        """Starts control."""
+        listen = ["--listen", f"127.0.0.1:{self.port}", "--token-file", str(self.token)]
+        self.control.run("up", *listen, "--name", "h1").succeeded()
+
     def listed(self) -> str:
         return self.control.run("hosts", "-o", "json").succeeded().out
 
@@ -70,9 +75,8 @@ def hosts(control: Snowmelt, names: list[str]) -> Iterator[Hosts]:
     ports = free_ports(1 + len(names))
     token = control.folder / "token"
     token.write_text("0123456789abcdef")
-    listen = ["--listen", f"127.0.0.1:{ports[0]}", "--token-file", str(token), "--name", "h1"]
-    control.run("up", *listen).succeeded()
     made = Hosts(control, token, ports[0])
+    made.up()
     try:
         for name, port in zip(names, ports[1:], strict=True):
             made.join(name, port)

@@ -20,6 +20,8 @@ pub struct HostFacts {
     /// Memory limits that instances of deployed functions may have together, in bytes.
     #[serde(default)]
     pub functions: u64,
+    /// Hosts that sent wrong blocks of images to this one.
+    pub expelled: Vec<HostName>,
 }
 
 /// A host that is there.
@@ -50,4 +52,18 @@ pub struct HostSummary {
     /// Calls of deployed functions that run on it; none where control has no other host.
     #[serde(default)]
     pub calls: u32,
+    /// Whether it gets new work.
+    pub state: HostState,
+}
+
+/// Whether a host gets new work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostState {
+    /// It does.
+    Active,
+    /// It does not, and what runs there goes on.
+    Draining,
+    /// It does not, and no functions run there.
+    Drained,
 }

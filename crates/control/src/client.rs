@@ -18,7 +18,7 @@ use snowmelt_api::{
     ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
 };
 use snowmelt_rpc::client::{NO_BODY, decode};
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Tenant};
+use snowmelt_types::{Code, ErrorReport, FunctionName, HostName, InvocationId, JobId, Tenant};
 
 pub use files::LocalFile;
 pub use images::{LocalImage, OnProgress};
@@ -179,6 +179,13 @@ impl Client {
     /// All hosts of the cluster.
     pub async fn hosts(&self) -> Result<Vec<HostSummary>, ErrorReport> {
         self.get("/v1/hosts").await
+    }
+
+    /// Has a host get no new work, or get it again.
+    pub async fn drain(&self, host: &HostName, drained: bool) -> Result<(), ErrorReport> {
+        let method = if drained { Method::POST } else { Method::DELETE };
+        let path = format!("/v1/hosts/{}/drain", segment(host.as_str()));
+        self.soon(self.http.no_content(method, &path, NO_BODY)).await
     }
 
     /// The jobs that have a network.

@@ -2,6 +2,7 @@
 
 mod bursts;
 mod files;
+mod hosts;
 pub(crate) mod images;
 mod leases;
 pub(crate) mod remote;
@@ -42,6 +43,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
     let of_udfs = udfs::router(Arc::clone(&platform));
     let of_files = files::router(Arc::clone(&platform));
     let of_leases = leases::router(Arc::clone(&platform));
+    let of_hosts = hosts::router(Arc::clone(&platform));
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/figures", get(figures))
@@ -61,7 +63,6 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/v1/bursts", get(bursts::list).post(bursts::start))
         .route("/v1/bursts/{job}", get(bursts::status).delete(bursts::remove))
         .route("/v1/bursts/{job}/answer", get(bursts::answer))
-        .route("/v1/hosts", get(hosts))
         .route("/v1/trees", get(trees))
         .route("/v1/networks", get(networks))
         .route("/v1/networks/{job}", get(network))
@@ -71,6 +72,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .merge(of_udfs)
         .merge(of_files)
         .merge(of_leases)
+        .merge(of_hosts)
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn(identify))
@@ -120,10 +122,6 @@ async fn query(
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
     let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];
     Ok((headers, Body::from_stream(bytes)).into_response())
-}
-
-async fn hosts(State(platform): State<Arc<Platform>>) -> Answer {
-    json(StatusCode::OK, &platform.functions.placements().list())
 }
 
 async fn trees(State(platform): State<Arc<Platform>>) -> Answer {

@@ -51,30 +51,32 @@ impl Trees {
     /// Gives hosts that are about to use an image their places in its trees, and tells others theirs
     /// that change with it.
     pub fn place(&self, image: &str, hosts: &Hosts, on: &[Arc<Host>]) -> Vec<TreePlace> {
-        let (places, moved) = self.place_among(image, &by_name(hosts), on);
+        let (places, moved) = self.place_among(image, &usable(hosts), on);
         tell(moved);
         places
     }
 
     fn place_among(&self, image: &str, known: &Known, on: &[Arc<Host>]) -> (Vec<TreePlace>, Told) {
         let mut grown = self.lock();
-        grown.members.extend(on.iter().map(|host| host.name.clone()));
+        let joining = || on.iter().map(|host| &host.name).filter(|name| known.contains_key(*name));
+        grown.members.extend(joining().cloned());
         let trees = grown.used(image);
-        let moves = on.iter().flat_map(|host| trees.insert(host.name.clone())).collect();
+        let moves = joining().flat_map(|host| trees.insert(host.clone())).collect();
         let is_told = |name: &HostName| on.iter().any(|host| host.name == *name);
         let mut moved = moved(trees, image, moves, known);
         moved.retain(|(host, _)| !is_told(&host.name));
         (on.iter().map(|host| place_in(trees, image, &host.name, known)).collect(), moved)
     }
 
-    /// Takes lost hosts out of the trees and tells their children, until `over`.
+    /// Takes hosts out of the trees that are not [`usable`] any more and tells their children, until
+    /// `over`.
     pub async fn repair(self, hosts: Hosts, over: CancellationToken) {
         loop {
             tokio::select! {
                 () = over.cancelled() => return,
                 () = tokio::time::sleep(BEAT) => {}
             }
-            tell(self.without_lost(&by_name(&hosts)));
+            tell(self.without_lost(&usable(&hosts)));
         }
     }
 
@@ -179,8 +181,14 @@ fn tell(told: Told) {
     }
 }
 
-fn by_name(hosts: &Hosts) -> Known {
-    hosts.all().into_iter().map(|host| (host.name.clone(), host)).collect()
+/// The hosts that may be in trees: those that get new work, and of which no other says that they
+/// sent it wrong blocks. Others read from the registry, and nobody reads from them.
+fn usable(hosts: &Hosts) -> Known {
+    let mut known: Known = hosts.open().into_iter().map(|host| (host.name.clone(), host)).collect();
+    for name in hosts.all().iter().flat_map(|host| host.expelled()) {
+        known.remove(&name);
+    }
+    known
 }
 
 /// The places of hosts that have moved, once for each host.

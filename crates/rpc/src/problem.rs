@@ -47,6 +47,7 @@ pub fn status_of(report: &ErrorReport) -> StatusCode {
         (Code::NETWORK_MISSING, StatusCode::NOT_FOUND),
         (Code::JOB_MISSING, StatusCode::NOT_FOUND),
         (Code::PART_MISSING, StatusCode::NOT_FOUND),
+        (Code::HOST_UNKNOWN, StatusCode::NOT_FOUND),
         (Code::REQUEST_UNKNOWN, StatusCode::NOT_FOUND),
         (Code::TENANT_REFUSED, StatusCode::FORBIDDEN),
         (Code::TOKEN_REFUSED, StatusCode::UNAUTHORIZED),

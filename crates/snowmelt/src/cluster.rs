@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use snowmelt_api::{HostSummary, ImageTree, StripePlace, TreeHost};
+use snowmelt_api::{HostState, HostSummary, ImageTree, StripePlace, TreeHost};
 use snowmelt_control::hosts::{Member, Membership, Token};
 use snowmelt_control::server::Cluster;
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{HostsArgs, NodeArgs, TreeArgs};
+use crate::args::{HostArgs, HostsArgs, HostsCommand, NodeArgs, TreeArgs};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::platform::{self, Platform};
@@ -55,16 +55,30 @@ pub fn node(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
     served.map(|()| 0).map_err(Failure::from)
 }
 
-/// Shows the hosts of the running platform.
+/// Shows the hosts of the running platform, or drains one of them.
 ///
 /// # Errors
-/// `SM-0503` if no platform is running.
+/// `SM-0503` if no platform is running, `SM-0713` if there is no such host.
 pub fn hosts(args: &HostsArgs, config: &Config, printer: Printer) -> Outcome {
+    match &args.command {
+        Some(HostsCommand::Drain(host)) => return drain(host, true, config, printer),
+        Some(HostsCommand::Undrain(host)) => return drain(host, false, config, printer),
+        None => {}
+    }
     let platform = Platform::server(args.server.as_deref(), config);
     let hosts = platform::with(platform, printer, async |client, _| client.hosts().await)?;
-    let headings = ["name", "address", ">cores", ">memory free", ">functions", ">last seen"];
+    let headings =
+        ["name", "address", "state", ">cores", ">memory free", ">functions", ">last seen"];
     let rows: Vec<_> = hosts.iter().map(row).collect();
     list::print(args.output, &headings, &rows, &hosts)?;
+    Ok(0)
+}
+
+fn drain(host: &HostArgs, drained: bool, config: &Config, printer: Printer) -> Outcome {
+    let platform = Platform::server(host.server.as_deref(), config);
+    platform::with(platform, printer, async |client, _| client.drain(&host.name, drained).await)?;
+    let new = if drained { "no new work" } else { "new work again" };
+    printer.note(&format!("{} gets {new}", host.name));
     Ok(0)
 }
 
@@ -73,6 +87,11 @@ fn row(host: &HostSummary) -> Vec<String> {
     vec![
         host.name.to_string(),
         host.address.map_or_else(|| "local".to_owned(), |address| address.to_string()),
+        match host.state {
+            HostState::Active => "active".to_owned(),
+            HostState::Draining => "draining".to_owned(),
+            HostState::Drained => "drained".to_owned(),
+        },
         host.facts.cores.to_string(),
         ByteSize(host.facts.memory).to_string(),
         host.facts.ranks.saturating_add(host.calls).to_string(),

@@ -12,6 +12,7 @@ fn too_few(ranks: u32, each: ByteSize, rooms: &[Spare]) -> ErrorReport {
     let need = ByteSize(each.bytes().saturating_mul(u64::from(ranks)));
     let have = ByteSize(rooms.iter().map(|room| room.memory).sum());
     let hosts = match rooms.len() {
+        0 => "all hosts are drained and have".to_owned(),
         1 => "1 host has".to_owned(),
         many => format!("{many} hosts have"),
     };

@@ -193,7 +193,7 @@ impl Bursts {
             let room = Spare { memory: host.memory(), cores: host.cores() };
             (host, room)
         };
-        let mut hosts: Vec<_> = self.hosts.all().into_iter().map(with_room).collect();
+        let mut hosts: Vec<_> = self.hosts.open().into_iter().map(with_room).collect();
         if hosts.iter().any(|(_, room)| room.memory >= each) {
             // Control's own host may take no functions at all (`--memory 0`).
             hosts.retain(|(_, room)| room.memory >= each);

@@ -236,6 +236,29 @@ async fn only_operators_remove_images() {
 }
 
 #[tokio::test]
+async fn only_operators_drain_hosts_and_a_drained_one_is_written_down() {
+    let gateway = Gateway::new().await;
+    let url = "/v1/hosts/this-host/drain";
+    let state = async || gateway.root(("get", "/v1/hosts"), "").await.json()[0]["state"].clone();
+    for method in ["post", "delete"] {
+        let refused = gateway.send(member(), (method, url), ("", ""), "").await;
+        refused.is(403, Code::TENANT_REFUSED.code, url);
+    }
+    assert_eq!(state().await, "active");
+    let records = gateway.idle.platform.functions.records();
+    for _ in 0..2 {
+        gateway.root(("post", url), "").await.is(204, "", url);
+        assert_eq!(state().await, "drained");
+        assert_eq!(records.drained().await.unwrap(), ["this-host".parse().unwrap()]);
+    }
+    assert!(gateway.idle.platform.hosts.open().is_empty());
+    gateway.root(("delete", url), "").await.is(204, "", url);
+    assert_eq!(state().await, "active");
+    assert!(records.drained().await.unwrap().is_empty());
+    assert_eq!(gateway.idle.platform.hosts.open().len(), 1);
+}
+
+#[tokio::test]
 async fn a_request_without_the_user_of_its_connection_is_refused() {
     let gateway = Gateway::new().await;
     let mut router = gateway.router.clone();

@@ -15,6 +15,7 @@ use snowmelt_types::{Code, Digest, ErrorReport, JobId};
 use tokio::sync::Notify;
 
 use super::clock::Clock;
+use super::drained::Drained;
 use super::{AnswerRoom, Host, HostApi, NotCalled};
 
 /// What a fake host does when it is asked.
@@ -44,12 +45,23 @@ pub(crate) struct FakeHost {
 impl FakeHost {
     /// A host of this name in a cluster.
     pub fn named(self, name: &str) -> (Arc<Self>, Arc<Host>) {
-        let facts =
-            HostFacts { version: String::new(), cores: 1, memory: 1 << 30, ranks: 0, functions: 0 };
+        let facts = HostFacts {
+            version: String::new(),
+            cores: 1,
+            memory: 1 << 30,
+            ranks: 0,
+            functions: 0,
+            expelled: Vec::new(),
+        };
         let address = Some("127.0.0.1:1".parse().unwrap());
         let join = HostJoin { name: name.to_owned().try_into().unwrap(), address, facts };
         let fake = Arc::new(self);
-        let host = Host::new(Arc::clone(&fake) as _, join, &Arc::new(Clock::default()));
+        let host = Host::new(
+            Arc::clone(&fake) as _,
+            join,
+            &Arc::new(Clock::default()),
+            &Drained::default(),
+        );
         (fake, Arc::new(host))
     }
 
@@ -75,7 +87,14 @@ impl HostApi for FakeHost {
         if self.silent {
             return Err(ErrorReport::new(Code::SERVER_UNREACHABLE, "it does not answer"));
         }
-        Ok(HostFacts { version: String::new(), cores: 1, memory: 1 << 30, ranks: 0, functions: 0 })
+        Ok(HostFacts {
+            version: String::new(),
+            cores: 1,
+            memory: 1 << 30,
+            ranks: 0,
+            functions: 0,
+            expelled: Vec::new(),
+        })
     }
 
     async fn upload(&self, _: &UploadCode) -> Result<CodePresence, ErrorReport> {

@@ -8,6 +8,7 @@
 
 mod agent;
 mod clock;
+mod drained;
 #[cfg(test)]
 pub(crate) mod fake;
 mod first;
@@ -28,6 +29,7 @@ use snowmelt_types::{Code, ErrorReport, HostName};
 
 pub(crate) use agent::{AnswerRoom, HostApi, NotCalled};
 use clock::Clock;
+use drained::Drained;
 pub(crate) use first::in_time;
 pub use member::{Member, Membership};
 pub(crate) use peers::QueryPeers;
@@ -51,6 +53,7 @@ pub(crate) struct Hosts {
     clock: Arc<Clock>,
     local: Arc<Host>,
     token: Option<Token>,
+    drained: Drained,
     // Held for a lookup only.
     remote: Arc<Mutex<BTreeMap<HostName, Arc<Host>>>>,
 }
@@ -61,6 +64,7 @@ pub(crate) struct Host {
     pub name: HostName,
     pub agent: Arc<dyn HostApi>,
     clock: Arc<Clock>,
+    drained: Drained,
     facts: Mutex<Facts>,
 }
 
@@ -89,8 +93,9 @@ impl Hosts {
         };
         let facts = agent.facts();
         let join = HostJoin { name: name.clone(), address, facts };
-        let local = Arc::new(Host::new(Arc::new(agent), join, &clock));
-        Ok(Self { clock, local, token, remote: Arc::default() })
+        let drained = Drained::default();
+        let local = Arc::new(Host::new(Arc::new(agent), join, &clock, &drained));
+        Ok(Self { clock, local, token, drained, remote: Arc::default() })
     }
 
     /// Adds a host, or takes its next report.
@@ -119,7 +124,7 @@ impl Hosts {
             None => {
                 tracing::info!(host = %join.name, %address, "a host joined");
                 let agent = Arc::new(Remote::new(address, token.clone()));
-                let host = Host::new(agent, join, &self.clock);
+                let host = Host::new(agent, join, &self.clock, &self.drained);
                 hosts.insert(host.name.clone(), Arc::new(host));
             }
         }
@@ -163,10 +168,17 @@ impl Hosts {
         }
         // Hosts join with the token, so a control that had hosts has one.
         let Some(token) = self.token.clone() else { return self.local() };
-        let facts =
-            HostFacts { version: String::new(), cores: 0, memory: 0, ranks: 0, functions: 0 };
+        let facts = HostFacts {
+            version: String::new(),
+            cores: 0,
+            memory: 0,
+            ranks: 0,
+            functions: 0,
+            expelled: Vec::new(),
+        };
         let join = HostJoin { name, address: Some(address), facts };
-        Arc::new(Host::new(Arc::new(Remote::new(address, token)), join, &self.clock))
+        let agent = Arc::new(Remote::new(address, token));
+        Arc::new(Host::new(agent, join, &self.clock, &self.drained))
     }
 
     /// The same for display.
@@ -200,6 +212,13 @@ impl Host {
         self.lock().join.facts.cores
     }
 
+    /// The hosts that sent it wrong blocks of images.
+    pub fn expelled(&self) -> Vec<HostName> {
+        self.agent
+            .local_facts()
+            .map_or_else(|| self.lock().join.facts.expelled.clone(), |it| it.expelled)
+    }
+
     /// Whether it is the host of this process.
     pub fn is_local(&self) -> bool {
         self.agent.is_local()
@@ -210,10 +229,10 @@ impl Host {
         self.agent.local_facts().unwrap_or_else(|| self.lock().join.facts.clone())
     }
 
-    fn new(agent: Arc<dyn HostApi>, join: HostJoin, clock: &Arc<Clock>) -> Self {
+    fn new(agent: Arc<dyn HostApi>, join: HostJoin, clock: &Arc<Clock>, drained: &Drained) -> Self {
         let (name, last_report) = (join.name.clone(), clock.now());
         let facts = Mutex::new(Facts { join, last_report, late: Duration::ZERO });
-        Self { name, agent, clock: Arc::clone(clock), facts }
+        Self { name, agent, clock: Arc::clone(clock), drained: drained.clone(), facts }
     }
 
     /// Whether it has reported lately.
@@ -270,10 +289,12 @@ impl Host {
     fn summary(&self) -> HostSummary {
         let is_local = self.is_local();
         let silent_for = if is_local { Duration::ZERO } else { self.silence() };
+        let facts = self.facts();
         HostSummary {
             name: self.name.clone(),
             address: self.address().filter(|_| !is_local),
-            facts: self.facts(),
+            state: self.state(facts.ranks),
+            facts,
             heard_ms: u64::try_from(silent_for.as_millis()).unwrap_or(u64::MAX),
             calls: 0,
         }
@@ -296,7 +317,7 @@ mod tests {
         let clock = Arc::new(Clock::default());
         let token = Token::new("sixteen-characters").unwrap();
         let agent = Arc::new(Remote::new(address, token));
-        Host::new(agent, joins(address), &clock)
+        Host::new(agent, joins(address), &clock, &Drained::default())
     }
 
     fn joins(address: SocketAddr) -> HostJoin {
@@ -306,6 +327,7 @@ mod tests {
             memory: 0,
             ranks: 0,
             functions: 0,
+            expelled: Vec::new(),
         };
         HostJoin { name: "one".to_owned().try_into().unwrap(), address: Some(address), facts }
     }

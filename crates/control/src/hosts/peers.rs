@@ -55,6 +55,10 @@ impl Peer for Host {
         Self::cores(self)
     }
 
+    fn takes_work(&self) -> bool {
+        !self.is_drained()
+    }
+
     async fn connect(&self, path: &str) -> Result<TcpStream, ErrorReport> {
         self.agent.connect(path).await
     }

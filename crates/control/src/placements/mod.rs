@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use snowmelt_api::HostSummary;
+use snowmelt_api::{HostState, HostSummary};
 use snowmelt_node::{Node, TreePlace};
 use snowmelt_schedule::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, HostName};
@@ -192,6 +192,9 @@ impl Placements {
         let state = self.lock();
         for host in &mut hosts {
             host.calls = state.scheduler.calls_on(&host.name);
+            if host.calls > 0 && host.state == HostState::Drained {
+                host.state = HostState::Draining;
+            }
         }
         hosts
     }
@@ -282,7 +285,11 @@ pub(crate) struct Whose<'a> {
     pub limit: Duration,
 }
 
+/// A drained host has no room for new calls; those that run there go on.
 fn room(host: &Host) -> HostRoom {
+    if host.is_drained() {
+        return HostRoom { memory: 0, cpu_millis: 0 };
+    }
     HostRoom { memory: host.memory_of_functions(), cpu_millis: u64::from(host.cores()) * 1000 }
 }
 

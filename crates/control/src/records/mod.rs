@@ -7,6 +7,7 @@
 
 mod calls;
 mod functions;
+mod hosts;
 mod index;
 mod jobs;
 mod older;

@@ -40,6 +40,9 @@ pub struct PeerHost {
 pub trait Connect: Send + Sync {
     /// A connection whose other end is served by [`super::Exports::serve`].
     async fn connect(&self, host: &PeerHost) -> Result<Box<dyn Link>>;
+
+    /// A host has sent a wrong block. Called once for each.
+    fn expelled(&self, _host: &PeerHost) {}
 }
 
 /// A connection in both directions.

@@ -240,12 +240,9 @@ impl Begun {
 
     /// Gives the connection of a complete answer back, before the reader asks for more.
     fn kept(mut self) -> Self {
-        if let From::Peer(answer, _) = &self.from
-            && answer.is_over()
-        {
-            if let From::Peer(answer, _) = std::mem::replace(&mut self.from, From::Over) {
-                answer.keep();
-            }
+        let is_over = matches!(&self.from, From::Peer(answer, _) if answer.is_over());
+        if is_over && let From::Peer(answer, _) = std::mem::replace(&mut self.from, From::Over) {
+            answer.keep();
         }
         self
     }

@@ -132,13 +132,6 @@ impl Upstreams {
         routes.limit();
     }
 
-    /// The names of hosts that sent wrong blocks.
-    pub fn expelled(&self) -> Vec<String> {
-        let routes = self.routes();
-        let expelled = routes.hosts.values().filter(|peer| peer.is_expelled());
-        expelled.map(|peer| peer.host.name.clone()).collect()
-    }
-
     /// The bytes of each image so far, without those to children.
     pub fn flows(&self) -> Vec<(OciDigest, Flow)> {
         let routes = self.routes();
@@ -195,6 +188,7 @@ impl Upstreams {
         let first = peer.expel();
         let (host, image) = (&peer.host, &route.image);
         if first {
+            self.connect.expelled(host);
             tracing::error!(%host, %image, %blob, "a host sent a wrong block and is not asked again");
         }
     }

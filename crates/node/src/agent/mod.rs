@@ -79,6 +79,7 @@ impl Agent {
             memory: self.inner.memory_left(),
             ranks: self.inner.ranks.load(Ordering::Relaxed),
             functions: self.inner.room_for_functions(),
+            expelled: self.inner.node.expelled_hosts(),
         }
     }
 

@@ -131,6 +131,7 @@ impl Cluster {
         choices.extend(
             others
                 .into_iter()
+                .filter(|peer| peer.takes_work())
                 .filter(|peer| reachable || only_here(inputs, &peer.name()))
                 .filter(may_run)
                 .map(Choice::There),

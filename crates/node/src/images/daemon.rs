@@ -55,7 +55,7 @@ fn run() -> io::Result<()> {
         return packet::send(&control, error.to_string().as_bytes(), &[]);
     }
     let stores = Stores::new(&state, settings);
-    let connect = Arc::new(Dial::new(authorization.as_deref()));
+    let connect = Arc::new(Dial::new(authorization.as_deref(), control.try_clone()?));
     let mounts = Arc::new(Mounts::new(stores, folder, runtime.handle().clone(), connect));
     // The namespace is ready to be held by the node.
     packet::send(&control, READY, &[])?;

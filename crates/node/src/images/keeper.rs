@@ -5,7 +5,7 @@
 //! kernel. While it does, reads wait for the next daemon; when it gives up, or is killed itself,
 //! they fail immediately and no reader waits.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ use snowmelt_types::ErrorReport;
 
 use super::locked;
 use super::message::{Ask, Control, Here, ImageSpec, ON_RAW_FILES, Place, READY};
+use super::noticed::Noticed;
 use super::packets::{failed, is_end, notices, say, say_to};
 use super::place::{Cluster, TreePlace};
 use super::resolve::{Found, find_image};
@@ -53,7 +54,7 @@ pub(crate) struct Images {
     state: PathBuf,
     folder: PathBuf,
     settings: Settings,
-    on_raw_files: OnRawFiles,
+    pub(super) noticed: Arc<Noticed>,
     keeper: Mutex<Option<Arc<Keeper>>>,
     served_at: ServedAt,
     /// Keepers so far.
@@ -70,9 +71,6 @@ pub(crate) struct Mounted {
     pub root: OwnedFd,
 }
 
-/// Images that are mounted on raw files meanwhile, by their digests.
-type OnRawFiles = Arc<Mutex<HashSet<String>>>;
-
 /// The socket at which images are served now; none without a daemon. Each keeper has a socket of
 /// its own, so that a root in an image of one that gave up is another root than one made later.
 type ServedAt = Arc<Mutex<Option<PathBuf>>>;
@@ -85,7 +83,7 @@ pub(super) struct Keeper {
     authorization: Option<String>,
     socket: PathBuf,
     kept: Mutex<Kept>,
-    on_raw_files: OnRawFiles,
+    noticed: Arc<Noticed>,
     served_at: ServedAt,
 }
 
@@ -102,10 +100,10 @@ struct Kept {
 impl Images {
     /// Starts nothing. `folder` is for this node alone and goes with its run directory.
     pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf, settings: Settings) -> Self {
-        let (on_raw_files, keeper) = (OnRawFiles::default(), Mutex::default());
+        let (noticed, keeper) = (Arc::default(), Mutex::default());
         let (served_at, begun) = (ServedAt::default(), AtomicU64::new(0));
         let cluster = OnceLock::new();
-        Self { binary, state, folder, settings, on_raw_files, keeper, served_at, begun, cluster }
+        Self { binary, state, folder, settings, noticed, keeper, served_at, begun, cluster }
     }
 
     /// Whether what served the images of this root was given up: its mounts are dead.
@@ -152,9 +150,8 @@ impl Images {
             Base::Image(image) => Some(image),
             Base::Host | Base::Folder(_) => None,
         };
-        let on_raw_files = locked(&self.on_raw_files);
         for image in base.into_iter().chain(shown) {
-            if on_raw_files.contains(&image.digest) {
+            if self.noticed.is_raw(&image.digest) {
                 image.digest.push_str(ON_RAW_FILES);
             }
         }
@@ -236,7 +233,7 @@ impl Drop for Images {
 
 impl Keeper {
     fn start(images: &Images) -> io::Result<Arc<Self>> {
-        let Images { binary, state, folder, settings, on_raw_files, served_at, .. } = images;
+        let Images { binary, state, folder, settings, noticed, served_at, .. } = images;
         let authorization = images.cluster.get().map(|cluster| cluster.token.header());
         let points = folder.join("mounts");
         std::fs::create_dir_all(&points)?;
@@ -245,10 +242,10 @@ impl Keeper {
         let listener = Some(packet::listen(&socket)?);
         let kept = Mutex::new(Kept { listener, ..Kept::default() });
         let begin = (state.clone(), points, settings.clone());
-        let (command, on_raw_files) = (binary.clone(), Arc::clone(on_raw_files));
+        let (command, noticed) = (binary.clone(), Arc::clone(noticed));
         let served_at = Arc::clone(served_at);
         let keeper =
-            Arc::new(Self { command, begin, authorization, socket, kept, on_raw_files, served_at });
+            Arc::new(Self { command, begin, authorization, socket, kept, noticed, served_at });
         let child = keeper.spawn()?;
         *locked(&keeper.served_at) = Some(keeper.socket.clone());
         let caring = Arc::clone(&keeper);
@@ -314,12 +311,9 @@ impl Keeper {
             kept.namespace = Some(std::fs::File::open(format!("/proc/{pid}/ns/mnt"))?.into());
         }
         kept.control = Some(control.try_clone()?);
-        let (told, known) = (control.try_clone()?, Arc::clone(&self.on_raw_files));
+        let (told, noticed) = (control.try_clone()?, Arc::clone(&self.noticed));
         let named = thread::Builder::new().name("image-notices".to_owned());
-        let is_raw = move |digest| {
-            locked(&known).insert(digest);
-        };
-        named.spawn(move || notices(&told, is_raw)).map(drop)
+        named.spawn(move || notices(&told, |notice| noticed.take(notice))).map(drop)
     }
 
     /// Replaces the daemon whenever it dies, until it dies too often or is to end.
@@ -364,7 +358,7 @@ impl Keeper {
     fn give_up(&self) {
         let mut kept = self.kept();
         *kept = Kept { is_ended: true, ..Kept::default() };
-        locked(&self.on_raw_files).clear();
+        self.noticed.forget_mounts();
         // A later keeper may serve already.
         let mut served_at = locked(&self.served_at);
         if served_at.as_ref() == Some(&self.socket) {

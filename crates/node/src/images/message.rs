@@ -88,6 +88,8 @@ pub(super) enum Control {
 pub(super) enum Notice {
     /// New copies of this image's mount are of one on raw files.
     IsRaw(OciDigest),
+    /// The host of this name has sent a wrong block.
+    Expelled(String),
 }
 
 /// From the node to the socket.

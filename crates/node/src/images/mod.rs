@@ -22,6 +22,7 @@ mod daemon;
 mod keeper;
 mod message;
 mod mounts;
+mod noticed;
 mod packets;
 mod peers;
 mod place;

@@ -41,14 +41,14 @@ pub(super) fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
-/// Calls `is_raw` for each image that is on raw files, until the daemon has ended.
-pub(super) fn notices(control: &OwnedFd, is_raw: impl Fn(String)) {
+/// Calls `noticed` for each notice, until the daemon has ended.
+pub(super) fn notices(control: &OwnedFd, noticed: impl Fn(Notice)) {
     let mut buffer = [0; 1024];
     while let Ok(packet) = packet::receive(control, &mut buffer)
         && packet.length > 0
     {
-        if let Ok(Notice::IsRaw(digest)) = serde_json::from_slice(&buffer[..packet.length]) {
-            is_raw(digest.to_string());
+        if let Ok(notice) = serde_json::from_slice(&buffer[..packet.length]) {
+            noticed(notice);
         }
     }
 }

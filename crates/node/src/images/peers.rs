@@ -13,11 +13,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use snowmelt_api::ImageBytes;
 use snowmelt_image::peer::{Connect, Flow, Link, PeerHost};
+use snowmelt_kernel::packet;
 use snowmelt_rpc::{Token, upgrade};
+use snowmelt_types::HostName;
 use tokio::net::TcpStream;
 
 use super::keeper::{Images, Keeper};
-use super::message::Ask;
+use super::message::{Ask, Notice};
 use super::packets::{failed, say_to};
 use super::place::{Cluster, HeldImage, TreePlace};
 use crate::{Node, Result};
@@ -34,6 +36,11 @@ impl Node {
     pub fn join_cluster(&self, token: Token, control: Option<SocketAddr>) {
         // A host is in one cluster as long as it runs.
         let _ = self.inner.images.cluster.set(Cluster { token, control });
+    }
+
+    /// Hosts that sent wrong blocks of images to this one.
+    pub fn expelled_hosts(&self) -> Vec<HostName> {
+        self.inner.images.noticed.expelled()
     }
 }
 
@@ -95,13 +102,15 @@ fn bytes(flow: Flow) -> ImageBytes {
 /// Connections of the daemon to other hosts.
 pub(super) struct Dial {
     token: Option<Token>,
+    /// To the node.
+    control: OwnedFd,
 }
 
 impl Dial {
     /// With the `authorization` of the cluster.
-    pub fn new(authorization: Option<&str>) -> Self {
+    pub fn new(authorization: Option<&str>, control: OwnedFd) -> Self {
         let token = authorization.and_then(|text| text.strip_prefix("Bearer "));
-        Self { token: token.and_then(|text| Token::new(text).ok()) }
+        Self { token: token.and_then(|text| Token::new(text).ok()), control }
     }
 }
 
@@ -117,5 +126,11 @@ impl Connect for Dial {
         let token = token.ok_or_else(|| unreachable("this host is in no cluster".to_owned()))?;
         let connected = upgrade::connect(host.address, token, BLOCKS).await;
         Ok(Box::new(connected.map_err(|error| unreachable(error.message))?))
+    }
+
+    fn expelled(&self, host: &PeerHost) {
+        // A node that has ended needs no message.
+        let notice = serde_json::to_vec(&Notice::Expelled(host.name.clone()));
+        drop(notice.map(|said| packet::send(&self.control, &said, &[])));
     }
 }

@@ -38,6 +38,11 @@ pub trait Peer: Debug + Send + Sync {
     /// Its cores.
     fn cores(&self) -> u32;
 
+    /// Whether it gets new tasks.
+    fn takes_work(&self) -> bool {
+        true
+    }
+
     /// Opens a connection that leaves HTTP. The caller speaks first.
     async fn connect(&self, path: &str) -> Result<TcpStream, ErrorReport>;
 

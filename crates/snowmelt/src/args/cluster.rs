@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use snowmelt_types::{ByteSize, HostName};
 
 use super::ListFormat;
@@ -20,7 +20,8 @@ characters or more. Traffic between hosts is not encrypted: use a private networ
 const HOSTS_EXAMPLES: &str = "\
 Examples:
   snowmelt hosts
-  snowmelt hosts -o json | jq -r '.[].name'";
+  snowmelt hosts drain host-3         before its machine is stopped
+  snowmelt hosts -o json | jq -r '.[] | select(.state == \"active\").name'";
 
 const TREE_EXAMPLES: &str = "\
 Examples:
@@ -87,11 +88,34 @@ pub struct TreeArgs {
 
 /// `snowmelt hosts`.
 #[derive(Debug, Args)]
-#[command(after_help = HOSTS_EXAMPLES)]
+#[command(after_help = HOSTS_EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct HostsArgs {
+    /// What is done with a host.
+    #[command(subcommand)]
+    pub command: Option<HostsCommand>,
     /// Format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ListFormat,
+    /// Use the server at this socket
+    #[arg(long, value_name = "SOCKET")]
+    pub server: Option<PathBuf>,
+}
+
+/// What is done with one host.
+#[derive(Debug, Subcommand)]
+pub enum HostsCommand {
+    /// Give a host no new work; what runs there goes on, and restarts change nothing
+    Drain(HostArgs),
+    /// Give a host new work again
+    Undrain(HostArgs),
+}
+
+/// One host.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// Its name
+    #[arg(value_name = "NAME")]
+    pub name: HostName,
     /// Use the server at this socket
     #[arg(long, value_name = "SOCKET")]
     pub server: Option<PathBuf>,

@@ -25,7 +25,7 @@ use snowmelt_types::Tenant;
 
 pub use build::{Content, ImageBuildArgs};
 pub use burst::{BurstArgs, BurstCommand, BurstLsArgs};
-pub use cluster::{HostsArgs, MemberArgs, NodeArgs, TreeArgs, rate};
+pub use cluster::{HostArgs, HostsArgs, HostsCommand, MemberArgs, NodeArgs, TreeArgs, rate};
 pub use function::{
     CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, PackArgs,
     RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
@@ -128,7 +128,7 @@ pub enum Command {
     /// Make tokens for clients of other hosts
     #[command(subcommand, after_help = token::EXAMPLES)]
     Token(TokenCommand),
-    /// Show the hosts of the cluster
+    /// Show the hosts of the cluster, and drain them
     Hosts(HostsArgs),
     /// Show from which host each host reads the images of functions
     Tree(TreeArgs),

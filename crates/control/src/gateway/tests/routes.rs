@@ -37,6 +37,7 @@ const OK: Option<(u16, &str)> = Some((200, ""));
 const NO_FUNCTION: Option<(u16, &str)> = Some((404, "SM-0220"));
 const NO_INVOCATION: Option<(u16, &str)> = Some((404, "SM-0223"));
 const NO_BURST: Option<(u16, &str)> = Some((404, "SM-0707"));
+const NO_HOST: Option<(u16, &str)> = Some((404, "SM-0713"));
 const NO_NETWORK: Option<(u16, &str)> = Some((404, "SM-0605"));
 
 pub(super) const QUERY: &str = r#"{"sql": "select 1", "working_folder": "/"}"#;
@@ -51,7 +52,7 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(in crate::gateway) const ROUTES: [Route; 46] = [
+pub(in crate::gateway) const ROUTES: [Route; 48] = [
     route("get", "/v1/status", Nothing, OK),
     route("get", "/v1/figures", Nothing, OK),
     route("get", "/metrics", Nothing, OK),
@@ -84,6 +85,8 @@ pub(in crate::gateway) const ROUTES: [Route; 46] = [
     route("delete", "/v1/bursts/{job}", Nothing, NO_BURST),
     route("get", "/v1/bursts/{job}/answer", Nothing, NO_BURST),
     route("get", "/v1/hosts", Nothing, OK),
+    route("post", "/v1/hosts/{name}/drain", Nothing, NO_HOST),
+    route("delete", "/v1/hosts/{name}/drain", Nothing, NO_HOST),
     route("get", "/v1/trees", Nothing, OK),
     route("get", "/v1/networks", Nothing, OK),
     route("get", "/v1/networks/{job}", Nothing, NO_NETWORK),

@@ -1,0 +1,76 @@
+//! Hosts that get no new work: what runs there goes on, and ends there.
+//!
+//! Invariant: a host is drained by its name, whether it is there or not, until somebody says
+//! otherwise. The caller has stored it before.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use snowmelt_api::HostState;
+use snowmelt_types::{Code, ErrorReport, HostName};
+
+use super::{Host, Hosts};
+
+/// The names of drained hosts. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drained(Arc<RwLock<BTreeSet<HostName>>>);
+
+impl Drained {
+    fn has(&self, name: &HostName) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(name)
+    }
+}
+
+impl Hosts {
+    /// Drains a host from now on, or not any more.
+    pub fn set_drained(&self, name: &HostName, drained: bool) {
+        let mut names = self.drained.0.write().unwrap_or_else(PoisonError::into_inner);
+        let has_changed = if drained { names.insert(name.clone()) } else { names.remove(name) };
+        drop(names);
+        match (has_changed, drained) {
+            (false, _) => {}
+            (true, true) => tracing::info!(host = %name, "a host gets no new work"),
+            (true, false) => tracing::info!(host = %name, "a host gets new work again"),
+        }
+    }
+
+    /// Whether a host is drained, there or not.
+    pub fn is_drained(&self, name: &HostName) -> bool {
+        self.drained.has(name)
+    }
+
+    /// The hosts that get new work, this one first unless it is drained.
+    pub fn open(&self) -> Vec<Arc<Host>> {
+        let mut hosts = self.all();
+        hosts.retain(|host| !host.is_drained());
+        hosts
+    }
+
+    /// A known host.
+    ///
+    /// # Errors
+    /// `SM-0713` if there is none of this name.
+    pub fn find(&self, name: &HostName) -> Result<Arc<Host>, ErrorReport> {
+        let unknown = || {
+            ErrorReport::new(Code::HOST_UNKNOWN, format!("there is no host `{name}`"))
+                .hint("`snowmelt hosts` lists them")
+        };
+        self.all().into_iter().find(|host| host.name == *name).ok_or_else(unknown)
+    }
+}
+
+impl Host {
+    /// Whether it gets no new work.
+    pub fn is_drained(&self) -> bool {
+        self.drained.has(&self.name)
+    }
+
+    /// The same, with whether so many ranks still run there.
+    pub(super) fn state(&self, ranks: u32) -> HostState {
+        match (self.is_drained(), ranks) {
+            (false, _) => HostState::Active,
+            (true, 0) => HostState::Drained,
+            (true, _) => HostState::Draining,
+        }
+    }
+}
