@@ -20,7 +20,8 @@ PYTHON = ("python3-minimal", "libpython3-stdlib")
 # A file in the image beside the packages, which no start reads.
 BALLAST_MIB = 48
 
-# A program as in docs/runtimes.md. It reads a file of the image in pieces and returns its digest.
+# A program as in docs/runtimes.md. It reads a file of the image, or a part of
+# one, in pieces and returns the digest.
 SERVE = """#!/usr/bin/python3
 import hashlib, json, os, socket, struct, time
 listener = socket.socket(fileno=int(os.environ["SNOWMELT_CHANNEL_FD"]))
@@ -31,8 +32,11 @@ def exactly(stream, count):
     return data
 def read(event):
     digest = hashlib.sha256()
+    left, most = event.get("size", 1 << 62), event.get("piece", 1 << 20)
     with open(event["read"], "rb", buffering=0) as file:
-        while piece := file.read(1 << 20):
+        file.seek(event.get("from", 0))
+        while piece := file.read(min(left, most)):
+            left -= len(piece)
             digest.update(piece)
             time.sleep(event.get("pause", 0))
     return digest.hexdigest()

@@ -55,6 +55,10 @@ class Lab:
         """The output of a command of the command line, as a client of the lab."""
         return self.command("run", "--", SNOWMELT, *words).succeeded().out
 
+    def client_start(self, *words: object) -> "subprocess.Popen[str]":
+        """A command of the command line that runs as a client of the lab."""
+        return self.snowmelt.start("lab", "run", "--", SNOWMELT, "--errors", "json", *words)
+
     def bursts(self) -> list[dict[str, Any]]:
         """The bursts that control knows."""
         return list(json.loads(self.client("burst", "ls", "-o", "json")))
@@ -78,10 +82,26 @@ class Lab:
         [lab] = json.loads(self.command("ls", "-o", "json").succeeded().out)
         return list(lab["hosts"])
 
+    def services(self) -> dict[str, dict[str, Any]]:
+        """The registry and the store, by their names."""
+        [lab] = json.loads(self.command("ls", "-o", "json").succeeded().out)
+        return {service["name"]: service for service in lab["services"]}
+
     def log(self, host: str) -> str:
-        """The log of a host's node."""
+        """The log of a host's node, or of a service."""
         found = (self.snowmelt.folder / "run" / "labs").glob(f"*/{host}/log")
         return "".join(file.read_text() for file in found)
+
+    def sent(self, name: str) -> int:
+        """Bytes that a host or service has sent over its link so far."""
+        shown = self.command("exec", name, "--", "cat", "/proc/self/net/dev").succeeded().out
+        [line] = [line for line in shown.splitlines() if line.strip().startswith("eth0:")]
+        return int(line.partition(":")[2].split()[8])
+
+    def cached(self, host: str) -> int:
+        """Bytes of the blocks of images that a host has cached."""
+        [blocks] = (self.snowmelt.folder / "state" / "labs").glob(f"*/{host}/blocks")
+        return sum(path.stat().st_size for path in blocks.rglob("*") if path.is_file())
 
     def job_devices(self) -> list[str]:
         """Devices of jobs on all hosts."""

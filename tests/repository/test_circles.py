@@ -26,9 +26,6 @@ ALLOWED: dict[str, dict[str, str]] = {
             "a transfer needs a token, which another transfer fetches"
         ),
     },
-    "lab": {
-        "fault lab": "a fault changes the processes and links of a lab, which lists its faults",
-    },
     "ledger": {
         "ledger queue reservation state waiting": (
             "the account hands out reservations, which give themselves back to it"

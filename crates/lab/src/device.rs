@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use snowmelt_network::netlink::*;
 
-use crate::host::Host;
+use crate::machine::Machine;
 
 /// The bridge's index in its namespace; the hosts' ports have the indexes above it.
 const BRIDGE: u32 = 1000;
@@ -64,7 +64,7 @@ pub fn configure(batch: &mut Batch, address: Ipv4Addr, prefix: u8) {
 /// Adds permanent neighbour entries for other hosts. Sent in a host's namespace. Entries that are
 /// resolved by ARP share one table of the kernel for all of its namespaces, which has room for
 /// 1024: too few for 33 hosts that know each other.
-pub fn add_neighbours<'a>(batch: &mut Batch, others: impl IntoIterator<Item = &'a Host>) {
+pub fn add_neighbours<'a>(batch: &mut Batch, others: impl IntoIterator<Item = &'a Machine>) {
     for other in others {
         let kind = (RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE);
         batch.add("add a host as neighbour of another", kind, &neighbour(), |a| {

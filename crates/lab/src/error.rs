@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use snowmelt_network::netlink::Failed;
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 
+use crate::service::Kind;
+
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -58,6 +60,26 @@ pub enum Error {
         /// The names of its hosts.
         hosts: Vec<String>,
     },
+    /// The program of a service is not installed.
+    #[error("the {} of a lab needs `{}`, which cannot be found", kind.name(), program.display())]
+    Program {
+        /// The service.
+        kind: Kind,
+        /// Its program.
+        program: PathBuf,
+    },
+    /// Only hosts can have the fault.
+    #[error("`{name}` is not a host: it can be killed, frozen, unplugged or slow")]
+    NoHostFault {
+        /// The service.
+        name: String,
+    },
+    /// The hosts have no disks of their own.
+    #[error("the hosts of the lab `{lab}` have no disks of their own")]
+    NoDisk {
+        /// The lab.
+        lab: HostName,
+    },
     /// The lab would have more hosts than addresses.
     #[error("a lab has at most {most} hosts, not {asked}")]
     Hosts {
@@ -109,9 +131,12 @@ impl From<Failed> for Error {
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         let code = match self {
-            Self::Runs { .. } | Self::NoLab { .. } | Self::NoHost { .. } | Self::Hosts { .. } => {
-                Code::LAB_NAME
-            }
+            Self::Runs { .. }
+            | Self::NoLab { .. }
+            | Self::NoHost { .. }
+            | Self::NoHostFault { .. }
+            | Self::NoDisk { .. }
+            | Self::Hosts { .. } => Code::LAB_NAME,
             _ => Code::LAB_STEP,
         };
         let report = ErrorReport::new(code, self.to_string());
@@ -129,12 +154,21 @@ impl Report for Error {
             Self::NoLab { name } => {
                 report.hint(format!("make it with `snowmelt lab up --name {name}`"))
             }
+            Self::Program { kind, .. } => report.hint(format!(
+                "`{}` installs it; --{}-program names another path",
+                kind.installed_by(),
+                kind.name()
+            )),
+            Self::NoDisk { .. } => report.hint("make the lab with --disk, for example --disk 2GiB"),
             Self::NoHost { hosts, .. } => report.hint(format!("it has {}", hosts.join(", "))),
             Self::Ended { log, file, .. } => {
                 let hint = format!("the whole log is {}", file.display());
                 report.excerpt(log.iter().cloned()).hint(hint)
             }
-            Self::Sweep { .. } | Self::Folder { .. } | Self::Hosts { .. } => report,
+            Self::Sweep { .. }
+            | Self::Folder { .. }
+            | Self::NoHostFault { .. }
+            | Self::Hosts { .. } => report,
         }
     }
 }

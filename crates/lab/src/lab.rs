@@ -1,54 +1,36 @@
-//! The life of a lab, from creation to removal.
-//!
-//! Order of creation: namespaces, bridge and links, addresses and shapes, processes, and last the
-//! plan, which marks the lab as complete. Removal is in the reverse order.
+//! A running lab: its members and their states.
 
-use std::collections::HashSet;
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use snowmelt_network::netlink::Batch;
-use snowmelt_types::{ByteSize, HostName};
+use serde::Serialize;
+use snowmelt_types::HostName;
 
-use crate::device::{self, ETH0, port};
 use crate::fault::{self, Fault};
 use crate::folder::{self, Folder, Roots};
-use crate::host::{Host, PREFIX, Program};
+use crate::host::Host;
+use crate::machine::Machine;
+use crate::member::{Member, process_of};
 use crate::namespace::{self, Namespace};
-use crate::process::{self, Process};
-use crate::rate::Link;
-use crate::{Error, Result, shape};
+use crate::plan::Plan;
+use crate::process::Process;
+use crate::service::Service;
+use crate::{Error, Result};
 
-/// The maximum number of hosts, bounded by the addresses of their network.
-pub const MAX_HOSTS: u32 = 250;
-/// How long to wait for hosts to end before they are killed, and again after it.
-const TIMEOUT: Duration = Duration::from_secs(15);
-const BRIDGE: &str = "bridge";
+pub(crate) const BRIDGE: &str = "bridge";
 /// The number of log lines that are reported when a process ended.
 const TAIL: usize = 10;
+/// How long services may take until they can be used.
+const SERVES_WITHIN: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The parameters of a lab.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    /// The number of hosts, including control.
-    pub hosts: u32,
-    /// The link of each host.
-    pub link: Link,
-    /// The limit of memory for functions on each host.
-    pub memory: ByteSize,
-    /// Whether the first host is control alone, and runs no functions.
-    #[serde(default)]
-    pub control_only: bool,
-}
-
-/// The current state of a host.
+/// The current state of a host or service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct State {
-    /// The host.
+pub struct State<T> {
+    /// The host or service.
     #[serde(flatten)]
-    pub host: Host,
+    pub of: T,
     /// The pid of the process that was started last for it.
     pub pid: Option<i32>,
     /// Whether that process runs.
@@ -61,33 +43,16 @@ pub struct State {
 #[derive(Debug)]
 pub struct Lab {
     name: HostName,
-    roots: Roots,
+    pub(crate) roots: Roots,
     pub(crate) folder: Folder,
     pub(crate) plan: Plan,
 }
 
 impl Lab {
-    /// Creates a lab and starts its hosts; first removes an incomplete lab of that name. After an
-    /// error everything is removed again.
-    ///
-    /// # Errors
-    /// A lab of that name is running, or the kernel refuses a step.
-    pub fn up(roots: &Roots, name: &HostName, plan: Plan, program: &impl Program) -> Result<Self> {
-        check(plan.hosts)?;
-        let _lock = folder::lock(roots)?;
+    /// A lab that may not exist yet.
+    pub(crate) fn of(roots: &Roots, name: &HostName, plan: Plan) -> Self {
         let folder = Folder::of(roots, name);
-        if folder.exists() {
-            if folder.plan::<Plan>()?.is_some() && runs(&folder) {
-                return Err(Error::Runs { name: name.clone() });
-            }
-            clear(&folder)?;
-        }
-        let lab = Self { name: name.clone(), roots: roots.clone(), folder, plan };
-        let made = lab.make(program);
-        if made.is_err() {
-            clear(&lab.folder)?;
-        }
-        made.map(|()| lab)
+        Self { name: name.clone(), roots: roots.clone(), folder, plan }
     }
 
     /// A running lab.
@@ -95,9 +60,8 @@ impl Lab {
     /// # Errors
     /// There is no lab of that name.
     pub fn open(roots: &Roots, name: &HostName) -> Result<Self> {
-        let folder = Folder::of(roots, name);
-        let plan = folder.plan()?.ok_or_else(|| Error::NoLab { name: name.clone() })?;
-        Ok(Self { name: name.clone(), roots: roots.clone(), folder, plan })
+        let plan = Folder::of(roots, name).plan()?;
+        Ok(Self::of(roots, name, plan.ok_or_else(|| Error::NoLab { name: name.clone() })?))
     }
 
     /// All running labs.
@@ -107,38 +71,6 @@ impl Lab {
     pub fn all(roots: &Roots) -> Result<Vec<Self>> {
         let opened = folder::names(roots).into_iter().map(|name| Self::open(roots, &name));
         opened.filter(|lab| !matches!(lab, Err(Error::NoLab { .. }))).collect()
-    }
-
-    /// Ends all processes of a lab, complete or not, and removes it.
-    ///
-    /// # Errors
-    /// There is no such lab, or a part of it cannot be removed.
-    pub fn down(roots: &Roots, name: &HostName) -> Result<()> {
-        let _lock = folder::lock(roots)?;
-        let folder = Folder::of(roots, name);
-        if !folder.exists() {
-            return Err(Error::NoLab { name: name.clone() });
-        }
-        clear(&folder)
-    }
-
-    /// Adds hosts to a running lab.
-    ///
-    /// # Errors
-    /// As for [`Lab::up`]; the hosts added before the error stay until [`Lab::down`].
-    pub fn add(&mut self, hosts: u32, program: &impl Program) -> Result<Vec<Host>> {
-        let _lock = folder::lock(&self.roots)?;
-        // Another process may have added hosts.
-        self.plan = Self::open(&self.roots, &self.name)?.plan;
-        let (first, last) = (self.plan.hosts + 1, self.plan.hosts.saturating_add(hosts));
-        check(last)?;
-        let mut bridge = namespace::open(&self.folder.namespace(BRIDGE))?;
-        let added: Vec<Host> = (first..=last).map(|number| self.host(number)).collect();
-        self.connect(&mut bridge, &added, program)?;
-        self.plan.hosts = last;
-        self.folder.write_plan(&self.plan)?;
-        fault::partition_new_hosts(self)?;
-        Ok(added)
     }
 
     /// Its name.
@@ -156,57 +88,97 @@ impl Lab {
         (1..=self.plan.hosts).map(|number| self.host(number)).collect()
     }
 
+    /// Its services.
+    pub fn services(&self) -> Vec<Service> {
+        let services = self.plan.services();
+        services.map(|(kind, plan)| Service::new(&self.folder, kind, plan)).collect()
+    }
+
+    /// Its services and hosts, in the order in which they are started.
+    pub fn members(&self) -> Vec<Member> {
+        let services = self.services().into_iter().map(Member::Service);
+        services.chain(self.hosts().into_iter().map(Member::Host)).collect()
+    }
+
     /// The current states of its hosts.
     ///
     /// # Errors
     /// A file of the lab cannot be read.
-    pub fn states(&self) -> Result<Vec<State>> {
-        self.hosts().into_iter().map(state).collect()
+    pub fn states(&self) -> Result<Vec<State<Host>>> {
+        self.hosts().into_iter().map(|host| state(host.machine.clone(), host)).collect()
     }
 
-    /// A host by its name.
+    /// The current states of its services.
     ///
     /// # Errors
-    /// There is no host of that name.
-    pub fn host_named(&self, name: &str) -> Result<Host> {
-        let hosts = self.hosts();
-        let known = hosts.iter().map(|host| host.name.clone()).collect();
-        let (lab, host) = (self.name.clone(), name.to_owned());
-        let found = hosts.into_iter().find(|host| host.name == name);
-        found.ok_or(Error::NoHost { lab, host, hosts: known })
+    /// A file of the lab cannot be read.
+    pub fn service_states(&self) -> Result<Vec<State<Service>>> {
+        self.services().into_iter().map(|it| state(it.machine.clone(), it)).collect()
     }
 
-    /// Moves the calling thread into a host's network namespace.
+    /// A host or service by its name.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn member_named(&self, name: &str) -> Result<Member> {
+        let mut members = self.members();
+        if let Some(at) = members.iter().position(|member| member.machine().name == name) {
+            return Ok(members.swap_remove(at));
+        }
+        let known = members.iter().map(|member| member.machine().name.clone()).collect();
+        Err(Error::NoHost { lab: self.name.clone(), host: name.to_owned(), hosts: known })
+    }
+
+    /// The host with the gateway.
+    pub fn control(&self) -> Host {
+        self.host(1)
+    }
+
+    /// Moves the calling thread into the network namespace of a host or service.
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub fn enter(&self, host: &Host) -> Result<()> {
-        let namespace = namespace::open(&host.namespace)?;
+    pub fn enter(&self, machine: &Machine) -> Result<()> {
+        let namespace = namespace::open(&machine.namespace)?;
         snowmelt_kernel::namespace::join(&namespace, snowmelt_kernel::namespace::flags::NETWORK)
             .map_err(Error::step("enter a host's network namespace"))
     }
 
-    /// Fails if the program of a host has ended, with the end of the first such host's log.
+    /// Fails if a program has ended, with the end of the first such log.
     ///
     /// # Errors
     /// [`Error::Ended`].
     pub fn check_running(&self) -> Result<()> {
-        let Some(ended) = self.states()?.into_iter().find(|state| !state.runs) else {
-            return Ok(());
-        };
-        let text = fs::read(&ended.host.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let log = lines[lines.len().saturating_sub(TAIL)..].to_vec();
-        Err(Error::Ended { host: ended.host.name, log, file: ended.host.log })
+        for member in self.members() {
+            let machine = member.machine();
+            if !process_of(machine)?.is_some_and(Process::is_alive) {
+                return Err(ended(machine));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all services can be used.
+    ///
+    /// # Errors
+    /// The program of one ends, or none answers in time.
+    pub fn wait_for_services(&self) -> Result<()> {
+        for service in self.services() {
+            let deadline = Instant::now() + SERVES_WITHIN;
+            while !self.within(&service.machine, || service.is_ready())? {
+                self.check_running()?;
+                if Instant::now() > deadline {
+                    let step = format!("wait for the {} of the lab", service.machine.name);
+                    return Err(Error::step(step)(std::io::ErrorKind::TimedOut.into()));
+                }
+                thread::sleep(POLL_INTERVAL);
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn host(&self, number: u32) -> Host {
-        let host = Host::new(&self.folder, number, self.plan.memory);
-        match self.plan.control_only && host.is_control() {
-            true => Host { memory: ByteSize(0), ..host },
-            false => host,
-        }
+        Host::new(&self.folder, number, &self.plan)
     }
 
     /// The namespace of the bridge.
@@ -219,142 +191,27 @@ impl Lab {
         folder::lock(&self.roots)
     }
 
-    fn make(&self, program: &impl Program) -> Result<()> {
-        self.folder.create()?;
-        self.folder.write_token()?;
-        let mut bridge = namespace::make(vec![self.folder.namespace(BRIDGE)])?;
-        let [bridge] = bridge.as_mut_slice() else { return Err(Error::Root) };
-        let mut batch = Batch::new();
-        device::add_bridge(&mut batch);
-        bridge.route.run(batch)?;
-        self.connect(bridge, &self.hosts(), program)?;
-        self.folder.write_plan(&self.plan)
-    }
-
-    /// Creates namespaces and links of hosts, configures and shapes them, and starts the processes.
-    fn connect(
-        &self,
-        bridge: &mut Namespace,
-        hosts: &[Host],
-        program: &impl Program,
-    ) -> Result<()> {
-        let files = hosts.iter().map(|host| host.namespace.clone()).collect();
-        let mut namespaces = namespace::make(files)?;
-        let mut batch = Batch::new();
-        for (host, namespace) in hosts.iter().zip(&namespaces) {
-            device::add_link(
-                &mut batch,
-                host.number,
-                &host.name,
-                std::os::fd::AsFd::as_fd(namespace),
-            );
-        }
-        bridge.route.run(batch)?;
-        for (host, namespace) in hosts.iter().zip(&mut namespaces) {
-            let mut batch = Batch::new();
-            device::configure(&mut batch, host.ip(), PREFIX);
-            namespace.route.run(batch)?;
-            set_shape(bridge, namespace, host, self.plan.link)?;
-        }
-        self.add_neighbours(hosts, &mut namespaces)?;
-        for (host, namespace) in hosts.iter().zip(&namespaces) {
-            start(host, namespace, program)?;
-        }
-        Ok(())
-    }
-
-    /// Adds neighbour entries of all hosts to new hosts, and of the new hosts to earlier ones.
-    fn add_neighbours(&self, new: &[Host], namespaces: &mut [Namespace]) -> Result<()> {
-        let first = new.first().map_or(1, |host| host.number);
-        let before: Vec<Host> = (1..first).map(|number| self.host(number)).collect();
-        for (host, namespace) in new.iter().zip(namespaces) {
-            let others = before.iter().chain(new).filter(|other| other.number != host.number);
-            let mut batch = Batch::new();
-            device::add_neighbours(&mut batch, others);
-            namespace.route.run(batch)?;
-        }
-        for host in &before {
-            let mut batch = Batch::new();
-            device::add_neighbours(&mut batch, new);
-            namespace::open(&host.namespace)?.route.run(batch)?;
-        }
-        Ok(())
+    /// Runs work in the network namespace of a machine, in a thread that does not return from it.
+    fn within<T: Send>(&self, machine: &Machine, work: impl FnOnce() -> T + Send) -> Result<T> {
+        thread::scope(|scope| {
+            let visitor = scope.spawn(|| self.enter(machine).map(|()| work()));
+            let lost = || Error::step("enter a namespace")(std::io::ErrorKind::Other.into());
+            visitor.join().unwrap_or_else(|_| Err(lost()))
+        })
     }
 }
 
-/// Shapes both ends of a host's link.
-pub(crate) fn set_shape(
-    bridge: &mut Namespace,
-    namespace: &mut Namespace,
-    host: &Host,
-    link: Link,
-) -> Result<()> {
-    shape::add(&mut namespace.route, ETH0, link)?;
-    shape::add(&mut bridge.route, port(host.number), Link { delay: None, ..link })
-}
-
-/// Starts the program of a host.
-pub(crate) fn start(host: &Host, namespace: &Namespace, program: &impl Program) -> Result<()> {
-    folder::make(&host.folder, 0o711)?;
-    let process = process::start(program.command(host), namespace, &host.log)?;
-    folder::write(&host.process_file(), &process)
-}
-
-/// The process that was started for a host.
-pub(crate) fn process_of(host: &Host) -> Result<Option<Process>> {
-    folder::read(&host.process_file())
-}
-
-fn state(host: Host) -> Result<State> {
-    let process = process_of(&host)?;
+fn state<T>(machine: Machine, of: T) -> Result<State<T>> {
+    let process = process_of(&machine)?;
     let (pid, runs) = (process.map(|process| process.pid), process.is_some_and(Process::is_alive));
-    let faults = fault::of(&host)?;
-    Ok(State { host, pid, runs, faults })
+    let faults = fault::of(&machine)?;
+    Ok(State { of, pid, runs, faults })
 }
 
-fn check(hosts: u32) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(Error::Root);
-    }
-    match hosts {
-        1..=MAX_HOSTS => Ok(()),
-        asked => Err(Error::Hosts { most: MAX_HOSTS, asked }),
-    }
-}
-
-fn namespaces_of(folder: &Folder) -> HashSet<(u64, u64)> {
-    process::identities(&folder.namespaces())
-}
-
-fn runs(folder: &Folder) -> bool {
-    process::any_in(&namespaces_of(folder))
-}
-
-/// Ends the processes of a lab and removes it. Each step may have been done before.
-fn clear(folder: &Folder) -> Result<()> {
-    folder.remove_plan()?;
-    process::end_all_in(&namespaces_of(folder), TIMEOUT)?;
-    for file in folder.namespaces() {
-        sweep(folder, &file)?;
-        namespace::remove(&file)?;
-    }
-    folder.remove()
-}
-
-/// Removes the control groups and folders of sandboxes, and waits for a spawner that still removes
-/// some: it is in a network namespace of its own, and ends with its host.
-fn sweep(folder: &Folder, namespace: &std::path::Path) -> Result<()> {
-    let host = namespace.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let run = folder.run.join(&host).join("run");
-    let deadline = Instant::now() + TIMEOUT;
-    while fs::read_dir(&run).is_ok_and(|mut left| left.next().is_some()) {
-        snowmelt_sandbox::sweep(&run)
-            .map_err(|source| Error::Sweep { host: host.clone(), source: Box::new(source) })?;
-        if Instant::now() > deadline {
-            let late = std::io::ErrorKind::TimedOut.into();
-            return Err(Error::step(format!("end the sandboxes of {host}"))(late));
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
+fn ended(machine: &Machine) -> Error {
+    let text = fs::read(&machine.log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let log = lines[lines.len().saturating_sub(TAIL)..].to_vec();
+    Error::Ended { host: machine.name.clone(), log, file: machine.log.clone() }
 }

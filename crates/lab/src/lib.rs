@@ -1,5 +1,5 @@
 //! A cluster on one machine: hosts as network namespaces, connected by a bridge with shaped links,
-//! each running the real `snowmelt node`; faults on demand.
+//! each running the real `snowmelt node`; a registry and an S3 server beside them; faults on demand.
 //!
 //! [`Lab`] creates, opens and removes one. The machine's own network is not touched: the bridge is
 //! in a namespace of its own.
@@ -8,23 +8,36 @@
 //! all processes in them belong to the lab: so any process can end a lab, even if the one that
 //! created it has crashed.
 
+mod corrupt;
 mod device;
+mod disk;
 mod error;
 mod fault;
 mod folder;
 mod host;
+mod injection;
 mod lab;
+mod life;
+mod machine;
+mod member;
 mod namespace;
+mod plan;
 mod process;
 mod rate;
+mod service;
 mod shape;
+mod wiring;
 
 pub use error::Error;
 pub use fault::Fault;
 pub use folder::Roots;
 pub use host::{Address, Host, Program};
-pub use lab::{Lab, MAX_HOSTS, Plan, State};
+pub use lab::{Lab, State};
+pub use machine::Machine;
+pub use member::Member;
+pub use plan::{MAX_HOSTS, Plan};
 pub use rate::{BitRate, Link, ParseRateError};
+pub use service::{Kind, Service, ServicePlan};
 
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;

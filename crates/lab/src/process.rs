@@ -3,7 +3,7 @@
 //! Invariant: a process is pinned by a pidfd and then checked before it is signalled, so a process
 //! that has got a dead one's pid is never hit.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,7 +21,7 @@ use crate::{Error, Result, namespace};
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process, identified by its pid and start time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub pid: i32,
     /// In ticks since the machine started.
@@ -31,25 +31,81 @@ pub(crate) struct Process {
 impl Process {
     /// The process that has this pid now, unless it is a zombie.
     fn of(pid: i32) -> Option<Self> {
+        Self::with_parent(pid).map(|(_, process)| process)
+    }
+
+    /// The same, behind the pid of its parent.
+    fn with_parent(pid: i32) -> Option<(i32, Self)> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name in parentheses may contain any characters.
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
         let state = fields.next()?;
-        let began = fields.nth(18)?.parse().ok()?;
-        (!matches!(state, "Z" | "X")).then_some(Self { pid, began })
+        let parent = fields.next()?.parse().ok()?;
+        let began = fields.nth(17)?.parse().ok()?;
+        (!matches!(state, "Z" | "X")).then_some((parent, Self { pid, began }))
     }
 
     pub fn is_alive(self) -> bool {
         Self::of(self.pid) == Some(self)
     }
 
-    /// Kills it; does nothing if it has ended.
-    pub fn kill(self) -> Result<()> {
-        match pin(self.pid) {
-            Some(pinned) if self.is_alive() => signal(&pinned, Signal::KILL),
-            _ => Ok(()),
+    /// All processes below it, each after its parent.
+    pub fn below(self) -> Vec<Self> {
+        let mut children: HashMap<i32, Vec<Self>> = HashMap::new();
+        for (parent, process) in pids().filter_map(Self::with_parent) {
+            children.entry(parent).or_default().push(process);
+        }
+        let mut found = children.remove(&self.pid).unwrap_or_default();
+        let mut next = 0;
+        while let Some(process) = found.get(next) {
+            found.extend(children.remove(&process.pid).unwrap_or_default());
+            next += 1;
+        }
+        found
+    }
+
+    /// It and all processes below it.
+    pub fn with_below(self) -> Vec<Self> {
+        let mut found = self.below();
+        found.insert(0, self);
+        found
+    }
+
+    /// Stops it and all processes below it, parents first, so that none can start another one.
+    pub fn freeze(self) -> Result<()> {
+        let mut stopped = HashSet::new();
+        loop {
+            let found = self.with_below();
+            let new: Vec<_> = found.into_iter().filter(|it| stopped.insert(*it)).collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            send(&new, Signal::STOP)?;
         }
     }
+
+    /// Kills it; does nothing if it has ended.
+    pub fn kill(self) -> Result<()> {
+        send(&[self], Signal::KILL)
+    }
+}
+
+/// Lets stopped processes go on, children first.
+pub(crate) fn thaw(processes: &[Process]) -> Result<()> {
+    let processes: Vec<_> = processes.iter().rev().copied().collect();
+    send(&processes, Signal::CONT)
+}
+
+/// Sends a signal to those that have not ended.
+fn send(processes: &[Process], kind: Signal) -> Result<()> {
+    for process in processes {
+        if let Some(pinned) = pin(process.pid)
+            && process.is_alive()
+        {
+            signal(&pinned, kind)?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts a program in a namespace and a session of its own, with its output in a file.
@@ -133,7 +189,7 @@ fn pin(pid: i32) -> Option<OwnedFd> {
 fn signal(pinned: &OwnedFd, kind: Signal) -> Result<()> {
     match pidfd_send_signal(pinned, kind) {
         Err(error) if error != rustix::io::Errno::SRCH => {
-            Err(Error::step("end a process of a host")(error.into()))
+            Err(Error::step("signal a process of a host")(error.into()))
         }
         _ => Ok(()),
     }
@@ -151,6 +207,31 @@ mod tests {
         assert!(!former.is_alive());
         // This would end the test.
         former.kill().unwrap();
+    }
+
+    #[test]
+    fn a_frozen_process_and_those_below_it_go_on_when_they_are_thawed() {
+        let mut shell = Command::new("sh");
+        let mut child = shell.args(["-c", "sleep 3600 & sleep 3600"]).spawn().unwrap();
+        let root = Process::of(child.id() as i32).unwrap();
+        while root.below().len() < 2 {
+            thread::sleep(POLL_INTERVAL);
+        }
+        let all = root.with_below();
+        let state = |process: &Process| {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap();
+            stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+        };
+        root.freeze().unwrap();
+        while !all.iter().all(|process| state(process) == 'T') {
+            thread::sleep(POLL_INTERVAL);
+        }
+        thaw(&all).unwrap();
+        while all.iter().any(|process| state(process) == 'T') {
+            thread::sleep(POLL_INTERVAL);
+        }
+        send(&all, Signal::KILL).unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! `snowmelt lab`: the hosts of a lab run this binary, and are ready once they joined control.
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use snowmelt_lab::{Fault, Host, Lab, Link, Plan, Roots, State};
+use snowmelt_lab::{
+    BitRate, Fault, Host, Kind, Lab, Link, Machine, Plan, Roots, Service, ServicePlan, State,
+};
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 
 use crate::args::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
@@ -33,12 +36,15 @@ pub fn run(command: &LabCommand, config: &Config, printer: Printer) -> Outcome {
         LabCommand::Exec(args) => return execute_on(args, &open(&args.host.lab.name)?),
         LabCommand::Fail(args) => {
             let lab = open(&args.host.lab.name)?;
-            lab.host_named(&args.host.host).and_then(|host| lab.fail(&host, Fault::from(args.how)))
+            lab.member_named(&args.host.host).and_then(|it| lab.fail(&it, Fault::from(args.how)))
         }
         LabCommand::Heal(args) => {
-            let lab = open(&args.lab.name)?;
-            let program = program()?;
-            lab.host_named(&args.host).and_then(|host| lab.heal(&host, &program))
+            let (lab, program) = (open(&args.lab.name)?, program()?);
+            lab.member_named(&args.host).and_then(|member| lab.heal(&member, &program))
+        }
+        LabCommand::Restart(args) => {
+            let (lab, program) = (open(&args.lab.name)?, program()?);
+            lab.member_named(&args.host).and_then(|member| lab.restart(&member, &program))
         }
         LabCommand::Down(args) => Lab::down(&roots, &args.name),
     };
@@ -51,11 +57,8 @@ fn failed(error: snowmelt_lab::Error) -> Failure {
 
 fn up(args: &LabUpArgs, roots: &Roots, config: &Config, printer: Printer) -> Outcome {
     let begun = Instant::now();
-    let link = Link { rate: args.link, delay: args.delay };
-    let memory = args.memory.unwrap_or_else(|| share(args.hosts));
-    let plan = Plan { hosts: args.hosts, link, memory, control_only: args.control_only };
     let name = &args.lab.name;
-    let lab = Lab::up(roots, name, plan, &program()?).map_err(failed)?;
+    let lab = Lab::up(roots, name, plan(args), &program()?).map_err(failed)?;
     let created = begun.elapsed();
     printer.note(&format!(
         "{} created in {}",
@@ -70,6 +73,23 @@ fn up(args: &LabUpArgs, roots: &Roots, config: &Config, printer: Printer) -> Out
     Ok(0)
 }
 
+fn plan(args: &LabUpArgs) -> Plan {
+    let link = Link { rate: args.link, delay: args.delay };
+    let service = |wanted: bool, rate: Option<BitRate>, program: &Path| {
+        let link = Link { rate: rate.or(link.rate), ..link };
+        wanted.then(|| ServicePlan { program: program.to_owned(), link })
+    };
+    Plan {
+        hosts: args.hosts,
+        link,
+        memory: args.memory.unwrap_or_else(|| share(args.hosts)),
+        control_only: args.control_only,
+        disk: args.disk,
+        registry: service(args.registry, args.registry_link, &args.registry_program),
+        store: service(args.store, args.store_link, &args.store_program),
+    }
+}
+
 fn add(args: &LabAddArgs, mut lab: Lab, config: &Config, printer: Printer) -> Outcome {
     let begun = Instant::now();
     lab.add(args.hosts, &program()?).map_err(failed)?;
@@ -80,14 +100,18 @@ fn add(args: &LabAddArgs, mut lab: Lab, config: &Config, printer: Printer) -> Ou
 
 fn joined(lab: &Lab, begun: Instant) -> String {
     let (hosts, wall) = (lab.plan().hosts, text::setting(rounded(begun.elapsed())));
-    let socket = lab.host_named("host-1").map(|host| host.socket.display().to_string());
-    format!("{} joined after {wall}; control is at {}", counted(hosts), socket.unwrap_or_default())
+    let services = lab.services().into_iter();
+    let services = services.map(|it| format!(", the {} at {}", it.machine.name, it.address));
+    let socket = lab.control().socket;
+    let hosts = counted(hosts);
+    format!("{hosts} joined after {wall}; control is at {}", socket.display())
+        + &services.collect::<String>()
 }
 
 /// Waits until all hosts have joined control, or fails if one of them exits.
 fn join(lab: &Lab, config: &Config, printer: Printer) -> Result<(), Failure> {
-    let control = lab.host_named("host-1").map_err(failed)?;
-    let platform = Platform::server(Some(&control.socket), config);
+    lab.wait_for_services().map_err(failed)?;
+    let platform = Platform::server(Some(&lab.control().socket), config);
     platform::with(platform, printer, async |client, _| {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         loop {
@@ -111,47 +135,72 @@ fn ls(args: &LabLsArgs, roots: &Roots) -> Outcome {
     let mut rows = Vec::new();
     let mut values = Vec::new();
     for lab in &labs {
-        let states = lab.states().map_err(failed)?;
-        rows.extend(states.iter().map(|state| row(lab, state)));
-        values.push(serde_json::json!({ "name": lab.name(), "plan": lab.plan(), "hosts": states }));
+        let (hosts, services) =
+            (lab.states().map_err(failed)?, lab.service_states().map_err(failed)?);
+        rows.extend(hosts.iter().map(|state| host_row(lab, state)));
+        rows.extend(services.iter().map(|state| service_row(lab, state)));
+        let (name, plan) = (lab.name(), lab.plan());
+        values.push(serde_json::json!({
+            "name": name, "plan": plan, "hosts": hosts, "services": services,
+        }));
     }
     let headings = ["lab", "host", "address", ">memory", "link", "state"];
     list::print(args.output, &headings, &rows, &values)?;
     Ok(0)
 }
 
-fn row(lab: &Lab, state: &State) -> Vec<String> {
-    let link = lab.plan().link;
+fn host_row(lab: &Lab, state: &State<Host>) -> Vec<String> {
+    let (address, memory) = (state.of.address.to_string(), state.of.memory.to_string());
+    row(lab, (&state.of.machine, state.runs, &state.faults), (address, memory))
+}
+
+fn service_row(lab: &Lab, state: &State<Service>) -> Vec<String> {
+    let cells = (state.of.address.to_string(), String::new());
+    row(lab, (&state.of.machine, state.runs, &state.faults), cells)
+}
+
+fn row(
+    lab: &Lab,
+    (machine, runs, faults): (&Machine, bool, &[Fault]),
+    (address, memory): (String, String),
+) -> Vec<String> {
+    let link = machine.link();
     let rate = link.rate.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string());
     let delay = link.delay.map(|delay| format!(", {}", text::setting(delay)));
-    let mut states: Vec<&str> = vec![if state.runs { "running" } else { "stopped" }];
-    states.extend(state.faults.iter().map(|fault| match fault {
+    let mut states: Vec<&str> = vec![if runs { "running" } else { "stopped" }];
+    states.extend(faults.iter().map(|fault| match fault {
         Fault::Kill => "killed",
+        Fault::Freeze => "frozen",
         Fault::Unplug => "unplugged",
         Fault::Slow => "slow",
         Fault::Partition => "partitioned",
+        Fault::Corrupt => "corrupt",
+        Fault::DiskFull => "disk full",
     }));
-    vec![
-        lab.name().to_string(),
-        state.host.name.clone(),
-        state.host.address.to_string(),
-        state.host.memory.to_string(),
-        rate + &delay.unwrap_or_default(),
-        states.join(", "),
-    ]
+    let link = rate + &delay.unwrap_or_default();
+    vec![lab.name().to_string(), machine.name.clone(), address, memory, link, states.join(", ")]
 }
 
 fn execute_as_client(args: &LabRunArgs, lab: &Lab) -> Outcome {
-    let control = lab.host_named("host-1").map_err(failed)?;
-    lab.enter(&control).map_err(failed)?;
+    let control = lab.control();
+    lab.enter(&control.machine).map_err(failed)?;
     let mut command = command_of(&args.command);
     command.env(env::SOCKET, &control.socket);
+    for service in lab.services() {
+        if service.kind == Kind::Store {
+            // Those of another store would be mixed with its own.
+            for (name, _) in env::aws() {
+                command.env_remove(name);
+            }
+        }
+        command.envs(service.variables);
+    }
     execute(command)
 }
 
 fn execute_on(args: &LabExecArgs, lab: &Lab) -> Outcome {
-    let host = lab.host_named(&args.host.host).map_err(failed)?;
-    lab.enter(&host).map_err(failed)?;
+    let member = lab.member_named(&args.host.host).map_err(failed)?;
+    lab.enter(member.machine()).map_err(failed)?;
     execute(command_of(&args.command))
 }
 
@@ -185,7 +234,7 @@ fn program() -> Result<impl Fn(&Host) -> Command, ErrorReport> {
                 .args(["--address", &host.address.to_string()]),
         };
         command
-            .args(["--name", &host.name, "--memory", &host.memory.bytes().to_string()])
+            .args(["--name", host.name(), "--memory", &host.memory.bytes().to_string()])
             .arg("--token-file")
             .arg(&host.token_file)
             .env(env::STATE, &host.state)
@@ -195,6 +244,9 @@ fn program() -> Result<impl Fn(&Host) -> Command, ErrorReport> {
             .env(env::IMPORT_CACHE, (host.memory.bytes() / 4).to_string());
         for name in [env::LISTEN, env::TOKEN_FILE, env::HOST, env::HOST_MEMORY] {
             command.env_remove(name);
+        }
+        if let Some(file) = &host.ca_file {
+            command.env(env::CA_FILE, file);
         }
         command
     })

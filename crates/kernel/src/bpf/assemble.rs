@@ -39,6 +39,7 @@ pub enum Size {
 #[allow(missing_docs)]
 pub enum Helper {
     MapLookup = 1,
+    StorePacketBytes = 9,
     SetOption = 49,
     Bind = 64,
     PacketBytes = 68,

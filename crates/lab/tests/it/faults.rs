@@ -1,10 +1,15 @@
 //! Faults of hosts on demand, and their healing.
 
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
-use snowmelt_lab::Fault;
+use snowmelt_lab::{Error, Fault, Host, Plan};
+use snowmelt_types::ByteSize;
 
-use crate::harness::{Rig, is_root, sleeper, wait_for};
+use crate::harness::{Rig, is_root, plan, sleeper, wait_for};
 
 #[test]
 fn an_unplugged_host_reaches_no_other_until_it_is_healed() {
@@ -12,9 +17,9 @@ fn an_unplugged_host_reaches_no_other_until_it_is_healed() {
         return;
     }
     let rig = Rig::up(3, None);
-    rig.lab.fail(&rig.host(2), Fault::Unplug).unwrap();
+    rig.lab.fail(&rig.member("host-2"), Fault::Unplug).unwrap();
     assert!(!rig.reaches(1, 2) && !rig.reaches(2, 3) && rig.reaches(1, 3));
-    rig.lab.heal(&rig.host(2), &sleeper).unwrap();
+    rig.lab.heal(&rig.member("host-2"), &sleeper).unwrap();
     assert!(rig.reaches(1, 2) && rig.reaches(2, 3));
 }
 
@@ -24,7 +29,7 @@ fn a_partitioned_host_is_reached_by_control_only() {
         return;
     }
     let mut rig = Rig::up(4, None);
-    let (two, three) = (rig.host(2), rig.host(3));
+    let (two, three) = (rig.member("host-2"), rig.member("host-3"));
     rig.lab.fail(&two, Fault::Partition).unwrap();
     rig.lab.fail(&three, Fault::Partition).unwrap();
     assert!(rig.reaches(1, 2) && rig.reaches(2, 1) && rig.reaches(1, 3));
@@ -44,12 +49,12 @@ fn a_slow_host_has_a_hundredth_of_its_rate() {
         return;
     }
     let rig = Rig::up(2, Some("1gbit"));
-    rig.lab.fail(&rig.host(2), Fault::Slow).unwrap();
+    rig.lab.fail(&rig.member("host-2"), Fault::Slow).unwrap();
     let least = Duration::from_secs_f64(((1 << 20) - (2 << 17)) as f64 * 8.0 / 10e6);
     let took = rig.sends(1, 2, 1 << 20).unwrap();
     assert!(took >= least, "{took:?} is less than {least:?}");
     assert_eq!(rig.lab.states().unwrap()[1].faults, [Fault::Slow]);
-    rig.lab.heal(&rig.host(2), &sleeper).unwrap();
+    rig.lab.heal(&rig.member("host-2"), &sleeper).unwrap();
     assert!(rig.reaches(1, 2));
     assert_eq!(rig.lab.states().unwrap()[1].faults, []);
 }
@@ -60,11 +65,134 @@ fn a_killed_host_runs_again_when_it_is_healed() {
         return;
     }
     let rig = Rig::up(2, None);
-    rig.lab.fail(&rig.host(2), Fault::Kill).unwrap();
+    rig.lab.fail(&rig.member("host-2"), Fault::Kill).unwrap();
     wait_for("the process to end", || rig.running() == [true, false]);
     // A second kill does not hit another process.
-    rig.lab.fail(&rig.host(2), Fault::Kill).unwrap();
+    rig.lab.fail(&rig.member("host-2"), Fault::Kill).unwrap();
     assert!(rig.reaches(1, 2), "its network stays");
-    rig.lab.heal(&rig.host(2), &sleeper).unwrap();
+    rig.lab.heal(&rig.member("host-2"), &sleeper).unwrap();
     assert_eq!(rig.running(), [true, true]);
+}
+
+/// The state letter of a host's process.
+fn state(rig: &Rig, number: usize) -> char {
+    let pid = rig.lab.states().unwrap()[number - 1].pid.unwrap();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+#[test]
+fn a_frozen_host_goes_on_when_it_is_healed() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::up(2, None);
+    let two = rig.member("host-2");
+    rig.lab.fail(&two, Fault::Freeze).unwrap();
+    wait_for("the process to stop", || state(&rig, 2) == 'T');
+    assert_eq!(rig.running(), [true, true]);
+    assert!(rig.reaches(1, 2), "its kernel still answers");
+    let before = rig.lab.states().unwrap()[1].pid;
+    rig.lab.heal(&two, &sleeper).unwrap();
+    wait_for("the process to go on", || state(&rig, 2) != 'T');
+    assert_eq!(rig.lab.states().unwrap()[1].pid, before);
+    // One that is killed while it is frozen is not frozen any more.
+    rig.lab.fail(&two, Fault::Freeze).unwrap();
+    rig.lab.fail(&two, Fault::Kill).unwrap();
+    wait_for("the process to end", || rig.running() == [true, false]);
+    assert_eq!(rig.lab.states().unwrap()[1].faults, []);
+}
+
+#[test]
+fn a_restarted_host_has_another_process_and_its_other_faults() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::up(2, None);
+    let two = rig.member("host-2");
+    let before = rig.lab.states().unwrap()[1].pid;
+    rig.lab.fail(&two, Fault::Unplug).unwrap();
+    rig.lab.restart(&two, &sleeper).unwrap();
+    let after = &rig.lab.states().unwrap()[1];
+    assert!(after.runs && after.pid != before);
+    assert_eq!(after.faults, [Fault::Unplug]);
+}
+
+/// Listens where the agent of a host does.
+fn listen(rig: &Rig, at: &Host) -> TcpListener {
+    thread::scope(|scope| {
+        let listener = scope.spawn(|| {
+            rig.lab.enter(&at.machine).unwrap();
+            TcpListener::bind(at.address).unwrap()
+        });
+        listener.join().unwrap()
+    })
+}
+
+/// What a host receives from a listener.
+fn received(rig: &Rig, from: &TcpListener, to: &Host, sent: &[u8]) -> Vec<u8> {
+    let address = from.local_addr().unwrap();
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            rig.lab.enter(&to.machine).unwrap();
+            let mut received = Vec::new();
+            TcpStream::connect(address).unwrap().read_to_end(&mut received).unwrap();
+            received
+        });
+        from.accept().unwrap().0.write_all(sent).unwrap();
+        receiver.join().unwrap()
+    })
+}
+
+#[test]
+fn a_corrupt_host_sends_wrong_bytes_to_all_but_control() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::up(3, None);
+    let (two, hosts) = (rig.member("host-2"), rig.lab.hosts());
+    let agents = [listen(&rig, &hosts[1]), listen(&rig, &hosts[2])];
+    let sent = vec![7; 1 << 20];
+    let arrives = |from: usize, to: usize| {
+        let received = received(&rig, &agents[from - 2], &hosts[to - 1], &sent);
+        assert_eq!(received.len(), sent.len());
+        received == sent
+    };
+    assert!(arrives(2, 3));
+    rig.lab.fail(&two, Fault::Corrupt).unwrap();
+    assert!(!arrives(2, 3) && arrives(2, 1) && arrives(3, 2));
+    let little = vec![7; 1000];
+    assert_eq!(received(&rig, &agents[0], &hosts[2], &little), little);
+    rig.lab.heal(&two, &sleeper).unwrap();
+    assert!(arrives(2, 3));
+}
+
+#[test]
+fn a_full_disk_takes_nothing_until_it_is_healed() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Rig::with(folder, Plan { disk: Some(ByteSize::mib(8)), ..plan(2, None) });
+    let (two, file) = (rig.member("host-2"), rig.host(2).state.join("file"));
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    assert!(fs::write(file.with_file_name("large"), vec![7; 16 << 20]).is_err());
+    fs::remove_file(file.with_file_name("large")).unwrap();
+    rig.lab.fail(&two, Fault::DiskFull).unwrap();
+    let refused = fs::write(file.with_file_name("another"), vec![7; 1 << 20]).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(fs::read(&file).unwrap().len(), 1 << 20);
+    fs::write(rig.host(1).state.join("file"), "of another host").unwrap();
+    rig.lab.heal(&two, &sleeper).unwrap();
+    fs::write(file.with_file_name("another"), vec![7; 1 << 20]).unwrap();
+}
+
+#[test]
+fn a_disk_of_its_own_is_needed_for_a_full_one() {
+    if !is_root() {
+        return;
+    }
+    let rig = Rig::up(1, None);
+    let refused = rig.lab.fail(&rig.member("host-1"), Fault::DiskFull).unwrap_err();
+    assert!(matches!(refused, Error::NoDisk { .. }), "{refused}");
 }

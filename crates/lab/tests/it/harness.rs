@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use snowmelt_lab::{Host, Lab, Link, Plan, Roots};
+use snowmelt_lab::{Host, Lab, Link, Member, Plan, Roots};
 use snowmelt_types::{ByteSize, HostName};
 
 /// Longer than a connection takes whose first packets are lost. Unreachable hosts fail immediately.
@@ -42,18 +42,34 @@ pub fn roots(folder: &tempfile::TempDir) -> Roots {
 
 pub fn plan(hosts: u32, rate: Option<&str>) -> Plan {
     let link = Link { rate: rate.map(|rate| rate.parse().unwrap()), delay: None };
-    Plan { hosts, link, memory: ByteSize::mib(64), control_only: false }
+    Plan {
+        hosts,
+        link,
+        memory: ByteSize::mib(64),
+        control_only: false,
+        disk: None,
+        registry: None,
+        store: None,
+    }
 }
 
 impl Rig {
     pub fn up(hosts: u32, rate: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let lab = Lab::up(&roots(&folder), &name(), plan(hosts, rate), &sleeper).unwrap();
+        Self::with(folder, plan(hosts, rate))
+    }
+
+    pub fn with(folder: tempfile::TempDir, plan: Plan) -> Self {
+        let lab = Lab::up(&roots(&folder), &name(), plan, &sleeper).unwrap();
         Self { folder, lab }
     }
 
+    pub fn member(&self, name: &str) -> Member {
+        self.lab.member_named(name).unwrap()
+    }
+
     pub fn host(&self, number: u32) -> Host {
-        self.lab.host_named(&format!("host-{number}")).unwrap()
+        self.member(&format!("host-{number}")).host().unwrap().clone()
     }
 
     /// Whether a connection can be made.
@@ -66,7 +82,7 @@ impl Rig {
         let any_port = SocketAddr::new(self.host(to).address.ip(), 0);
         thread::scope(|scope| {
             let listener = scope.spawn(|| {
-                self.lab.enter(&self.host(to)).unwrap();
+                self.lab.enter(&self.host(to).machine).unwrap();
                 TcpListener::bind(any_port).unwrap()
             });
             // A socket belongs to its namespace, also when used from another.
@@ -74,7 +90,7 @@ impl Rig {
             let address = listener.local_addr().unwrap();
             let from = self.host(from);
             let sender = scope.spawn(move || {
-                self.lab.enter(&from).unwrap();
+                self.lab.enter(&from.machine).unwrap();
                 TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).ok()
             });
             let mut sender = sender.join().unwrap()?;

@@ -38,7 +38,7 @@ fn a_second_lab_has_the_same_addresses_and_is_isolated() {
     assert_eq!(one.host(1).address, other.host(1).address);
     let isolated = std::thread::scope(|scope| {
         let tried = scope.spawn(|| {
-            other.lab.enter(&other.host(1)).unwrap();
+            other.lab.enter(&other.host(1).machine).unwrap();
             TcpStream::connect_timeout(&one.host(2).address, Duration::from_millis(300)).is_err()
         });
         tried.join().unwrap()

@@ -5,3 +5,4 @@ mod faults;
 mod harness;
 mod life;
 mod links;
+mod services;

@@ -1,10 +1,11 @@
 //! The grammar of `snowmelt lab`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use snowmelt_lab::{BitRate, Fault};
+use snowmelt_lab::{BitRate, Fault, Kind};
 use snowmelt_types::{ByteSize, HostName, parse_duration};
 
 use super::ListFormat;
@@ -22,16 +23,21 @@ const UP_EXAMPLES: &str = "\
 Examples:
   snowmelt lab up --hosts 8
   snowmelt lab up --hosts 64 --link 1gbit --memory 256MiB
+  snowmelt lab up --hosts 8 --link 100mbit --registry --store --store-link 1gbit
 
-The hosts have the addresses from 192.0.2.1 upward on a private bridge: they reach each other and
-nothing else. The lab runs until `snowmelt lab down`, and every terminal can use it.";
+The hosts have the addresses from 192.0.2.1 upward on a private bridge: they reach each other, the
+registry and the store of the lab, and nothing else. The lab runs until `snowmelt lab down`, and
+every terminal can use it.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   snowmelt lab run -- snowmelt hosts
   snowmelt lab run -- python demo/bursts/allreduce.py 64
+  snowmelt lab run -- sh -c 'snowmelt image push app:v1 $SNOWMELT_LAB_REGISTRY/app:v1'
 
-The command runs in the network of the first host; SNOWMELT_SOCKET is the socket of its server.";
+The command runs in the network of the first host. SNOWMELT_SOCKET is the socket of its server. With
+a registry, SNOWMELT_LAB_REGISTRY is its address, and its certificate is trusted. With a store, the
+AWS variables are those of the store, and SNOWMELT_LAB_STORE is the URL of its bucket.";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:
@@ -42,7 +48,10 @@ const FAIL_EXAMPLES: &str = "\
 Examples:
   snowmelt lab fail host-3                      its process is killed
   snowmelt lab fail host-3 --how partition      only the control host reaches it
-  snowmelt lab heal host-3";
+  snowmelt lab fail registry --how unplug       no image can be read from it
+  snowmelt lab heal host-3
+
+The registry and the store can be killed, frozen, unplugged and slow.";
 
 /// `snowmelt lab`.
 #[derive(Debug, Subcommand)]
@@ -56,14 +65,16 @@ pub enum LabCommand {
     /// Run a command as a client of the lab
     #[command(after_help = RUN_EXAMPLES)]
     Run(LabRunArgs),
-    /// Run a command in the network of a host
+    /// Run a command in the network of a host or service
     #[command(after_help = EXEC_EXAMPLES)]
     Exec(LabExecArgs),
-    /// Inject a fault into a host
+    /// Inject a fault into a host, the registry or the store
     #[command(after_help = FAIL_EXAMPLES)]
     Fail(LabFailArgs),
-    /// Undo all faults of a host, and start it if it does not run
+    /// Undo all faults of a host or service, and start it if it does not run
     Heal(LabHostArgs),
+    /// Kill the process of a host or service, and start it again
+    Restart(LabHostArgs),
     /// Stop a lab and everything that runs in it
     Down(LabNameArgs),
 }
@@ -95,6 +106,27 @@ pub struct LabUpArgs {
     /// Run no functions on the control host, so that bursts survive its restart
     #[arg(long)]
     pub control_only: bool,
+    /// Give each host a disk of its own of this size, in memory [default: all share the machine's]
+    #[arg(long, value_name = "SIZE")]
+    pub disk: Option<ByteSize>,
+    /// Run a registry of images, at 192.0.2.251:5000
+    #[arg(long)]
+    pub registry: bool,
+    /// Rate of the registry's link [default: that of the hosts' links]
+    #[arg(long, value_name = "RATE", requires = "registry")]
+    pub registry_link: Option<BitRate>,
+    /// Program of the registry
+    #[arg(long, value_name = "PATH", requires = "registry", default_value = Kind::Registry.program())]
+    pub registry_program: PathBuf,
+    /// Run an S3 server with the bucket `lab`, at 192.0.2.252:8333
+    #[arg(long)]
+    pub store: bool,
+    /// Rate of the store's link [default: that of the hosts' links]
+    #[arg(long, value_name = "RATE", requires = "store")]
+    pub store_link: Option<BitRate>,
+    /// Program of the store, SeaweedFS
+    #[arg(long, value_name = "PATH", requires = "store", default_value = Kind::Store.program())]
+    pub store_program: PathBuf,
     #[command(flatten)]
     pub lab: LabNameArgs,
 }
@@ -150,32 +182,41 @@ pub struct LabFailArgs {
 /// Which host of which lab.
 #[derive(Debug, Args)]
 pub struct LabHostArgs {
-    /// Name of the host, for example host-2
+    /// Name of the host, for example host-2; `registry` or `store`
     pub host: String,
     #[command(flatten)]
     pub lab: LabNameArgs,
 }
 
-/// Faults of a host.
+/// Faults of a host or service.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum FaultName {
     /// Its process is killed
     Kill,
+    /// All of its processes are stopped
+    Freeze,
     /// Its link drops all packets
     Unplug,
     /// Its link runs at a hundredth of its rate
     Slow,
     /// It reaches only the control host
     Partition,
+    /// It sends other hosts wrong blocks of images
+    Corrupt,
+    /// Its disk is full (needs `lab up --disk`)
+    DiskFull,
 }
 
 impl From<FaultName> for Fault {
     fn from(name: FaultName) -> Self {
         match name {
             FaultName::Kill => Self::Kill,
+            FaultName::Freeze => Self::Freeze,
             FaultName::Unplug => Self::Unplug,
             FaultName::Slow => Self::Slow,
             FaultName::Partition => Self::Partition,
+            FaultName::Corrupt => Self::Corrupt,
+            FaultName::DiskFull => Self::DiskFull,
         }
     }
 }

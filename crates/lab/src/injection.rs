@@ -1,0 +1,180 @@
+//! Faults on demand, and their healing.
+//!
+//! Invariant: a fault is recorded before it is caused, so healing undoes every fault; undoing a
+//! recorded fault that was not caused is not an error.
+
+use std::thread;
+use std::time::Duration;
+
+use snowmelt_network::netlink::Batch;
+
+use crate::device::{self, ETH0, port};
+use crate::fault::{self, Fault};
+use crate::host::{Host, Program};
+use crate::lab::Lab;
+use crate::machine::Machine;
+use crate::member::{Member, process_of};
+use crate::namespace::{self, Namespace};
+use crate::wiring::set_shape;
+use crate::{Error, Result, corrupt, disk, process, shape};
+
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+impl Lab {
+    /// Causes a fault. A fault that it already has is not caused again.
+    ///
+    /// # Errors
+    /// The kernel refuses a step, or this member cannot have the fault.
+    pub fn fail(&self, member: &Member, fault: Fault) -> Result<()> {
+        let _lock = self.lock()?;
+        let machine = member.machine();
+        check(self, member, fault)?;
+        let mut faults = fault::of(machine)?;
+        if fault == Fault::Kill {
+            return kill(machine, faults);
+        }
+        if faults.contains(&fault) {
+            return Ok(());
+        }
+        faults.push(fault);
+        fault::record(machine, &faults)?;
+        self.set(member, fault, true)
+    }
+
+    /// Undoes all faults, and starts the program if it does not run.
+    ///
+    /// # Errors
+    /// The kernel refuses a step.
+    pub fn heal(&self, member: &Member, program: &impl Program) -> Result<()> {
+        let _lock = self.lock()?;
+        for fault in fault::of(member.machine())? {
+            self.set(member, fault, false)?;
+        }
+        fault::record(member.machine(), &[])?;
+        member.start_again(program)
+    }
+
+    /// Kills the program and starts it again. Other faults stay.
+    ///
+    /// # Errors
+    /// The kernel refuses a step.
+    pub fn restart(&self, member: &Member, program: &impl Program) -> Result<()> {
+        let _lock = self.lock()?;
+        let machine = member.machine();
+        kill(machine, fault::of(machine)?)?;
+        // A killed process ends by itself, at once unless the machine is busy.
+        while process_of(machine)?.is_some_and(process::Process::is_alive) {
+            thread::sleep(POLL_INTERVAL);
+        }
+        member.start_again(program)
+    }
+
+    fn set(&self, member: &Member, fault: Fault, begins: bool) -> Result<()> {
+        let machine = member.machine();
+        match (fault, member.host()) {
+            (Fault::Kill, _) => Ok(()),
+            (Fault::Freeze, _) => freeze(machine, begins),
+            (Fault::Unplug, _) => set_plugged(self, machine, !begins),
+            (Fault::Slow, _) => reshape(self, machine, begins),
+            (Fault::Partition, Some(host)) => set_partitioned(self, host, begins),
+            (Fault::Corrupt, _) if begins => corrupt::start(&mut self.bridge()?.route, machine),
+            (Fault::Corrupt, _) => corrupt::stop(&mut self.bridge()?.route, machine),
+            (Fault::DiskFull, Some(host)) if begins => disk::fill(host),
+            (Fault::DiskFull, Some(host)) => disk::empty(host),
+            (Fault::Partition | Fault::DiskFull, None) => Ok(()),
+        }
+    }
+}
+
+/// Separates hosts that were added later from those that are partitioned already.
+pub(crate) fn partition_new_hosts(lab: &Lab) -> Result<()> {
+    for host in lab.hosts() {
+        if fault::of(&host.machine)?.contains(&Fault::Partition) {
+            set_partitioned(lab, &host, true)?;
+        }
+    }
+    Ok(())
+}
+
+fn check(lab: &Lab, member: &Member, fault: Fault) -> Result<()> {
+    if member.host().is_none() && !fault.is_of_services() {
+        return Err(Error::NoHostFault { name: member.machine().name.clone() });
+    }
+    if fault == Fault::DiskFull && lab.plan.disk.is_none() {
+        return Err(Error::NoDisk { lab: lab.name().clone() });
+    }
+    Ok(())
+}
+
+/// A frozen process can be killed, but what is below it cannot clean up while it is frozen.
+fn kill(machine: &Machine, mut faults: Vec<Fault>) -> Result<()> {
+    let Some(process) = process_of(machine)? else { return Ok(()) };
+    let below = process.below();
+    process.kill()?;
+    if faults.contains(&Fault::Freeze) {
+        process::thaw(&below)?;
+        faults.retain(|fault| *fault != Fault::Freeze);
+        fault::record(machine, &faults)?;
+    }
+    Ok(())
+}
+
+fn freeze(machine: &Machine, frozen: bool) -> Result<()> {
+    let Some(process) = process_of(machine)? else { return Ok(()) };
+    match frozen {
+        true => process.freeze(),
+        false => process::thaw(&process.with_below()),
+    }
+}
+
+/// The machine's device loses its carrier when its port of the bridge is down.
+fn set_plugged(lab: &Lab, machine: &Machine, plugged: bool) -> Result<()> {
+    let mut batch = Batch::new();
+    let step = if plugged { "plug in a host" } else { "unplug a host" };
+    device::set(&mut batch, step, port(machine.number), plugged);
+    Ok(lab.bridge()?.route.run(batch)?)
+}
+
+fn reshape(lab: &Lab, machine: &Machine, slow: bool) -> Result<()> {
+    let (usual, slowed) = (machine.link, machine.link.slowed());
+    let (from, to) = if slow { (usual, slowed) } else { (slowed, usual) };
+    let mut bridge = lab.bridge()?;
+    let mut own = namespace::open(&machine.namespace)?;
+    shape::remove(&mut own.route, ETH0, from)?;
+    shape::remove(&mut bridge.route, port(machine.number), crate::Link { delay: None, ..from })?;
+    set_shape(&mut bridge, &mut own, machine.number, to)
+}
+
+/// Adds or removes blackhole routes on both sides, which `ip route` on the host shows.
+fn set_partitioned(lab: &Lab, host: &Host, partitioned: bool) -> Result<()> {
+    let mut own = namespace::open(&host.machine.namespace)?;
+    for other in lab.hosts().iter().filter(|other| are_partitioned(host, other)) {
+        // The routes of another partitioned host stay.
+        if !partitioned && fault::of(&other.machine)?.contains(&Fault::Partition) {
+            continue;
+        }
+        set_direction(&mut own, other, partitioned)?;
+        set_direction(&mut namespace::open(&other.machine.namespace)?, host, partitioned)?;
+    }
+    Ok(())
+}
+
+/// A partitioned host is separated from all but control; control from all.
+fn are_partitioned(host: &Host, other: &Host) -> bool {
+    host.machine.number != other.machine.number && (host.is_control() || !other.is_control())
+}
+
+fn set_direction(from: &mut Namespace, to: &Host, partitioned: bool) -> Result<()> {
+    let mut batch = Batch::new();
+    device::set_blackhole(&mut batch, to.machine.ip(), partitioned);
+    match from.route.run(batch) {
+        // There was no such route.
+        Err(failed)
+            if !partitioned
+                && failed.source.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) =>
+        {
+            Ok(())
+        }
+        done => Ok(done?),
+    }
+}

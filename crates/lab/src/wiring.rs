@@ -1,0 +1,83 @@
+//! The bridge, and the namespaces and links of new members.
+
+use std::os::fd::AsFd;
+
+use snowmelt_network::netlink::Batch;
+
+use crate::device::{self, ETH0, port};
+use crate::host::Program;
+use crate::lab::{BRIDGE, Lab};
+use crate::machine::{Machine, PREFIX};
+use crate::member::Member;
+use crate::namespace::{self, Namespace};
+use crate::rate::Link;
+use crate::{Error, Result, disk, shape};
+
+/// Creates the bridge in a namespace of its own.
+pub(crate) fn add_bridge(lab: &Lab) -> Result<Namespace> {
+    let mut made = namespace::make(vec![lab.folder.namespace(BRIDGE)])?;
+    let mut bridge = made.pop().ok_or(Error::Root)?;
+    let mut batch = Batch::new();
+    device::add_bridge(&mut batch);
+    bridge.route.run(batch)?;
+    Ok(bridge)
+}
+
+/// Creates namespaces and links of new members, configures and shapes them, and starts their
+/// programs.
+pub(crate) fn connect(
+    bridge: &mut Namespace,
+    (before, new): (&[Member], &[Member]),
+    program: &impl Program,
+) -> Result<()> {
+    let files = new.iter().map(|member| member.machine().namespace.clone()).collect();
+    let mut namespaces = namespace::make(files)?;
+    let mut batch = Batch::new();
+    for (member, namespace) in new.iter().zip(&namespaces) {
+        let Machine { number, name, .. } = member.machine();
+        device::add_link(&mut batch, *number, name, namespace.as_fd());
+    }
+    bridge.route.run(batch)?;
+    for (member, namespace) in new.iter().zip(&mut namespaces) {
+        let machine = member.machine();
+        let mut batch = Batch::new();
+        device::configure(&mut batch, machine.ip(), PREFIX);
+        namespace.route.run(batch)?;
+        set_shape(bridge, namespace, machine.number, machine.link)?;
+    }
+    add_neighbours(before, new, &mut namespaces)?;
+    for (member, namespace) in new.iter().zip(&namespaces) {
+        member.host().map_or(Ok(()), disk::add)?;
+        member.start(namespace, program)?;
+    }
+    Ok(())
+}
+
+/// Shapes both ends of a link.
+pub(crate) fn set_shape(
+    bridge: &mut Namespace,
+    namespace: &mut Namespace,
+    number: u32,
+    link: Link,
+) -> Result<()> {
+    shape::add(&mut namespace.route, ETH0, link)?;
+    shape::add(&mut bridge.route, port(number), Link { delay: None, ..link })
+}
+
+/// Adds neighbour entries of all members to new ones, and of the new ones to earlier ones.
+fn add_neighbours(before: &[Member], new: &[Member], namespaces: &mut [Namespace]) -> Result<()> {
+    let (before, new): (Vec<&Machine>, Vec<&Machine>) =
+        (before.iter().map(Member::machine).collect(), new.iter().map(Member::machine).collect());
+    for (machine, namespace) in new.iter().zip(namespaces) {
+        let others = before.iter().chain(&new).filter(|other| other.number != machine.number);
+        let mut batch = Batch::new();
+        device::add_neighbours(&mut batch, others.copied());
+        namespace.route.run(batch)?;
+    }
+    for machine in before {
+        let mut batch = Batch::new();
+        device::add_neighbours(&mut batch, new.iter().copied());
+        namespace::open(&machine.namespace)?.route.run(batch)?;
+    }
+    Ok(())
+}
