@@ -7,7 +7,7 @@ use snowmelt_sandbox::{ImageBind, MountedImage};
 use snowmelt_types::{Digest, Tenant};
 
 use super::label::Contents;
-use crate::images::{Found, TreePlace, find_image, find_pinned};
+use crate::images::{Found, TreePlace, find_image};
 use crate::preparation::Preparation;
 use crate::{Error, Result, Unit};
 
@@ -46,8 +46,8 @@ impl Preparation {
         at: &PackageAt,
         place: Option<&TreePlace>,
     ) -> Result<Unit> {
-        let state = &self.state_dir;
-        let found = find_pinned(state, &at.name, &at.manifest).await;
+        let (state, known) = (&self.state_dir, &self.images.known);
+        let found = known.find_pinned(state, &at.name, &at.manifest).await;
         let found = found.map_err(|error| unfit(&at.name, error))?;
         let contents = self.contents(&at.name, &found).await?;
         let root = |blob: &snowmelt_image::block::BlobSummary| blob.root.to_string();
@@ -60,8 +60,8 @@ impl Preparation {
     }
 
     async fn contents(&self, name: &str, found: &Found) -> Result<Contents> {
-        let contents =
-            Contents::read(name, &found.config(&Access::own()).await?, found.image.layers.len())?;
+        let config = self.images.known.config(found).await?;
+        let contents = Contents::read(name, &config, found.image.layers.len())?;
         contents.check_fits(name, self.python().await?)?;
         Ok(contents)
     }

@@ -18,18 +18,18 @@ use std::time::{Duration, Instant};
 use snowmelt_image::RunConfig;
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::{Form, supports_takeover};
-use snowmelt_image::source::Access;
 use snowmelt_kernel::packet;
 use snowmelt_sandbox::{Base, MountedImage, Root};
 use snowmelt_types::ErrorReport;
 
-use super::locked;
+use super::known::Known;
 use super::message::{Ask, Control, Here, ImageSpec, ON_RAW_FILES, Place, READY};
 use super::noticed::Noticed;
 use super::packets::{failed, is_end, notices, say, say_to};
 use super::place::{Cluster, TreePlace};
-use super::resolve::{Found, find_image};
+use super::resolve::Found;
 use super::stores::Settings;
+use super::{Mounted, locked};
 use crate::unit::images;
 use crate::{Error, Result};
 
@@ -60,15 +60,7 @@ pub(crate) struct Images {
     /// Keepers so far.
     begun: AtomicU64,
     pub(super) cluster: OnceLock<Cluster>,
-}
-
-/// An image that is mounted.
-#[derive(Debug)]
-pub(crate) struct Mounted {
-    /// For a sandbox's root.
-    pub at: MountedImage,
-    /// For reading files in it.
-    pub root: OwnedFd,
+    pub known: Known,
 }
 
 /// The socket at which images are served now; none without a daemon. Each keeper has a socket of
@@ -100,10 +92,18 @@ struct Kept {
 impl Images {
     /// Starts nothing. `folder` is for this node alone and goes with its run directory.
     pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf, settings: Settings) -> Self {
-        let (noticed, keeper) = (Arc::default(), Mutex::default());
-        let (served_at, begun) = (ServedAt::default(), AtomicU64::new(0));
-        let cluster = OnceLock::new();
-        Self { binary, state, folder, settings, noticed, keeper, served_at, begun, cluster }
+        Self {
+            binary,
+            state,
+            folder,
+            settings,
+            noticed: Arc::default(),
+            keeper: Mutex::default(),
+            served_at: ServedAt::default(),
+            begun: AtomicU64::new(0),
+            cluster: OnceLock::new(),
+            known: Known::default(),
+        }
     }
 
     /// Whether what served the images of this root was given up: its mounts are dead.
@@ -122,8 +122,8 @@ impl Images {
         name: &str,
         place: Option<&TreePlace>,
     ) -> Result<(Mounted, RunConfig)> {
-        let found = find_image(&self.state, name, &Access::own()).await?;
-        let config = async { Ok(found.run_config().await?) };
+        let found = self.known.find(&self.state, name).await?;
+        let config = async { Ok(RunConfig::parse(&self.known.config(&found).await?)?) };
         tokio::try_join!(self.mount_found(&found, place), config)
     }
 

@@ -3,6 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | resolves a name to a manifest and the source of its blocks | `resolve` |
+//! | goes on with what was found before while a registry is silent | `known` |
 //! | stores of blocks, starts and raw files | `stores` |
 //! | messages between the node and the daemon | `message`, `packets` |
 //! | the daemon: serves blocks, answers requests for mounts | `daemon` |
@@ -20,6 +21,7 @@
 
 mod daemon;
 mod keeper;
+mod known;
 mod message;
 mod mounts;
 mod noticed;
@@ -32,15 +34,26 @@ mod sharing;
 mod sources;
 mod stores;
 
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use snowmelt_sandbox::MountedImage;
+
 pub use daemon::image_daemon_main;
-pub(crate) use keeper::{Images, Mounted};
+pub(crate) use keeper::Images;
 pub(crate) use peers::BLOCKS;
 pub use place::{HeldImage, TreePlace, Upstream};
-pub(crate) use resolve::find_pinned;
 pub use resolve::{Found, Origin, find_image, has_registry};
 pub use stores::{Settings, Stores};
+
+/// An image that is mounted.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    /// For a sandbox's root.
+    pub at: MountedImage,
+    /// For reading files in it.
+    pub root: OwnedFd,
+}
 
 /// The state that a panicked thread left is consistent: each change is one step.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

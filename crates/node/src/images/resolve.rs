@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::read::{BlockSource, LocalSource, Retried, RetryPolicy};
 use snowmelt_image::source::{Access, ImageLocation, Layout, Reference};
-use snowmelt_image::{Error, Image, Result, RunConfig, exchange};
+use snowmelt_image::{Error, Image, Result, exchange};
 
 /// The folder of the images that were converted here, in the state folder.
 const LOCAL: &str = "images";
@@ -109,11 +109,6 @@ impl Found {
                 Ok(registry.document(&self.image.config.digest).await?.to_vec())
             }
         }
-    }
-
-    /// What its configuration says of its process.
-    pub async fn run_config(&self) -> Result<RunConfig> {
-        RunConfig::parse(&self.config(&Access::own()).await?)
     }
 
     /// The folder of the images that were converted here.

@@ -1,0 +1,183 @@
+//! What the names of images in registries led to before: a host that has an image goes on with it
+//! while its registry does not answer.
+//!
+//! Invariant: a registry that answers is believed, so a name that leads elsewhere counts at once; what
+//! a digest names never changes, and is asked for once.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use snowmelt_image::Result;
+use snowmelt_image::block::OciDigest;
+use snowmelt_image::source::Access;
+use tokio::time::timeout;
+
+use super::locked;
+use super::resolve::{Found, Origin, find_image, find_pinned};
+
+/// How long a registry may take to answer for an image that was found before.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// How long one that did not answer is not waited for again.
+const RESTS: Duration = Duration::from_secs(30);
+/// Above so many entries all are forgotten.
+const MOST: usize = 1000;
+
+/// Images that were found in registries.
+#[derive(Debug)]
+pub(crate) struct Known {
+    answers_within: Duration,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    names: HashMap<String, Name>,
+    pinned: HashMap<(String, OciDigest), Found>,
+    /// By the digests of their manifests.
+    configs: HashMap<OciDigest, Vec<u8>>,
+}
+
+#[derive(Clone, Debug)]
+struct Name {
+    found: Found,
+    silent_until: Option<Instant>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { answers_within: ANSWERS_WITHIN, kept: Mutex::default() }
+    }
+}
+
+impl Known {
+    /// As [`find_image`], or what the name led to last if its registry does not answer.
+    pub async fn find(&self, state: &Path, name: &str) -> Result<Found> {
+        let access = Access::own();
+        let asked = find_image(state, name, &access);
+        let known = self.kept().names.get(name).cloned();
+        let Some(Name { found: known, silent_until }) = known else {
+            return asked.await.inspect(|found| self.keep(name, found));
+        };
+        if silent_until.is_some_and(|until| until > Instant::now()) {
+            return Ok(known);
+        }
+        match timeout(self.answers_within, asked).await {
+            Ok(Ok(found)) => {
+                self.keep(name, &found);
+                Ok(found)
+            }
+            Ok(Err(error)) if !error.is_transient() => Err(error),
+            _ => {
+                let manifest = &known.manifest;
+                tracing::warn!(image = name, %manifest, "the registry does not answer: the image is the one that the name led to last");
+                if let Some(name) = self.kept().names.get_mut(name) {
+                    name.silent_until = Some(Instant::now() + RESTS);
+                }
+                Ok(known)
+            }
+        }
+    }
+
+    /// As [`find_pinned`], once.
+    pub async fn find_pinned(
+        &self,
+        state: &Path,
+        name: &str,
+        manifest: &OciDigest,
+    ) -> Result<Found> {
+        let key = (name.to_owned(), manifest.clone());
+        if let Some(found) = self.kept().pinned.get(&key) {
+            return Ok(found.clone());
+        }
+        let found = find_pinned(state, name, manifest).await?;
+        if is_elsewhere(&found) {
+            room_in(&mut self.kept().pinned).insert(key, found.clone());
+        }
+        Ok(found)
+    }
+
+    /// The configuration of an image, as the original image had it.
+    pub async fn config(&self, found: &Found) -> Result<Vec<u8>> {
+        if let Some(config) = self.kept().configs.get(&found.manifest) {
+            return Ok(config.clone());
+        }
+        let config = found.config(&Access::own()).await?;
+        if is_elsewhere(found) {
+            room_in(&mut self.kept().configs).insert(found.manifest.clone(), config.clone());
+        }
+        Ok(config)
+    }
+
+    fn keep(&self, name: &str, found: &Found) {
+        let mut kept = self.kept();
+        // One of this machine is found without it.
+        match is_elsewhere(found) {
+            true => {
+                let known = Name { found: found.clone(), silent_until: None };
+                room_in(&mut kept.names).insert(name.to_owned(), known);
+            }
+            false => drop(kept.names.remove(name)),
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        locked(&self.kept)
+    }
+}
+
+fn is_elsewhere(found: &Found) -> bool {
+    matches!(found.origin, Origin::Registry(_))
+}
+
+fn room_in<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
+    if map.len() >= MOST {
+        map.clear();
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An image that is said to be at a port where nobody listens.
+    fn elsewhere(state: &Path) -> (String, Found) {
+        let name = "127.0.0.1:1/app:v1".to_owned();
+        let layout = snowmelt_image::source::Layout::create(&Found::local_folder(state)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "text").unwrap();
+        let origin = snowmelt_image::source::FolderOrigin::open(folder.path()).unwrap();
+        let options = snowmelt_image::Options::default();
+        let converted = snowmelt_image::convert(&origin, &layout, options).unwrap();
+        let image = snowmelt_image::exchange::read(&layout, &converted.manifest).unwrap();
+        let manifest = converted.manifest.digest;
+        let origin = Origin::Registry(name.clone());
+        (name.clone(), Found { name, manifest, image, origin })
+    }
+
+    #[tokio::test]
+    async fn a_name_leads_to_the_last_image_while_its_registry_is_silent() {
+        let state = tempfile::tempdir().unwrap();
+        let known = Known { answers_within: Duration::ZERO, kept: Mutex::default() };
+        let (name, found) = elsewhere(state.path());
+        known.keep(&name, &found);
+        assert_eq!(known.find(state.path(), &name).await.unwrap(), found);
+        let is_silent = known.kept().names[&name].silent_until.is_some();
+        assert!(is_silent, "it is not waited for again");
+        assert_eq!(known.find(state.path(), &name).await.unwrap(), found);
+    }
+
+    #[tokio::test]
+    async fn what_a_digest_names_is_asked_for_once() {
+        let state = tempfile::tempdir().unwrap();
+        let known = Known::default();
+        let (name, found) = elsewhere(state.path());
+        let manifest = found.manifest.clone();
+        known.kept().pinned.insert((name.clone(), manifest.clone()), found.clone());
+        known.kept().configs.insert(manifest.clone(), b"{}".to_vec());
+        assert_eq!(known.find_pinned(state.path(), &name, &manifest).await.unwrap(), found);
+        assert_eq!(known.config(&found).await.unwrap(), b"{}");
+    }
+}
