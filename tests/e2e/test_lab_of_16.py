@@ -1,0 +1,182 @@
+"""A lab of 16 hosts: bursts whose image comes through a tree of hosts, with faults in the middle.
+
+All tests share one lab, whose control is a host of its own, so that it can be killed during a
+burst. What the lab leaves is checked after the last one.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import wait_for
+from host_trees import warnings
+from lab_images import SMALL, ImageLab, check_balanced, children, image_lab
+
+from common.machine_state import MachineState
+
+HOSTS = 16
+PARTS = 20
+CLEAN_WITHIN_S = 30.0
+PLACES = ("root", "inner", "leaf")
+WRONG = "a host sent a wrong block and is not asked again"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(big: ImageLab) -> Iterator[None]:
+    """Instead of that of all tests: hosts that are healed are other processes than before."""
+    yield
+    wait_for("the functions to end", lambda: not sum(big.lab.ranks().values()))
+    big.lab.wait_until_clean()
+
+
+@pytest.fixture(scope="module")
+def big(machine: None) -> Iterator[ImageLab]:
+    before = MachineState()
+    options = ("--control-only", "--link", "100mbit", "--memory", "256MiB")
+    with image_lab(1 + HOSTS, PARTS, *options) as made:
+        yield made
+    left = before.remaining_within(CLEAN_WITHIN_S)
+    assert not left, f"left behind: {left}"
+
+
+def small(hosts: list[str]) -> list[dict[str, Any]]:
+    return [{"read": SMALL}] * len(hosts)
+
+
+def victim(big: ImageLab, place: str) -> str:
+    tree = big.tree()
+    below = children(tree)
+    [root] = (host for host, shown in tree.items() if shown["parent"] is None)
+    if place == "root":
+        return root
+    if place == "inner":
+        return below[root][0]
+    return next(host for host in tree if not below[host])
+
+
+def check_whole(big: ImageLab) -> None:
+    """All hosts are in a balanced tree, and the bytes that each sends are those that its children
+    in control's tree receive: the trees on the hosts are that of control."""
+    hosts = big.hosts()
+    assert len(hosts) == HOSTS
+    # Each is told its parent.
+    big.read(small(hosts))
+    before = big.tree()
+    assert set(before) == set(hosts)
+    check_balanced(before)
+    big.read([big.part()] * HOSTS)
+    after = big.tree()
+    assert {host: it["parent"] for host, it in after.items()} == {
+        host: it["parent"] for host, it in before.items()
+    }
+
+    def moved(host: str, what: str) -> int:
+        return int(after[host]["bytes"][what] - before[host]["bytes"][what])
+
+    below = children(after)
+    assert not [host for host in hosts if moved(host, "failures")]
+    for host in hosts:
+        received = sum(moved(child, "from_parents") for child in below[host])
+        assert moved(host, "to_children") == received, (host, below[host], before, after)
+        is_root = after[host]["parent"] is None
+        assert (moved(host, "from_registry") > 0) == is_root, host
+
+
+def test_the_registry_sends_each_block_about_once_to_16_hosts_that_join_at_once(
+    big: ImageLab,
+) -> None:
+    before, event = big.lab.sent("registry"), big.part()
+    big.read([event] * HOSTS)
+    sent = big.lab.sent("registry") - before
+    read = sum(host["bytes"]["from_registry"] for host in big.tree().values())
+    # Manifests and headers are a few kilobytes for each host.
+    assert big.part_bytes < read <= sent < 1.25 * read + HOSTS * 50_000, (read, sent)
+    assert sum(host["bytes"]["from_parents"] for host in big.tree().values()) > 14 * big.part_bytes
+    check_whole(big)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("how", ["kill", "freeze", "unplug"])
+def test_a_host_that_fails_during_a_burst_changes_no_answer(
+    big: ImageLab, how: str, place: str
+) -> None:
+    lost, hosts, slow = victim(big, place), big.hosts(), big.part(pause=0.1)
+    # It has done its own part before, but others read the image through it.
+    events = [{"read": SMALL} if host == lost else slow for host in hosts]
+    before = big.lab.cached(hosts[-1])
+    burst = big.start(events)
+    if place != "leaf":
+        big.wait_for_bytes(lost, big.lab.cached(lost), burst)
+    big.wait_for_bytes(hosts[-1], before, burst)
+    wait_for("its function to end", lambda: not big.lab.ranks()[lost])
+    assert burst.poll() is None
+    big.lab.fail(lost, how)
+    big.check(burst, events)
+    wait_for("a tree without the host", lambda: lost not in big.tree())
+    check_balanced(big.tree())
+    big.lab.heal(lost)
+    big.read(small(hosts))
+    assert set(big.tree()) == set(hosts)
+    check_balanced(big.tree())
+
+
+def test_trees_in_control_are_those_on_the_hosts_after_faults(big: ImageLab) -> None:
+    check_whole(big)
+
+
+def test_a_burst_whose_function_is_lost_names_the_host(big: ImageLab) -> None:
+    lost, slow = victim(big, "leaf"), big.part(pause=0.2)
+    before = big.lab.cached(lost)
+    burst = big.start([slow] * HOSTS)
+    big.wait_for_bytes(lost, before, burst)
+    big.lab.fail(lost, "kill")
+    big.finish(burst).failed_with("SM-0703", lost)
+    big.lab.heal(lost)
+    big.read(small(big.hosts()))
+
+
+def test_control_that_is_restarted_during_a_burst_changes_no_answer(big: ImageLab) -> None:
+    hosts, slow = big.hosts(), big.part(pause=0.15)
+    before = big.lab.cached(hosts[-1])
+    burst = big.start([slow] * HOSTS)
+    big.wait_for_bytes(hosts[-1], before, burst)
+    big.lab.command("restart", "host-1").succeeded()
+    big.check(burst, [slow] * HOSTS)
+    wait_for("all hosts to join again", lambda: len(big.hosts()) == HOSTS)
+    check_whole(big)
+
+
+def test_nobody_notices_that_the_registry_is_gone_once_a_host_has_the_image(big: ImageLab) -> None:
+    hosts, event = big.hosts(), big.part()
+    root = victim(big, "root")
+    big.read([event if host == root else {"read": SMALL} for host in hosts])
+    for how in ("unplug", "kill"):
+        big.lab.fail("registry", how)
+    before = big.tree()
+    big.read([event] * HOSTS)
+    after = big.tree()
+    for host in set(hosts) - {root}:
+        assert after[host]["bytes"]["failures"] == before[host]["bytes"]["failures"]
+    assert [it["name"] for it in big.lab.services().values() if not it["runs"]] == ["registry"]
+    big.lab.command("heal", "registry").succeeded()
+    check_whole(big)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_host_that_sends_wrong_blocks_is_named_by_its_children(big: ImageLab, place: str) -> None:
+    lying, hosts, slow = victim(big, place), big.hosts(), big.part(pause=0.05)
+    below = children(big.tree())[lying]
+    named_before = {host: len(warnings(big.lab.log(host), WRONG)) for host in hosts}
+    burst = big.start([slow] * HOSTS)
+    big.lab.fail(lying, "corrupt")
+    big.check(burst, [slow] * HOSTS)
+    for host in hosts:
+        told = warnings(big.lab.log(host), WRONG)[named_before[host] :]
+        assert len(told) == (host in below), (host, told)
+        assert all(f"host={lying} " in line for line in told), told
+    counted = {host: shown["bytes"]["wrong_blocks"] for host, shown in big.tree().items()}
+    assert all(counted[host] for host in below), counted
+    big.lab.command("heal", lying).succeeded()
+    states = json.loads(big.lab.command("ls", "-o", "json").succeeded().out)[0]["hosts"]
+    assert not [state["name"] for state in states if state["faults"]]
