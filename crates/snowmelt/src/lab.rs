@@ -186,6 +186,20 @@ fn execute_as_client(args: &LabRunArgs, lab: &Lab) -> Outcome {
     lab.enter(&control.machine).map_err(failed)?;
     let mut command = command_of(&args.command);
     command.env(env::SOCKET, &control.socket);
+    set_services(&mut command, lab);
+    execute(command)
+}
+
+fn execute_on(args: &LabExecArgs, lab: &Lab) -> Outcome {
+    let member = lab.member_named(&args.host.host).map_err(failed)?;
+    lab.enter(member.machine()).map_err(failed)?;
+    let mut command = command_of(&args.command);
+    set_services(&mut command, lab);
+    execute(command)
+}
+
+/// The variables with which a command finds the services of the lab.
+fn set_services(command: &mut Command, lab: &Lab) {
     for service in lab.services() {
         if service.kind == Kind::Store {
             // Those of another store would be mixed with its own.
@@ -195,13 +209,6 @@ fn execute_as_client(args: &LabRunArgs, lab: &Lab) -> Outcome {
         }
         command.envs(service.variables);
     }
-    execute(command)
-}
-
-fn execute_on(args: &LabExecArgs, lab: &Lab) -> Outcome {
-    let member = lab.member_named(&args.host.host).map_err(failed)?;
-    lab.enter(member.machine()).map_err(failed)?;
-    execute(command_of(&args.command))
 }
 
 fn command_of(words: &[std::ffi::OsString]) -> Command {

@@ -42,7 +42,11 @@ AWS variables are those of the store, and SNOWMELT_LAB_STORE is the URL of its b
 const EXEC_EXAMPLES: &str = "\
 Examples:
   snowmelt lab exec host-2 -- ip route
-  snowmelt lab exec host-2 -- ping -c 1 192.0.2.1";
+  snowmelt lab exec host-2 -- ping -c 1 192.0.2.1
+  snowmelt lab exec registry -- sh -c 'snowmelt image push app:v1 $SNOWMELT_LAB_REGISTRY/app:v1'
+
+The registry and the store are known to the command as to one of `snowmelt lab run`; the platform of
+the lab is not: the last example pushes an image of the machine's own platform, over no link.";
 
 const FAIL_EXAMPLES: &str = "\
 Examples:

