@@ -18,6 +18,7 @@ BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH))
 
 import apps
+import calibration
 import engines
 import exchange
 import handlers
@@ -55,6 +56,7 @@ EXPERIMENTS = {
     "bursts": worker_bursts.run,
     "placements": placements.run,
     "simulated": simulated.run,
+    "calibration": calibration.run,
     "udfs": engines.run,
     "idle": idle.run,
 }

@@ -14,8 +14,8 @@ from .paths import BENCH, CHECKOUT, SNOWMELT
 class Lab:
     """A lab that runs during the block; its control is the platform of the clients."""
 
-    def __init__(self, folder: Path, hosts: int, link: str, memory: str) -> None:
-        self.up = ["up", "--hosts", str(hosts), "--link", link, "--memory", memory]
+    def __init__(self, folder: Path, hosts: int, link: str, memory: str, *options: str) -> None:
+        self.up = ["up", "--hosts", str(hosts), "--link", link, "--memory", memory, *options]
         packages = [str(CHECKOUT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.environment = os.environ | {
             "SNOWMELT_STATE": str(folder / "state"),
