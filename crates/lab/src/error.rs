@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use snowmelt_network::netlink::Failed;
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 
-use crate::service::Kind;
+use crate::kind::Kind;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]

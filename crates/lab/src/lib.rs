@@ -16,6 +16,7 @@ mod fault;
 mod folder;
 mod host;
 mod injection;
+mod kind;
 mod lab;
 mod life;
 mod machine;
@@ -32,12 +33,13 @@ pub use error::Error;
 pub use fault::Fault;
 pub use folder::Roots;
 pub use host::{Address, Host, Program};
+pub use kind::Kind;
 pub use lab::{Lab, State};
 pub use machine::Machine;
 pub use member::Member;
-pub use plan::{MAX_HOSTS, Plan};
+pub use plan::{MAX_HOSTS, Plan, ServicePlan};
 pub use rate::{BitRate, Link, ParseRateError};
-pub use service::{Kind, Service, ServicePlan};
+pub use service::Service;
 
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;

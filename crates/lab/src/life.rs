@@ -14,6 +14,7 @@ use snowmelt_types::HostName;
 use crate::folder::{self, Folder, Roots};
 use crate::host::{Host, Program};
 use crate::injection::partition_new_hosts;
+use crate::kind::Kind;
 use crate::lab::Lab;
 use crate::member::Member;
 use crate::plan::{MAX_HOSTS, Plan};
@@ -93,7 +94,7 @@ fn check(hosts: u32) -> Result<()> {
 /// With the paths of the programs of services, which are started again later.
 fn with_programs(mut plan: Plan) -> Result<Plan> {
     let (registry, store) = (&mut plan.registry, &mut plan.store);
-    for (kind, planned) in [(service::Kind::Registry, registry), (service::Kind::Store, store)] {
+    for (kind, planned) in [(Kind::Registry, registry), (Kind::Store, store)] {
         if let Some(planned) = planned {
             planned.program = service::find(kind, &planned.program)?;
         }

@@ -1,13 +1,24 @@
 //! The parameters of a lab.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use snowmelt_types::ByteSize;
 
+use crate::kind::Kind;
 use crate::rate::Link;
-use crate::service::{Kind, ServicePlan};
 
 /// The maximum number of hosts, bounded by the addresses of their network.
 pub const MAX_HOSTS: u32 = 250;
+
+/// The parameters of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicePlan {
+    /// Its program: a path, or a name on PATH.
+    pub program: PathBuf,
+    /// Its link.
+    pub link: Link,
+}
 
 /// The parameters of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

