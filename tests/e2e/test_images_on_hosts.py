@@ -1,6 +1,7 @@
 """Functions and UDFs in images on all hosts: the registry sends each block about once."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -68,41 +69,47 @@ def test_calls_of_a_function_in_an_image_use_its_tree(
     expected = digest(made.ballast)
     assert [one["result"] for one in ran] == [expected] * 8
     once, sent = made.ballast.stat().st_size, served.fetched()
-    assert sent < once * 1.5, f"{sent} bytes for three hosts"
+    # Each on its own would read three times as much. Control has read it before the others: one of
+    # them is the root of the second stripe and reads that again.
+    assert sent < once * 2, f"{sent} bytes for three hosts"
     assert reading(three) == NAMES
 
 
-FUNCTION = """import time
-import snowmelt as sm
+FUNCTION = """import snowmelt as sm
+
+WORDS = open("/app/words").read().split()
 
 @sm.udf
 def word(n: int) -> str:
-    time.sleep(0.3)
-    return open("/app/words").read().split()[n]
+    return WORDS[n % 3]
 """
+# Small inputs are read by one task.
+FILES, ROWS = 12, 100_000
 
 
 def test_udfs_in_an_image_run_on_all_hosts(
     alone: Snowmelt, served: Registry, app: Path, tmp_path: Path, three: Hosts
 ) -> None:
-    (app / "words").write_text("null one two")
+    (app / "words").write_text("none one two")
     name = f"{served.address}/team/spread:v1"
     built(alone, "spread:v1", app, "--python", "pyarrow", "--push", name)
     folder = tmp_path / "n"
     folder.mkdir()
-    for number in range(12):
-        pq.write_table(pa.table({"n": [1, 2]}), folder / f"{number}.parquet")
+    numbers = pa.table({"n": pa.array(range(ROWS))})
+    for number in range(FILES):
+        pq.write_table(numbers, folder / f"{number}.parquet")
     udfs = tmp_path / "udfs.py"
     udfs.write_text(FUNCTION)
     query = f"select word(n) as w, count(*) as c from '{folder}/*.parquet' group by 1 order by 1"
 
+    counts = Counter(number % 3 for number in range(ROWS))
+    words = ("none", "one", "two")
+    expected = {word: FILES * counts[number] for number, word in enumerate(words)}
+
     def on_all_hosts() -> bool:
         asked = ("--udf", udfs, "--image", name, "--workers", "6", "-o", "json")
         lines = alone.run("sql", query, *asked).succeeded().out.splitlines()
-        assert [json.loads(line) for line in lines] == [
-            {"w": "one", "c": 12},
-            {"w": "two", "c": 12},
-        ]
+        assert {one["w"]: one["c"] for one in map(json.loads, lines)} == expected
         return reading(three) == NAMES
 
     # A host that is still preparing itself keeps no task from another one.

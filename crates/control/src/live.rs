@@ -15,6 +15,7 @@ use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
 use crate::placements::Placements;
 use crate::records::FunctionRecord;
+use crate::trees;
 
 /// The most instances of a function.
 const MOST_INSTANCES: u32 = 10_000;
@@ -226,7 +227,7 @@ pub(crate) async fn code_of(
 /// What the scheduler needs to know of the calls of a function.
 fn needs(record: &FunctionRecord, code: &FunctionCode) -> snowmelt_schedule::Call {
     let limits = &code.limits;
-    let image = record.spec.image.clone().or_else(|| {
+    let image = trees::image(record).or_else(|| record.spec.image.clone()).or_else(|| {
         // Zygotes and environments are those of the packages.
         (!code.packages.is_empty()).then(|| code.packages.join("\n"))
     });

@@ -104,6 +104,21 @@ impl Trees {
         shown.collect()
     }
 
+    /// Says for each image and each of its hosts how many hosts are above that at least, and whether
+    /// it sends blocks to others.
+    pub fn roles(&self, mut role: impl FnMut(&str, &HostName, u32, bool)) {
+        for (image, Used { hosts: trees, .. }) in &self.lock().by_image {
+            for host in trees.hosts(0) {
+                let stripes = 0..trees.stripes();
+                let depth = stripes.clone().filter_map(|stripe| trees.depth(stripe, host)).min();
+                let is_inner =
+                    stripes.into_iter().any(|stripe| trees.children(stripe, host).next().is_some());
+                let depth = depth.and_then(|depth| u32::try_from(depth).ok());
+                role(image, host, depth.unwrap_or(u32::MAX), is_inner);
+            }
+        }
+    }
+
     /// Removes hosts that are not known, and gives the new places of others. Looks at the trees only
     /// if there is one.
     fn without_lost(&self, known: &Known) -> Told {

@@ -35,9 +35,8 @@ impl Peers for QueryPeers {
 
     fn image_place(&self, image: &str, host: &HostName) -> Option<TreePlace> {
         let host = self.hosts.all().into_iter().find(|known| known.name == *host)?;
-        // This host has read the signatures in the image, and so is above the others.
-        let places = self.trees.place(image, &self.hosts, &[self.hosts.local(), host]);
-        places.into_iter().next_back()
+        // This host has a place already, as it has read the signatures in the image.
+        self.trees.place(image, &self.hosts, &[host]).pop()
     }
 }
 

@@ -163,9 +163,8 @@ impl Placements {
     pub fn tree_place(&self, record: &FunctionRecord, host: &Arc<Host>) -> Option<TreePlace> {
         let image = trees::image(record)?;
         let Inner { trees, hosts, .. } = &*self.inner;
-        // Control's host prepares each function, and so is above the others.
-        let places = trees.place(&image, hosts, &[hosts.local(), Arc::clone(host)]);
-        places.into_iter().next_back()
+        // Control's own host has a place already, as it prepares each function first.
+        trees.place(&image, hosts, std::slice::from_ref(host)).pop()
     }
 
     /// The place of control's own host.
@@ -225,6 +224,7 @@ impl Placements {
         let mut state = self.lock();
         for (host, room) in hosts.iter().zip(reports) {
             state.scheduler.report(&host.name, room);
+            state.scheduler.drain(&host.name, host.is_drained());
         }
         let known: BTreeMap<_, _> =
             hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
@@ -236,6 +236,7 @@ impl Placements {
         }
         self.inner.is_alone.store(known.len() == 1, Ordering::Relaxed);
         state.hosts = known;
+        state.take_roles(&self.inner.trees);
         state.scheduler.sweep(now);
         state.decide(now);
     }
@@ -294,6 +295,18 @@ fn room(host: &Host) -> HostRoom {
 }
 
 impl State {
+    /// Tells the scheduler which hosts hold images, and which of them send to others.
+    fn take_roles(&mut self, trees: &Trees) {
+        let mut inner: HashMap<HostName, u32> = HashMap::new();
+        trees.roles(|image, host, depth, is_inner| {
+            self.scheduler.holds(host, &Digest::of(image), depth);
+            *inner.entry(host.clone()).or_default() += u32::from(is_inner);
+        });
+        for host in self.hosts.keys() {
+            self.scheduler.sends_in(host, inner.get(host).copied().unwrap_or_default());
+        }
+    }
+
     /// Tells all calls that can be decided.
     fn decide(&mut self, now: Duration) {
         while let Some(decision) = self.scheduler.next(now) {

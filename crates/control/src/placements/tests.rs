@@ -29,7 +29,14 @@ fn name(name: &str) -> HostName {
 
 fn join(hosts: &Hosts, host: &str, functions: u64) {
     let version = snowmelt_rpc::version().to_owned();
-    let facts = HostFacts { version, cores: 8, memory: functions, ranks: 0, functions };
+    let facts = HostFacts {
+        version,
+        cores: 8,
+        memory: functions,
+        ranks: 0,
+        functions,
+        expelled: Vec::new(),
+    };
     // Nobody listens there.
     let address = Some("127.0.0.1:1".parse().unwrap());
     hosts.join(HostJoin { name: name(host), address, facts }).unwrap();
