@@ -40,8 +40,8 @@
 //! | `POST /v1/images/prunings` | [`PruneRequest`] | [`Pruned`]; for operators |
 //! | `DELETE /v1/images/{image}` | | 204: the name is removed; for operators |
 //! | `GET /v1/hosts` | | list of [`HostSummary`] |
-//! | `POST /v1/hosts/{name}/drain` | | 204: it gets no new work |
-//! | `DELETE /v1/hosts/{name}/drain` | | 204: it gets new work again |
+//! | `POST /v1/hosts/{host}/drain` | | 204: it gets no new work |
+//! | `DELETE /v1/hosts/{host}/drain` | | 204: it gets new work again |
 //! | `GET /v1/trees` | | list of [`ImageTree`] |
 //! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |

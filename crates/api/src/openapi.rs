@@ -64,9 +64,9 @@ fn platform() -> Vec<Route> {
             .answers_nothing(202),
         get("/openapi.json", "This document").answers_bytes(JSON, "An OpenAPI document"),
         get("/v1/hosts", "Hosts of the cluster").answers_list::<HostSummary>(),
-        post("/v1/hosts/{name}/drain", "Has a host get no new work; what runs there goes on")
+        post("/v1/hosts/{host}/drain", "Has a host get no new work; what runs there goes on")
             .answers_nothing(204),
-        delete("/v1/hosts/{name}/drain", "Has a host get new work again").answers_nothing(204),
+        delete("/v1/hosts/{host}/drain", "Has a host get new work again").answers_nothing(204),
         get("/v1/trees", "Images that spread through trees of hosts").answers_list::<ImageTree>(),
     ]
 }

@@ -183,11 +183,7 @@ impl Queries {
         // A query that must exchange by files runs on one host: it is given no others here.
         let hosts = match request.options.exchange.medium {
             Medium::Files => vec![self.hosts.local()],
-            // This one always takes part.
-            _ => {
-                let others = self.hosts.open().into_iter().filter(|host| !host.is_local());
-                std::iter::once(self.hosts.local()).chain(others).collect()
-            }
+            _ => self.hosts.of_queries(),
         };
         let all_cores = hosts.iter().map(|host| host.cores()).sum();
         let workers = workers(request.options.workers, all_cores)?;

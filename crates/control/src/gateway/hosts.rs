@@ -18,7 +18,7 @@ use crate::platform::Platform;
 pub(crate) fn router(platform: Arc<Platform>) -> Router {
     Router::new()
         .route("/v1/hosts", get(list))
-        .route("/v1/hosts/{name}/drain", post(drain).delete(undrain))
+        .route("/v1/hosts/{host}/drain", post(drain).delete(undrain))
         .with_state(platform)
 }
 

@@ -46,6 +46,12 @@ impl Hosts {
         hosts
     }
 
+    /// The same with this one, which takes part in all queries.
+    pub fn of_queries(&self) -> Vec<Arc<Host>> {
+        let others = self.open().into_iter().filter(|host| !host.is_local());
+        std::iter::once(self.local()).chain(others).collect()
+    }
+
     /// A known host.
     ///
     /// # Errors

@@ -85,8 +85,8 @@ pub(in crate::gateway) const ROUTES: [Route; 48] = [
     route("delete", "/v1/bursts/{job}", Nothing, NO_BURST),
     route("get", "/v1/bursts/{job}/answer", Nothing, NO_BURST),
     route("get", "/v1/hosts", Nothing, OK),
-    route("post", "/v1/hosts/{name}/drain", Nothing, NO_HOST),
-    route("delete", "/v1/hosts/{name}/drain", Nothing, NO_HOST),
+    route("post", "/v1/hosts/{host}/drain", Nothing, NO_HOST),
+    route("delete", "/v1/hosts/{host}/drain", Nothing, NO_HOST),
     route("get", "/v1/trees", Nothing, OK),
     route("get", "/v1/networks", Nothing, OK),
     route("get", "/v1/networks/{job}", Nothing, NO_NETWORK),
@@ -118,7 +118,7 @@ impl Route {
 
     pub fn named(&self, name: &str) -> String {
         let path = self.path.replace("{file}", "nothing-1.0-py3-none-any.whl");
-        ["{name}", "{id}", "{job}", "{image}", "{digest}"]
+        ["{name}", "{id}", "{job}", "{image}", "{digest}", "{host}"]
             .iter()
             .fold(path, |path, place| path.replace(place, name))
     }
