@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -22,6 +22,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::hosts::{Hosts, QueryPeers};
+use crate::now_ms;
 use crate::progress::{EventReporter, Events, encoded};
 use crate::trees::Trees;
 use crate::udfs::{UdfRegistry, UdfSet};
@@ -125,7 +126,7 @@ impl Queries {
         );
         let by_objects = request.options.exchange.by_objects();
         let _with_objects = by_objects.then(|| WithObjects::new(&self.with_objects));
-        let folder = exchange_folder(seconds_since_1970(), id.as_str());
+        let folder = exchange_folder(now_ms() / 1000, id.as_str());
         // Boxed, because the compiler follows the types of futures only to some depth.
         let asked = Asked { tenant, request: &request, id: id.clone(), folder: folder.clone() };
         let answer = self.answer(asked, frames.clone()).boxed();
@@ -181,10 +182,8 @@ impl Queries {
         let udfs = self.prepare(tenant, request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         // A query that must exchange by files runs on one host: it is given no others here.
-        let hosts = match request.options.exchange.medium {
-            Medium::Files => vec![self.hosts.local()],
-            _ => self.hosts.of_queries(),
-        };
+        let is_alone = matches!(request.options.exchange.medium, Medium::Files);
+        let hosts = self.hosts.of_query(is_alone);
         let all_cores = hosts.iter().map(|host| host.cores()).sum();
         let workers = workers(request.options.workers, all_cores)?;
         let limits = WorkerLimits::of_query(memory, workers, all_cores);
@@ -291,10 +290,6 @@ enum Ended {
     Complete,
     /// Its client is gone.
     Early,
-}
-
-fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// The requested number of workers, or one for each core of all hosts.

@@ -46,9 +46,10 @@ impl Hosts {
         hosts
     }
 
-    /// The same with this one, which takes part in all queries.
-    pub fn of_queries(&self) -> Vec<Arc<Host>> {
-        let others = self.open().into_iter().filter(|host| !host.is_local());
+    /// This one, which takes part in all queries, and the others that get new work, unless the query
+    /// runs on one host.
+    pub fn of_query(&self, is_alone: bool) -> Vec<Arc<Host>> {
+        let others = self.open().into_iter().filter(|host| !is_alone && !host.is_local());
         std::iter::once(self.local()).chain(others).collect()
     }
 
