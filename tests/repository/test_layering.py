@@ -10,6 +10,7 @@ LAYERS = [
     "types",
     "ledger",
     "tree",
+    "schedule",
     "simulate",
     "rpc",
     "telemetry",

@@ -6,6 +6,7 @@
 mod calling;
 mod catalog;
 mod deployment;
+mod slot;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +31,7 @@ use crate::now_ms;
 use crate::placements::Placements;
 use crate::records::{FunctionId, FunctionRecord, Records};
 use crate::times::CALLS_ASKED_EVERY;
-pub(crate) use calling::{Acquired, Slot};
+pub(crate) use slot::{Acquired, Slot};
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
 #[derive(Clone, Debug)]

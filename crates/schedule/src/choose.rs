@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use snowmelt_types::HostName;
 
+use crate::call::{Call, Policy};
 use crate::function::Instances;
 use crate::host::Host;
-use crate::scheduler::{Call, Policy};
 
 /// By what hosts are compared for a new instance; the least is taken.
 ///

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod call;
 mod choose;
 mod function;
 mod host;
@@ -20,6 +21,7 @@ mod shares;
 #[cfg(test)]
 mod tests;
 
+pub use call::{Call, Decision, Policy, Ticket};
 pub use host::HostRoom;
-pub use scheduler::{Call, Decision, Policy, Scheduler, Ticket};
+pub use scheduler::Scheduler;
 pub use shares::{Spare, shares};

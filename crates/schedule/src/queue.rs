@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use snowmelt_types::{Digest, Tenant};
 
-use crate::scheduler::Ticket;
+use crate::call::Ticket;
 
 /// Waiting calls.
 #[derive(Debug, Default)]

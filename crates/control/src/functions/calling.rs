@@ -13,25 +13,10 @@ use snowmelt_wire::Call;
 use tracing::{Instrument, Span};
 
 use super::Functions;
+use super::slot::{Acquired, Slot};
 use crate::cold;
 use crate::live::Live;
 use crate::placements::{Placed, Ran, Whose};
-
-/// What a call has already.
-pub(crate) enum Slot {
-    /// Nothing: it waits for a permit of its function, and then for a host.
-    Wanted,
-    /// Its caller holds a permit, and has acquired a host for it.
-    Acquired(Box<Result<Acquired, ErrorReport>>),
-}
-
-/// Where a call runs.
-pub(crate) enum Acquired {
-    /// On an instance of this host.
-    Here(InstanceLease, Placed),
-    /// On another host, which finds an instance for it.
-    There(Placed),
-}
 
 impl Functions {
     /// Waits for a host, and on this one for an instance.

@@ -298,8 +298,13 @@ impl State {
     /// Tells the scheduler which hosts hold images, and which of them send to others.
     fn take_roles(&mut self, trees: &Trees) {
         let mut inner: HashMap<HostName, u32> = HashMap::new();
+        let mut named = (String::new(), Digest::of(""));
         trees.roles(|image, host, depth, is_inner| {
-            self.scheduler.holds(host, &Digest::of(image), depth);
+            // The hosts of an image come one after the other.
+            if named.0 != image {
+                named = (image.to_owned(), Digest::of(image));
+            }
+            self.scheduler.holds(host, &named.1, depth);
             *inner.entry(host.clone()).or_default() += u32::from(is_inner);
         });
         for host in self.hosts.keys() {

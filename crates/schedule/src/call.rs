@@ -1,0 +1,52 @@
+//! Calls, what holds for all of them, and what is decided about each.
+
+use std::time::Duration;
+
+use snowmelt_types::{Digest, HostName, Tenant};
+
+/// A call that waits or runs. Later tickets are greater.
+pub type Ticket = u64;
+
+/// What holds for all calls.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// The most instances of a function on one host (FaaSNet 3.2: 20).
+    pub instances_per_host: u32,
+    /// A host that is preferred among those with free instances: that of control.
+    pub near: Option<HostName>,
+    /// A call that has waited for this long gets the next room that is enough for it: until then
+    /// no other call gets a new instance.
+    pub starved_after: Duration,
+}
+
+/// What a call needs.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// The function with its limits: calls of the same one may use the same instances.
+    pub function: Digest,
+    /// The image or the packages that its instances start from, if other functions may share it.
+    pub image: Option<Digest>,
+    /// Bytes: the limit of an instance.
+    pub memory: u64,
+    /// Thousandths of cores.
+    pub cpu_millis: u32,
+    /// Calls that an instance takes at the same time.
+    pub concurrency: u32,
+    /// How long an instance is kept without calls.
+    pub idle: Duration,
+    /// The only host that can run it, if that is so.
+    pub only: Option<HostName>,
+}
+
+/// What is to be done with a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It runs on this host.
+    Run(Ticket, HostName),
+    /// No host had room for it in time.
+    Expired(Ticket),
+    /// No host that is there will ever have room for it.
+    Refused(Ticket),
+}
