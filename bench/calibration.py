@@ -198,8 +198,8 @@ def compute(section: Section, row: Row) -> None:
     rate = f"{float(row.rate.removesuffix('mbit')) * PAYLOAD:.2f}mbit"
     links = ["--link", rate, "--registry-link", rate, "--block-size", CONVERTED_BLOCK]
     own = ["--read-rate", f"{int(read_rate)}B", "--tail", f"{row.alone * 1000:.0f}ms"]
-    found = simulate(section, "--hosts", row.hosts, "--strategy", "tree", *sizes, *links, *own)
-    row.simulated = found["tree"].last_start
+    found = simulate(section, "--hosts", row.hosts, "--strategy", "stripes", *sizes, *links, *own)
+    row.simulated = found["stripes"].last_start
 
 
 def tell(section: Section, rows: list[Row]) -> None:
@@ -244,7 +244,7 @@ def _of(rows: list[Row], rate: str, value: Callable[[Row], float]) -> dict[int, 
 def run() -> Section:
     section = Section("Bursts on a lab beside simulated ones")
     section.say(
-        f"One function on each host reads {MIB} MiB of its image that no host has, through a tree"
+        f"One function on each host reads {MIB} MiB of its image that no host has, through trees"
         " of hosts. The links of the hosts and of the registry have the same rate. Beside each"
         " measured time, from the command to the last answer, is what `snowmelt simulate` computes."
         " Its `--tail` is the time of such a burst that reads a file of a few kilobytes, its"

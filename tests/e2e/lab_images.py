@@ -29,6 +29,7 @@ class ImageLab:
     # Where hosts read the image from.
     name: str = ""
     next_part: "count[int]" = field(default_factory=count)
+    latest: dict[str, Any] = field(default_factory=dict)
 
     @property
     def snowmelt(self) -> Snowmelt:
@@ -52,7 +53,13 @@ class ImageLab:
         begin = size - (1 + next(self.next_part)) * self.part_bytes
         assert begin >= 0, "too few parts"
         where = {"read": self.made.inside, "from": begin, "size": self.part_bytes}
-        return where | {"piece": 1 << 17, "pause": pause}
+        self.latest = where | {"piece": 1 << 17, "pause": pause}
+        return self.latest
+
+    def last_parts(self) -> dict[str, Any]:
+        """An event that reads the last parts that were asked for: more than a host fetches of what
+        follows a part."""
+        return self.latest | {"size": 3 * self.part_bytes, "pause": 0}
 
     def expected(self, event: dict[str, Any]) -> str:
         path = self.made.rootfs / event["read"][1:]
@@ -87,7 +94,7 @@ class ImageLab:
         return sorted(host["name"] for host in listed if host["facts"]["memory"])
 
     def tree(self) -> dict[str, dict[str, Any]]:
-        """The hosts of the only tree, by their names."""
+        """The hosts of the only image, by their names."""
         [found] = json.loads(self.lab.client("tree", "-o", "json"))
         return {host["host"]: host for host in found["hosts"]}
 
@@ -112,25 +119,45 @@ def image_lab(hosts: int, parts: int, *options: object) -> Iterator[ImageLab]:
             yield found
 
 
-def children(tree: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """The children of each host."""
+# The images' blocks are divided into so many stripes, each with a tree of its own.
+STRIPES = 2
+
+
+def parents(tree: dict[str, dict[str, Any]], stripe: int) -> dict[str, str | None]:
+    """The parent of each host in the tree of a stripe."""
+    return {host: shown["stripes"][stripe]["parent"] for host, shown in tree.items()}
+
+
+def children(tree: dict[str, dict[str, Any]], stripe: int) -> dict[str, list[str]]:
+    """The children of each host in the tree of a stripe."""
     found: dict[str, list[str]] = {host: [] for host in tree}
-    for host, shown in tree.items():
-        if shown["parent"] is not None:
-            found[shown["parent"]].append(host)
+    for host, parent in parents(tree, stripe).items():
+        if parent is not None:
+            found[parent].append(host)
+    return found
+
+
+def readers(tree: dict[str, dict[str, Any]], host: str) -> set[str]:
+    """The hosts that read any stripe from a host."""
+    return {child for stripe in range(STRIPES) for child in children(tree, stripe)[host]}
+
+
+def root(tree: dict[str, dict[str, Any]], stripe: int) -> str:
+    """The host that reads a stripe from the registry."""
+    [found] = (host for host, parent in parents(tree, stripe).items() if parent is None)
     return found
 
 
 def check_balanced(tree: dict[str, dict[str, Any]]) -> None:
-    """The heights of siblings differ by 1 at most; an empty place has the height 0."""
-    below = children(tree)
-    roots = [host for host, shown in tree.items() if shown["parent"] is None]
-    assert len(roots) == 1, roots
+    """In each tree, the heights of siblings differ by 1 at most; an empty place has the height
+    0."""
+    for stripe in range(STRIPES):
+        below = children(tree, stripe)
 
-    def height(host: str) -> int:
-        heights = sorted(height(child) for child in below[host])
-        places = [0] * (2 - len(heights)) + heights
-        assert len(places) == 2 and places[1] - places[0] <= 1, (host, below[host], heights)
-        return 1 + places[1]
+        def height(host: str, below: dict[str, list[str]] = below) -> int:
+            heights = sorted(height(child, below) for child in below[host])
+            places = [0] * (2 - len(heights)) + heights
+            assert len(places) == 2 and places[1] - places[0] <= 1, (host, below[host], heights)
+            return 1 + places[1]
 
-    height(roots[0])
+        height(root(tree, stripe))

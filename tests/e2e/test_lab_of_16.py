@@ -1,4 +1,4 @@
-"""A lab of 16 hosts: bursts whose image comes through a tree of hosts, with faults in the middle.
+"""A lab of 16 hosts: bursts whose image comes through trees of hosts, with faults in the middle.
 
 All tests share one lab, whose control is a host of its own, so that it can be killed during a
 burst. What the lab leaves is checked after the last one.
@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 from conftest import wait_for
 from host_trees import warnings
-from lab_images import SMALL, ImageLab, check_balanced, children, image_lab
+from lab_images import (
+    SMALL,
+    STRIPES,
+    ImageLab,
+    check_balanced,
+    children,
+    image_lab,
+    parents,
+    readers,
+    root,
+)
 
 from common.machine_state import MachineState
 
@@ -45,42 +55,48 @@ def small(hosts: list[str]) -> list[dict[str, Any]]:
 
 
 def victim(big: ImageLab, place: str) -> str:
+    """A host with this place in the tree of the first stripe. In the other tree a leaf may have
+    children."""
     tree = big.tree()
-    below = children(tree)
-    [root] = (host for host, shown in tree.items() if shown["parent"] is None)
+    first, below = root(tree, 0), children(tree, 0)
     if place == "root":
-        return root
+        return first
     if place == "inner":
-        return below[root][0]
+        return next(child for child in below[first] if below[child])
     return next(host for host in tree if not below[host])
 
 
 def check_whole(big: ImageLab) -> None:
-    """All hosts are in a balanced tree, and the bytes that each sends are those that its children
-    in control's tree receive: the trees on the hosts are that of control."""
+    """All hosts are in balanced trees, and the bytes that each sends are those that its children in
+    control's trees receive: the trees on the hosts are those of control."""
     hosts = big.hosts()
     assert len(hosts) == HOSTS
-    # Each is told its parent.
-    big.read(small(hosts))
+    # Each is told its parents, and has what it would fetch behind the next part.
+    big.read([big.last_parts()] * HOSTS)
     before = big.tree()
     assert set(before) == set(hosts)
     check_balanced(before)
     big.read([big.part()] * HOSTS)
     after = big.tree()
-    assert {host: it["parent"] for host, it in after.items()} == {
-        host: it["parent"] for host, it in before.items()
-    }
+    assert [parents(after, stripe) for stripe in range(STRIPES)] == [
+        parents(before, stripe) for stripe in range(STRIPES)
+    ]
 
     def moved(host: str, what: str) -> int:
         return int(after[host]["bytes"][what] - before[host]["bytes"][what])
 
-    below = children(after)
     assert not [host for host in hosts if moved(host, "failures")]
+    # Each root reads its stripe from the registry, and the other one from a parent.
+    roots = [root(after, stripe) for stripe in range(STRIPES)]
+    assert len(set(roots)) == STRIPES == 2, roots
+    sizes = [moved(roots[1], "from_parents"), moved(roots[0], "from_parents")]
     for host in hosts:
-        received = sum(moved(child, "from_parents") for child in below[host])
-        assert moved(host, "to_children") == received, (host, below[host], before, after)
-        is_root = after[host]["parent"] is None
-        assert (moved(host, "from_registry") > 0) == is_root, host
+        assert (moved(host, "from_registry") > 0) == (host in roots), (host, after)
+        own = sum(size for size, first in zip(sizes, roots, strict=True) if first == host)
+        assert moved(host, "from_parents") == sum(sizes) - own, (host, sizes, before, after)
+        below = [len(children(after, stripe)[host]) for stripe in range(STRIPES)]
+        expected = sum(count * size for count, size in zip(below, sizes, strict=True))
+        assert moved(host, "to_children") == expected, (host, below, sizes, before, after)
 
 
 def test_the_registry_sends_each_block_about_once_to_16_hosts_that_join_at_once(
@@ -149,14 +165,16 @@ def test_control_that_is_restarted_during_a_burst_changes_no_answer(big: ImageLa
 
 def test_nobody_notices_that_the_registry_is_gone_once_a_host_has_the_image(big: ImageLab) -> None:
     hosts, event = big.hosts(), big.part()
-    root = victim(big, "root")
-    big.read([event if host == root else {"read": SMALL} for host in hosts])
+    has_it = victim(big, "root")
+    big.read([event if host == has_it else {"read": SMALL} for host in hosts])
     for how in ("unplug", "kill"):
         big.lab.fail("registry", how)
     before = big.tree()
     big.read([event] * HOSTS)
     after = big.tree()
-    for host in set(hosts) - {root}:
+    registry = [shown["bytes"]["from_registry"] for shown in (after[has_it], before[has_it])]
+    assert registry[0] == registry[1]
+    for host in set(hosts) - {has_it}:
         assert after[host]["bytes"]["failures"] == before[host]["bytes"]["failures"]
     assert [it["name"] for it in big.lab.services().values() if not it["runs"]] == ["registry"]
     big.lab.command("heal", "registry").succeeded()
@@ -164,19 +182,24 @@ def test_nobody_notices_that_the_registry_is_gone_once_a_host_has_the_image(big:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_host_that_sends_wrong_blocks_is_named_by_its_children(big: ImageLab, place: str) -> None:
+def test_a_host_that_sends_wrong_blocks_is_named_and_leaves_the_trees(
+    big: ImageLab, place: str
+) -> None:
     lying, hosts, slow = victim(big, place), big.hosts(), big.part(pause=0.05)
-    below = children(big.tree())[lying]
+    below = readers(big.tree(), lying)
     named_before = {host: len(warnings(big.lab.log(host), WRONG)) for host in hosts}
     burst = big.start([slow] * HOSTS)
     big.lab.fail(lying, "corrupt")
     big.check(burst, [slow] * HOSTS)
-    for host in hosts:
-        told = warnings(big.lab.log(host), WRONG)[named_before[host] :]
-        assert len(told) == (host in below), (host, told)
-        assert all(f"host={lying} " in line for line in told), told
+    told = {host: warnings(big.lab.log(host), WRONG)[named_before[host] :] for host in hosts}
+    told = {host: lines for host, lines in told.items() if lines}
+    # As soon as one has reported it, the others get another parent.
+    assert told and told.keys() <= below, (told, below)
+    for lines in told.values():
+        assert len(lines) == 1 and f"host={lying} " in lines[0], lines
+    wait_for("trees without the host", lambda: lying not in big.tree())
     counted = {host: shown["bytes"]["wrong_blocks"] for host, shown in big.tree().items()}
-    assert all(counted[host] for host in below), counted
+    assert all(counted[host] for host in told if host in counted), counted
     big.lab.command("heal", lying).succeeded()
     states = json.loads(big.lab.command("ls", "-o", "json").succeeded().out)[0]["hosts"]
     assert not [state["name"] for state in states if state["faults"]]

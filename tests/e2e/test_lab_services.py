@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from conftest import Snowmelt, wait_for
 from host_trees import warnings
 from lab import lab
-from lab_images import SMALL, children, image_lab
+from lab_images import SMALL, children, image_lab, root
 
 # As any S3 client in the lab, with the variables that `lab run` sets.
 UPLOAD = """
@@ -62,9 +62,9 @@ def test_a_host_whose_disk_is_full_during_a_burst_changes_no_answer(machine: Non
     with image_lab(4, 8, *options) as big:
         hosts = big.hosts()
         big.read([{"read": SMALL}] * 4)
-        below = children(big.tree())
-        [root] = (host for host, it in big.tree().items() if it["parent"] is None)
-        inner = next(host for host in below[root] if below[host])
+        tree = big.tree()
+        below = children(tree, 0)
+        inner = next(host for host in below[root(tree, 0)] if below[host])
         slow = big.part(pause=0.1)
         before = big.lab.cached(inner)
         burst = big.start([slow] * 4)
