@@ -173,6 +173,27 @@ def test_a_call_on_a_lost_host_fails_and_an_accepted_one_runs_again(
     wait_for_hosts(three, 3)
 
 
+def test_accepted_calls_survive_control(three: Lab, tmp_path: Path) -> None:
+    deploy(three, tmp_path, "--memory", "64MiB", "--timeout", "60s")
+    wait_for_hosts(three, 3)
+    events = [{"event": {"word": number, "sleep": 2}, "asynchronous": True} for number in range(9)]
+    ids = [client().call("POST", "/v1/functions/f/invocations", event)["id"] for event in events]
+    wait_for("calls on host-2", lambda: running_on(three, "host-2"))
+    three.fail(CONTROL)
+    three.heal(CONTROL)
+    # Hosts ended the calls of the control that was killed, and the next one runs them again.
+    for number, id in enumerate(ids):
+        done = wait_for(
+            "the call", lambda id=id: ended(client().call("GET", f"/v1/invocations/{id}"))
+        )
+        assert done["result"]["word"] == number, done
+    wait_for("all calls to be over", lambda: not calls_anywhere(three))
+
+
+def calls_anywhere(made: Lab) -> int:
+    return sum(one["calls"] for one in json.loads(made.client("hosts", "-o", "json")))
+
+
 def running_on(made: Lab, host: str) -> bool:
     """Whether calls run on a host."""
     listed = json.loads(made.client("hosts", "-o", "json"))
