@@ -149,14 +149,12 @@ impl Functions {
         }
     }
 
-    /// Instances on this host that are busy or idle, as far as calls know.
+    /// Instances on this host that are idle, or busy with other calls than the one that has ended.
     fn instances_here(&self, live: &Live) -> u32 {
         let idle = self.inner.node.idle_instances(&live.unit, &live.limits);
-        let elsewhere = self.placements().running_elsewhere(&live.needs.function) as usize;
-        // This call has ended.
-        let calls = live.calls().saturating_sub(elsewhere + 1);
-        let busy = calls.div_ceil(live.limits.concurrency.max(1) as usize);
-        u32::try_from(idle + busy).unwrap_or(u32::MAX)
+        let calls = self.placements().running_here(&live.needs.function).saturating_sub(1);
+        let busy = calls.div_ceil(live.limits.concurrency.max(1));
+        u32::try_from(idle).unwrap_or(u32::MAX).saturating_add(busy)
     }
 
     fn keep_log(&self, live: &Live, invocation: &mut Invocation, log: LogText) {

@@ -177,12 +177,12 @@ impl Placements {
         OwnPlaces { hosts: self.inner.hosts.clone(), trees: self.inner.trees.clone() }
     }
 
-    /// Calls of a function that run on other hosts than control's.
-    pub fn running_elsewhere(&self, function: &Digest) -> u32 {
+    /// Calls of a function that run on control's own host.
+    pub fn running_here(&self, function: &Digest) -> u32 {
         let own = &self.inner.hosts.local().name;
         let state = self.lock();
-        let on = state.scheduler.running(function);
-        on.filter(|(host, _)| *host != own).map(|(_, calls)| calls).sum()
+        let here = state.scheduler.running(function).find(|(host, _)| *host == own);
+        here.map_or(0, |(_, calls)| calls)
     }
 
     /// All known hosts for display, with the calls that run on each.
