@@ -160,7 +160,8 @@ impl Grown {
 }
 
 /// The place of control's own host among those that read an image, which it is about to use: above
-/// all others, as it prepares each function first. None without a cluster.
+/// all others, as it prepares each function first. None without a cluster, and on a host that runs
+/// no functions: it reads little of an image.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnPlaces {
     pub hosts: Hosts,
@@ -170,7 +171,8 @@ pub(crate) struct OwnPlaces {
 impl OwnPlaces {
     pub fn of(&self, image: &str) -> Option<TreePlace> {
         let local = [self.hosts.local()];
-        let is_shared = self.hosts.may_grow() && has_registry(image);
+        let runs_any = local[0].memory_of_functions() > 0;
+        let is_shared = self.hosts.may_grow() && runs_any && has_registry(image);
         is_shared.then(|| self.trees.place(image, &self.hosts, &local).pop()).flatten()
     }
 }
