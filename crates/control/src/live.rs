@@ -46,9 +46,13 @@ impl Live {
         placements: &Placements,
         record: FunctionRecord,
     ) -> Result<Self, ErrorReport> {
-        let code = code_of(node, analysis, &record).await?;
+        let mut code = code_of(node, analysis, &record).await?;
         let place = placements.own_tree_place(&record);
         let unit = code.prepare(node, place.as_ref()).await.map_err(|error| error.report())?;
+        if let Some(image) = code.program.as_mut().and_then(|it| it.request.image.as_mut()) {
+            // Other hosts take the image that the name leads to now.
+            *image = pinned(image, &unit);
+        }
         let load = code.load(&unit);
         let limits = Arc::new(code.limits.clone());
         let permits = Semaphore::new(most_calls(&limits, record.spec.options.instances));
@@ -222,6 +226,14 @@ pub(crate) async fn code_of(
         imports,
         limits: InstanceLimits::from(&spec.options),
     })
+}
+
+/// The name of an image with the digest that it led to, if other hosts can read it by that.
+pub(crate) fn pinned(name: &str, unit: &Unit) -> String {
+    match unit.image() {
+        Some(digest) if has_registry(name) && !name.contains('@') => format!("{name}@{digest}"),
+        _ => name.to_owned(),
+    }
 }
 
 /// What the scheduler needs to know of the calls of a function.

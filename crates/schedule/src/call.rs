@@ -14,8 +14,8 @@ pub struct Policy {
     pub instances_per_host: u32,
     /// A host that is preferred among those with free instances: that of control.
     pub near: Option<HostName>,
-    /// A call that has waited for this long gets the next room that is enough for it: until then
-    /// no other call gets a new instance.
+    /// A call that has waited for this long gets the next room that is enough for it: until then no
+    /// other call gets a new instance on a host where it could have one.
     pub starved_after: Duration,
 }
 

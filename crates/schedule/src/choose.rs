@@ -43,8 +43,8 @@ pub(crate) type Hosts = BTreeMap<HostName, Host>;
 /// Instances of one function, by host.
 pub(crate) type OnHosts = BTreeMap<HostName, Instances>;
 
-/// The host that runs a call now; `None` if none has room. `may_start_any` is false while all room
-/// that becomes free is kept for another call.
+/// The host that runs a call now; `None` if none has room. What becomes free on hosts that `kept` can
+/// start on is kept for that call.
 ///
 /// A free instance is taken first, if a core is free for it: its start is the cheapest. A new
 /// instance on a host with a free core comes next, unless that host would have to read an image
@@ -53,7 +53,7 @@ pub(crate) fn choose<'a>(
     call: &Call,
     hosts: &'a Hosts,
     on: Option<&OnHosts>,
-    (policy, may_start_any): (&Policy, bool),
+    (policy, kept): (&Policy, Option<(&Call, Option<&OnHosts>)>),
     now: Duration,
 ) -> Option<&'a HostName> {
     let of_call = |name: &HostName| call.only.as_ref().is_none_or(|only| only == name);
@@ -61,10 +61,13 @@ pub(crate) fn choose<'a>(
     let slot = |needs_core| {
         with_slot(call, candidates(), on, (policy, needs_core), now).map(|rank| rank.name)
     };
-    let room = || match may_start_any {
-        true => with_room(call, candidates(), on, policy),
-        false => None,
+    let is_kept = |name: &HostName, host: &Host| {
+        kept.is_some_and(|(kept, on)| {
+            could_start(kept, name, host, on.and_then(|on| on.get(name)), policy)
+        })
     };
+    let room =
+        || with_room(call, candidates().filter(|(name, host)| !is_kept(name, host)), on, policy);
     let near = || {
         let has_all = |rank: &Rank<'_>| call.image.is_none() || rank.lacks != Lacks::Image;
         room().filter(|rank| rank.overload == 0 && has_all(rank))
@@ -73,6 +76,23 @@ pub(crate) fn choose<'a>(
         .or_else(|| near().map(|rank| rank.name))
         .or_else(|| slot(false))
         .or_else(|| room().map(|rank| rank.name))
+}
+
+/// Whether a call could have a new instance on a host if enough memory became free there.
+pub(crate) fn could_start(
+    call: &Call,
+    name: &HostName,
+    host: &Host,
+    instances: Option<&Instances>,
+    policy: &Policy,
+) -> bool {
+    let busy = instances.map_or(0, |it| it.busy(call.concurrency));
+    busy < policy.instances_per_host && !host.is_drained && may_ever_run(call, name, host)
+}
+
+/// Whether a host has the memory for a call while others take nothing.
+pub(crate) fn may_ever_run(call: &Call, name: &HostName, host: &Host) -> bool {
+    call.only.as_ref().is_none_or(|only| only == name) && host.most >= call.memory
 }
 
 fn has_slot(
@@ -89,7 +109,9 @@ fn has_slot(
             && instances.busy(call.concurrency) < policy.instances_per_host
             && host.left() >= call.memory
     };
-    !host.is_drained && (instances.has_shared_slot(call.concurrency) || has_idle())
+    // A host that refuses may have refused the start of the instance that would be shared.
+    let has_shared = || !host.is_full && instances.has_shared_slot(call.concurrency);
+    !host.is_drained && (has_shared() || has_idle())
 }
 
 fn may_start(call: &Call, host: &Host, instances: Option<&Instances>, policy: &Policy) -> bool {
@@ -161,8 +183,8 @@ fn rank<'a>(
     host: &Host,
     instances: Option<&Instances>,
 ) -> Rank<'a> {
-    let depth = call.image.as_ref().and_then(|image| host.images.get(image));
-    let lacks = match (instances, depth) {
+    let held = call.image.as_ref().and_then(|image| host.images.get(image));
+    let lacks = match (instances, held) {
         (Some(_), _) => Lacks::Nothing,
         (None, Some(_)) => Lacks::Code,
         (None, None) => Lacks::Image,
@@ -170,7 +192,7 @@ fn rank<'a>(
     Rank {
         overload: overload(call, host),
         lacks,
-        depth: depth.copied().unwrap_or(u32::MAX),
+        depth: held.and_then(|held| held.depth).unwrap_or(u32::MAX),
         inner: host.inner,
         memory_left: host.left(),
         name,

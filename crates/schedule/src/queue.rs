@@ -15,10 +15,6 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub fn is_empty(&self) -> bool {
-        self.waiting == 0
-    }
-
     pub fn len(&self) -> usize {
         self.waiting
     }
@@ -59,6 +55,12 @@ impl Queue {
         let mut first: Vec<_> = functions.filter_map(|(_, line)| line.front().copied()).collect();
         first.sort_unstable();
         first
+    }
+
+    /// The first call of each function of all tenants.
+    pub fn first(&self) -> impl Iterator<Item = Ticket> {
+        let functions = self.tenants.values().flatten();
+        functions.filter_map(|(_, line)| line.front().copied())
     }
 
     /// Tenants with waiting calls.

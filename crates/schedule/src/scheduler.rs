@@ -7,7 +7,7 @@ use std::time::Duration;
 use snowmelt_types::{Digest, HostName, Tenant};
 
 use crate::call::{Call, Decision, Policy, Ticket};
-use crate::choose::{Hosts, OnHosts, choose};
+use crate::choose::{Hosts, OnHosts, choose, could_start, may_ever_run};
 use crate::host::{Host, HostRoom};
 use crate::queue::Queue;
 
@@ -72,10 +72,7 @@ impl Scheduler {
     /// Adds a host, or takes its next report.
     pub fn report(&mut self, host: &HostName, room: HostRoom) {
         match self.hosts.get_mut(host) {
-            Some(known) => {
-                known.room = room;
-                known.is_full = false;
-            }
+            Some(known) => known.report(room),
             None => drop(self.hosts.insert(host.clone(), Host::new(room))),
         }
         self.is_changed = true;
@@ -107,8 +104,9 @@ impl Scheduler {
         self.is_changed = true;
     }
 
-    /// Forgets idle instances that hosts do not keep any more.
+    /// Forgets idle instances and images that hosts may not keep any more.
     pub fn sweep(&mut self, now: Duration) {
+        self.hosts.values_mut().for_each(|host| host.sweep(now));
         for on in self.functions.values_mut() {
             on.retain(|_, instances| !instances.is_over(now));
         }
@@ -120,10 +118,15 @@ impl Scheduler {
         self.hosts.keys()
     }
 
-    /// A host holds an image, with so many hosts above it in its tree.
+    /// Forgets the places of hosts in trees, which are told again.
+    pub fn forget_trees(&mut self) {
+        self.hosts.values_mut().for_each(Host::forget_trees);
+    }
+
+    /// A host is in the tree of an image, with so many hosts above it.
     pub fn holds(&mut self, host: &HostName, image: &Digest, depth: u32) {
         if let Some(host) = self.hosts.get_mut(host) {
-            host.images.insert(image.clone(), depth);
+            host.is_in_tree(image, depth);
         }
     }
 
@@ -147,39 +150,37 @@ impl Scheduler {
 
     /// The next decision; to be asked for until there is none, after each change.
     pub fn next(&mut self, now: Duration) -> Option<Decision> {
-        if self.queue.is_empty() {
-            self.new.clear();
-            return None;
+        let (deadline, ticket) = *self.deadlines.first()?;
+        if deadline <= now {
+            self.withdraw(ticket, now);
+            return Some(Decision::Expired(ticket));
         }
-        if let Some((ticket, found)) = self.candidate(now) {
-            match found {
-                Found::On(host) => {
-                    self.begin(ticket, &host);
-                    return Some(Decision::Run(ticket, host));
-                }
-                Found::Never => {
-                    self.withdraw(ticket, now);
-                    return Some(Decision::Refused(ticket));
-                }
+        let (ticket, found) = self.candidate(now)?;
+        match found {
+            Found::On(host) => {
+                self.begin(ticket, &host, now);
+                Some(Decision::Run(ticket, host))
+            }
+            Found::Never => {
+                self.withdraw(ticket, now);
+                Some(Decision::Refused(ticket))
             }
         }
-        let (deadline, ticket) = *self.deadlines.first()?;
-        (deadline <= now).then(|| {
-            self.withdraw(ticket, now);
-            Decision::Expired(ticket)
-        })
     }
 
     /// A call that can be decided now. Looks through the whole queue only if room may have become
     /// free; otherwise just new calls may fit.
     fn candidate(&mut self, now: Duration) -> Option<(Ticket, Found)> {
-        let starved = self.starved(now);
+        if !self.is_changed && self.new.is_empty() {
+            return None;
+        }
+        let kept = self.starved(now);
         if self.is_changed {
             let mut tenants: Vec<_> =
                 self.queue.tenants().map(|tenant| (self.taken(tenant), tenant)).collect();
             tenants.sort_unstable();
             let mut first = tenants.iter().flat_map(|(_, tenant)| self.queue.first_of(tenant));
-            let found = first.find_map(|ticket| Some((ticket, self.look(ticket, starved, now)?)));
+            let found = first.find_map(|ticket| Some((ticket, self.look(ticket, kept, now)?)));
             self.is_changed = found.is_some();
             if found.is_some() {
                 return found;
@@ -187,21 +188,31 @@ impl Scheduler {
             self.new.clear();
         }
         while let Some(ticket) = self.new.pop() {
-            if let Some(found) = self.look(ticket, starved, now) {
+            if let Some(found) = self.look(ticket, kept, now) {
                 return Some((ticket, found));
             }
         }
         None
     }
 
-    /// The call that all room is kept for.
+    /// The call that room is kept for: of those that have waited for long, the one that waits the
+    /// longest and could have a new instance anywhere.
     fn starved(&self, now: Duration) -> Option<Ticket> {
-        let (_, ticket) = self.deadlines.first()?;
-        let since = self.calls.get(ticket)?.since;
-        (now.saturating_sub(since) >= self.policy.starved_after).then_some(*ticket)
+        let has_waited = |held: &&Held| {
+            now.saturating_sub(held.since) >= self.policy.starved_after && {
+                let on = self.functions.get(&held.call.function);
+                self.hosts.iter().any(|(name, host)| {
+                    let instances = on.and_then(|on| on.get(name));
+                    could_start(&held.call, name, host, instances, &self.policy)
+                })
+            }
+        };
+        let first = self.queue.first();
+        let starved = first.filter(|ticket| self.calls.get(ticket).filter(has_waited).is_some());
+        starved.min()
     }
 
-    fn look(&self, ticket: Ticket, starved: Option<Ticket>, now: Duration) -> Option<Found> {
+    fn look(&self, ticket: Ticket, kept: Option<Ticket>, now: Duration) -> Option<Found> {
         let held = self.calls.get(&ticket)?;
         if !matches!(held.state, State::Waits) {
             return None;
@@ -210,9 +221,10 @@ impl Scheduler {
         if !self.hosts.iter().any(|(name, host)| may_ever_run(call, name, host)) {
             return Some(Found::Never);
         }
-        let may_start = starved.is_none_or(|starved| starved == ticket);
+        let kept = kept.filter(|kept| *kept != ticket).and_then(|kept| self.calls.get(&kept));
+        let kept = kept.map(|held| (&*held.call, self.functions.get(&held.call.function)));
         let on = self.functions.get(&call.function);
-        let host = choose(call, &self.hosts, on, (&self.policy, may_start), now)?;
+        let host = choose(call, &self.hosts, on, (&self.policy, kept), now)?;
         Some(Found::On(host.clone()))
     }
 
@@ -227,6 +239,8 @@ impl Scheduler {
             State::Waits => {
                 self.queue.remove(&held.call.tenant, &held.call.function, ticket);
                 self.deadlines.remove(&(held.deadline, ticket));
+                // Room may have been kept for it.
+                self.is_changed = true;
             }
             State::Lost => {}
         }
@@ -241,11 +255,17 @@ impl Scheduler {
     /// new instance until its next report.
     pub fn refused(&mut self, ticket: Ticket, now: Duration) {
         let Some(held) = self.calls.get_mut(&ticket) else { return };
-        let State::RunsOn(host) = std::mem::replace(&mut held.state, State::Waits) else { return };
+        if matches!(held.state, State::Waits) {
+            return;
+        }
+        let was = std::mem::replace(&mut held.state, State::Waits);
         let (call, deadline) = (Arc::clone(&held.call), held.deadline);
-        self.leave(&call, &host, Some(0), now);
-        if let Some(host) = self.hosts.get_mut(&host) {
-            host.is_full = true;
+        // A host that was removed meanwhile has nothing of it any more.
+        if let State::RunsOn(host) = was {
+            self.leave(&call, &host, Some(0), now);
+            if let Some(host) = self.hosts.get_mut(&host) {
+                host.is_full = true;
+            }
         }
         self.queue.push_again(&call.tenant, &call.function, ticket);
         self.deadlines.insert((deadline, ticket));
@@ -289,7 +309,7 @@ impl Scheduler {
         self.taken.get(tenant).copied().unwrap_or_default()
     }
 
-    fn begin(&mut self, ticket: Ticket, name: &HostName) {
+    fn begin(&mut self, ticket: Ticket, name: &HostName, now: Duration) {
         let Some(held) = self.calls.get_mut(&ticket) else { return };
         held.state = State::RunsOn(name.clone());
         let call = Arc::clone(&held.call);
@@ -304,7 +324,7 @@ impl Scheduler {
             host.memory += new * call.memory;
             host.cpu_millis += new * u64::from(call.cpu_millis);
             if let Some(image) = &call.image {
-                host.images.entry(image.clone()).or_insert(u32::MAX);
+                host.uses(image, now);
             }
         }
         *self.taken.entry(call.tenant.clone()).or_default() += new * call.memory;
@@ -333,9 +353,4 @@ impl Scheduler {
             }
         }
     }
-}
-
-/// Whether a host could run a call if nothing else ran there.
-fn may_ever_run(call: &Call, name: &HostName, host: &Host) -> bool {
-    call.only.as_ref().is_none_or(|only| only == name) && host.room.memory >= call.memory
 }

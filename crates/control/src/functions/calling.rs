@@ -18,6 +18,10 @@ use crate::cold;
 use crate::live::Live;
 use crate::placements::{Placed, Ran, Whose};
 
+/// On so many hosts an instance is tried to be started for a call: what fails on all of them would
+/// fail on others as well.
+const MOST_FAILURES: u32 = 3;
+
 impl Functions {
     /// Waits for a host, and on this one for an instance.
     pub(crate) async fn acquire(&self, live: &Live) -> Result<Acquired, ErrorReport> {
@@ -69,6 +73,7 @@ impl Functions {
         let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
         let (event, timeout_ms) = (event, live.record.spec.options.timeout_ms);
         let call = FunctionCall { invocation: invocation.id.clone(), event, timeout_ms };
+        let mut failures = 0;
         loop {
             match acquired {
                 Acquired::Here(lease, placed) => {
@@ -80,9 +85,13 @@ impl Functions {
                         Ran::Ended(end) => {
                             placed.has_instances(end.instances);
                             invocation.host = Some(host.name.clone());
-                            return self.ended_there(live, invocation, *end);
+                            return self.ended_there(live, invocation, end);
                         }
-                        Ran::Not(error) => {
+                        Ran::Not { error, failed } => {
+                            failures += u32::from(failed);
+                            if failures == MOST_FAILURES {
+                                return Err(error);
+                            }
                             tracing::debug!(host = %host.name, %error, "a call is placed again");
                             let placed = placed.refused(&live.needs, whose(live)).await?;
                             acquired = self.acquire_on(live, placed).await?;

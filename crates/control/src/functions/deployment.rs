@@ -65,9 +65,14 @@ impl Functions {
         let options = &live.record.spec.options;
         let each = live.limits.concurrency.max(1);
         let expected = live.record.spec.expected.clamp(1, options.instances.max(1));
-        let placed = self.placements().place(&live.needs, whose(live)).await?;
-        if !placed.host.is_local() {
-            return self.start_there(live, placed, expected).await;
+        let mut placed = self.placements().place(&live.needs, whose(live)).await?;
+        while !placed.host.is_local() {
+            match self.start_there(live, &mut placed, expected).await {
+                Err(error) if is_of_host(&error) => {
+                    placed = placed.refused(&live.needs, whose(live)).await?;
+                }
+                started => return started,
+            }
         }
         // A lease is a slot, and an instance has as many as it takes calls.
         let slots = (expected * each) as usize;
@@ -91,15 +96,15 @@ impl Functions {
     async fn start_there(
         &self,
         live: &Live,
-        mut placed: Placed,
+        placed: &mut Placed,
         expected: u32,
     ) -> Result<(), ErrorReport> {
         let host = Arc::clone(&placed.host);
         tokio::select! {
-            prepared = self.placements().prepare(&host, live, expected, 0) => prepared?,
+            prepared = self.placements().prepare(&host, live, expected, None) => prepared?,
             () = host.lost() => {
                 let message = format!("{} was lost while it loaded the function", host.name);
-                return Err(ErrorReport::new(Code::CALL_LOST, message).hint("deploy it again"));
+                return Err(ErrorReport::new(Code::HOST_STOPPED, message));
             }
         }
         placed.has_instances(expected);
@@ -117,11 +122,19 @@ impl Functions {
         tokio::spawn(async move {
             let prewarmed = async {
                 let placed = functions.placements().place(&live.needs, whose(&live)).await?;
-                functions.placements().prepare(&placed.host, &live, 0, count).await
+                if !functions.is_deployed(&live) {
+                    return Ok(());
+                }
+                functions.placements().prepare(&placed.host, &live, 0, Some(count)).await
             };
             if let Err(error) = prewarmed.await {
                 tracing::warn!(function = %live.record.id(), %error, "nothing is prewarmed");
             }
         });
     }
+}
+
+/// Whether another host may do what this one could not.
+fn is_of_host(error: &ErrorReport) -> bool {
+    matches!(error.known_code(), Code::NO_ROOM | Code::HOST_STOPPED | Code::SERVER_UNREACHABLE)
 }

@@ -98,9 +98,11 @@ impl HostApi for Remote {
     ) -> Result<FunctionEnd, NotCalled> {
         let path = format!("/v1/functions/{function}/calls");
         let sent = self.http.exchange_once(Method::POST, &path, Some(call)).await;
-        let response = sent.map_err(|unanswered| match unanswered.may_have_arrived {
-            true => NotCalled::Unknown(unanswered.report),
-            false => NotCalled::NotRun(unanswered.report),
+        let response = sent.map_err(|unanswered| match unanswered.report.known_code() {
+            _ if unanswered.may_have_arrived => NotCalled::Unknown(unanswered.report),
+            Code::HOST_STOPPED | Code::SERVER_UNREACHABLE => NotCalled::NotRun(unanswered.report),
+            // No host can be sent this, as it is too long.
+            _ => NotCalled::Failed(unanswered.report),
         })?;
         let status = response.status();
         if !status.is_success() {

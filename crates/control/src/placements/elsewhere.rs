@@ -2,9 +2,11 @@
 //!
 //! Invariant: a call is sent again only if it is known not to have run.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use snowmelt_node::LOAD_LIMIT;
 use snowmelt_node::agent::api::{FunctionCall, FunctionEnd, PrepareFunction};
 use snowmelt_types::{Code, Digest, ErrorReport, HostName};
 use tokio::sync::OnceCell;
@@ -17,12 +19,22 @@ use crate::sent_files;
 /// How often a function is prepared on a host for one call: the host may have been started again.
 const TRIES: usize = 2;
 
+/// How long a host may take beyond the limits of a call and of its load: it reports to control by
+/// another thread than the one that answers.
+const SLACK: Duration = Duration::from_secs(60);
+
 /// What became of a call on another host.
 pub(crate) enum Ran {
     /// It has ended.
-    Ended(Box<FunctionEnd>),
-    /// The host has no room for it, or cannot be reached: it has not run.
-    Not(ErrorReport),
+    Ended(FunctionEnd),
+    /// It has not run.
+    Not {
+        /// Why.
+        error: ErrorReport,
+        /// True if the host could not prepare the function or start an instance; false if it has no
+        /// room or cannot be reached.
+        failed: bool,
+    },
 }
 
 /// Where functions are prepared.
@@ -55,13 +67,8 @@ impl Prepared {
         self.lock().remove(host);
     }
 
-    /// Forgets a function, and says where it was.
-    fn forget_function(&self, function: &Digest) -> HashSet<HostName> {
-        let mut cells = self.lock();
-        let had = cells
-            .iter_mut()
-            .filter_map(|(host, on_host)| on_host.remove(function).map(|_| host.clone()));
-        had.collect()
+    fn forget_function(&self, function: &Digest) {
+        self.lock().values_mut().for_each(|on_host| drop(on_host.remove(function)));
     }
 
     fn lock(&self) -> MutexGuard<'_, Cells> {
@@ -73,20 +80,9 @@ impl Placements {
     /// Runs a call on another host, where the function is prepared first if it is not.
     ///
     /// # Errors
-    /// The function cannot be prepared there; `SM-0712` if the host was lost while it ran the call.
+    /// The function cannot be prepared there, for a reason that is its own; `SM-0712` if the host was
+    /// lost while it ran the call.
     pub async fn call(
-        &self,
-        host: &Arc<Host>,
-        live: &Live,
-        call: &FunctionCall,
-    ) -> Result<Ran, ErrorReport> {
-        tokio::select! {
-            ran = self.call_reachable(host, live, call) => ran,
-            () = host.lost() => Err(lost(host, "it does not answer any more")),
-        }
-    }
-
-    async fn call_reachable(
         &self,
         host: &Arc<Host>,
         live: &Live,
@@ -95,33 +91,45 @@ impl Placements {
         let function = &live.needs.function;
         for _ in 0..TRIES {
             let cell = self.inner.prepared.cell(&host.name, function);
-            let preparing = cell.get_or_try_init(|| self.prepare(host, live, 0, 0));
-            if let Err(error) = preparing.await {
-                return match error.known_code() {
-                    Code::HOST_STOPPED | Code::SERVER_UNREACHABLE => Ok(Ran::Not(error)),
-                    _ => Err(error),
-                };
+            let preparing = cell.get_or_try_init(|| self.prepare(host, live, 0, None));
+            let prepared = tokio::select! {
+                prepared = preparing => prepared,
+                () = host.lost() => return Ok(Ran::Not { error: gone(host), failed: false }),
+            };
+            if let Err(error) = prepared {
+                return not_run(error);
             }
             let room = AnswerRoom { node: &self.inner.node, tenant: &live.record.tenant };
-            match host.agent.call_function(function, call, room).await {
-                Ok(end) => return Ok(Ran::Ended(Box::new(end))),
+            let limit = Duration::from_millis(call.timeout_ms) + LOAD_LIMIT + SLACK;
+            let calling = host.agent.call_function(function, call, room);
+            let called = tokio::select! {
+                called = tokio::time::timeout(limit, calling) => called.unwrap_or_else(|_| {
+                    let message = format!("{} does not answer within {limit:?}", host.name);
+                    Err(NotCalled::Unknown(ErrorReport::new(Code::SERVER_UNREACHABLE, message)))
+                }),
+                () = host.lost() => Err(NotCalled::Unknown(gone(host))),
+            };
+            match called {
+                Ok(end) => return Ok(Ran::Ended(end)),
                 Err(NotCalled::Absent) => self.inner.prepared.forget(&host.name, function, &cell),
-                Err(NotCalled::NotRun(error)) => return Ok(Ran::Not(error)),
+                Err(NotCalled::NotRun(error)) => return Ok(Ran::Not { error, failed: false }),
                 Err(NotCalled::Unknown(error)) => return Err(lost(host, &error.message)),
-                Err(NotCalled::Failed(error)) => return Err(error),
+                Err(NotCalled::Failed(error)) => return not_run(error),
             }
         }
         let message = format!("{} forgets the function as soon as it is prepared", host.name);
-        Ok(Ran::Not(ErrorReport::new(Code::FUNCTION_ABSENT, message)))
+        let error = ErrorReport::new(Code::FUNCTION_ABSENT, message);
+        Ok(Ran::Not { error, failed: true })
     }
 
-    /// Has a host prepare a function, start so many instances now, and keep so many prewarmed.
+    /// Has a host prepare a function and start so many instances now. It keeps so many prewarmed
+    /// from now on, or as many as before.
     pub async fn prepare(
         &self,
         host: &Arc<Host>,
         live: &Live,
         start: u32,
-        prewarmed: u32,
+        prewarmed: Option<u32>,
     ) -> Result<(), ErrorReport> {
         if let Some(program) = &live.code.program {
             sent_files::send(&self.inner.node, &program.files, host).await?;
@@ -134,9 +142,10 @@ impl Placements {
     /// Has all hosts end the idle instances of a function that was replaced or removed.
     pub fn forget(&self, live: &Live) {
         let function = live.needs.function.clone();
-        let had = self.inner.prepared.forget_function(&function);
+        self.inner.prepared.forget_function(&function);
+        // Also those that an earlier control has had prepare it.
         let hosts: Vec<_> =
-            self.lock().hosts.values().filter(|host| had.contains(&host.name)).cloned().collect();
+            self.lock().hosts.values().filter(|host| !host.is_local()).cloned().collect();
         for host in hosts {
             let function = function.clone();
             tokio::spawn(async move {
@@ -147,6 +156,20 @@ impl Placements {
             });
         }
     }
+}
+
+/// What follows from an error before the call has run: one of the platform may be that of this host
+/// only.
+fn not_run(error: ErrorReport) -> Result<Ran, ErrorReport> {
+    match error.known_code() {
+        Code::HOST_STOPPED | Code::SERVER_UNREACHABLE => Ok(Ran::Not { error, failed: false }),
+        _ if error.retryable => Ok(Ran::Not { error, failed: true }),
+        _ => Err(error),
+    }
+}
+
+fn gone(host: &Host) -> ErrorReport {
+    ErrorReport::new(Code::SERVER_UNREACHABLE, format!("{} does not answer any more", host.name))
 }
 
 fn lost(host: &Host, why: &str) -> ErrorReport {

@@ -47,7 +47,7 @@ struct Inner {
     node: Node,
     hosts: Hosts,
     trees: Trees,
-    /// There is no other host.
+    /// All calls run on control's own host.
     is_alone: AtomicBool,
     began: Instant,
     // Held for a decision only.
@@ -107,7 +107,7 @@ impl Placements {
         Placed::alone(self.clone(), self.inner.hosts.local())
     }
 
-    /// Whether there is no other host.
+    /// Whether all calls run on control's own host, as there is no other.
     pub fn is_alone(&self) -> bool {
         self.inner.is_alone.load(Ordering::Relaxed)
     }
@@ -234,7 +234,11 @@ impl Placements {
             state.scheduler.remove(&host, now);
             self.inner.prepared.forget_host(&host);
         }
-        self.inner.is_alone.store(known.len() == 1, Ordering::Relaxed);
+        // A control that takes no functions waits for other hosts.
+        let local = self.inner.hosts.local();
+        let takes_some = local.memory_of_functions() > 0 && !local.is_drained();
+        let is_alone = known.len() == 1 && (takes_some || !self.inner.hosts.may_grow());
+        self.inner.is_alone.store(is_alone, Ordering::Relaxed);
         state.hosts = known;
         state.take_roles(&self.inner.trees);
         state.scheduler.sweep(now);
@@ -286,11 +290,7 @@ pub(crate) struct Whose<'a> {
     pub limit: Duration,
 }
 
-/// A drained host has no room for new calls; those that run there go on.
 fn room(host: &Host) -> HostRoom {
-    if host.is_drained() {
-        return HostRoom { memory: 0, cpu_millis: 0 };
-    }
     HostRoom { memory: host.memory_of_functions(), cpu_millis: u64::from(host.cores()) * 1000 }
 }
 
@@ -299,6 +299,7 @@ impl State {
     fn take_roles(&mut self, trees: &Trees) {
         let mut inner: HashMap<HostName, u32> = HashMap::new();
         let mut named = (String::new(), Digest::of(""));
+        self.scheduler.forget_trees();
         trees.roles(|image, host, depth, is_inner| {
             // The hosts of an image come one after the other.
             if named.0 != image {

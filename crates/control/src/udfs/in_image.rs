@@ -13,6 +13,7 @@ use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Signature, SourceCode};
 
 use super::{Given, MEMORY, UdfCatalog, UdfSet, limits, memory, register};
+use crate::live::pinned;
 use snowmelt_api::UdfSource;
 
 impl UdfCatalog {
@@ -92,14 +93,6 @@ impl UdfCatalog {
             // What failed in the image may have failed for want of a block of it.
             Err(error) => Err(self.node.why_image_failed(unit, began).await.unwrap_or(error)),
         }
-    }
-}
-
-/// The name of an image with the digest that it led to, so that all hosts take the same one.
-fn pinned(name: &str, unit: &Unit) -> String {
-    match unit.image() {
-        Some(digest) if !name.contains('@') => format!("{name}@{digest}"),
-        _ => name.to_owned(),
     }
 }
 

@@ -101,9 +101,9 @@ pub struct PrepareFunction {
     /// Instances to start and load now.
     #[serde(default)]
     pub start: u32,
-    /// Instances to keep prewarmed.
+    /// Instances to keep prewarmed from now on; absent: as many as before.
     #[serde(default)]
-    pub prewarmed: u32,
+    pub prewarmed: Option<u32>,
 }
 
 /// A call of a function that was prepared.

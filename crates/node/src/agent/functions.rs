@@ -74,7 +74,9 @@ impl Agent {
             let why = node.why_image_failed(&prepared.unit, began).await;
             return Err(why.unwrap_or(error));
         }
-        node.prewarm(&prepared.unit, &prepared.limits, &prepared.load, prewarmed as usize);
+        if let Some(count) = prewarmed {
+            node.prewarm(&prepared.unit, &prepared.limits, &prepared.load, count as usize);
+        }
         self.inner.functions.keep(digest, prepared);
         Ok(())
     }

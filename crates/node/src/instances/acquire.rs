@@ -49,16 +49,21 @@ impl Instances {
         filled
     }
 
-    /// Waits for the instance of a slot that was joined; starts one if its first caller could not.
+    /// Waits for the instance of a slot that was joined; starts one if its first caller could not, and
+    /// waits for room for it if it may.
     pub(crate) async fn join(
         self: &Arc<Self>,
         unit: &Unit,
         limits: &InstanceLimits,
         key: &Digest,
         slot: &SharedInstance,
+        waits: bool,
     ) -> Result<Start> {
         let start = async {
-            let room = Room::Asked(Use::Function);
+            let room = match waits {
+                true => Room::Asked(Use::Function),
+                false => Room::AtOnce(Use::Function),
+            };
             let mut started = self.instances(unit, limits, key, 1, room).await;
             started.pop().unwrap_or(Err(Error::NOT_STARTED))
         };

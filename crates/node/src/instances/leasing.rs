@@ -128,6 +128,7 @@ impl Instances {
             if is_new { new.push(lease) } else { joined.push(lease) }
         }
         let slots: Vec<_> = new.iter().map(|lease| Arc::clone(lease.slot())).collect();
+        let waits = !matches!(room, Room::AtOnce(_));
         let mut filled = self.fill(unit, limits, &key, &slots, room).await;
         let full = filled.iter().find_map(|one| match one {
             Err(Error::NoRoom(no_room)) => Some(no_room.clone()),
@@ -139,7 +140,7 @@ impl Instances {
                 Some(no_room) if lease.slot().instance.get().is_none() => {
                     Err(Error::NoRoom(no_room.clone()))
                 }
-                _ => self.join(unit, limits, &key, lease.slot()).await,
+                _ => self.join(unit, limits, &key, lease.slot(), waits).await,
             });
         }
         let leases = new.into_iter().chain(joined).zip(filled);
