@@ -302,7 +302,10 @@ async fn platform(
         node.join_cluster(token.clone(), None);
     }
     let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
-    records.drained().await?.iter().for_each(|host| hosts.set_drained(host, true));
+    // A private platform has no other hosts, and runs beside a server that holds the store.
+    if !settings.private {
+        records.drained().await?.iter().for_each(|host| hosts.set_drained(host, true));
+    }
     // A platform that ends with its client has nothing to go on with.
     let folder = settings.state_dir.join("bursts");
     let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
