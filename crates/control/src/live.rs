@@ -201,8 +201,7 @@ pub(crate) async fn code_of(
     record: &FunctionRecord,
 ) -> Result<FunctionCode, ErrorReport> {
     let spec = &record.spec;
-    let program = match language(spec) {
-        Some(_) if record.packed.is_some() => None,
+    let program = match language(spec).filter(|_| record.packed.is_none()) {
         None => None,
         Some(language) => {
             let missing =

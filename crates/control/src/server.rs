@@ -319,8 +319,8 @@ async fn platform(
     let udfs = UdfRegistry::new(records.clone(), catalog, udf_logs);
     let per_host = settings.instances_per_host;
     let placements = Placements::new(node.clone(), hosts.clone(), trees.clone(), per_host);
-    placements.take_reports();
     if settings.cluster.is_some() {
+        placements.take_reports();
         tokio::spawn(placements.clone().follow(ending.over.clone()));
     }
     let functions = Functions::new(node.clone(), analysis.clone(), records, logs, placements);

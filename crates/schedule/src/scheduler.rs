@@ -113,11 +113,6 @@ impl Scheduler {
         self.functions.retain(|_, on| !on.is_empty());
     }
 
-    /// Known hosts.
-    pub fn hosts(&self) -> impl Iterator<Item = &HostName> {
-        self.hosts.keys()
-    }
-
     /// Forgets the places of hosts in trees, which are told again.
     pub fn forget_trees(&mut self) {
         self.hosts.values_mut().for_each(Host::forget_trees);
@@ -275,11 +270,6 @@ impl Scheduler {
     /// Calls that wait.
     pub fn waiting(&self) -> usize {
         self.queue.len()
-    }
-
-    /// When the next call expires.
-    pub fn next_deadline(&self) -> Option<Duration> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
     /// Calls of a function that run on each host.

@@ -70,14 +70,13 @@ impl Functions {
                 (Some(permit), self.acquire(live).instrument(acquiring).await?)
             }
         };
-        let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
-        let (event, timeout_ms) = (event, live.record.spec.options.timeout_ms);
+        let timeout_ms = live.record.spec.options.timeout_ms;
         let call = FunctionCall { invocation: invocation.id.clone(), event, timeout_ms };
         let mut failures = 0;
         loop {
             match acquired {
                 Acquired::Here(lease, placed) => {
-                    return self.call_here(live, invocation, call, (lease, placed), limit).await;
+                    return self.call_here(live, invocation, call, (lease, placed)).await;
                 }
                 Acquired::There(mut placed) => {
                     let host = Arc::clone(&placed.host);
@@ -108,7 +107,6 @@ impl Functions {
         invocation: &mut Invocation,
         call: FunctionCall,
         (lease, mut placed): (InstanceLease, Placed),
-        limit: Duration,
     ) -> Result<Answer, ErrorReport> {
         Span::current().record("faas.coldstart", lease.cold);
         invocation.cold = lease.cold;
@@ -119,6 +117,7 @@ impl Functions {
         if !placed.is_alone() {
             invocation.host = Some(placed.host.name.clone());
         }
+        let limit = Duration::from_millis(call.timeout_ms);
         let call = Call { invocation: call.invocation.as_str().to_owned(), event: call.event };
         let CallEnd { answer, log, instance_ended } = lease.run(&live.load, &call, limit).await;
         if !placed.is_alone() {

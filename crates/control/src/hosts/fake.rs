@@ -45,14 +45,7 @@ pub(crate) struct FakeHost {
 impl FakeHost {
     /// A host of this name in a cluster.
     pub fn named(self, name: &str) -> (Arc<Self>, Arc<Host>) {
-        let facts = HostFacts {
-            version: String::new(),
-            cores: 1,
-            memory: 1 << 30,
-            ranks: 0,
-            functions: 0,
-            expelled: Vec::new(),
-        };
+        let facts = facts();
         let address = Some("127.0.0.1:1".parse().unwrap());
         let join = HostJoin { name: name.to_owned().try_into().unwrap(), address, facts };
         let fake = Arc::new(self);
@@ -87,14 +80,7 @@ impl HostApi for FakeHost {
         if self.silent {
             return Err(ErrorReport::new(Code::SERVER_UNREACHABLE, "it does not answer"));
         }
-        Ok(HostFacts {
-            version: String::new(),
-            cores: 1,
-            memory: 1 << 30,
-            ranks: 0,
-            functions: 0,
-            expelled: Vec::new(),
-        })
+        Ok(facts())
     }
 
     async fn upload(&self, _: &UploadCode) -> Result<CodePresence, ErrorReport> {
@@ -190,6 +176,18 @@ impl HostApi for FakeHost {
     async fn close(&self, _: &JobId) -> Result<(), ErrorReport> {
         self.note("close");
         Ok(())
+    }
+}
+
+/// What each of them has.
+fn facts() -> HostFacts {
+    HostFacts {
+        version: String::new(),
+        cores: 1,
+        memory: 1 << 30,
+        ranks: 0,
+        functions: 0,
+        expelled: Vec::new(),
     }
 }
 

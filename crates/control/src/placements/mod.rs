@@ -94,10 +94,9 @@ impl Placements {
     /// Follows the reports of hosts, until `over`.
     pub async fn follow(self, over: CancellationToken) {
         loop {
-            self.take_reports();
             tokio::select! {
                 () = over.cancelled() => return,
-                () = tokio::time::sleep(BEAT) => {}
+                () = tokio::time::sleep(BEAT) => self.take_reports(),
             }
         }
     }
