@@ -81,7 +81,7 @@ class Image:
     inside: str = "/opt/ballast"
 
 
-def debian(folder: Path) -> Image:
+def debian(folder: Path, ballast_mib: int = BALLAST_MIB) -> Image:
     """Two layers: the packages, and above them a file that no start reads."""
     layout, bundle, archives = folder / "layout", folder / "bundle", folder / "archives"
     image = f"{layout}:v1"
@@ -95,7 +95,7 @@ def debian(folder: Path) -> Image:
     run("umoci", "repack", "--image", image, "--refresh-bundle", bundle)
     ballast = root / "opt/ballast"
     ballast.parent.mkdir(exist_ok=True)
-    ballast.write_bytes(os.urandom(BALLAST_MIB << 20))
+    ballast.write_bytes(os.urandom(ballast_mib << 20))
     ballast.chmod(0o644)
     run("umoci", "repack", "--image", image, "--refresh-bundle", bundle)
     return Image(image, root, ballast)

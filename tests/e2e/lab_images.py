@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,10 +110,10 @@ class ImageLab:
 
 
 @contextmanager
-def image_lab(hosts: int, parts: int, *options: object) -> Iterator[ImageLab]:
+def image_lab(hosts: int, parts: int, part_mib: float, *options: object) -> Iterator[ImageLab]:
     """A lab with a registry and the image in it."""
     with short_folder() as folder, short_folder() as layout, short_folder() as code:
-        made = debian(layout)
+        made = debian(layout, ballast_mib=math.ceil(parts * part_mib))
         with lab(Snowmelt(folder), hosts, "--registry", *options) as running:
             found = ImageLab(running, made, made.ballast.stat().st_size // parts)
             found.deploy(code)

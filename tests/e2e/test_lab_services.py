@@ -59,7 +59,7 @@ def test_queries_read_the_store_of_a_lab_until_it_is_gone(alone: Snowmelt, tmp_p
 
 def test_a_host_whose_disk_is_full_during_a_burst_changes_no_answer(machine: None) -> None:
     options = ("--link", "100mbit", "--memory", "256MiB", "--disk", "512MiB")
-    with image_lab(4, 8, *options) as big:
+    with image_lab(4, 8, 6, *options) as big:
         hosts = big.hosts()
         big.read([{"read": SMALL}] * 4)
         tree = big.tree()
