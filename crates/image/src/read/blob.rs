@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use super::Blocks;
+use super::prefetch::Turns;
 use crate::block::{BlobSummary, Table};
 use crate::{Error, Result};
 
@@ -28,6 +29,8 @@ pub struct BlobReader {
     summary: BlobSummary,
     table: OnceCell<Arc<Table>>,
     touched: Mutex<Touched>,
+    /// Requests ahead of a sequential reader.
+    ahead: Turns,
 }
 
 #[derive(Default)]
@@ -42,7 +45,8 @@ impl BlobReader {
     /// Fetches nothing yet.
     pub fn new(blocks: Arc<Blocks>, summary: BlobSummary) -> Result<Self> {
         summary.check()?;
-        Ok(Self { blocks, summary, table: OnceCell::new(), touched: Mutex::default() })
+        let (table, touched, ahead) = (OnceCell::new(), Mutex::default(), Turns::default());
+        Ok(Self { blocks, summary, table, touched, ahead })
     }
 
     /// Bytes when decompressed.
@@ -85,8 +89,9 @@ impl BlobReader {
             }
             next = now.end;
         }
-        if more == MAX_MORE {
-            self.blocks.read_ahead(&self.summary.digest, table, wanted.end);
+        if more > 0 {
+            let evidence = (more, more == MAX_MORE);
+            self.blocks.read_ahead(&self.summary.digest, table, wanted.end, evidence, &self.ahead);
         }
         Ok(bytes)
     }

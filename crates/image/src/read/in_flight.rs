@@ -70,14 +70,6 @@ impl Claim {
         self.in_flight.0.released.notify_waiters();
     }
 
-    /// Makes a claim of its own of some of these blocks.
-    pub fn divide(&mut self, digests: &[BlockDigest]) -> Self {
-        let is_other = |digest: &BlockDigest| !digests.contains(digest);
-        let (left, digests) = self.digests.drain(..).partition(is_other);
-        self.digests = left;
-        Self { in_flight: self.in_flight.clone(), digests }
-    }
-
     /// Whether this claim includes a block.
     pub fn has(&self, digest: &BlockDigest) -> bool {
         self.digests.contains(digest)

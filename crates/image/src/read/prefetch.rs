@@ -6,7 +6,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use futures::stream::{self, TryStreamExt};
+use tokio::sync::Semaphore;
 
 use super::Blocks;
 use super::blocks::REQUEST_BYTES;
@@ -18,27 +20,53 @@ use crate::block::{BlockDigest, OciDigest, Table};
 const MARGIN: usize = 4;
 /// and then requests this many.
 const BATCH: usize = 8;
-/// Requests for a run of blocks at the same time, if they are of several stripes.
-const STRIPES_AT_ONCE: usize = 2;
+/// How far before a sequential reader blocks of several stripes are requested, for each block by
+/// which the request of one would be extended: up to 8 MiB. Stripes come from different hosts: one
+/// that is slower for a while must not keep the link from being used for the other.
+const STRIPED_WINDOW: usize = 2;
+/// Requests of one stripe at the same time: while one answer arrives, the next request is under way.
+/// With more of them, the first block of each would arrive later, and at the children too.
+const OF_A_STRIPE: usize = 2;
+/// The most stripes that have requests of their own.
+const STRIPES: usize = 4;
+
+/// The turns of the requests ahead of one reader, by stripe.
+pub(super) struct Turns([Arc<Semaphore>; STRIPES]);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Arc::new(Semaphore::new(OF_A_STRIPE))))
+    }
+}
 
 impl Blocks {
     /// Fetches these blocks of a blob to the disk, except for those that are already being fetched.
     pub(super) async fn prefetch(
-        &self,
+        self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Table,
+        table: &Arc<Table>,
         wanted: Range<usize>,
     ) -> Result<()> {
-        let runs = self.runs(blob, table, wanted);
-        let fetching = runs.into_iter().map(|run| Ok(self.prefetch_run(blob, table, run)));
-        stream::iter(fetching).try_for_each_concurrent(STRIPES_AT_ONCE, |fetched| fetched).await
+        let mut stripes: [Vec<Range<usize>>; STRIPES] = Default::default();
+        for run in self.runs(blob, table, wanted) {
+            stripes[self.stripe(blob, table, run.start)].push(run);
+        }
+        let of_a_stripe = |runs: Vec<Range<usize>>| {
+            let fetching = runs.into_iter().map(|run| Ok(self.prefetch_run(blob, table, run)));
+            stream::iter(fetching).try_for_each_concurrent(OF_A_STRIPE, |fetched| fetched).boxed()
+        };
+        futures::future::try_join_all(stripes.map(of_a_stripe)).await.map(drop)
+    }
+
+    fn stripe(&self, blob: &OciDigest, table: &Table, block: usize) -> usize {
+        self.source.stripe(blob, table.stored(block..block + 1).start) % STRIPES
     }
 
     /// The same for blocks of one stripe.
     async fn prefetch_run(
-        &self,
+        self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Table,
+        table: &Arc<Table>,
         wanted: Range<usize>,
     ) -> Result<()> {
         let missing: Vec<BlockDigest> = wanted
@@ -46,15 +74,15 @@ impl Blocks {
             .filter(|index| self.lacks(table, *index))
             .map(|index| table.entries()[index].digest)
             .collect();
-        let claim = self.in_flight.claim_free(&missing);
-        let ours = |index: &usize| claim.has(&table.entries()[*index].digest);
+        let mut claim = self.in_flight.claim_free(&missing);
         let mut next = wanted.start;
-        while let Some(start) = (next..wanted.end).find(ours) {
+        loop {
+            let ours = |index: &usize| claim.has(&table.entries()[*index].digest);
+            let Some(start) = (next..wanted.end).find(ours) else { break };
             let fits = |end: &usize| stored(table, start..*end + 1) <= REQUEST_BYTES;
             let end = (start + 1..wanted.end).find(|end| !ours(end) || !fits(end));
-            let end = end.unwrap_or(wanted.end);
-            self.fetch_stored(blob, table, start..end).await?;
-            next = end;
+            next = end.unwrap_or(wanted.end);
+            self.fetch_each(blob, table, start..next, &mut claim).await?;
         }
         Ok(())
     }
@@ -98,9 +126,23 @@ impl Blocks {
 
     /// For a sequential reader that has just read the block before `next`: requests more blocks
     /// while some are still available or in flight, so that the reader never waits for a request.
-    pub(super) fn read_ahead(self: &Arc<Self>, blob: &OciDigest, table: &Arc<Table>, next: usize) {
+    pub(super) fn read_ahead(
+        self: &Arc<Self>,
+        blob: &OciDigest,
+        table: &Arc<Table>,
+        next: usize,
+        (more, is_known): (usize, bool),
+        turns: &Turns,
+    ) {
         let from = next + MARGIN;
-        let end = table.entries().len().min(from + BATCH);
+        let count = table.entries().len();
+        let end = count.min(from + BATCH);
+        if next < end && self.end_of_stripe(blob, table, next..end) < end {
+            return self.read_stripes_ahead(blob, table, (next, more), turns);
+        }
+        if !is_known {
+            return;
+        }
         // Only if it fills whole requests.
         let is_worth_it = end.saturating_sub(from) == BATCH
             && stored(table, from..end) <= REQUEST_BYTES
@@ -108,13 +150,33 @@ impl Blocks {
         if !is_worth_it {
             return;
         }
-        let digests = |run: Range<usize>| -> Vec<BlockDigest> {
-            table.entries()[run].iter().map(|entry| entry.digest).collect()
-        };
-        let Some(mut claim) = self.in_flight.claim(&digests(from..end)) else { return };
-        for run in self.runs(blob, table, from..end) {
-            let claim = claim.divide(&digests(run.clone()));
-            self.stream_ahead(blob, table, run, claim);
+        if let Some(claim) = self.in_flight.claim(&digests(table, from..end)) {
+            self.stream_ahead(blob, table, from..end, (claim, None));
+        }
+    }
+
+    /// The same where the next blocks are of several stripes: each run of blocks is a request, and
+    /// those of a stripe are made one after the other.
+    fn read_stripes_ahead(
+        self: &Arc<Self>,
+        blob: &OciDigest,
+        table: &Arc<Table>,
+        (next, more): (usize, usize),
+        turns: &Turns,
+    ) {
+        let count = table.entries().len();
+        let window = STRIPED_WINDOW * more;
+        let end = count.min(next + window);
+        for run in self.runs(blob, table, next..end) {
+            // The last one is requested as a whole, when the reader has come nearer.
+            let is_cut = run.end == end && end < count;
+            if is_cut || !run.clone().all(|index| self.lacks(table, index)) {
+                continue;
+            }
+            if let Some(claim) = self.in_flight.claim(&digests(table, run.clone())) {
+                let turn = Arc::clone(&turns.0[self.stripe(blob, table, run.start)]);
+                self.stream_ahead(blob, table, run, (claim, Some(turn)));
+            }
         }
     }
 
@@ -123,6 +185,10 @@ impl Blocks {
         let entry = &table.entries()[index];
         entry.stored > 0 && self.cache.as_ref().is_some_and(|cache| !cache.has(entry))
     }
+}
+
+fn digests(table: &Table, run: Range<usize>) -> Vec<BlockDigest> {
+    table.entries()[run].iter().map(|entry| entry.digest).collect()
 }
 
 fn stored(table: &Table, blocks: Range<usize>) -> u64 {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::in_flight::Claim;
@@ -61,16 +62,44 @@ impl Blocks {
         Ok(Some(blocks))
     }
 
-    /// Fetches claimed blocks to the disk cache, in a separate task.
+    /// Fetches adjacent claimed blocks to the disk cache. Each is released as soon as it is there:
+    /// who waits for one, such as another host, does not wait for all.
+    pub(super) async fn fetch_each(
+        self: &Arc<Self>,
+        blob: &OciDigest,
+        table: &Arc<Table>,
+        wanted: Range<usize>,
+        claim: &mut Claim,
+    ) -> Result<()> {
+        let mut left = wanted;
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let pieces = self.source.stream(blob, table.stored(left.clone())).await?;
+        let mut response = Response::new(blob, pieces, Arc::clone(table), left.clone());
+        while !left.is_empty() {
+            if let Err(error) = response.next(self).await {
+                tracing::debug!(%blob, %error, "a response was incomplete");
+                return self.fetch_stored(blob, table, left).await.map(drop);
+            }
+            claim.release(&table.entries()[left.start].digest);
+            left.start += 1;
+        }
+        Ok(())
+    }
+
+    /// Fetches claimed blocks to the disk cache, in a separate task, when it is their turn.
     pub(super) fn stream_ahead(
         self: &Arc<Self>,
         blob: &OciDigest,
         table: &Arc<Table>,
         left: Range<usize>,
-        claim: Claim,
+        (claim, turn): (Claim, Option<Arc<Semaphore>>),
     ) {
         let (blocks, blob, table) = (Arc::clone(self), blob.clone(), Arc::clone(table));
         tokio::spawn(async move {
+            let _turn = match turn {
+                Some(turn) => turn.acquire_owned().await.ok(),
+                None => None,
+            };
             blocks.requests.fetch_add(1, Ordering::Relaxed);
             match blocks.source.stream(&blob, table.stored(left.clone())).await {
                 Ok(pieces) => {

@@ -2,7 +2,7 @@
 //! requested in advance.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +17,7 @@ use super::lazy::{archive, image, noise};
 use super::sources::MemorySource;
 
 const BLOCK: u64 = 65536;
+const SIZE: u64 = 6 << 20;
 /// Fails a test that hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -46,6 +47,35 @@ impl BlockSource for Gated {
     }
 }
 
+/// Two stripes of runs of two blocks; answers of the second one need a permit each.
+struct TwoStripes {
+    inner: Arc<MemorySource>,
+    gate: Arc<Semaphore>,
+    /// Runs of each stripe that were asked for.
+    asked: Arc<Mutex<[Vec<u64>; 2]>>,
+}
+
+const RUN: u64 = 2 * BLOCK;
+
+#[async_trait]
+impl BlockSource for TwoStripes {
+    async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+        let run = range.start / RUN;
+        // The table follows the blocks.
+        if range.start < SIZE {
+            self.asked.lock().unwrap()[(run % 2) as usize].push(run);
+            if run % 2 == 1 {
+                self.gate.acquire().await.unwrap().forget();
+            }
+        }
+        self.inner.fetch(blob, range).await
+    }
+
+    fn stripe(&self, _: &OciDigest, byte: u64) -> usize {
+        (byte / RUN % 2) as usize
+    }
+}
+
 struct Setup {
     reader: BlobReader,
     blocks: Arc<Blocks>,
@@ -56,7 +86,7 @@ struct Setup {
 
 fn setup(permits: usize) -> Setup {
     let scratch = tempfile::tempdir().unwrap();
-    std::fs::write(scratch.path().join("a"), noise(1, 6 << 20)).unwrap();
+    std::fs::write(scratch.path().join("a"), noise(1, SIZE as usize)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
     let (source, gate) = (Arc::new(source), Arc::new(Semaphore::new(permits)));
     let gated = Gated { inner: Arc::clone(&source), gate: Arc::clone(&gate) };
@@ -93,6 +123,25 @@ fn a_reader_does_not_wait_for_prefetched_blocks() {
 }
 
 #[test]
+fn who_reads_a_prefetched_block_does_not_wait_for_those_behind_it() {
+    let setup = setup(0);
+    runtime().block_on(async {
+        let prefetched = setup.reader.prefetch(0..20);
+        tokio::pin!(prefetched);
+        // Of the answer only the first block arrives.
+        tokio::select! {
+            done = &mut prefetched => panic!("{done:?}"),
+            () = read(&setup, 0) => {}
+        }
+        setup.gate.add_permits(1);
+        tokio::time::timeout(LIMIT, prefetched).await.expect("timeout").unwrap();
+        let requests = setup.blocks.counts().requests;
+        read(&setup, 19).await;
+        assert_eq!(setup.blocks.counts().requests, requests, "all of it is there");
+    });
+}
+
+#[test]
 fn the_next_blocks_of_a_sequential_reader_are_requested_early() {
     let setup = setup(1000);
     runtime().block_on(async {
@@ -105,7 +154,51 @@ fn the_next_blocks_of_a_sequential_reader_are_requested_early() {
         }
     });
     let bytes: u64 = ranges(&setup).iter().map(|range| range.end - range.start).sum();
-    assert!(bytes < (6 << 20) + 4 * BLOCK, "no byte is requested twice: {bytes}");
+    assert!(bytes < SIZE + 4 * BLOCK, "no byte is requested twice: {bytes}");
+}
+
+#[test]
+fn a_stripe_that_is_late_does_not_keep_the_other_from_being_requested() {
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(scratch.path().join("a"), noise(1, SIZE as usize)).unwrap();
+    let (image, inner) = image(&[archive(scratch.path())]);
+    let (gate, asked) = (Arc::new(Semaphore::new(2)), Arc::<Mutex<[Vec<u64>; 2]>>::default());
+    let source =
+        TwoStripes { inner: Arc::new(inner), gate: Arc::clone(&gate), asked: Arc::clone(&asked) };
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
+    let blocks = Arc::new(Blocks::new(Arc::new(source), Some(cache)));
+    let reader = Arc::new(BlobReader::new(blocks, image.layers[0].clone()).unwrap());
+    runtime().block_on(async {
+        let all = Arc::clone(&reader);
+        let reading = tokio::spawn(async move {
+            for block in 0..SIZE / BLOCK {
+                all.read(block * BLOCK..block * BLOCK + 1).await.unwrap();
+            }
+        });
+        // The reader waits for the third run of the second stripe.
+        let runs = SIZE / RUN;
+        let waiting = async {
+            while asked.lock().unwrap()[0].len() < (runs / 2) as usize {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LIMIT, waiting).await.expect("the first stripe is requested");
+        let second = asked.lock().unwrap()[1].clone();
+        assert!(second.len() <= 4, "two arrived, and two are under way: {second:?}");
+        gate.add_permits(runs as usize);
+        tokio::time::timeout(LIMIT, reading).await.expect("timeout").unwrap();
+    });
+    let mut asked = asked.lock().unwrap().clone();
+    for (stripe, asked) in asked.iter_mut().enumerate() {
+        asked.sort_unstable();
+        // Of the first one each block is asked for: the reader is not known to be sequential yet.
+        if asked.starts_with(&[0, 0]) {
+            asked.remove(0);
+        }
+        let expected: Vec<u64> = (0..SIZE / RUN).filter(|run| run % 2 == stripe as u64).collect();
+        assert_eq!(*asked, expected, "each run is asked for once");
+    }
 }
 
 async fn wait_until_requested(setup: &Setup, block: u64) {
