@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ._batch_types import Array as Array
     from ._batch_types import NDArray as NDArray
     from ._batch_types import Series as Series
+    from ._broadcast import Broadcast as Broadcast
+    from ._broadcast import broadcast as broadcast
     from ._burst import BurstResults as BurstResults
     from ._burst import burst as burst
     from ._burst import new_job as new_job
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
 _NAMES_BY_MODULE = {
     "_aggregate": ("Aggregate", "aggregate"),
     "_batch_types": ("Array", "NDArray", "Series"),
+    "_broadcast": ("Broadcast", "broadcast"),
     "_burst": ("BurstResults", "burst", "new_job"),
     "_files": ("file",),
     "_function": ("Deployed", "Function", "Invocation", "function"),

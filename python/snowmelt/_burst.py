@@ -13,12 +13,11 @@ from typing import Any, Generic, TypeVar
 
 from . import _amounts, _outcomes, _progress
 from ._client import Client, client
-from ._function import Deployed, limits, unique_name
+from ._files import Files
+from ._function import Deployed, code_of, limits, unique_name
 from ._map import with_options
 from ._network import Network, NetworkArgument, network_of
 from ._outcomes import Outcome
-from ._ship import pickled
-from ._wheels import upload_wheels
 from .errors import Error, from_report, hide_internal_frames, make
 
 R = TypeVar("R")
@@ -55,6 +54,7 @@ def burst(
     timeout: _amounts.Duration | None = None,
     start_within: _amounts.Duration | None = None,
     environment: Mapping[str, str] | None = None,
+    files: Files | None = None,
     hosts: int | None = None,
     on_error: str = "raise",
     results: str = "plain",
@@ -77,20 +77,12 @@ def burst(
     _outcomes.check(on_error, results)
     items = _items(over)
     given = limits(memory=memory, cpu=cpu, timeout=timeout, environment=environment)
-    made = with_options(function, packages, given)
+    made = with_options(function, packages, given, files)
     wanted = made.network if network is None else network_of(network)
     name = unique_name(made.function)
     platform = client(made.tenant)
     request: dict[str, Any] = {
-        "function": {
-            "name": name,
-            "code": pickled(made.function, made.function.__name__),
-            "handler": made.function.__name__,
-            "mode": "map",
-            "packages": upload_wheels(platform, made.packages),
-            "options": made.options,
-            "ephemeral": True,
-        },
+        "function": {**code_of(platform, made), "name": name, "mode": "map", "ephemeral": True},
         "events": [_event(item, made.function.__name__, results) for item in items],
     }
     request |= _common_fields(wanted, start_within, hosts, job)

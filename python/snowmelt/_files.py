@@ -64,7 +64,7 @@ def _local(name: str) -> str:
 def _known() -> str:
     if not _instance:
         return f"there is none in {os.getcwd()} either"
-    names = sorted(os.listdir(_folder)) if _folder else []
+    names = sorted(set(os.listdir(_folder)) - {".broadcast"}) if _folder else []
     shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
     return f"it has {shown}" if names else "none was given with files= or --file"
 
@@ -74,7 +74,7 @@ def enter(folder: str | None) -> None:
     them can be imported, as those beside a program can."""
     global _instance, _folder
     _instance, _folder = True, folder
-    if folder is not None:
+    if folder is not None and os.listdir(folder) != [".broadcast"]:
         os.chdir(folder)
         # The zygote of this code may have added it.
         if folder not in sys.path:
@@ -117,11 +117,12 @@ def send(platform: Client, files: Mapping[str, str]) -> dict[str, Any]:
         answer = platform.call("POST", "/v1/files", {"digests": list(by_digest)})
         for digest in answer["missing"]:
             name = by_digest[digest]
-            _send_one(platform, paths[name], digest, refs[name]["size"])
+            send_one(platform, paths[name], digest, refs[name]["size"])
     return refs
 
 
-def _send_one(platform: Client, path: str, digest: str, size: int) -> None:
+def send_one(platform: Client, path: str, digest: str, size: int) -> None:
+    """Sends a file with this SHA-256. Raises `Error`."""
     try:
         with open(path, "rb") as opened:
             platform.call("POST", f"/v1/files/{digest}", _Exactly(opened, path, size))

@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from . import _amounts
+from . import _amounts, _broadcast
 from ._client import Client, client
+from ._files import Files, declared, send
 from ._network import Network, NetworkArgument, network_of
 from ._ship import pickled
 from ._wheels import upload_wheels
@@ -37,6 +38,7 @@ class Function(Generic[E, R]):
         options: dict[str, Any],
         tenant: str | None = None,
         network: Network | None = None,
+        files: Mapping[str, str] | None = None,
     ) -> None:
         functools.update_wrapper(self, handler)
         self.function = handler
@@ -44,6 +46,8 @@ class Function(Generic[E, R]):
         self.options = options
         self.tenant = tenant
         self.network = network
+        # Absolute paths by the names that the handler uses.
+        self.files = dict(files or {})
         self._lock = threading.Lock()
         self._ephemeral: Deployed | None = None
 
@@ -54,7 +58,7 @@ class Function(Generic[E, R]):
         return f"<function {self.function.__name__} of snowmelt>"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("function", "packages", "options", "tenant", "network")
+        names = ("function", "packages", "options", "tenant", "network", "files")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -244,6 +248,7 @@ def function(
     scratch: _amounts.Memory | None = None,
     open_files: int | None = None,
     log: _amounts.Memory | None = None,
+    files: Files = (),
     tenant: str | None = None,
     network: NetworkArgument = None,
 ) -> Callable[[Callable[[E], R]], Function[E, R]]: ...
@@ -255,10 +260,11 @@ def function(
     """Turns `def handler(event)` into a function that runs in sandboxes; see docs/python.md."""
     tenant = given.pop("tenant", None)
     network = network_of(given.pop("network", None))
+    files = declared(given.pop("files", ()))
     options = limits(**given)
 
     def decorate(plain: Callable[[Any], Any]) -> Function[Any, Any]:
-        return Function(plain, packages, options, tenant, network)
+        return Function(plain, packages, options, tenant, network, files)
 
     return decorate if handler is None else decorate(handler)
 
@@ -304,18 +310,25 @@ def deploy(
 ) -> Deployed:
     """Deploys a handler for JSON events (`event`) or pickled items (`map`), and starts `expected`
     instances."""
-    spec = {
-        "name": name,
-        "code": pickled(made.function, made.function.__name__),
-        "handler": made.function.__name__,
-        "mode": mode,
-        "packages": upload_wheels(platform, made.packages),
-        "options": made.options,
-        "expected": expected,
-        "ephemeral": ephemeral,
-    }
+    own = {"name": name, "mode": mode, "expected": expected, "ephemeral": ephemeral}
+    spec = {**code_of(platform, made), **own}
     platform.call("POST", "/v1/functions", spec)
     return Deployed(platform, name, made.network)
+
+
+def code_of(platform: Client, made: Function[Any, Any]) -> dict[str, Any]:
+    """The fields of the wire `FunctionSpec` that say what runs, once files and wheels are sent.
+    Raises `Error`."""
+    name = made.function.__name__
+    code, broadcasts = pickled(made.function, name)
+    files = {**send(platform, made.files), **_broadcast.send(platform, broadcasts)}
+    return {
+        "code": code,
+        "handler": name,
+        "packages": upload_wheels(platform, made.packages),
+        "options": made.options,
+        **({"files": files} if files else {}),
+    }
 
 
 def unique_name(handler: Any) -> str:

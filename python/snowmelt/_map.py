@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from . import _amounts, _outcomes, _progress
 from ._client import client
+from ._files import Files, declared
 from ._function import Deployed, Function, deploy, limits, unique_name
 from ._outcomes import Outcome
 from ._udf import Udf
@@ -42,6 +43,7 @@ def map(
     cpu: _amounts.Processor | None = None,
     timeout: _amounts.Duration | None = None,
     environment: Mapping[str, str] | None = None,
+    files: Files | None = None,
     on_error: str = "raise",
     results: str = "plain",
     progress: bool | None = None,
@@ -61,7 +63,7 @@ def map(
     if chunk is not None:
         chunk = _amounts.count("chunk", chunk)
     given = limits(memory=memory, cpu=cpu, timeout=timeout, environment=environment)
-    made = with_options(function, packages, {**given, "instances": count})
+    made = with_options(function, packages, {**given, "instances": count}, files)
     chunks = _chunks(all_items, chunk, count)
     work = _Work(chunks, results)
     _run(made, work, min(count, len(chunks)), _progress.enabled(progress))
@@ -72,23 +74,30 @@ def map(
 
 
 def with_options(
-    function: Any, packages: Sequence[str] | None, options: dict[str, Any]
+    function: Any,
+    packages: Sequence[str] | None,
+    options: dict[str, Any],
+    files: Files | None,
 ) -> Function[Any, Any]:
-    """The function with the given packages and limits, or its own where none are given."""
+    """The function with the given packages, limits and files, or its own where none are given."""
+    more = None if files is None else declared(files)
     if isinstance(function, Function):
         own = packages if packages is not None else function.packages
         # A worker sends one chunk at a time, and the code may not be thread-safe.
         own_options = {**function.options, **options, "concurrency": 1}
-        return Function(function.function, own, own_options, function.tenant, function.network)
+        given = function.files if more is None else more
+        where = (function.tenant, function.network)
+        return Function(function.function, own, own_options, *where, given)
     if isinstance(function, Udf):
         own = packages if packages is not None else function.signature.packages
-        return Function(function.function, own, options)
+        given = function.given.files if more is None else more
+        return Function(function.function, own, options, files=given)
     if not callable(function):
         raise TypeError(f"{function!r} is not a function")
     if not hasattr(function, "__name__"):
         wrapped = function
-        return Function(lambda item: wrapped(item), packages or (), options)
-    return Function(function, packages or (), options)
+        return Function(lambda item: wrapped(item), packages or (), options, files=more)
+    return Function(function, packages or (), options, files=more)
 
 
 def _chunks(items: list[Any], chunk: int | None, workers: int) -> list[tuple[int, list[Any]]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ._client import Client, client
+from ._files import Files, declared, send
 from ._function import Deployed, limits
 from ._wheels import upload_wheels
 from .errors import hide_internal_frames, make
@@ -44,6 +45,7 @@ def deploy(
     root: str | os.PathLike[str] | None = None,
     image: str | None = None,
     packages: Sequence[str] = (),
+    files: Files = (),
     tenant: str | None = None,
     **options: Any,
 ) -> Deployed:
@@ -66,8 +68,11 @@ def deploy(
         "options": limits(**options),
         "expected": 1,
     }
+    named = declared(files)
     running = _running(tenant)
     spec["packages"] = upload_wheels(running, packages)
+    if named:
+        spec["files"] = send(running, named)
     running.call("POST", "/v1/functions", spec)
     return Deployed(running, name)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Union
 
-from . import _amounts, _dtypes, _files, _names, _progress
+from . import _amounts, _broadcast, _dtypes, _files, _names, _progress
 from ._aggregate import Aggregate
 from ._answer import Answer
 from ._client import client
@@ -321,7 +321,10 @@ def udf_source(
     inside: dict[str, Any] = {} if image is None else {"image": image}
     if isinstance(function, (Udf, Aggregate)):
         inside |= (given or function.given).to_wire(client())
-        code = pickled(function, function.signature.name)
+        code, broadcasts = pickled(function, function.signature.name)
+        if broadcasts:
+            files = _broadcast.send(client(), broadcasts)
+            inside["files"] = {**inside.get("files", {}), **files}
         signature = function.signature.to_wire()
         # A function in an image uses the packages of the image.
         packages = signature["packages"] if image is None else []

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from . import _setup
+from . import _broadcast, _setup
 from ._vendor import cloudpickle
 from .errors import make
 
@@ -27,10 +27,11 @@ _SOURCE_BYTES = 1 << 20
 _lock = threading.Lock()
 
 
-def pickled(thing: Any, name: str) -> dict[str, Any]:
-    """The wire `Code` of a function. Raises `FunctionError` if it cannot be pickled."""
+def pickled(thing: Any, name: str) -> tuple[dict[str, Any], list[_broadcast.Broadcast[Any]]]:
+    """The wire `Code` of a function, and the broadcasts that it refers to. Raises `FunctionError`
+    if it cannot be pickled."""
     try:
-        data, shares = _dumps(thing)
+        data, shares, broadcasts = _dumps(thing)
     except Exception as error:
         raise make(
             "SM-0204",
@@ -43,20 +44,20 @@ def pickled(thing: Any, name: str) -> dict[str, Any]:
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "sources": _sources(thing),
     }
-    return code | {"shared_setup": True} if shares else code
+    return code | {"shared_setup": True} if shares else code, broadcasts
 
 
-def _dumps(thing: Any) -> tuple[bytes, bool]:
-    """The pickle, and whether it contains shared set-ups."""
+def _dumps(thing: Any) -> tuple[bytes, bool, list[_broadcast.Broadcast[Any]]]:
+    """The pickle, whether it contains shared set-ups, and its broadcasts."""
     with _lock:
         known = set(cloudpickle.list_registry_pickle_by_value())
         own = [module for module in _own_modules() if module.__name__ not in known]
         for module in own:
             cloudpickle.register_pickle_by_value(module)
         try:
-            with _setup.pickled() as shared:
+            with _setup.pickled() as shared, _broadcast.pickled() as broadcasts:
                 data = bytes(cloudpickle.dumps(thing))
-            return data, bool(shared)
+            return data, bool(shared), broadcasts
         finally:
             for module in own:
                 cloudpickle.unregister_pickle_by_value(module)

@@ -8,6 +8,8 @@ use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant};
 use snowmelt_wire::SourceCode;
 use utoipa::ToSchema;
 
+use crate::FileRefs;
+
 /// How long the result of an asynchronous call is kept by default, in milliseconds.
 pub const RESULT_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -49,6 +51,9 @@ pub struct FunctionSpec {
     /// Requirements as pip writes them.
     #[serde(default)]
     pub packages: Vec<String>,
+    /// Files that were sent before, by the names that the function uses.
+    #[serde(default, skip_serializing_if = "FileRefs::is_empty")]
+    pub files: FileRefs,
     /// Limits and environment.
     #[serde(default)]
     pub options: FunctionOptions,

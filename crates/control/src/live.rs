@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime};
+use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime, check_files};
 use snowmelt_node::agent::api::{FunctionCode, ProgramPart};
 use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Unit, has_registry};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
@@ -87,6 +87,7 @@ pub(crate) fn accept(
 ) -> Result<FunctionRecord, ErrorReport> {
     let refused =
         |message: &str, hint: &str| Err(ErrorReport::new(Code::OPTION, message).hint(hint));
+    check_files(&spec.files).map_err(|error| ErrorReport::new(Code::FUNCTION_FILE, error))?;
     let is_inside = spec.root.is_some() || spec.image.is_some();
     // An image may name a command itself.
     let has_command =
@@ -223,6 +224,7 @@ pub(crate) async fn code_of(
         mode: if spec.mode == CallMode::Map { Mode::Map } else { Mode::Function },
         packages,
         imports,
+        files: spec.files.clone(),
         limits: InstanceLimits::from(&spec.options),
     })
 }

@@ -181,6 +181,7 @@ pub(crate) fn spec(text: &str) -> FunctionSpec {
         packed: None,
         mode: CallMode::Event,
         packages: Vec::new(),
+        files: Default::default(),
         options: FunctionOptions::default(),
         tenant: None,
         expected: 1,

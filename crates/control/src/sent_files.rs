@@ -1,10 +1,15 @@
-//! Files of programs, which are sent to a host that lacks them, once for each content.
+//! Files that other hosts need of a function: those of programs, which are sent to a host that lacks
+//! them, once for each content; and those that its instances see, which hosts read from each other.
 
-use snowmelt_node::Node;
-use snowmelt_node::agent::api::UploadCode;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use snowmelt_node::agent::api::{FunctionCode, SharedFile, UploadCode};
+use snowmelt_node::{Node, file_tree};
 use snowmelt_types::{Code, Digest, ErrorReport, Report};
 
-use crate::hosts::Host;
+use crate::hosts::{Host, Hosts};
+use crate::trees::Trees;
 
 /// Sends the files of a program to a host, if it lacks them.
 pub(crate) async fn send(node: &Node, files: &Digest, host: &Host) -> Result<(), ErrorReport> {
@@ -17,4 +22,30 @@ pub(crate) async fn send(node: &Node, files: &Digest, host: &Host) -> Result<(),
     let read = read.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     let code = Some(read.map_err(|error| error.report())?);
     host.agent.upload(&UploadCode { digest: files.clone(), code }).await.map(drop)
+}
+
+/// From where each of these hosts reads the files that the instances of a function see: nothing for
+/// control's own host, which has them.
+pub(crate) async fn shared(
+    node: &Node,
+    (trees, hosts): (&Trees, &Hosts),
+    function: &FunctionCode,
+    on: &[Arc<Host>],
+) -> Result<Vec<Vec<SharedFile>>, ErrorReport> {
+    let mut shared = vec![Vec::new(); on.len()];
+    let others: Vec<_> = on.iter().filter(|host| !host.is_local()).cloned().collect();
+    if others.is_empty() {
+        return Ok(shared);
+    }
+    let digests: BTreeSet<_> = function.files.values().map(|file| &file.digest).collect();
+    for digest in digests {
+        let blob = node.share_file(&function.tenant, digest).await;
+        let blob = blob.map_err(|error| error.report())?;
+        let places = trees.place(&file_tree(digest), hosts, &others);
+        let remote = on.iter().zip(&mut shared).filter(|(host, _)| !host.is_local());
+        for ((_, files), place) in remote.zip(places) {
+            files.push(SharedFile { digest: digest.clone(), blob: blob.clone(), place });
+        }
+    }
+    Ok(shared)
 }

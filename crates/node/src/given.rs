@@ -38,6 +38,17 @@ impl Node {
         self.give_of(&self.inner.preparation.received, unit, files, secrets).await
     }
 
+    /// A unit whose instances see files: on control's own host those that clients have sent, on
+    /// others those that came from there.
+    pub(crate) async fn give_files(&self, unit: Unit, files: &FileRefs) -> Result<Unit> {
+        let secrets = Secrets::default();
+        let cluster = self.inner.images.cluster();
+        match cluster.and_then(|cluster| cluster.control) {
+            Some(_) => self.give_received(unit, files, secrets).await,
+            None => self.give(unit, files, secrets).await,
+        }
+    }
+
     async fn give_of(
         &self,
         store: &FileStore,

@@ -25,6 +25,7 @@ use crate::pool::Pool;
 use crate::preparation::Preparation;
 use crate::remote::outputs::OutputStore;
 use crate::remote::stream_ends::StreamStore;
+use crate::shared_files::SharedFiles;
 use crate::times::MAINTENANCE_INTERVAL;
 use crate::unit::WarmStart;
 use crate::workers::Workers;
@@ -90,6 +91,8 @@ pub(crate) struct Inner {
     pub(crate) images: Arc<Images>,
     pub(crate) imports: ImportCache,
     pub(crate) preparation: Preparation,
+    /// Files of functions on their way between hosts.
+    pub(crate) shared_files: SharedFiles,
     pub(crate) instances: Arc<Instances>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) networks: Arc<JobNetworks>,
@@ -129,6 +132,7 @@ impl Node {
         let outputs = options.state_dir.join("exchange");
         let footers = Arc::new(FooterStore::new(options.state_dir.join("footers")));
         let inner = Arc::new(Inner {
+            shared_files: SharedFiles::new(&options.state_dir, Arc::clone(&images)),
             preparation: Preparation::new(options.state_dir, options.python, Arc::clone(&images))?,
             instances: Arc::new(Instances::new(
                 own.0,

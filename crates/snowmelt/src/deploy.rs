@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use snowmelt_api::{CallMode, FunctionOptions, FunctionSpec, Runtime, no_code};
+use snowmelt_api::{CallMode, FileRefs, FunctionOptions, FunctionSpec, Runtime, no_code};
 use snowmelt_types::ErrorReport;
 
 use crate::args::DeployArgs;
@@ -11,17 +11,19 @@ use crate::config::Config;
 use crate::failure::Outcome;
 use crate::functions::with_platform;
 use crate::printer::Printer;
-use crate::{input, program};
+use crate::{input, program, udf_files};
 
 /// Deploys a function.
 ///
 /// # Errors
 /// Errors of the platform, and `SM-0110` for code that cannot be read.
 pub fn run(args: &DeployArgs, config: &Config, printer: Printer) -> Outcome {
-    let spec = spec(args)?;
+    let files = udf_files::collect(&args.files)?;
+    let spec = FunctionSpec { files: udf_files::refs(&files), ..spec(args)? };
     let label = format!("deploying {}", args.name);
     let platform = &args.platform;
     let deployed = with_platform(platform, config, printer, &label, async |client| {
+        client.send_files(&files).await?;
         client.deploy(&spec).await
     })?;
     printer.note(&format!("deployed {} (version {})", deployed.name, deployed.version));
@@ -53,6 +55,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
         image: program::image(args)?,
         mode: CallMode::Event,
         packages: input::requirements(&args.needs)?,
+        files: FileRefs::new(),
         options: FunctionOptions {
             memory: args.memory.unwrap_or(default.memory),
             cpu: args.cpu.unwrap_or(default.cpu),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use snowmelt_api::{
-    CallMode, FunctionOptions, FunctionSpec, Invocation, InvokeRequest, LogEntry, Runtime,
+    CallMode, FileRefs, FunctionOptions, FunctionSpec, Invocation, InvokeRequest, LogEntry, Runtime,
 };
 use snowmelt_control::client::Client;
 use snowmelt_types::{ErrorReport, FunctionName, InvocationId};
@@ -74,6 +74,7 @@ fn spec(args: &RunArgs) -> Result<FunctionSpec, ErrorReport> {
         image: None,
         mode: CallMode::Event,
         packages: input::requirements(&args.needs)?,
+        files: FileRefs::new(),
         options: FunctionOptions {
             memory: args.memory.unwrap_or(default.memory),
             cpu: args.cpu.unwrap_or(default.cpu),

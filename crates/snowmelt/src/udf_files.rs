@@ -1,5 +1,5 @@
-//! The files that a user gives to functions (`snowmelt udf add --file`, `snowmelt sql --udf-file`): found, named and read once
-//! for their digests.
+//! The files that a user gives to functions (`snowmelt udf add --file`, `snowmelt fn deploy --file`,
+//! `snowmelt sql --udf-file`): found, named and read once for their digests.
 //!
 //! Invariant: a file that cannot be read, or that changes while it is read, is an error, and then
 //! nothing is sent. No link is followed below a folder: it could lead out of it.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, FunctionSpec};
+use snowmelt_api::{BurstAnswer, BurstCalls, BurstPart, FileRefs, FunctionSpec};
 use snowmelt_network::JobSpec;
 use snowmelt_node::TreePlace;
 use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady};
@@ -25,7 +25,7 @@ use super::program::{check, upload};
 use super::{Bursts, Part};
 use crate::hosts::Host;
 use crate::records::{FunctionRecord, JobRecord, PartRecord};
-use crate::{live, trees};
+use crate::{live, sent_files, trees};
 
 /// What a burst is when all its parts are ready.
 pub(super) struct Ready {
@@ -233,9 +233,13 @@ impl Bursts {
         let (specs, hosts) = plan.map(|plan| (plan.specs, plan.ranks)).unzip();
         let specs = specs.unwrap_or_default().into_iter().map(Some);
         let places = self.places(record, parts);
-        let order = |((part, network), place): ((&Part, Option<JobSpec>), _)| JobPart {
+        let on: Vec<_> = parts.iter().map(|part| Arc::clone(&part.host)).collect();
+        let files =
+            sent_files::shared(&self.node, (&self.trees, &self.hosts), &function, &on).await?;
+        let order = |(((part, network), place), files): (((&Part, _), _), _)| JobPart {
             network,
             place,
+            files,
             hosts: hosts.clone().unwrap_or_default(),
             job: job.clone(),
             function: function.clone(),
@@ -245,7 +249,7 @@ impl Bursts {
             start_within_ms: request.start_within_ms,
         };
         let specs = specs.chain(std::iter::repeat(None));
-        Ok(parts.iter().zip(specs).zip(places).map(order).collect())
+        Ok(parts.iter().zip(specs).zip(places).zip(files).map(order).collect())
     }
 
     /// The places of the hosts among those that read the image of a function.
@@ -286,6 +290,7 @@ fn without_code(spec: &FunctionSpec) -> FunctionSpec {
         image: None,
         mode: spec.mode,
         packages: Vec::new(),
+        files: FileRefs::new(),
         options,
         tenant: None,
         expected: 0,

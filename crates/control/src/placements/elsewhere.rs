@@ -11,7 +11,7 @@ use snowmelt_node::agent::api::{FunctionCall, FunctionEnd, PrepareFunction};
 use snowmelt_types::{Code, Digest, ErrorReport, HostName};
 use tokio::sync::OnceCell;
 
-use super::Placements;
+use super::{Inner, Placements};
 use crate::hosts::{AnswerRoom, Host, NotCalled};
 use crate::live::Live;
 use crate::sent_files;
@@ -134,8 +134,17 @@ impl Placements {
         if let Some(program) = &live.code.program {
             sent_files::send(&self.inner.node, &program.files, host).await?;
         }
+        let Inner { node, trees, hosts, .. } = &*self.inner;
+        let on = std::slice::from_ref(host);
+        let files = sent_files::shared(node, (trees, hosts), &live.code, on).await?;
         let place = self.tree_place(&live.record, host);
-        let order = PrepareFunction { function: live.code.clone(), place, start, prewarmed };
+        let order = PrepareFunction {
+            function: live.code.clone(),
+            place,
+            files: files.into_iter().flatten().collect(),
+            start,
+            prewarmed,
+        };
         host.agent.prepare_function(&live.needs.function, &order).await
     }
 

@@ -1,5 +1,6 @@
 //! Deployed functions, by tenant and name.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,15 @@ impl Records {
     /// The functions of all tenants.
     pub async fn all_functions(&self) -> Result<Vec<FunctionRecord>, ErrorReport> {
         collect(&*self.store, PREFIX, PAGE, parse).await
+    }
+
+    /// The contents of files that functions have, by tenant.
+    pub async fn function_files(&self) -> Result<BTreeSet<(Tenant, String)>, ErrorReport> {
+        let all = self.all_functions().await?.into_iter();
+        let of = |FunctionRecord { tenant, spec, .. }: FunctionRecord| {
+            spec.files.into_values().map(move |file| (tenant.clone(), file.digest))
+        };
+        Ok(all.flat_map(of).collect())
     }
 
     /// Removes a function; false if there was none.

@@ -30,6 +30,7 @@ fn record(name: &str) -> FunctionRecord {
             packed: None,
             mode: CallMode::Event,
             packages: vec![],
+            files: Default::default(),
             options: FunctionOptions::default(),
             tenant: None,
             expected: 1,

@@ -2,7 +2,8 @@
 //! function has them any more.
 //!
 //! A function that is being registered holds its files, so that the removal of another one leaves
-//! them. Files of functions that are not registered go a day after their last use.
+//! them. Files of functions that are not registered go a day after their last use, and
+//! so do those of deployed functions that were removed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -92,8 +93,10 @@ impl UdfRegistry {
         if !self.files().has_any(tenant) {
             return Ok(BTreeSet::new());
         }
-        let files = self.records.udfs(tenant).await?.into_iter().flat_map(|entry| entry.files);
-        Ok(files.map(|(_, file)| file.digest).collect())
+        let udfs = self.records.udfs(tenant).await?.into_iter().flat_map(|entry| entry.files);
+        let functions = self.records.functions(tenant).await?;
+        let functions = functions.into_iter().flat_map(|function| function.spec.files);
+        Ok(udfs.chain(functions).map(|(_, file)| file.digest).collect())
     }
 
     /// Removes the contents that the functions of a tenant had before, and have not now.
@@ -156,9 +159,14 @@ impl UdfRegistry {
     }
 
     async fn sweep(&self) -> Result<(), ErrorReport> {
-        let kept = self.records.udf_files().await?;
-        let files = self.files().clone();
-        blocking(move || files.sweep(&kept, UNUSED_KEPT).map_err(|error| error.report())).await
+        let mut kept = self.records.udf_files().await?;
+        kept.extend(self.records.function_files().await?);
+        let node = self.catalog.node.clone();
+        let sweep = move || {
+            node.files().sweep(&kept, UNUSED_KEPT)?;
+            node.sweep_shared_files()
+        };
+        blocking(move || sweep().map_err(|error| error.report())).await
     }
 }
 

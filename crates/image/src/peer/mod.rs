@@ -8,6 +8,7 @@
 //! | how fast hosts and the registry send, and the limit for children | `pace` |
 //! | which host each blob is read from, and how many bytes came | `upstreams` |
 //! | the source of blocks: another host first, the registry where that fails | `source` |
+//! | a source that is one host, for what is in no registry | `direct` |
 //! | the serving side: blocks of the images that this host has a place for | `exports` |
 //!
 //! How a connection is opened is the caller's matter ([`Connect`]). Blocks travel compressed, as the
@@ -16,6 +17,7 @@
 //! Invariant: another host can delay a block by at most [`Patience`], and cannot forge one: the
 //! reader verifies each, and what a host sent wrong costs it its place for good.
 
+mod direct;
 mod exports;
 mod host;
 mod pace;
@@ -23,6 +25,7 @@ mod protocol;
 mod source;
 mod upstreams;
 
+pub use direct::HostSource;
 pub use exports::Exports;
 pub use host::{Connect, Link, Patience, PeerHost};
 pub use source::PeerSource;

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::peer::{Flow, Patience, PeerHost};
+use snowmelt_image::peer::{Exports, Flow, HostSource, Patience, PeerHost};
 use snowmelt_image::read::{BlockSource, conformance};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::lazy::noise;
-use super::peer_hosts::{BYTES, Fault, Host, digest, faulty, noisy, registry_bytes};
+use super::peer_hosts::{
+    BYTES, Dial, Fault, Host, digest, faulty, noisy, registry_bytes, serve, short_wait,
+};
 use super::sources::{Fault as SourceFault, MemorySource};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,4 +161,27 @@ async fn ask(
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     answer.into()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_is_one_host_conforms() {
+    let (image, registry) = noisy();
+    let host = Host::new(&image, &registry, None).await;
+    let layer = host.layer();
+    let blob = layer.summary().digest.clone();
+    let content = registry.blobs.iter().find(|(name, _)| *name == blob).unwrap().1.to_vec();
+    // Each blob under its own digest, as files are.
+    let exports = Arc::new(Exports::waiting_for(short_wait()));
+    exports.add(&blob, [layer]);
+    let address = serve(&exports).await;
+    let whole = PeerHost { name: "control".to_owned(), address };
+    let connect: Arc<Dial> = Arc::default();
+    let source = HostSource::new(connect, whole, Patience::default());
+    conformance::check(&source, &content).await;
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let gone = PeerHost { name: "control".to_owned(), address: gone };
+    let connect: Arc<Dial> = Arc::default();
+    let source = HostSource::new(connect, gone, Patience::default());
+    let error = source.fetch(&blob, 0..1).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("control"), "{error}");
 }

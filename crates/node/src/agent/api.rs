@@ -15,7 +15,7 @@
 //! | `PUT /v1/functions/{digest}` | [`PrepareFunction`] | 204: the host can run calls of it |
 //! | `POST /v1/functions/{digest}/calls` | [`FunctionCall`] | [`FunctionEnd`], or `SM-0711` if it was not prepared, or `SM-0514` if there is no room at once: then it has not run |
 //! | `DELETE /v1/functions/{digest}` | | 204: its idle instances are ended |
-//! | `POST /v1/images/places` | [`TreePlace`] | 204: the image is read from there from now on |
+//! | `POST /v1/images/places` | [`TreePlace`] | 204: the image or file is read from there from now on |
 //! | `GET /v1/images/bytes` | | list of [`HeldImage`] |
 //! | `GET /v1/host` | | [`snowmelt_api::HostFacts`] |
 //!
@@ -30,12 +30,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use snowmelt_api::Answer;
+use snowmelt_api::{Answer, FileRefs};
 use snowmelt_network::{Counters, JobSpec, Listener, Range, TracedRoute};
 use snowmelt_types::{Digest, ErrorReport, InvocationId, JobId, Tenant};
 use snowmelt_wire::{Mode, SourceCode};
 
 pub use crate::images::HeldImage;
+pub use crate::shared_files::SharedFile;
 use crate::{InstanceLimits, PackageAt, ProgramRequest, RemovalReason, TreePlace};
 
 /// What one host runs of a job.
@@ -49,6 +50,9 @@ pub struct JobPart {
     /// that is in no registry.
     #[serde(default)]
     pub place: Option<TreePlace>,
+    /// From where the host reads the function's files; empty for control's own host, which has them.
+    #[serde(default)]
+    pub files: Vec<SharedFile>,
     /// Functions in the whole job.
     pub size: u32,
     /// The first rank on this host.
@@ -86,6 +90,9 @@ pub struct FunctionCode {
     pub packages: Vec<String>,
     /// Modules that the code imports.
     pub imports: Vec<String>,
+    /// Files that its instances see, by their names.
+    #[serde(default, skip_serializing_if = "FileRefs::is_empty")]
+    pub files: FileRefs,
     /// What each instance may use.
     pub limits: InstanceLimits,
 }
@@ -98,6 +105,9 @@ pub struct PrepareFunction {
     /// The place of the host among those that read its image; none if that is in no registry.
     #[serde(default)]
     pub place: Option<TreePlace>,
+    /// From where the host reads the function's files; empty for control's own host, which has them.
+    #[serde(default)]
+    pub files: Vec<SharedFile>,
     /// Instances to start and load now.
     #[serde(default)]
     pub start: u32,

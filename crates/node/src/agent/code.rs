@@ -14,8 +14,14 @@ impl FunctionCode {
         Digest::of(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// Prepares all that instances need. The image is read from the host that `place` names.
+    /// Prepares all that instances need. The image is read from the host that `place` names; the
+    /// files are here already.
     pub async fn prepare(&self, node: &Node, place: Option<&TreePlace>) -> Result<Unit> {
+        let unit = self.prepare_code(node, place).await?;
+        if self.files.is_empty() { Ok(unit) } else { node.give_files(unit, &self.files).await }
+    }
+
+    async fn prepare_code(&self, node: &Node, place: Option<&TreePlace>) -> Result<Unit> {
         let Self { tenant, code, packages, imports, limits, .. } = self;
         if let Some(at) = &self.packed {
             return node.prepare_package(tenant, at, place).await;

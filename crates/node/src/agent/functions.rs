@@ -59,12 +59,14 @@ impl Agent {
         digest: Digest,
         order: PrepareFunction,
     ) -> Result<(), ErrorReport> {
-        let PrepareFunction { function, place, start, prewarmed } = order;
+        let PrepareFunction { function, place, files, start, prewarmed } = order;
         if function.digest() != digest {
             let message = format!("a function of another digest than {digest} came");
             return Err(ErrorReport::new(Code::PROTOCOL, message));
         }
         let node = &self.inner.node;
+        let fetched = node.fetch_files(&function.tenant, &files).await;
+        fetched.map_err(|error| error.report())?;
         let unit = function.prepare(node, place.as_ref()).await.map_err(|error| error.report())?;
         let load = function.load(&unit);
         let limits = Arc::new(function.limits);

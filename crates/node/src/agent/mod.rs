@@ -100,16 +100,19 @@ impl Agent {
         Ok(CodePresence { there: true })
     }
 
-    /// Reads an image from elsewhere from now on, if this host has it mounted.
+    /// Reads an image or a file from elsewhere from now on, if this host has it.
     pub async fn place(&self, place: TreePlace) -> Result<(), ErrorReport> {
+        self.inner.node.inner.shared_files.move_to(&place);
         let moved = self.inner.node.inner.images.move_to(place).await;
         moved.map_err(|error| error.report())
     }
 
-    /// What this host has read and sent of the images that it has a place for.
+    /// What this host has read and sent of the images and files that it has a place for.
     pub async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
-        let held = self.inner.node.inner.images.held().await;
-        held.map_err(|error| error.report())
+        let Node { inner } = &self.inner.node;
+        let mut held = inner.images.held().await.map_err(|error| error.report())?;
+        held.extend(inner.shared_files.held());
+        Ok(held)
     }
 
     /// Makes the network of a part and starts its instances; on an error nothing of it is left.

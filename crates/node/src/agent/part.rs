@@ -37,6 +37,7 @@ impl Part {
     pub async fn open(node: &Node, order: JobPart) -> Result<(Self, PartOpen), ErrorReport> {
         let begun = Instant::now();
         let made = async {
+            node.fetch_files(&order.function.tenant, &order.files).await?;
             let unit = order.function.prepare(node, order.place.as_ref()).await?;
             for _ in 1..TRIES {
                 match Self::make(node, &order, &unit, begun).await {

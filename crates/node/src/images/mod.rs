@@ -41,7 +41,7 @@ use snowmelt_sandbox::MountedImage;
 
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::Images;
-pub(crate) use peers::BLOCKS;
+pub(crate) use peers::{BLOCKS, image_bytes};
 pub use place::{HeldImage, TreePlace, Upstream};
 pub use resolve::{Found, Origin, find_image, has_registry};
 pub use stores::{Settings, Stores};

@@ -61,7 +61,10 @@ impl Images {
         let said = ask(&keeper, Ask::Bytes).await?;
         let held: Vec<(String, Flow)> = serde_json::from_slice(&said)
             .map_err(|error| failed("know what was read of images")(error.into()))?;
-        Ok(held.into_iter().map(|(tree, flow)| HeldImage { tree, bytes: bytes(flow) }).collect())
+        Ok(held
+            .into_iter()
+            .map(|(tree, flow)| HeldImage { tree, bytes: image_bytes(flow) })
+            .collect())
     }
 
     /// Has the daemon serve a connection of another host.
@@ -94,7 +97,8 @@ async fn ask(keeper: &Arc<Keeper>, ask: Ask) -> Result<Vec<u8>> {
     asked.map(|(said, _)| said).map_err(failed("ask the daemon of images"))
 }
 
-fn bytes(flow: Flow) -> ImageBytes {
+/// What is shown of the bytes of an image or a file.
+pub(crate) fn image_bytes(flow: Flow) -> ImageBytes {
     let Flow { from_parents, from_registry, to_children, failures, wrong_blocks } = flow;
     ImageBytes { from_parents, from_registry, to_children, failures, wrong_blocks }
 }

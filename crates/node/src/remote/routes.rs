@@ -15,6 +15,7 @@ use super::messages::{FILES, OUTPUTS, SESSION, STREAMS, TASKS};
 use super::{files, reading, streams};
 use crate::Node;
 use crate::images::BLOCKS;
+use crate::shared_files::FILE_BLOCKS;
 
 #[derive(Clone)]
 struct Routes {
@@ -34,17 +35,19 @@ pub(crate) fn all(node: Node, token: Token) -> Router {
         .route(OUTPUTS, get(outputs))
         .route(STREAMS, get(stream))
         .route(BLOCKS, get(blocks))
+        .route(FILE_BLOCKS, get(file_blocks))
         .with_state(routes)
 }
 
-/// The outputs, streams and images only, for control's own host, with the check of the token. Call it in the
-/// runtime that is to serve the connections.
+/// The outputs, streams, images and files only, for control's own host, with the check of the token.
+/// Call it in the runtime that is to serve the connections.
 pub fn exchange_only(node: Node, token: Token) -> Router {
     let hosted = Hosted::new(node, token.clone());
     Router::new()
         .route(OUTPUTS, get(outputs))
         .route(STREAMS, get(stream))
         .route(BLOCKS, get(blocks))
+        .route(FILE_BLOCKS, get(file_blocks))
         .layer(middleware::from_fn_with_state(token, admit))
         .with_state(Routes { hosted, runtime: Handle::current() })
 }
@@ -80,6 +83,11 @@ async fn stream(State(routes): State<Routes>, request: Request) -> Result<Respon
 
 async fn blocks(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
     let serve = async |hosted: Hosted, stream| hosted.node().inner.images.serve_host(stream).await;
+    routes.take(request, serve)
+}
+
+async fn file_blocks(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
+    let serve = async |hosted: Hosted, stream| hosted.node().inner.shared_files.serve(stream).await;
     routes.take(request, serve)
 }
 

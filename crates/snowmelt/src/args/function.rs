@@ -1,5 +1,6 @@
 //! The grammar of `snowmelt fn`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -186,6 +187,9 @@ pub struct DeployArgs {
     /// Run in this folder, an unpacked image, instead of the host's file system
     #[arg(long, value_name = "FOLDER", help_heading = "Code")]
     pub root: Option<PathBuf>,
+    /// File or folder that the function reads: PATH, or PATH:NAME to give it another name (repeatable)
+    #[arg(long = "file", value_name = "PATH[:NAME]", help_heading = "Code")]
+    pub files: Vec<OsString>,
     /// Set an environment variable (repeatable)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable, help_heading = "Code")]
     pub environment: Vec<(String, String)>,

@@ -1,0 +1,72 @@
+//! A source of blocks that is one other host, which has all of them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, StreamExt};
+
+use super::host::{Answer, Connect, Failure, Patience, Peer, PeerHost};
+use super::protocol::{MAX_RANGE, Refusal, Request};
+use crate::block::OciDigest;
+use crate::read::{BlockSource, Pieces};
+use crate::{Error, Result};
+
+/// Reads blobs from a host that serves each under its own digest ([`super::Exports`]).
+pub struct HostSource {
+    connect: Arc<dyn Connect>,
+    patience: Patience,
+    host: Arc<Peer>,
+}
+
+impl HostSource {
+    /// Does not connect yet.
+    pub fn new(connect: Arc<dyn Connect>, host: PeerHost, patience: Patience) -> Self {
+        Self { connect, patience, host: Arc::new(Peer::new(host)) }
+    }
+
+    fn error(&self, blob: &OciDigest, range: &Range<u64>, failure: &Failure) -> Error {
+        match failure {
+            Failure::Refused(Refusal::Missing) => Error::missing(format!("the blob {blob}")),
+            Failure::Refused(Refusal::Range) => crate::read::outside(blob, range),
+            _ => {
+                let what = format!("the bytes {range:?} of {blob} on {}", self.host.host);
+                Error::unreachable(what, failure.to_string())
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl BlockSource for HostSource {
+    async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
+        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let mut pieces = self.stream(blob, range).await?;
+        let mut bytes = BytesMut::with_capacity(length.min(MAX_RANGE as usize));
+        while let Some(piece) = pieces.next().await {
+            bytes.extend_from_slice(&piece?);
+        }
+        Ok(bytes.freeze())
+    }
+
+    async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
+        let (image, if_here) = (blob.clone(), false);
+        let request = Request { image, blob: blob.clone(), range: range.clone(), if_here };
+        let asked = self.host.ask(&*self.connect, &request, self.patience).await;
+        let answer = asked.map_err(|failure| self.error(blob, &range, &failure))?;
+        let what = format!("the rest of {blob} on {}", self.host.host);
+        Ok(stream::try_unfold((answer, what), rest).boxed())
+    }
+}
+
+async fn rest((mut answer, what): (Answer, String)) -> Result<Option<(Bytes, (Answer, String))>> {
+    if answer.is_over() {
+        answer.keep();
+        return Ok(None);
+    }
+    match answer.next().await {
+        Ok(bytes) => Ok(Some((bytes, (answer, what)))),
+        Err(failure) => Err(Error::unreachable(what, failure.to_string())),
+    }
+}

@@ -1,0 +1,268 @@
+//! Files of functions on their way to other hosts, through trees of these hosts (FaaSNet,
+//! section 5): broadcast values, models, anything that `files=` names.
+//!
+//! Control's host has each file. It makes a blob of blocks of it ([`blocks`]), which the roots of
+//! the file's trees read from there; each other host reads from its parents, and sends a block to
+//! its children as soon as it is verified. That is the code that spreads images
+//! (`snowmelt_image::peer`); a host that has all blocks puts the file into its own store.
+//!
+//! Invariants: a host asks for files only if control has told it to, for a tenant that has sent
+//! them. The file in the store has the digest that the tenant announced, whoever sent the blocks.
+
+mod blocks;
+mod dial;
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use futures::FutureExt;
+use serde::{Deserialize, Serialize};
+use snowmelt_image::block::{BlobSummary, OciDigest};
+use snowmelt_image::peer::{Exports, Flow, HostSource, Patience, PeerHost, PeerSource, Upstreams};
+use snowmelt_image::read::{BlobReader, Blocks, LocalSource, Retried, RetryPolicy};
+use snowmelt_types::Tenant;
+use tokio::net::TcpStream;
+
+use crate::code::state;
+use crate::images::{HeldImage, Images, image_bytes};
+use crate::{Error, FileStore, Node, Result, TreePlace, UNUSED_KEPT};
+use blocks::BlockFiles;
+use dial::Dial;
+
+pub(crate) use dial::FILE_BLOCKS;
+
+/// Bytes of a file that are in memory at once.
+const STEP: u64 = 8 << 20;
+
+/// What control's host is called where it is the source of files.
+const SOURCE: &str = "control";
+
+/// A file of a function that a host reads from other hosts before it uses the function.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SharedFile {
+    /// Its SHA-256.
+    pub digest: String,
+    /// The blob that has it in blocks.
+    pub blob: BlobSummary,
+    /// The place of the host among those that read it. Where that says the registry, it reads from
+    /// control's own host.
+    pub place: TreePlace,
+}
+
+/// Names the trees of a file, beside those of images.
+pub fn file_tree(digest: &str) -> String {
+    format!("file:{digest}")
+}
+
+/// The files that this host shares with others.
+pub(crate) struct SharedFiles {
+    images: Arc<Images>,
+    made: BlockFiles,
+    dial: Arc<Dial>,
+    upstreams: Arc<Upstreams>,
+    exports: Arc<Exports>,
+    /// Blocks of the blobs that were made here.
+    own: Arc<Blocks>,
+    /// Blocks from other hosts; none before the first file.
+    others: OnceLock<Arc<Blocks>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The names of trees, by the digests of their blobs.
+    trees: HashMap<OciDigest, String>,
+    /// Whoever makes or fetches a file does so while it holds the lock of its digest.
+    turns: HashMap<String, Arc<tokio::sync::Mutex<()>>>,
+}
+
+impl std::fmt::Debug for SharedFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedFiles").field("made", &self.made).finish_non_exhaustive()
+    }
+}
+
+impl SharedFiles {
+    /// Opens nothing yet.
+    pub fn new(state_dir: &Path, images: Arc<Images>) -> Self {
+        let made = BlockFiles::new(state_dir.join("files").join("blocks"));
+        let dial = Arc::new(Dial::new(Arc::clone(&images)));
+        let connect: Arc<Dial> = Arc::clone(&dial);
+        Self {
+            own: Arc::new(Blocks::new(Arc::new(LocalSource::new(made.folder())), None)),
+            exports: Arc::new(Exports::limited(images.share())),
+            upstreams: Arc::new(Upstreams::new(connect, Patience::default())),
+            others: OnceLock::new(),
+            state: Mutex::default(),
+            images,
+            made,
+            dial,
+        }
+    }
+
+    /// Lets other hosts read a file that is in a store of this one.
+    async fn offer(&self, store: &FileStore, tenant: &Tenant, digest: &str) -> Result<BlobSummary> {
+        let turn = self.turn(digest);
+        let _turn = turn.lock().await;
+        let (store, tenant, digest) = (store.clone(), tenant.clone(), digest.to_owned());
+        let made = self.made.clone();
+        let make = move || made.make(store.open(&tenant, &digest)?.0, &digest);
+        let summary = self.blocking(make).await?;
+        if !self.exports.has(&summary.digest) {
+            let reader = BlobReader::new(Arc::clone(&self.own), summary.clone())?;
+            self.exports.add(&summary.digest, [Arc::new(reader)]);
+        }
+        Ok(summary)
+    }
+
+    /// Reads a file from the hosts that it names and keeps it for a tenant, unless it is here. From
+    /// now on other hosts may read it from this one.
+    async fn fetch(&self, store: &FileStore, tenant: &Tenant, file: &SharedFile) -> Result<()> {
+        let Some(cluster) = self.images.cluster() else { return Err(alone()) };
+        let blob = &file.blob;
+        let reader = Arc::new(BlobReader::new(self.others()?, blob.clone())?);
+        let parents = cluster.place(&file.place).parents;
+        self.upstreams.place(&blob.digest, [blob.digest.clone()], parents);
+        self.exports.add(&blob.digest, [Arc::clone(&reader)]);
+        self.keep_name(&blob.digest, &file.place.tree);
+        let turn = self.turn(&file.digest);
+        let _turn = turn.lock().await;
+        if store.missing(tenant, std::slice::from_ref(&file.digest)).is_empty() {
+            return Ok(());
+        }
+        let ahead = async {
+            // What fails is seen by those who read it.
+            let _ = reader.prefetch(0..usize::MAX).await;
+            std::future::pending().await
+        };
+        tokio::select! {
+            kept = self.keep(store, tenant, &file.digest, &reader) => kept,
+            () = ahead => Ok(()),
+        }
+    }
+
+    async fn keep(
+        &self,
+        store: &FileStore,
+        tenant: &Tenant,
+        digest: &str,
+        reader: &BlobReader,
+    ) -> Result<()> {
+        let unused = store.clone();
+        // What no function has used for long. This host does not know what is deployed.
+        self.blocking(move || unused.sweep(&Default::default(), UNUSED_KEPT)).await?;
+        let mut receiving = store.receive(tenant, digest)?;
+        let mut at = 0;
+        while at < reader.raw_size() {
+            let end = reader.raw_size().min(at + STEP);
+            let piece = reader.read(at..end).await?;
+            receiving = self
+                .blocking(move || {
+                    receiving.write(&piece)?;
+                    Ok(receiving)
+                })
+                .await?;
+            at = end;
+        }
+        self.blocking(move || receiving.finish()).await
+    }
+
+    /// Reads a file from elsewhere from now on.
+    pub fn move_to(&self, place: &TreePlace) {
+        let Some(cluster) = self.images.cluster() else { return };
+        let state = self.state();
+        for (digest, _) in state.trees.iter().filter(|(_, tree)| **tree == place.tree) {
+            self.upstreams.place(digest, [], cluster.place(place).parents);
+        }
+    }
+
+    /// The files that this host has a place for, and their bytes.
+    pub fn held(&self) -> Vec<HeldImage> {
+        let (state, sent) = (self.state(), self.exports.sent());
+        let named = self.upstreams.flows().into_iter().filter_map(|(digest, flow)| {
+            let to_children = sent.get(&digest).copied().unwrap_or_default();
+            let bytes = image_bytes(Flow { to_children, ..flow });
+            Some(HeldImage { tree: state.trees.get(&digest)?.clone(), bytes })
+        });
+        named.collect()
+    }
+
+    /// Answers the requests of another host until its connection ends.
+    pub async fn serve(&self, stream: TcpStream) {
+        self.exports.serve(stream).await;
+    }
+
+    /// Removes blobs that no other host has read for long.
+    pub fn sweep(&self) -> Result<()> {
+        self.made.sweep(UNUSED_KEPT)
+    }
+
+    /// Blocks that other hosts send, with the cache that those of images have.
+    fn others(&self) -> Result<Arc<Blocks>> {
+        if let Some(blocks) = self.others.get() {
+            return Ok(Arc::clone(blocks));
+        }
+        let control = self.images.cluster().and_then(|cluster| cluster.control);
+        let address = control.ok_or_else(alone)?;
+        let host = PeerHost { name: SOURCE.to_owned(), address };
+        let origin = HostSource::new(Arc::clone(&self.dial) as _, host, Patience::default());
+        let origin = Arc::new(Retried::new(origin, RetryPolicy::default()));
+        let source = PeerSource::new(origin, Arc::clone(&self.upstreams));
+        let blocks = Arc::new(Blocks::new(Arc::new(source), self.images.shared_cache()));
+        Ok(Arc::clone(self.others.get_or_init(|| blocks)))
+    }
+
+    fn turn(&self, digest: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let turns = &mut self.state().turns;
+        // Those that nobody holds or waits for.
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(digest.to_owned()).or_default())
+    }
+
+    fn keep_name(&self, blob: &OciDigest, tree: &str) {
+        let known: HashSet<_> = self.upstreams.flows().into_iter().map(|it| it.0).collect();
+        let trees = &mut self.state().trees;
+        trees.retain(|digest, _| known.contains(digest));
+        trees.insert(blob.clone(), tree.to_owned());
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let done = tokio::task::spawn_blocking(work).await;
+        done.unwrap_or_else(|error| Err(state(self.made.folder())(std::io::Error::other(error))))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Node {
+    /// Lets other hosts read a file that a client has sent, and says how they verify it.
+    ///
+    /// # Errors
+    /// The tenant has not sent it.
+    pub async fn share_file(&self, tenant: &Tenant, digest: &str) -> Result<BlobSummary> {
+        self.inner.shared_files.offer(self.files(), tenant, digest).await
+    }
+
+    /// Removes the blobs of files that no other host has read for long.
+    pub fn sweep_shared_files(&self) -> Result<()> {
+        self.inner.shared_files.sweep()
+    }
+
+    /// Reads files of a tenant from other hosts, unless they are here.
+    pub(crate) async fn fetch_files(&self, tenant: &Tenant, files: &[SharedFile]) -> Result<()> {
+        let store = &self.inner.preparation.received;
+        let shared = &self.inner.shared_files;
+        let fetching = files.iter().map(|file| shared.fetch(store, tenant, file).boxed());
+        futures::future::try_join_all(fetching).await.map(drop)
+    }
+}
+
+fn alone() -> Error {
+    Error::FunctionFile { reason: "this host is in no cluster that could send files".to_owned() }
+}
