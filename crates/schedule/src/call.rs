@@ -32,7 +32,7 @@ pub struct Call {
     pub memory: u64,
     /// Thousandths of cores.
     pub cpu_millis: u32,
-    /// Calls that an instance takes at the same time.
+    /// Calls that an instance takes at the same time: one of the limits of the function.
     pub concurrency: u32,
     /// How long an instance is kept without calls.
     pub idle: Duration,

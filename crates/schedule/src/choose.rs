@@ -9,6 +9,7 @@ use snowmelt_types::HostName;
 use crate::call::{Call, Policy};
 use crate::function::Instances;
 use crate::host::Host;
+use crate::on_hosts::OnHosts;
 
 /// By what hosts are compared for a new instance; the least is taken.
 ///
@@ -40,8 +41,6 @@ enum Lacks {
 
 /// Hosts by name.
 pub(crate) type Hosts = BTreeMap<HostName, Host>;
-/// Instances of one function, by host.
-pub(crate) type OnHosts = BTreeMap<HostName, Instances>;
 
 /// The host that runs a call now; `None` if none has room. What becomes free on hosts that `kept` can
 /// start on is kept for that call.
@@ -57,17 +56,24 @@ pub(crate) fn choose<'a>(
     now: Duration,
 ) -> Option<&'a HostName> {
     let of_call = |name: &HostName| call.only.as_ref().is_none_or(|only| only == name);
-    let candidates = || hosts.iter().filter(|(name, _)| of_call(name));
     let slot = |needs_core| {
-        with_slot(call, candidates(), on, (policy, needs_core), now).map(|rank| rank.name)
+        let rank = |name: &HostName| {
+            let (name, host) = hosts.get_key_value(name).filter(|(name, _)| of_call(name))?;
+            slot_rank(call, (name, host), on?.get(name)?, policy, now)
+        };
+        with_slot(on?, rank, (policy, needs_core)).map(|rank| rank.name)
     };
     let is_kept = |name: &HostName, host: &Host| {
         kept.is_some_and(|(kept, on)| {
             could_start(kept, name, host, on.and_then(|on| on.get(name)), policy)
         })
     };
-    let room =
-        || with_room(call, candidates().filter(|(name, host)| !is_kept(name, host)), on, policy);
+    let room = || {
+        let open = hosts
+            .iter()
+            .filter(|(name, host)| host.fits(call.memory) && of_call(name) && !is_kept(name, host));
+        with_room(call, open, on, policy)
+    };
     let near = || {
         let has_all = |rank: &Rank<'_>| call.image.is_none() || rank.lacks != Lacks::Image;
         room().filter(|rank| rank.overload == 0 && has_all(rank))
@@ -98,11 +104,10 @@ pub(crate) fn may_ever_run(call: &Call, name: &HostName, host: &Host) -> bool {
 fn has_slot(
     call: &Call,
     host: &Host,
-    instances: Option<&Instances>,
+    instances: &Instances,
     policy: &Policy,
     now: Duration,
 ) -> bool {
-    let Some(instances) = instances else { return false };
     // The memory of an idle instance is free for others until a call uses it again.
     let has_idle = || {
         instances.idle(call.concurrency, now) > 0
@@ -131,30 +136,39 @@ struct SlotRank<'a> {
     name: &'a HostName,
 }
 
+/// The free instance that is taken, on a core that is free too if it needs one.
 fn with_slot<'a>(
-    call: &Call,
-    hosts: impl Iterator<Item = (&'a HostName, &'a Host)>,
-    on: Option<&OnHosts>,
+    on: &OnHosts,
+    rank: impl Fn(&HostName) -> Option<SlotRank<'a>>,
     (policy, needs_core): (&Policy, bool),
+) -> Option<SlotRank<'a>> {
+    if !needs_core {
+        return on.free().filter_map(rank).min();
+    }
+    let with_core = |name: &HostName| rank(name).filter(|rank| rank.overload == 0);
+    // All others are far, so that the first of them in the order of their last use is the least.
+    policy.near.as_ref().and_then(with_core).or_else(|| on.free().find_map(with_core))
+}
+
+fn slot_rank<'a>(
+    call: &Call,
+    (name, host): (&'a HostName, &Host),
+    instances: &Instances,
+    policy: &Policy,
     now: Duration,
 ) -> Option<SlotRank<'a>> {
-    let on = on?;
-    let free = hosts.filter_map(|(name, host)| {
-        let instances = on.get(name)?;
-        // Another instance of a host that is full may be evicted meanwhile: it is asked all the same.
-        if !has_slot(call, host, Some(instances), policy, now) {
-            return None;
-        }
-        // A call that shares an instance shares its core.
-        let is_shared = instances.has_shared_slot(call.concurrency);
-        Some(SlotRank {
-            overload: if is_shared { 0 } else { overload(call, host) },
-            is_far: policy.near.as_ref() != Some(name),
-            last: Reverse(instances.last()),
-            name,
-        })
-    });
-    free.filter(|rank| !needs_core || rank.overload == 0).min()
+    // Another instance of a host that is full may be evicted meanwhile: it is asked all the same.
+    if !has_slot(call, host, instances, policy, now) {
+        return None;
+    }
+    // A call that shares an instance shares its core.
+    let is_shared = instances.has_shared_slot(call.concurrency);
+    Some(SlotRank {
+        overload: if is_shared { 0 } else { overload(call, host) },
+        is_far: policy.near.as_ref() != Some(name),
+        last: Reverse(instances.last()),
+        name,
+    })
 }
 
 fn with_room<'a>(

@@ -13,6 +13,8 @@ pub(crate) struct Instances {
     last: Duration,
     /// How long one is kept without calls.
     idle: Duration,
+    /// Calls that one takes at the same time, which is the same for all calls of a function.
+    each: u32,
 }
 
 impl Instances {
@@ -31,6 +33,11 @@ impl Instances {
         if self.is_kept(now) { self.count.saturating_sub(self.busy(each)) } else { 0 }
     }
 
+    /// Whether one could take another call, if it is kept for as long.
+    pub fn may_take(&self) -> bool {
+        self.count > self.busy(self.each) || self.has_shared_slot(self.each)
+    }
+
     /// When it was used last.
     pub fn last(&self) -> Duration {
         self.last
@@ -39,6 +46,7 @@ impl Instances {
     /// A call begins; it may have needed a new instance.
     pub fn begin(&mut self, each: u32, idle: Duration) {
         self.idle = idle;
+        self.each = each;
         self.calls += 1;
         self.count = self.count.max(self.busy(each));
     }

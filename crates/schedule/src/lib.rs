@@ -14,6 +14,7 @@ mod call;
 mod choose;
 mod function;
 mod host;
+mod on_hosts;
 mod queue;
 mod scheduler;
 mod shares;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use snowmelt_types::{Digest, HostName, Tenant};
 
 use crate::call::{Call, Decision, Policy, Ticket};
-use crate::choose::{Hosts, OnHosts, choose, could_start, may_ever_run};
+use crate::choose::{Hosts, choose, could_start, may_ever_run};
 use crate::host::{Host, HostRoom};
+use crate::on_hosts::OnHosts;
 use crate::queue::Queue;
 
 /// Calls, hosts, and who waits. All times are those of one clock.
@@ -108,7 +109,7 @@ impl Scheduler {
     pub fn sweep(&mut self, now: Duration) {
         self.hosts.values_mut().for_each(|host| host.sweep(now));
         for on in self.functions.values_mut() {
-            on.retain(|_, instances| !instances.is_over(now));
+            on.sweep(now);
         }
         self.functions.retain(|_, on| !on.is_empty());
     }
@@ -274,7 +275,7 @@ impl Scheduler {
 
     /// Calls of a function that run on each host.
     pub fn running(&self, function: &Digest) -> impl Iterator<Item = (&HostName, u32)> {
-        let on = self.functions.get(function).into_iter().flatten();
+        let on = self.functions.get(function).into_iter().flat_map(OnHosts::iter);
         on.map(|(host, instances)| (host, instances.calls))
     }
 
@@ -285,7 +286,7 @@ impl Scheduler {
 
     /// Idle instances of a function on each host.
     pub fn idle(&self, call: &Call, now: Duration) -> impl Iterator<Item = (&HostName, u32)> {
-        let on = self.functions.get(&call.function).into_iter().flatten();
+        let on = self.functions.get(&call.function).into_iter().flat_map(OnHosts::iter);
         let each = call.concurrency;
         on.map(move |(host, instances)| (host, instances.idle(each, now)))
     }
@@ -306,10 +307,11 @@ impl Scheduler {
         self.deadlines.remove(&(held.deadline, ticket));
         self.queue.remove(&call.tenant, &call.function, ticket);
         let on = self.functions.entry(call.function.clone()).or_default();
-        let instances = on.entry(name.clone()).or_default();
-        let before = instances.busy(call.concurrency);
-        instances.begin(call.concurrency, call.idle);
-        let new = u64::from(instances.busy(call.concurrency) - before);
+        let new = u64::from(on.change(name, |instances| {
+            let before = instances.busy(call.concurrency);
+            instances.begin(call.concurrency, call.idle);
+            instances.busy(call.concurrency) - before
+        }));
         if let Some(host) = self.hosts.get_mut(name) {
             host.memory += new * call.memory;
             host.cpu_millis += new * u64::from(call.cpu_millis);
@@ -322,11 +324,14 @@ impl Scheduler {
 
     fn leave(&mut self, call: &Call, name: &HostName, count: Option<u32>, now: Duration) {
         let Some(on) = self.functions.get_mut(&call.function) else { return };
-        let Some(instances) = on.get_mut(name) else { return };
-        let before = instances.busy(call.concurrency);
-        instances.end(count, now);
-        let less = u64::from(before - instances.busy(call.concurrency));
-        if instances.is_over(now) {
+        let ended = on.change_known(name, |instances| {
+            let before = instances.busy(call.concurrency);
+            instances.end(count, now);
+            (before - instances.busy(call.concurrency), instances.is_over(now))
+        });
+        let Some((less, is_over)) = ended else { return };
+        let less = u64::from(less);
+        if is_over {
             on.remove(name);
         }
         if on.is_empty() {
