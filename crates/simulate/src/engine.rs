@@ -104,7 +104,7 @@ impl Engine {
             have: 0,
             left: self.blocks.size(0) as f64,
             rate: 0.0,
-            since: 0,
+            since: self.now,
             version: 0,
             alive: true,
             touched: false,
@@ -118,6 +118,15 @@ impl Engine {
 
     pub(crate) fn now(&self) -> u64 {
         self.now
+    }
+
+    /// When something happens next, or earlier.
+    pub(crate) fn next(&self) -> Option<u64> {
+        // What was started since the last run has no events yet.
+        match self.touched.is_empty() {
+            true => self.events.peek().map(|&Reverse((time, _, _))| time),
+            false => Some(self.now),
+        }
     }
 
     pub(crate) fn alive(&self, stream: u32) -> bool {
@@ -198,16 +207,27 @@ impl Engine {
         }
     }
 
+    /// The host at the end of a stream leaves, and its children wait for other parents.
+    pub(crate) fn leave(&mut self, stream: u32) {
+        self.fail(stream);
+        self.forget_child(stream);
+    }
+
+    fn forget_child(&mut self, stream: u32) {
+        let parent = self.streams[stream as usize].parent;
+        if parent != REGISTRY {
+            self.streams[parent as usize].children.retain(|&child| child != stream);
+        }
+    }
+
     /// Gives a stream another sender. What had come of its block is lost. Its rate changes with the
     /// next solution of the links, like all rates.
     pub(crate) fn reconnect(&mut self, stream: u32, parent: u32, up: u32) {
         self.interrupt(stream);
         self.links.set_active(stream, false);
         self.links.move_flow(stream, up);
-        let before = std::mem::replace(&mut self.streams[stream as usize].parent, parent);
-        if before != REGISTRY {
-            self.streams[before as usize].children.retain(|&child| child != stream);
-        }
+        self.forget_child(stream);
+        self.streams[stream as usize].parent = parent;
         if parent != REGISTRY {
             self.streams[parent as usize].children.push(stream);
         }

@@ -1,6 +1,6 @@
 //! The errors of this crate, and their reports to users.
 
-use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
 
 /// An error of this crate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,12 +18,32 @@ pub enum Error {
         /// The seed that replays it.
         seed: u64,
     },
+    /// A line of a trace is not as expected.
+    #[error("line {line} of the trace {file}: {what}")]
+    Trace {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// What it has, and what was expected.
+        what: String,
+    },
+    /// The caller has ended it.
+    #[error("the simulation was cancelled")]
+    Cancelled,
 }
 
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         match self {
             Self::Setting(_) => ErrorReport::new(Code::OPTION, self.to_string()),
+            Self::Trace { file, line, what } => {
+                let location =
+                    SourceLocation { file: file.clone(), line: *line as u32, within: None };
+                ErrorReport::new(Code::FILE_CORRUPT, format!("the trace cannot be read: {what}"))
+                    .location(location)
+            }
+            Self::Cancelled => ErrorReport::new(Code::CANCELLED, self.to_string()),
             Self::Invariant { seed, .. } => ErrorReport::new(Code::INTERNAL, self.to_string())
                 .hint(format!("the same command with --seed {seed} replays it")),
         }

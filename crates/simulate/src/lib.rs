@@ -1,7 +1,7 @@
 //! Provisioning in simulated time: how long an image takes to thousands of hosts, by function trees
-//! and by the ways they are compared with (FaaSNet 3 and 4).
+//! and by the ways they are compared with (FaaSNet 3 and 4), in one burst or over the hours of a trace.
 //!
-//! Boundary: the trees are those of `snowmelt-tree`; links, processors and failures are a model
+//! Boundary: the trees are those of `snowmelt-tree`, and calls are placed by `snowmelt-schedule`; links, processors and failures are a model
 //! ([`Setting`] lists what it assumes). Nothing is read, sent or measured.
 //! Invariant: equal settings give equal outcomes. What must always hold is checked while a
 //! simulation runs, and a violation names the seed that replays it.
@@ -16,17 +16,21 @@ mod local;
 mod network;
 mod outcome;
 mod placement;
+mod replay;
 mod report;
 mod run;
 mod setting;
 mod strategy;
+mod trace;
 
 #[cfg(test)]
 mod tests;
 
 pub use error::Error;
 pub use outcome::{Outcome, Spread};
+pub use replay::{Policy, Progress, Replayed, Waits, Window, replay};
 pub use run::simulate;
 pub use setting::{ASSUMPTIONS, Setting};
 pub use snowmelt_tree::Repair;
 pub use strategy::Strategy;
+pub use trace::{Arrival, Function, Origin, Profile, Trace};

@@ -34,6 +34,16 @@ impl Slot {
         Self { hosts, fuller, each, per_byte, missing_start, missing, read, arrived, whole }
     }
 
+    /// Whether the start profile is here.
+    pub(crate) fn has_profile(&self) -> bool {
+        self.missing_start == 0
+    }
+
+    /// Whether the image is here.
+    pub(crate) fn has_all(&self) -> bool {
+        self.missing == 0
+    }
+
     pub(crate) fn add_host(&mut self, fuller: bool) {
         self.hosts += 1;
         self.fuller += u32::from(fuller);
@@ -46,6 +56,8 @@ pub(crate) struct Local {
     /// Blocks of each stream that a start reads.
     start: u32,
     pub(crate) slots: Vec<Slot>,
+    /// Slots whose start profile came, or whose image did, since this was emptied.
+    pub(crate) news: Vec<u32>,
     /// The slot of each stream, and the bytes that it got.
     streams: Vec<(u32, u64)>,
 }
@@ -53,7 +65,8 @@ pub(crate) struct Local {
 impl Local {
     pub(crate) fn new(blocks: Blocks, start_bytes: u64) -> Self {
         let start = start_bytes.div_ceil(blocks.size) as u32;
-        Self { blocks, start: start.clamp(1, blocks.count), slots: Vec::new(), streams: Vec::new() }
+        let start = start.clamp(1, blocks.count);
+        Self { blocks, start, slots: Vec::new(), news: Vec::new(), streams: Vec::new() }
     }
 
     /// The next stream belongs to a slot.
@@ -88,16 +101,18 @@ impl Observe for Local {
     fn block(&mut self, stream: u32, index: u32, bytes: u64, now: u64) {
         let (slot, got) = &mut self.streams[stream as usize];
         *got += bytes;
-        let slot = &mut self.slots[*slot as usize];
+        let (number, slot) = (*slot, &mut self.slots[*slot as usize]);
         slot.missing = slot.missing.saturating_sub(1);
         if slot.missing == 0 {
             slot.whole = now;
+            self.news.push(number);
         }
         if index < self.start {
             slot.missing_start = slot.missing_start.saturating_sub(1);
             slot.read = slot.read.max(now) + (bytes as f64 * slot.per_byte) as u64;
             if slot.missing_start == 0 {
                 slot.arrived = now;
+                self.news.push(number);
             }
         }
     }

@@ -8,13 +8,13 @@ use snowmelt_tree::Repair;
 use crate::error::Error;
 
 /// The most streams of one simulation: streams are hosts times functions (times layers).
-const MOST_STREAMS: u64 = 20_000_000;
+pub(crate) const MOST_STREAMS: u64 = 20_000_000;
 
 /// A tree has so many places for each host.
 const MOST_CHILDREN: usize = 64;
 
 /// Moments are nanoseconds in 64 bits: they stay below this number of seconds, 31 years.
-const MOST_SECONDS: f64 = 1e9;
+pub(crate) const MOST_SECONDS: f64 = 1e9;
 
 /// One burst: containers of some functions start on hosts that have nothing of their images. Sizes
 /// are in bytes as they are sent, rates in bytes a second.
@@ -79,6 +79,28 @@ pub const ASSUMPTIONS: [&str; 8] = [
 impl Setting {
     /// Checks what no type checks.
     pub(crate) fn check(&self, trees: u32) -> Result<(), Error> {
+        self.check_model()?;
+        let wrong = |what: String| Err(Error::Setting(what));
+        if self.containers < self.functions {
+            return wrong(format!("{} functions need a container each", self.functions));
+        }
+        let room = u64::from(self.hosts) * u64::from(self.per_host);
+        let most = u64::from(self.containers.div_ceil(self.functions));
+        if most > room {
+            return wrong(format!("{most} containers of a function do not fit {room} places"));
+        }
+        if self.kill >= self.hosts {
+            return wrong(format!("no host is left if {} fail", self.kill));
+        }
+        let streams = u64::from(self.hosts.min(self.containers)) * u64::from(trees);
+        if streams > MOST_STREAMS {
+            return wrong(format!("{streams} streams are more than {MOST_STREAMS}"));
+        }
+        Ok(())
+    }
+
+    /// Checks what bursts and traces have in common.
+    pub(crate) fn check_model(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::Setting(what));
         let none = [
             ("hosts", u64::from(self.hosts)),
@@ -102,26 +124,11 @@ impl Setting {
         if self.longest() > MOST_SECONDS {
             return wrong("it would take decades".to_owned());
         }
-        if self.containers < self.functions {
-            return wrong(format!("{} functions need a container each", self.functions));
-        }
-        let room = u64::from(self.hosts) * u64::from(self.per_host);
-        let most = u64::from(self.containers.div_ceil(self.functions));
-        if most > room {
-            return wrong(format!("{most} containers of a function do not fit {room} places"));
-        }
         if self.start > self.image {
             return wrong("a start reads more than the image has".to_owned());
         }
-        if self.kill >= self.hosts {
-            return wrong(format!("no host is left if {} fail", self.kill));
-        }
         if self.image.div_ceil(self.block) > u64::from(u32::MAX) {
             return wrong("the blocks are too small for such an image".to_owned());
-        }
-        let streams = u64::from(self.hosts.min(self.containers)) * u64::from(trees);
-        if streams > MOST_STREAMS {
-            return wrong(format!("{streams} streams are more than {MOST_STREAMS}"));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Tests of simulations as a whole, against what can be worked out by hand.
 
 mod shares;
+mod traces;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

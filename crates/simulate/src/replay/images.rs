@@ -1,0 +1,247 @@
+//! The images of functions on their way to hosts that come and go: the trees of each function, and
+//! the streams between its hosts.
+//!
+//! Invariant: a host that is with a function has one stream for each part of its image, from the
+//! parent that it has in that part's tree.
+
+use std::collections::HashMap;
+
+use snowmelt_tree::{Striped, Tree};
+
+use crate::engine::{Blocks, Engine, REGISTRY};
+use crate::local::{Local, Slot};
+use crate::setting::Setting;
+use crate::strategy::Strategy;
+
+/// Trees are looked at as a whole after so many changes, in parts of their hosts.
+const CHECKED_PART: usize = 16;
+
+/// Where the hosts of a function read from.
+enum Source {
+    Tree(Tree<u32>),
+    Striped(Striped<u32>),
+    Registry,
+}
+
+pub(super) struct Images {
+    pub engine: Engine,
+    pub local: Local,
+    sources: Vec<Source>,
+    /// Changes of each function's trees since they were looked at.
+    unchecked: Vec<usize>,
+    /// The stream of a host in a tree. Trees are numbered function by function.
+    streams: HashMap<(u32, u32), u32>,
+    /// The host of each stream.
+    hosts: Vec<u32>,
+    /// Links of each host, up and down.
+    links: Vec<[u32; 2]>,
+    registry: u32,
+    parts: u32,
+    /// Hosts that got another parent, once for each time.
+    pub moves: u64,
+    /// Levels of the highest tree so far.
+    pub levels: usize,
+}
+
+/// A host in the trees of a function.
+pub(super) struct Role {
+    pub host: u32,
+    /// Hosts above it, where they are the fewest.
+    pub depth: u32,
+    /// Whether others read from it.
+    pub is_inner: bool,
+}
+
+impl Images {
+    pub fn new(setting: &Setting, strategy: Strategy, functions: usize) -> Self {
+        let parts = strategy.parts(setting);
+        let bytes = setting.image.div_ceil(u64::from(parts));
+        let blocks = Blocks::new(bytes, setting.block.min(bytes));
+        let mut engine = Engine::new(blocks);
+        let registry = engine.links.link(setting.registry_link as f64);
+        let rate = setting.link as f64;
+        let links = (0..setting.hosts)
+            .map(|_| [engine.links.link(rate), engine.links.link(rate)])
+            .collect();
+        let source = |_| match strategy {
+            Strategy::Tree => Source::Tree(Tree::with_repair(setting.fanout, setting.repair)),
+            Strategy::Stripes => Source::Striped(Striped::new(setting.fanout)),
+            Strategy::Registry | Strategy::Pull | Strategy::Layers => Source::Registry,
+        };
+        Self {
+            engine,
+            local: Local::new(blocks, setting.start.div_ceil(u64::from(parts))),
+            sources: (0..functions).map(source).collect(),
+            unchecked: vec![0; functions],
+            streams: HashMap::new(),
+            hosts: Vec::new(),
+            links,
+            registry,
+            parts,
+            moves: 0,
+            levels: 0,
+        }
+    }
+
+    /// A host joins the trees of a function, and begins to read its image: the slot of it.
+    ///
+    /// # Errors
+    /// What does not hold that always must.
+    pub fn join(&mut self, function: u32, host: u32) -> Result<u32, String> {
+        let slot = self.local.slots.len() as u32;
+        self.local.slots.push(Slot::new(1, 0.0));
+        let (parents, moves) = match &mut self.sources[function as usize] {
+            Source::Tree(tree) => (vec![tree.insert(host).parent], Vec::new()),
+            Source::Striped(striped) => {
+                let moves = striped.insert(host);
+                let stripes = 0..striped.stripes();
+                (stripes.map(|stripe| striped.parent(stripe, &host).copied()).collect(), moves)
+            }
+            Source::Registry => (vec![None], Vec::new()),
+        };
+        for (part, parent) in (0..).zip(parents) {
+            let tree = self.tree(function, part);
+            let parent = parent.map_or(REGISTRY, |parent| self.streams[&(tree, parent)]);
+            let up = self.up(parent);
+            let stream = self.engine.add(parent, up, self.links[host as usize][1], 1.0);
+            self.streams.insert((tree, host), stream);
+            self.hosts.push(host);
+            self.local.add_stream(slot);
+        }
+        for step in moves {
+            self.reconnect(self.tree(function, step.stripe as u32), step.host, step.to);
+        }
+        self.changed(function)?;
+        Ok(slot)
+    }
+
+    /// Streams so far.
+    pub fn streams(&self) -> u64 {
+        self.hosts.len() as u64
+    }
+
+    /// Whether hosts read from each other.
+    pub fn has_trees(&self) -> bool {
+        self.sources.iter().any(|source| !matches!(source, Source::Registry))
+    }
+
+    /// A host is reclaimed from a function: it leaves the trees, and has nothing of the image.
+    ///
+    /// # Errors
+    /// As [`Self::join`].
+    pub fn leave(&mut self, function: u32, host: u32) -> Result<(), String> {
+        for part in 0..self.parts {
+            if let Some(stream) = self.streams.remove(&(self.tree(function, part), host)) {
+                self.engine.leave(stream);
+            }
+        }
+        match &mut self.sources[function as usize] {
+            Source::Tree(tree) => {
+                for step in tree.remove(&host) {
+                    self.reconnect(self.tree(function, 0), step.host, step.to);
+                }
+            }
+            Source::Striped(striped) => {
+                for step in striped.remove(&host) {
+                    self.reconnect(self.tree(function, step.stripe as u32), step.host, step.to);
+                }
+            }
+            Source::Registry => {}
+        }
+        self.changed(function)
+    }
+
+    /// Hops from the registry to a host of a function, over the longest of its trees.
+    pub fn hops(&self, function: u32, host: u32) -> u64 {
+        let depth = match &self.sources[function as usize] {
+            Source::Tree(tree) => tree.depth(&host),
+            Source::Striped(striped) => {
+                (0..striped.stripes()).filter_map(|stripe| striped.depth(stripe, &host)).max()
+            }
+            Source::Registry => None,
+        };
+        depth.unwrap_or(0) as u64 + 1
+    }
+
+    /// The hosts in the trees of a function, as control tells them to the scheduler.
+    pub fn roles(&self, function: u32) -> Vec<Role> {
+        match &self.sources[function as usize] {
+            Source::Tree(tree) => {
+                let role = |host: &u32| Role {
+                    host: *host,
+                    depth: tree.depth(host).unwrap_or(0) as u32,
+                    is_inner: tree.children(host).next().is_some(),
+                };
+                tree.hosts().map(role).collect()
+            }
+            Source::Striped(striped) => {
+                let stripes = || 0..striped.stripes();
+                let role = |host: &u32| {
+                    let depth = stripes().filter_map(|stripe| striped.depth(stripe, host)).min();
+                    let is_inner =
+                        stripes().any(|stripe| striped.children(stripe, host).next().is_some());
+                    Role { host: *host, depth: depth.unwrap_or(0) as u32, is_inner }
+                };
+                striped.hosts(0).map(role).collect()
+            }
+            Source::Registry => Vec::new(),
+        }
+    }
+
+    /// Whether every host that is there has each byte of its images once. All streams must have
+    /// ended.
+    ///
+    /// # Errors
+    /// The first that has not.
+    pub fn check_all(&mut self) -> Result<(), String> {
+        (0..self.sources.len()).try_for_each(|function| self.check_trees(function))?;
+        let streams = 0..self.hosts.len() as u32;
+        streams
+            .filter(|&stream| self.engine.alive(stream))
+            .try_for_each(|stream| self.local.check(stream))
+    }
+
+    fn changed(&mut self, function: u32) -> Result<(), String> {
+        let function = function as usize;
+        let (hosts, levels) = match &self.sources[function] {
+            Source::Tree(tree) => (tree.len(), tree.height()),
+            Source::Striped(striped) => (striped.len(), striped.height()),
+            Source::Registry => (0, 0),
+        };
+        self.levels = self.levels.max(levels);
+        self.unchecked[function] += 1;
+        match self.unchecked[function] * CHECKED_PART >= hosts {
+            true => self.check_trees(function),
+            false => Ok(()),
+        }
+    }
+
+    fn check_trees(&mut self, function: usize) -> Result<(), String> {
+        self.unchecked[function] = 0;
+        let checked = match &self.sources[function] {
+            Source::Tree(tree) => tree.check().map_err(|broken| broken.to_string()),
+            Source::Striped(striped) => striped.check().map_err(|broken| broken.to_string()),
+            Source::Registry => Ok(()),
+        };
+        checked.map_err(|broken| format!("the tree of function {function}: {broken}"))
+    }
+
+    fn reconnect(&mut self, tree: u32, host: u32, to: Option<u32>) {
+        self.moves += 1;
+        let parent = to.map_or(REGISTRY, |parent| self.streams[&(tree, parent)]);
+        let up = self.up(parent);
+        self.engine.reconnect(self.streams[&(tree, host)], parent, up);
+    }
+
+    fn tree(&self, function: u32, part: u32) -> u32 {
+        function * self.parts + part
+    }
+
+    /// The link over which the receiver of a stream sends.
+    fn up(&self, parent: u32) -> u32 {
+        match parent {
+            REGISTRY => self.registry,
+            _ => self.links[self.hosts[parent as usize] as usize][0],
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What happens to calls and hosts at one moment of a replay.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_schedule::Decision;
+
+use super::calls::State;
+use super::hosts::Server;
+use super::run::{Done, Event, Run, nanoseconds};
+use crate::strategy::Strategy;
+
+/// How often control tells the scheduler the places of hosts in trees.
+const BEAT: u64 = 1_000_000_000;
+
+/// How often the scheduler forgets what is over, and is compared with the hosts.
+const SWEEP: u64 = 60_000_000_000;
+
+impl Run<'_> {
+    pub(super) fn arrives(&mut self, call: u32) -> Done {
+        let arrival = self.calls.arrival(call);
+        self.calls.arrives(call)?;
+        self.figures.arrives(self.now);
+        let deadline = self.now + nanoseconds(self.policy.patience);
+        let needs = Arc::clone(&self.needs[arrival.function as usize]);
+        let ticket = self.scheduler.ask(needs, self.clock(), Duration::from_nanos(deadline));
+        if ticket != u64::from(call) {
+            return Err(format!("call {call} has ticket {ticket}"));
+        }
+        if !std::mem::replace(&mut self.has_sweep_due, true) {
+            self.events.push(Reverse((self.now + SWEEP, Event::Sweep)));
+        }
+        self.decide()?;
+        if self.calls.state(call) == State::Waits {
+            self.events.push(Reverse((deadline, Event::Wake)));
+        }
+        Ok(())
+    }
+
+    /// Everything that the scheduler can decide now.
+    pub(super) fn decide(&mut self) -> Done {
+        while let Some(decision) = self.scheduler.next(self.clock()) {
+            match decision {
+                Decision::Run(ticket, host) => {
+                    self.calls.is_placed(ticket as u32)?;
+                    let name = host.as_str().trim_start_matches('h');
+                    let host = name.parse().map_err(|_| format!("there is no host {host}"))?;
+                    self.place(ticket as u32, host)?;
+                }
+                Decision::Expired(ticket) => {
+                    self.figures.expired += 1;
+                    self.calls.is_given_up(ticket as u32, State::Expired)?;
+                }
+                Decision::Refused(ticket) => {
+                    self.figures.refused += 1;
+                    self.calls.is_given_up(ticket as u32, State::Refused)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A call is on a host: it gets an idle instance, or a new one.
+    fn place(&mut self, call: u32, host: u32) -> Done {
+        let function = self.calls.arrival(call).function;
+        let member = match self.hosts.find(function, host) {
+            Some(member) => member,
+            None => self.join(function, host)?,
+        };
+        self.calls.is_on(call, member);
+        let is_warm = self.hosts.take_idle(member, self.now);
+        let placed = self.hosts.member(member).calls;
+        if placed > self.setting.per_host {
+            return Err(format!("host {host} has {placed} instances of function {function}"));
+        }
+        if is_warm {
+            return self.start(call);
+        }
+        self.hosts.take_room(member, self.now)?;
+        self.figures.is_cold(self.now);
+        let fork = nanoseconds(self.setting.fork);
+        let on = self.hosts.member(member);
+        match on.server {
+            Server::Runs => {
+                on.forked = on.forked.max(self.now) + fork;
+                self.events.push(Reverse((on.forked, Event::Start(call))));
+            }
+            Server::Waits | Server::Starts => on.waiting.push(call),
+            Server::None => {
+                on.waiting.push(call);
+                on.server = Server::Waits;
+                self.share_cores(member, true);
+                self.plan_start(member);
+            }
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, function: u32, host: u32) -> Result<u32, String> {
+        let member = self.hosts.join(function, host, self.now);
+        let slot = self.images.join(function, host)?;
+        self.figures.hosts(self.hosts.active, self.now);
+        self.tell_roles_soon();
+        match slot == member {
+            true => Ok(member),
+            false => Err(format!("member {member} has slot {slot}")),
+        }
+    }
+
+    /// Functions that start on one host share its cores.
+    fn share_cores(&mut self, member: u32, begins: bool) {
+        let starting = self.hosts.starting(member, begins);
+        let crowd = (starting.len() as f64 / f64::from(self.setting.cores)).max(1.0);
+        for &slot in starting {
+            let slot = &mut self.images.local.slots[slot as usize];
+            slot.per_byte = crowd * 1e9 / self.setting.read_rate as f64;
+        }
+    }
+
+    /// Plans the first start of a member, if what it reads is here.
+    pub(super) fn plan_start(&mut self, member: u32) {
+        let slot = &self.images.local.slots[member as usize];
+        let is_pull = self.strategy == Strategy::Pull;
+        let is_here = if is_pull { slot.has_all() } else { slot.has_profile() };
+        let on = self.hosts.member(member);
+        if on.server != Server::Waits || !is_here {
+            return;
+        }
+        on.server = Server::Starts;
+        let setting = self.setting;
+        let late = self.images.hops(on.function, on.host) * nanoseconds(setting.delay);
+        let came = if is_pull { slot.whole } else { slot.arrived };
+        let read = match (is_pull, came < self.now) {
+            // It was here before. The files of an unpacked image are in memory.
+            (true, true) => self.now,
+            (false, true) => self.now + (setting.start as f64 * slot.per_byte) as u64,
+            (true, false) => {
+                let crowd = slot.per_byte * setting.read_rate as f64;
+                let unpacking = setting.image as f64 * crowd / setting.unpack_rate as f64;
+                slot.whole + late + unpacking as u64
+            }
+            (false, false) => slot.read + late,
+        };
+        let ready = read.max(self.now) + nanoseconds(setting.tail);
+        self.events.push(Reverse((ready, Event::Ready(member))));
+    }
+
+    /// The first instance of a member has started: further ones are forked.
+    pub(super) fn ready(&mut self, member: u32) -> Done {
+        self.share_cores(member, false);
+        let (fork, now) = (nanoseconds(self.setting.fork), self.now);
+        let on = self.hosts.member(member);
+        on.server = Server::Runs;
+        on.forked = now;
+        if std::mem::replace(&mut on.is_new, false) {
+            self.figures.provisioning.push(now - on.joined);
+        }
+        let waiting = std::mem::take(&mut on.waiting);
+        let mut forked = now;
+        for (number, &call) in waiting.iter().enumerate() {
+            forked = now + number as u64 * fork;
+            match number {
+                0 => self.start(call)?,
+                _ => self.events.push(Reverse((forked, Event::Start(call)))),
+            }
+        }
+        self.hosts.member(member).forked = forked;
+        Ok(())
+    }
+
+    pub(super) fn start(&mut self, call: u32) -> Done {
+        let arrival = self.calls.arrival(call);
+        let wait = self.calls.starts(call, self.now)?;
+        self.figures.starts(arrival.at, wait);
+        self.events.push(Reverse((self.now + arrival.duration, Event::End(call))));
+        Ok(())
+    }
+
+    pub(super) fn end(&mut self, call: u32) -> Done {
+        self.calls.ends(call)?;
+        let member = self.calls.member(call);
+        let count = self.hosts.end(member, self.now);
+        self.scheduler.ended(u64::from(call), Some(count), self.clock());
+        let on = self.hosts.member(member);
+        if on.calls == 0 && !std::mem::replace(&mut on.is_watched, true) {
+            let due = self.now + nanoseconds(self.policy.reclaim);
+            self.events.push(Reverse((due, Event::Reclaim(member))));
+        }
+        self.decide()
+    }
+
+    pub(super) fn reclaim(&mut self, member: u32) -> Done {
+        let reclaim = nanoseconds(self.policy.reclaim);
+        let on = self.hosts.member(member);
+        let due = on.last + reclaim;
+        if on.calls > 0 {
+            on.is_watched = false;
+        } else if due > self.now {
+            self.events.push(Reverse((due, Event::Reclaim(member))));
+        } else {
+            let (function, host) = (on.function, on.host);
+            self.hosts.leave(member);
+            self.images.leave(function, host)?;
+            self.figures.reclaimed += 1;
+            self.figures.hosts(self.hosts.active, self.now);
+            self.tell_roles_soon();
+        }
+        Ok(())
+    }
+
+    fn tell_roles_soon(&mut self) {
+        if self.images.has_trees() && !std::mem::replace(&mut self.has_roles_due, true) {
+            let due = (self.now / BEAT + 1) * BEAT;
+            self.events.push(Reverse((due, Event::Roles)));
+        }
+    }
+
+    /// Tells the scheduler which hosts have which place in trees.
+    pub(super) fn tell_roles(&mut self) {
+        self.has_roles_due = false;
+        self.scheduler.forget_trees();
+        let mut inner = vec![0; self.names.len()];
+        for (function, needs) in (0..).zip(&self.needs) {
+            let Some(image) = &needs.image else { continue };
+            for role in self.images.roles(function) {
+                self.scheduler.holds(&self.names[role.host as usize], image, role.depth);
+                inner[role.host as usize] += u32::from(role.is_inner);
+            }
+        }
+        for (name, inner) in self.names.iter().zip(inner) {
+            self.scheduler.sends_in(name, inner);
+        }
+    }
+
+    pub(super) fn sweep(&mut self) -> Done {
+        self.has_sweep_due = false;
+        self.scheduler.sweep(self.clock());
+        for (number, name) in (0..).zip(&self.names) {
+            let (known, has) = (self.scheduler.memory(name), self.hosts.busy_memory(number));
+            if known.is_none_or(|(taken, _)| taken != has) {
+                return Err(format!("host {number} has calls of {has} bytes, not {known:?}"));
+            }
+        }
+        Ok(())
+    }
+}

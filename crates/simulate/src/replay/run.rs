@@ -1,0 +1,273 @@
+//! A replay from its first call to its last.
+//!
+//! Everything that happens at one moment is handled before time goes on: first blocks that are
+//! whole, then instances and calls in the order of [`Event`], and then arrivals.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_schedule::{Call, HostRoom, Policy as Placing, Scheduler};
+use snowmelt_types::{Digest, HostName, Tenant};
+
+use super::calls::Calls;
+use super::figures::{Figures, Replayed, Waits};
+use super::hosts::Hosts;
+use super::images::Images;
+use super::{Policy, Progress};
+use crate::error::Error;
+use crate::setting::{MOST_STREAMS, Setting};
+use crate::strategy::Strategy;
+use crate::trace::Trace;
+
+/// After which time a call gets the next room that is enough for it, as in control.
+const STARVED_AFTER: Duration = Duration::from_secs(10);
+
+/// Moments between two reports of progress.
+const REPORTED: u64 = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// The first instance of a member is ready.
+    Ready(u32),
+    /// A further instance is ready for a call.
+    Start(u32),
+    /// A call ends.
+    End(u32),
+    /// A member may have been without calls for long enough.
+    Reclaim(u32),
+    /// Control tells the scheduler who is where in the trees.
+    Roles,
+    Sweep,
+    /// The time of a waiting call is over.
+    Wake,
+}
+
+pub(super) struct Run<'a> {
+    pub trace: &'a Trace,
+    pub setting: &'a Setting,
+    pub policy: &'a Policy,
+    pub strategy: Strategy,
+    pub scheduler: Scheduler,
+    /// What a call of each function needs.
+    pub needs: Vec<Arc<Call>>,
+    pub names: Vec<HostName>,
+    pub calls: Calls<'a>,
+    pub hosts: Hosts,
+    pub images: Images,
+    pub figures: Figures,
+    pub events: BinaryHeap<Reverse<(u64, Event)>>,
+    /// The call that arrives next.
+    pub next: u32,
+    pub now: u64,
+    pub has_roles_due: bool,
+    pub has_sweep_due: bool,
+}
+
+pub(super) type Done = Result<(), String>;
+
+pub(super) fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+impl<'a> Run<'a> {
+    pub fn new(
+        trace: &'a Trace,
+        setting: &'a Setting,
+        policy: &'a Policy,
+        strategy: Strategy,
+    ) -> Self {
+        let memory = |function: &crate::trace::Function| function.memory.unwrap_or(policy.memory);
+        let memory: Vec<u64> = trace.functions.iter().map(memory).collect();
+        let needs = (0_u64..).zip(&memory).map(|(number, &memory)| needs(number, memory, policy));
+        let functions = trace.functions.len();
+        let placing = Placing {
+            instances_per_host: setting.per_host,
+            near: None,
+            starved_after: STARVED_AFTER,
+        };
+        let keep_idle = nanoseconds(policy.keep_idle);
+        Self {
+            trace,
+            setting,
+            policy,
+            strategy,
+            scheduler: Scheduler::new(placing),
+            needs: needs.collect(),
+            names: Vec::new(),
+            calls: Calls::new(&trace.calls, functions),
+            hosts: Hosts::new(setting.hosts, policy.host_memory, keep_idle, memory),
+            images: Images::new(setting, strategy, functions),
+            figures: Figures::new(nanoseconds(trace.length()), nanoseconds(policy.every)),
+            events: BinaryHeap::new(),
+            next: 0,
+            now: 0,
+            has_roles_due: false,
+            has_sweep_due: false,
+        }
+    }
+
+    /// Replays all calls.
+    ///
+    /// # Errors
+    /// As [`super::replay`].
+    pub fn to_end(
+        mut self,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Replayed, Error> {
+        let broken =
+            |now: u64, seed: u64, what: String| Error::Invariant { what, nanoseconds: now, seed };
+        let seed = self.setting.seed;
+        self.report_hosts().map_err(|what| broken(0, seed, what))?;
+        for moment in 0_u64.. {
+            if moment.is_multiple_of(REPORTED) {
+                let (ended, calls) = (self.calls.over, self.trace.calls.len());
+                let progressed = Progress { ended, calls, now: Duration::from_nanos(self.now) };
+                if progress(progressed).is_break() {
+                    return Err(Error::Cancelled);
+                }
+                if self.images.streams() > MOST_STREAMS {
+                    let what = format!("there are more than {MOST_STREAMS} streams of blocks");
+                    return Err(Error::Setting(what));
+                }
+            }
+            let stepped = self.step().map_err(|what| broken(self.now, seed, what))?;
+            if !stepped {
+                break;
+            }
+        }
+        let ended = self.now;
+        let minutes = self.figures.host_minutes(ended);
+        self.finish().map_err(|what| broken(self.now, seed, what))?;
+        Ok(self.replayed(ended, minutes))
+    }
+
+    /// All hosts report that they are empty.
+    fn report_hosts(&mut self) -> Done {
+        let room = HostRoom {
+            memory: self.policy.host_memory,
+            cpu_millis: u64::from(self.setting.cores) * 1000,
+        };
+        for number in 0..self.setting.hosts {
+            // The order of names is that of numbers.
+            let name = HostName::try_from(format!("h{number:010}"))?;
+            self.scheduler.report(&name, room);
+            self.names.push(name);
+        }
+        Ok(())
+    }
+
+    /// Handles the next moment; false if all calls are over.
+    fn step(&mut self) -> Result<bool, String> {
+        let calls = &self.trace.calls;
+        let arrival = calls.get(self.next as usize).map(|call| call.at);
+        let event = self.events.peek().map(|Reverse((time, _))| *time);
+        if self.calls.over == calls.len() {
+            return Ok(false);
+        }
+        let Some(now) = [arrival, event, self.images.engine.next()].into_iter().flatten().min()
+        else {
+            self.calls.check()?;
+            return Ok(false);
+        };
+        self.now = now;
+        self.figures.pass(now, self.images.engine.from_registry);
+        self.images.engine.run(Some(now), &mut self.images.local)?;
+        while let Some(member) = self.images.local.news.pop() {
+            self.plan_start(member);
+        }
+        while let Some(&Reverse((time, event))) = self.events.peek() {
+            if time > now {
+                break;
+            }
+            self.events.pop();
+            self.happens(event)?;
+        }
+        while self.trace.calls.get(self.next as usize).is_some_and(|call| call.at == now) {
+            self.arrives(self.next)?;
+            self.next += 1;
+        }
+        Ok(true)
+    }
+
+    fn happens(&mut self, event: Event) -> Done {
+        match event {
+            Event::Ready(member) => self.ready(member),
+            Event::Start(call) => self.start(call),
+            Event::End(call) => self.end(call),
+            Event::Reclaim(member) => self.reclaim(member),
+            Event::Roles => {
+                self.tell_roles();
+                Ok(())
+            }
+            Event::Sweep => self.sweep(),
+            Event::Wake => self.decide(),
+        }
+    }
+
+    /// After the last call: images that are under way come to their ends.
+    fn finish(&mut self) -> Done {
+        self.calls.check()?;
+        match self.scheduler.waiting() {
+            0 => {}
+            waiting => return Err(format!("{waiting} calls wait that are over")),
+        }
+        self.images.engine.run(None, &mut self.images.local)?;
+        self.images.check_all()
+    }
+
+    pub fn clock(&self) -> Duration {
+        Duration::from_nanos(self.now)
+    }
+
+    fn replayed(self, ended: u64, host_minutes: f64) -> Replayed {
+        let (figures, engine) = (self.figures, self.images.engine);
+        let (expired, refused) = (figures.expired, figures.refused);
+        let (cold_starts, reclaimed) = (figures.cold_starts, figures.reclaimed);
+        let most_hosts = figures.most_hosts;
+        let (waits, provisioning, windows) = figures.into_windows(engine.from_registry);
+        let recorded = &self.trace.recorded;
+        Replayed {
+            strategy: self.strategy,
+            origin: self.trace.origin,
+            synthetic: self.trace.origin.is_synthetic(),
+            calls: self.trace.calls.len() as u64,
+            ran: waits.len() as u64,
+            expired,
+            refused,
+            cold_starts,
+            provisioned: self.hosts.members.len() as u64,
+            reclaimed,
+            wait: Waits::new(waits),
+            provisioning: Waits::new(provisioning),
+            recorded: (!recorded.is_empty()).then(|| Waits::new(recorded.clone())),
+            most_hosts,
+            host_minutes,
+            registry_bytes: engine.from_registry.round() as u64,
+            lost_bytes: engine.lost.round() as u64,
+            moves: self.images.moves,
+            levels: self.images.levels as u64,
+            seconds: ended as f64 / 1e9,
+            events: engine.handled,
+            seed: self.setting.seed,
+            windows,
+        }
+    }
+}
+
+/// What the scheduler needs to know of the calls of a function. All functions are of one tenant.
+fn needs(number: u64, memory: u64, policy: &Policy) -> Arc<Call> {
+    let digest = Digest::of(number.to_le_bytes());
+    Arc::new(Call {
+        tenant: Tenant::default(),
+        function: digest.clone(),
+        image: Some(digest),
+        memory,
+        cpu_millis: policy.cpu_millis,
+        concurrency: 1,
+        idle: policy.keep_idle,
+        only: None,
+    })
+}

@@ -1,0 +1,160 @@
+//! Traces from CSV. The header tells the format, and the order of the columns; further columns are
+//! not read.
+//!
+//! Invariant: a line that is not as expected ends the reading with its number.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::{BufRead, Read};
+use std::time::Duration;
+
+use super::fields::{memory, name, seconds, split};
+use super::{Function, Origin, Row, Trace};
+use crate::error::Error;
+
+const FAASNET: [&str; 5] = ["__time__", "functionName", "latency", "runtime", "memoryMB"];
+const AZURE: [&str; 4] = ["app", "func", "end_timestamp", "duration"];
+
+/// Functions and hosts are numbers of 32 bits, and all calls are in memory.
+const MOST_CALLS: usize = 100_000_000;
+
+/// The longest line: a file without line ends must not fill the memory.
+const LONGEST_LINE: u64 = 1 << 20;
+
+/// What has been read so far.
+struct Reader {
+    origin: Origin,
+    /// Where the columns of the format are.
+    places: Vec<usize>,
+    /// Columns of the header.
+    columns: usize,
+    /// Of calls of which the trace does not say how long they take.
+    duration: u64,
+    numbers: HashMap<(String, Option<u64>), u32>,
+    functions: Vec<Function>,
+    rows: Vec<Row>,
+    recorded: Vec<u64>,
+}
+
+impl Trace {
+    /// Reads a trace in the format of FaaSNet's artifact (`__time__`, `functionName`, `latency`,
+    /// `runtime`, `memoryMB`) or of Azure Functions 2021 (`app`, `func`, `end_timestamp`,
+    /// `duration`); times are seconds. `file` is its name for errors, `duration` how long calls
+    /// take if the trace does not say it.
+    ///
+    /// # Errors
+    /// [`Error::Trace`] with the first line that is not as expected; a file without calls.
+    pub fn read(file: &str, mut input: impl BufRead, duration: Duration) -> Result<Self, Error> {
+        let wrong = |line: usize, what: String| Error::Trace { file: file.to_owned(), line, what };
+        let mut bytes = Vec::new();
+        let mut reader: Option<Reader> = None;
+        for number in 1.. {
+            bytes.clear();
+            let read = input.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes);
+            let read =
+                read.map_err(|error| wrong(number, format!("it cannot be read: {error}")))?;
+            if read == 0 {
+                break;
+            }
+            let line = line(&bytes).map_err(|what| wrong(number, what))?;
+            // Nothing is called by an empty line, as there may be at the end.
+            if line.trim().is_empty() {
+                continue;
+            }
+            let done = match &mut reader {
+                Some(reader) => reader.row(line),
+                None => Reader::new(line, duration).map(|made| reader = Some(made)),
+            };
+            done.map_err(|what| wrong(number, what))?;
+        }
+        let reader =
+            reader.ok_or_else(|| wrong(1, format!("it is empty, expected {}", known())))?;
+        if reader.rows.is_empty() {
+            return Err(wrong(1, "there are no calls below the header".to_owned()));
+        }
+        Self::in_order(reader.origin, reader.functions, reader.rows, reader.recorded)
+    }
+}
+
+/// The text of a line, without its end.
+fn line(bytes: &[u8]) -> Result<&str, String> {
+    if bytes.len() as u64 == LONGEST_LINE && !bytes.ends_with(b"\n") {
+        return Err(format!("it has more than {LONGEST_LINE} bytes"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    Ok(text.trim_end_matches(['\n', '\r']))
+}
+
+fn known() -> String {
+    format!("the columns {} or {}", FAASNET.join(", "), AZURE.join(", "))
+}
+
+impl Reader {
+    fn new(header: &str, duration: Duration) -> Result<Self, String> {
+        let found = split(header)?;
+        let places = |columns: &[&str]| -> Option<Vec<usize>> {
+            columns.iter().map(|wanted| found.iter().position(|it| it == wanted)).collect()
+        };
+        let (origin, places) = match (places(&FAASNET), places(&AZURE)) {
+            (Some(places), None) => (Origin::FaasNet, places),
+            (None, Some(places)) => (Origin::Azure2021, places),
+            _ => return Err(format!("the header is `{header}`, expected {}", known())),
+        };
+        let duration = duration.as_nanos().try_into().unwrap_or(u64::MAX);
+        let columns = found.len();
+        let (numbers, functions) = (HashMap::new(), Vec::new());
+        let (rows, recorded) = (Vec::new(), Vec::new());
+        Ok(Self { origin, places, columns, duration, numbers, functions, rows, recorded })
+    }
+
+    fn row(&mut self, line: &str) -> Result<(), String> {
+        let fields = split(line)?;
+        if fields.len() != self.columns {
+            return Err(format!("it has {} fields, expected {}", fields.len(), self.columns));
+        }
+        if self.rows.len() == MOST_CALLS {
+            return Err(format!("it has more than {MOST_CALLS} calls"));
+        }
+        let row = match self.origin {
+            Origin::FaasNet => self.faasnet(&fields)?,
+            _ => self.azure(&fields)?,
+        };
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn faasnet(&mut self, fields: &[Cow<'_, str>]) -> Result<Row, String> {
+        let text = |column: usize| (FAASNET[column], &*fields[self.places[column]]);
+        let of = |(column, text)| seconds(column, text);
+        let (at, latency) = (of(text(0))?, of(text(2))?);
+        let function = name(text(1).0, text(1).1)?.to_owned();
+        let bytes = memory(text(4).0, text(4).1)?;
+        self.recorded.push(latency);
+        // Its limits are a part of a function.
+        let function = self.function((function, Some(bytes)));
+        Ok(Row { at: at as i64, duration: self.duration, function })
+    }
+
+    fn azure(&mut self, fields: &[Cow<'_, str>]) -> Result<Row, String> {
+        let text = |column: usize| (AZURE[column], &*fields[self.places[column]]);
+        let of = |(column, text)| seconds(column, text);
+        let (end, duration) = (of(text(2))?, of(text(3))?);
+        let app = name(text(0).0, text(0).1)?;
+        // The names of functions are unique only within an application.
+        let function = format!("{app}/{}", name(text(1).0, text(1).1)?);
+        let function = self.function((function, None));
+        // What ran when the trace began had arrived before: that is a negative time.
+        Ok(Row { at: end as i64 - duration as i64, duration, function })
+    }
+
+    fn function(&mut self, key: (String, Option<u64>)) -> u32 {
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        let number = self.functions.len() as u32;
+        self.functions.push(Function { name: key.0.clone(), memory: key.1 });
+        self.numbers.insert(key, number);
+        number
+    }
+}
