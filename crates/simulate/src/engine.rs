@@ -207,6 +207,11 @@ impl Engine {
         }
     }
 
+    /// The receiver of a new stream has all blocks already.
+    pub(crate) fn fill(&mut self, stream: u32) {
+        self.streams[stream as usize].have = self.blocks.count;
+    }
+
     /// The host at the end of a stream leaves, and its children wait for other parents.
     pub(crate) fn leave(&mut self, stream: u32) {
         self.fail(stream);

@@ -77,6 +77,15 @@ impl Local {
         entry.missing += self.blocks.count;
     }
 
+    /// The receiver of a new stream has all blocks already.
+    pub(crate) fn fill(&mut self, stream: u32) {
+        let (slot, got) = &mut self.streams[stream as usize];
+        *got = self.blocks.bytes();
+        let slot = &mut self.slots[*slot as usize];
+        slot.missing_start -= self.start;
+        slot.missing -= self.blocks.count;
+    }
+
     pub(crate) fn slot_of(&self, stream: u32) -> u32 {
         self.streams[stream as usize].0
     }

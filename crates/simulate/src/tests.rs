@@ -1,5 +1,6 @@
 //! Tests of simulations as a whole, against what can be worked out by hand.
 
+mod reading;
 mod shares;
 mod traces;
 

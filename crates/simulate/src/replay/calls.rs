@@ -6,7 +6,7 @@
 use crate::trace::Arrival;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// It has not arrived.
     Ahead,
     Waits,
@@ -20,7 +20,7 @@ pub(super) enum State {
     Refused,
 }
 
-pub(super) struct Calls<'a> {
+pub(crate) struct Calls<'a> {
     arrivals: &'a [Arrival],
     states: Vec<State>,
     /// The member that has a placed call.

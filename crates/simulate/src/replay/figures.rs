@@ -129,6 +129,7 @@ pub(super) struct Figures {
     pub expired: u64,
     pub refused: u64,
     pub cold_starts: u64,
+    pub provisioned: u64,
     pub reclaimed: u64,
     pub most_hosts: u32,
     /// Nanoseconds of active hosts until `since`.
@@ -154,6 +155,7 @@ impl Figures {
             expired: 0,
             refused: 0,
             cold_starts: 0,
+            provisioned: 0,
             reclaimed: 0,
             most_hosts: 0,
             host_time: 0,

@@ -122,6 +122,15 @@ impl Hosts {
         member.idle.pop_back().is_some()
     }
 
+    /// A placed call gets a new instance that has started before.
+    ///
+    /// # Errors
+    /// As [`Self::take_room`].
+    pub fn take_new(&mut self, number: u32, now: u64) -> Result<(), String> {
+        self.members[number as usize].calls += 1;
+        self.take_room(number, now)
+    }
+
     /// Makes room for a new instance, and takes it.
     ///
     /// # Errors
@@ -129,8 +138,13 @@ impl Hosts {
     pub fn take_room(&mut self, number: u32, now: u64) -> Result<(), String> {
         let Member { function, host, .. } = self.members[number as usize];
         let needed = self.memory[function as usize];
-        while self.hosts[host as usize].memory + needed > self.room {
-            if !self.evict(host, now) {
+        let lacks = |hosts: &Self| hosts.hosts[host as usize].memory + needed > hosts.room;
+        if lacks(self) {
+            let members = self.hosts[host as usize].members.clone();
+            members.into_iter().for_each(|number| self.expire(number, now));
+        }
+        while lacks(self) {
+            if !self.evict(host) {
                 return Err(format!("host {host} has no room for an instance of {needed} bytes"));
             }
         }
@@ -167,9 +181,8 @@ impl Hosts {
     }
 
     /// Ends the idle instance of a host that was used least lately.
-    fn evict(&mut self, host: u32, now: u64) -> bool {
-        let members = self.hosts[host as usize].members.clone();
-        members.iter().for_each(|&number| self.expire(number, now));
+    fn evict(&mut self, host: u32) -> bool {
+        let members = &self.hosts[host as usize].members;
         let idle = |&number: &u32| {
             let since = self.members[number as usize].idle.front()?;
             Some((*since, number))

@@ -115,6 +115,15 @@ impl Images {
         Ok(slot)
     }
 
+    /// A host that has just joined has the whole image already.
+    pub fn fill(&mut self, function: u32, host: u32) {
+        for part in 0..self.parts {
+            let stream = self.streams[&(self.tree(function, part), host)];
+            self.engine.fill(stream);
+            self.local.fill(stream);
+        }
+    }
+
     /// Streams so far.
     pub fn streams(&self) -> u64 {
         self.hosts.len() as u64

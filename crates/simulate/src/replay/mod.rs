@@ -5,6 +5,7 @@
 //! (instances, images, reclaiming) is a model.
 //! Invariant: each call arrives once, and then runs once, or expires, or is refused.
 
+mod beginning;
 mod calls;
 mod figures;
 mod hosts;
@@ -20,6 +21,8 @@ use crate::setting::Setting;
 use crate::strategy::Strategy;
 use crate::trace::Trace;
 
+#[cfg(test)]
+pub(crate) use calls::Calls;
 pub use figures::{Replayed, Waits, Window};
 
 /// The most rows of the table over time.
@@ -45,6 +48,8 @@ pub struct Policy {
     pub patience: Duration,
     /// The time of one row of the table over time.
     pub every: Duration,
+    /// Instances of each function that are idle when the trace begins, on hosts that have its image.
+    pub warm: u32,
 }
 
 /// How far a replay is.
@@ -101,6 +106,9 @@ fn check(
     }
     if trace.length().as_nanos() / policy.every.as_nanos() >= MOST_WINDOWS {
         return wrong("the table over time has more than a million rows: make them longer");
+    }
+    if policy.patience.is_zero() {
+        return wrong("calls wait for no time, so that none would run");
     }
     let times = [policy.keep_idle, policy.reclaim, policy.patience, policy.every];
     match times.iter().any(|time| *time > LONGEST) {

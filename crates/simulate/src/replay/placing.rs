@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_schedule::Decision;
+use snowmelt_schedule::{Decision, Ticket};
 
 use super::calls::State;
 use super::hosts::Server;
-use super::run::{Done, Event, Run, nanoseconds};
+use super::run::{Done, Event, Run, nanoseconds, number};
 use crate::strategy::Strategy;
 
 /// How often control tells the scheduler the places of hosts in trees.
@@ -25,7 +25,7 @@ impl Run<'_> {
         let deadline = self.now + nanoseconds(self.policy.patience);
         let needs = Arc::clone(&self.needs[arrival.function as usize]);
         let ticket = self.scheduler.ask(needs, self.clock(), Duration::from_nanos(deadline));
-        if ticket != u64::from(call) {
+        if self.call(ticket) != call {
             return Err(format!("call {call} has ticket {ticket}"));
         }
         if !std::mem::replace(&mut self.has_sweep_due, true) {
@@ -38,23 +38,28 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Tickets are in the order of the calls.
+    fn call(&self, ticket: Ticket) -> u32 {
+        (ticket - self.first_ticket) as u32
+    }
+
     /// Everything that the scheduler can decide now.
     pub(super) fn decide(&mut self) -> Done {
         while let Some(decision) = self.scheduler.next(self.clock()) {
             match decision {
                 Decision::Run(ticket, host) => {
-                    self.calls.is_placed(ticket as u32)?;
-                    let name = host.as_str().trim_start_matches('h');
-                    let host = name.parse().map_err(|_| format!("there is no host {host}"))?;
-                    self.place(ticket as u32, host)?;
+                    let call = self.call(ticket);
+                    self.calls.is_placed(call)?;
+                    let host = number(&host)?;
+                    self.place(call, host)?;
                 }
                 Decision::Expired(ticket) => {
                     self.figures.expired += 1;
-                    self.calls.is_given_up(ticket as u32, State::Expired)?;
+                    self.calls.is_given_up(self.call(ticket), State::Expired)?;
                 }
                 Decision::Refused(ticket) => {
                     self.figures.refused += 1;
-                    self.calls.is_given_up(ticket as u32, State::Refused)?;
+                    self.calls.is_given_up(self.call(ticket), State::Refused)?;
                 }
             }
         }
@@ -66,7 +71,10 @@ impl Run<'_> {
         let function = self.calls.arrival(call).function;
         let member = match self.hosts.find(function, host) {
             Some(member) => member,
-            None => self.join(function, host)?,
+            None => {
+                self.figures.provisioned += 1;
+                self.join(function, host)?
+            }
         };
         self.calls.is_on(call, member);
         let is_warm = self.hosts.take_idle(member, self.now);
@@ -97,7 +105,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn join(&mut self, function: u32, host: u32) -> Result<u32, String> {
+    pub(super) fn join(&mut self, function: u32, host: u32) -> Result<u32, String> {
         let member = self.hosts.join(function, host, self.now);
         let slot = self.images.join(function, host)?;
         self.figures.hosts(self.hosts.active, self.now);
@@ -181,13 +189,18 @@ impl Run<'_> {
         self.calls.ends(call)?;
         let member = self.calls.member(call);
         let count = self.hosts.end(member, self.now);
-        self.scheduler.ended(u64::from(call), Some(count), self.clock());
+        self.scheduler.ended(self.first_ticket + u64::from(call), Some(count), self.clock());
+        self.watch(member);
+        self.decide()
+    }
+
+    /// Has a member without calls be looked at when it may be reclaimed.
+    pub(super) fn watch(&mut self, member: u32) {
         let on = self.hosts.member(member);
         if on.calls == 0 && !std::mem::replace(&mut on.is_watched, true) {
             let due = self.now + nanoseconds(self.policy.reclaim);
             self.events.push(Reverse((due, Event::Reclaim(member))));
         }
-        self.decide()
     }
 
     pub(super) fn reclaim(&mut self, member: u32) -> Done {

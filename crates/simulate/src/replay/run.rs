@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_schedule::{Call, HostRoom, Policy as Placing, Scheduler};
+use snowmelt_schedule::{Call, Policy as Placing, Scheduler};
 use snowmelt_types::{Digest, HostName, Tenant};
 
 use super::calls::Calls;
@@ -61,6 +61,8 @@ pub(super) struct Run<'a> {
     pub events: BinaryHeap<Reverse<(u64, Event)>>,
     /// The call that arrives next.
     pub next: u32,
+    /// The ticket of the first call.
+    pub first_ticket: u64,
     pub now: u64,
     pub has_roles_due: bool,
     pub has_sweep_due: bool,
@@ -103,6 +105,7 @@ impl<'a> Run<'a> {
             figures: Figures::new(nanoseconds(trace.length()), nanoseconds(policy.every)),
             events: BinaryHeap::new(),
             next: 0,
+            first_ticket: 0,
             now: 0,
             has_roles_due: false,
             has_sweep_due: false,
@@ -121,6 +124,7 @@ impl<'a> Run<'a> {
             |now: u64, seed: u64, what: String| Error::Invariant { what, nanoseconds: now, seed };
         let seed = self.setting.seed;
         self.report_hosts().map_err(|what| broken(0, seed, what))?;
+        self.warm_up()?;
         for moment in 0_u64.. {
             if moment.is_multiple_of(REPORTED) {
                 let (ended, calls) = (self.calls.over, self.trace.calls.len());
@@ -142,21 +146,6 @@ impl<'a> Run<'a> {
         let minutes = self.figures.host_minutes(ended);
         self.finish().map_err(|what| broken(self.now, seed, what))?;
         Ok(self.replayed(ended, minutes))
-    }
-
-    /// All hosts report that they are empty.
-    fn report_hosts(&mut self) -> Done {
-        let room = HostRoom {
-            memory: self.policy.host_memory,
-            cpu_millis: u64::from(self.setting.cores) * 1000,
-        };
-        for number in 0..self.setting.hosts {
-            // The order of names is that of numbers.
-            let name = HostName::try_from(format!("h{number:010}"))?;
-            self.scheduler.report(&name, room);
-            self.names.push(name);
-        }
-        Ok(())
     }
 
     /// Handles the next moment; false if all calls are over.
@@ -226,6 +215,7 @@ impl<'a> Run<'a> {
         let (figures, engine) = (self.figures, self.images.engine);
         let (expired, refused) = (figures.expired, figures.refused);
         let (cold_starts, reclaimed) = (figures.cold_starts, figures.reclaimed);
+        let provisioned = figures.provisioned;
         let most_hosts = figures.most_hosts;
         let (waits, provisioning, windows) = figures.into_windows(engine.from_registry);
         let recorded = &self.trace.recorded;
@@ -238,7 +228,7 @@ impl<'a> Run<'a> {
             expired,
             refused,
             cold_starts,
-            provisioned: self.hosts.members.len() as u64,
+            provisioned,
             reclaimed,
             wait: Waits::new(waits),
             provisioning: Waits::new(provisioning),
@@ -255,6 +245,12 @@ impl<'a> Run<'a> {
             windows,
         }
     }
+}
+
+/// The number of a host in its name.
+pub(super) fn number(host: &HostName) -> Result<u32, String> {
+    let number = host.as_str().trim_start_matches('h');
+    number.parse().map_err(|_| format!("there is no host {host}"))
 }
 
 /// What the scheduler needs to know of the calls of a function. All functions are of one tenant.
