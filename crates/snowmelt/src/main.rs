@@ -95,7 +95,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Burst(command) => burst::manage(command, config, printer),
         Command::Net(command) => net::run(command, config, printer),
         Command::Lab(command) => lab::run(command, config, printer),
-        Command::Simulate(args) => simulate::run(args, printer),
+        Command::Simulate(args) => simulate::run(args, config, printer),
         Command::Doctor(args) => doctor::run(args, config, printer),
         Command::Config(ConfigCommand::Show { origin }) => {
             printer::print(&config::show(config, *origin))?;

@@ -52,6 +52,18 @@ pub struct Policy {
     pub warm: u32,
 }
 
+/// What a replay leaves out or takes as given, in place of [`crate::ASSUMPTIONS`].
+pub const TRACE_ASSUMPTIONS: [&str; 8] = [
+    "links share their rate fairly (max-min) between streams, without loss, headers or ramp-up",
+    "the network between the hosts' links is never the bottleneck",
+    "every host gets the blocks in the same order: those of the start profile, then the rest",
+    "a call runs as long as the trace says, however many share its host",
+    "an instance takes one call at a time; it is forked if another one of its function is on the host, and else started from the image there",
+    "a host that is reclaimed from a function has nothing of its image any more",
+    "all functions are of one tenant, and have images of one size that share no blocks",
+    "hosts join trees when they get their first call; the scheduler is told their places once a second",
+];
+
 /// How far a replay is.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
@@ -78,7 +90,7 @@ pub fn replay(
     let setting = Setting { functions: 1, containers: 1, kill: 0, ..setting.clone() };
     setting.check_model()?;
     check(trace, &setting, policy, strategy)?;
-    run::Run::new(trace, &setting, policy, strategy).to_end(progress)
+    run::Run::new(trace, &setting, policy, strategy).replay(progress)
 }
 
 fn check(

@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// As [`super::replay`].
-    pub fn to_end(
+    pub fn replay(
         mut self,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Replayed, Error> {

@@ -38,7 +38,7 @@ pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpA
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use run::RunArgs;
 pub use server::{ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
-pub use simulate::{RepairWay, SimulateArgs, Way};
+pub use simulate::{Application, RepairWay, SimulateArgs, TraceArgs, Way};
 pub use sql::SqlArgs;
 pub use token::{NewTokenArgs, TlsArgs, TokenCommand};
 pub use udf::{AddUdfArgs, RemoveUdfArgs, ShowUdfArgs, TestUdfArgs, UdfCommand, UdfLogArgs};
@@ -135,7 +135,7 @@ pub enum Command {
     /// Run a cluster of emulated hosts on this machine
     #[command(subcommand, after_help = lab::EXAMPLES)]
     Lab(LabCommand),
-    /// Simulate a burst on thousands of hosts
+    /// Simulate a burst, or hours of calls, on thousands of hosts
     Simulate(Box<SimulateArgs>),
     /// Inspect the networks of jobs
     #[command(subcommand, after_help = net::EXAMPLES)]

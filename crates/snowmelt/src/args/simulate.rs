@@ -1,13 +1,18 @@
 //! The grammar of `snowmelt simulate`.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use snowmelt_lab::BitRate;
-use snowmelt_types::{ByteSize, parse_duration};
+use snowmelt_types::{ByteSize, CpuMillis, parse_duration};
 
 use super::ListFormat;
+
+/// The group of what is replayed.
+const REPLAYED: &str = "replayed";
+const TRACES: &str = "Traces";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,6 +20,8 @@ Examples:
   snowmelt simulate --hosts 100000 --strategy tree,registry
   snowmelt simulate --hosts 1000 --kill 50 --strategy tree --seed 7
   snowmelt simulate --hosts 64 --link 25mbit --image-size 233MB --start-bytes 73MB -o json
+  snowmelt simulate --synthetic iot --warm 30 --strategy stripes,registry --every 60s
+  snowmelt simulate --trace calls.csv --hosts 200 --reclaim 10m -o json
 
 Times are simulated, not measured: `-o json` lists what the model assumes. Sizes are those that are
 sent. The defaults are FaaSNet's image and the start of an image with scientific packages here.";
@@ -27,18 +34,20 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub hosts: u32,
     /// Containers that start, over all functions [default: one of each function on each host]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = REPLAYED)]
     pub containers: Option<u32>,
     /// Number of functions, each with an image of its own
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "trace")]
     pub functions: u32,
     /// Containers of one function that a host takes
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub per_host: u32,
-    /// How images reach the hosts; several are compared
+    /// How images reach the hosts; several are compared [default: all, for traces without layers]
     #[arg(long, value_enum, value_name = "WAY", value_delimiter = ',')]
-    #[arg(default_values_t = [Way::Tree, Way::Registry, Way::Layers, Way::Stripes, Way::Pull])]
     pub strategy: Vec<Way>,
+    /// Calls over time.
+    #[command(flatten)]
+    pub calls: TraceArgs,
     /// What else there is.
     #[command(flatten)]
     pub links: LinkArgs,
@@ -49,10 +58,11 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub local: LocalArgs,
     /// Hosts that fail at random moments
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = REPLAYED)]
     pub kill: u32,
     /// Time from a failure until the tree is repaired
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    #[arg(conflicts_with = REPLAYED)]
     pub detect: Duration,
     /// Seed of all that is random; the same seed gives the same outcome
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -60,6 +70,67 @@ pub struct SimulateArgs {
     /// Format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ListFormat,
+}
+
+/// What is replayed instead of one burst.
+#[derive(Debug, Args)]
+#[group(id = REPLAYED, multiple = false)]
+pub struct ReplayedArgs {
+    /// CSV with calls over time, in the schema of FaaSNet's trace or of Azure Functions 2021
+    #[arg(long, value_name = "FILE", help_heading = TRACES)]
+    pub trace: Option<PathBuf>,
+    /// Made-up calls after an application of the FaaSNet paper
+    #[arg(long, value_enum, value_name = "APP", help_heading = TRACES)]
+    pub synthetic: Option<Application>,
+}
+
+/// Calls over time, and what hosts keep between them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = TRACES)]
+pub struct TraceArgs {
+    /// The calls.
+    #[command(flatten)]
+    pub replayed: ReplayedArgs,
+    /// Time of a call, if the trace does not say it
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    #[arg(requires = REPLAYED)]
+    pub duration: Duration,
+    /// Memory of an instance, if the trace does not say it
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", requires = REPLAYED)]
+    pub memory: ByteSize,
+    /// Memory that the instances on a host may have together
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", requires = REPLAYED)]
+    pub host_memory: ByteSize,
+    /// Cores that an instance counts for
+    #[arg(long, value_name = "CORES", default_value = "1", requires = REPLAYED)]
+    pub cpu: CpuMillis,
+    /// Instances of each function that are idle when the trace begins, on hosts with its image
+    #[arg(long, value_name = "N", default_value_t = 0, requires = REPLAYED)]
+    pub warm: u32,
+    /// How long an instance is kept without calls
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    #[arg(requires = REPLAYED)]
+    pub keep_idle: Duration,
+    /// Time without a call after which a host is reclaimed from a function
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = parse_duration)]
+    #[arg(requires = REPLAYED)]
+    pub reclaim: Duration,
+    /// How long a call waits for a host
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    #[arg(requires = REPLAYED)]
+    pub patience: Duration,
+    /// Print a table over time, with a row for each of these times [JSON has it always: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = REPLAYED)]
+    pub every: Option<Duration>,
+}
+
+/// Applications of FaaSNet 4.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Application {
+    // 55 minutes with 10 calls a second, and two bursts of 300 to 400.
+    Iot,
+    // 30 minutes with one call a second, and two bursts of 100.
+    Gaming,
 }
 
 /// Links and trees.

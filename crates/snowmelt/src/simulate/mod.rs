@@ -1,10 +1,13 @@
-//! `snowmelt simulate`: bursts on thousands of hosts in simulated time.
+//! `snowmelt simulate`: bursts and traces on thousands of hosts in simulated time.
+
+mod traces;
 
 use serde::Serialize;
 use snowmelt_simulate::{ASSUMPTIONS, Outcome as Simulated, Repair, Setting, Strategy, simulate};
 use snowmelt_types::Report;
 
 use crate::args::{RepairWay, SimulateArgs, Way};
+use crate::config::Config;
 use crate::failure::Outcome;
 use crate::list;
 use crate::printer::Printer;
@@ -34,12 +37,22 @@ const FAILURE_HEADINGS: [&str; 2] = [">lost hosts", ">moves"];
 /// Runs the simulation of each strategy.
 ///
 /// # Errors
-/// `SM-0110` for settings that contradict each other, `SM-0901` for a broken invariant, with the
-/// seed that replays it.
-pub fn run(args: &SimulateArgs, printer: Printer) -> Outcome {
+/// `SM-0110` for settings that contradict each other, `SM-0106` for a trace that is not as expected,
+/// `SM-0901` for a broken invariant, with the seed that replays it.
+pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
+    let replayed = &args.calls.replayed;
+    match replayed.trace.is_some() || replayed.synthetic.is_some() {
+        true => traces::run(args, config, printer),
+        false => burst(args, printer),
+    }
+}
+
+fn burst(args: &SimulateArgs, printer: Printer) -> Outcome {
     let setting = setting(args);
+    let all = [Way::Tree, Way::Registry, Way::Layers, Way::Stripes, Way::Pull];
+    let ways = if args.strategy.is_empty() { &all[..] } else { &args.strategy };
     let simulated = |&way: &Way| simulate(&setting, strategy(way));
-    let outcomes: Result<Vec<_>, _> = args.strategy.iter().map(simulated).collect();
+    let outcomes: Result<Vec<_>, _> = ways.iter().map(simulated).collect();
     let outcomes = outcomes.map_err(|error| error.report())?;
     let mut headings = HEADINGS.to_vec();
     if args.kill > 0 {
@@ -58,15 +71,8 @@ pub fn run(args: &SimulateArgs, printer: Printer) -> Outcome {
 
 fn row(outcome: &Simulated) -> Vec<String> {
     let seconds = |seconds: f64| format!("{seconds:.3}");
-    let name = match outcome.strategy {
-        Strategy::Tree => "tree",
-        Strategy::Registry => "registry",
-        Strategy::Layers => "layers",
-        Strategy::Stripes => "stripes",
-        Strategy::Pull => "pull",
-    };
     vec![
-        name.to_owned(),
+        name(outcome.strategy).to_owned(),
         outcome.hosts.to_string(),
         outcome.containers.to_string(),
         seconds(outcome.arrived.last),
@@ -79,6 +85,16 @@ fn row(outcome: &Simulated) -> Vec<String> {
         outcome.killed.to_string(),
         outcome.moves.to_string(),
     ]
+}
+
+fn name(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::Tree => "tree",
+        Strategy::Registry => "registry",
+        Strategy::Layers => "layers",
+        Strategy::Stripes => "stripes",
+        Strategy::Pull => "pull",
+    }
 }
 
 fn size(megabytes: f64) -> String {

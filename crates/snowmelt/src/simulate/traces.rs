@@ -1,0 +1,278 @@
+//! Calls over time: the replay of a trace for each strategy.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use snowmelt_simulate::{
+    Error, Origin, Policy, Profile, Progress as Passed, Replayed, Setting, Strategy,
+    TRACE_ASSUMPTIONS, Trace, Window, replay,
+};
+use snowmelt_types::{Code, ErrorReport, Report};
+use tokio_util::sync::CancellationToken;
+
+use super::{name, setting, size, strategy};
+use crate::args::{Application, ListFormat, SimulateArgs, TraceArgs};
+use crate::config::Config;
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+use crate::progress::Progress;
+use crate::signals::Signals;
+use crate::{list, platform, text};
+
+/// The rows of the table over time in JSON, if nothing else is asked for.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// How long a cancelled replay may take to notice it.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
+
+const STRATEGIES: [Strategy; 4] =
+    [Strategy::Tree, Strategy::Registry, Strategy::Stripes, Strategy::Pull];
+
+const HEADINGS: [&str; 14] = [
+    "strategy",
+    ">calls",
+    ">not run",
+    ">cold starts",
+    ">mean wait",
+    ">p50",
+    ">p90",
+    ">p99",
+    ">p99.9",
+    ">longest",
+    ">start of a host",
+    ">most hosts",
+    ">host-minutes",
+    ">registry sent",
+];
+const TIME_HEADINGS: [&str; 8] = [
+    "strategy",
+    ">from",
+    ">calls/s",
+    ">mean wait",
+    ">longest",
+    ">cold starts",
+    ">hosts",
+    ">registry sent",
+];
+
+/// What `-o json` prints.
+#[derive(Serialize)]
+struct Answer<'a> {
+    simulated: bool,
+    synthetic: bool,
+    trace: String,
+    functions: usize,
+    assumptions: [&'static str; TRACE_ASSUMPTIONS.len()],
+    replays: &'a [Replayed],
+}
+
+/// What is simulated, apart from the command's own arguments.
+struct Task {
+    calls: Calls,
+    setting: Setting,
+    policy: Policy,
+    strategies: Vec<Strategy>,
+}
+
+enum Calls {
+    File(std::path::PathBuf, Duration),
+    Synthetic(Profile, u32, Duration),
+}
+
+/// Replays the trace for each strategy.
+pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
+    let (trace, replays) = simulated(task(args), config, printer)?;
+    show(args, &trace, &replays)?;
+    let of = source(&args.calls, &trace);
+    printer.note(&format!(
+        "simulated, not measured: waits in seconds from the arrival of a call to its start, of {of}, seed {}",
+        args.seed
+    ));
+    if trace.origin == Origin::FaasNet {
+        let duration = text::setting(args.calls.duration);
+        printer.note(&format!("the trace does not say how long calls take: here {duration}"));
+    }
+    Ok(0)
+}
+
+fn task(args: &SimulateArgs) -> Task {
+    let calls = &args.calls;
+    let source = match (&calls.replayed.trace, calls.replayed.synthetic) {
+        (Some(file), _) => Calls::File(file.clone(), calls.duration),
+        (None, Some(Application::Gaming)) => {
+            Calls::Synthetic(Profile::Gaming, args.functions, calls.duration)
+        }
+        (None, _) => Calls::Synthetic(Profile::Iot, args.functions, calls.duration),
+    };
+    let chosen: Vec<_> = args.strategy.iter().map(|&way| strategy(way)).collect();
+    let policy = Policy {
+        host_memory: calls.host_memory.bytes(),
+        memory: calls.memory.bytes(),
+        cpu_millis: calls.cpu.0,
+        keep_idle: calls.keep_idle,
+        reclaim: calls.reclaim,
+        patience: calls.patience,
+        every: calls.every.unwrap_or(EVERY),
+        warm: calls.warm,
+    };
+    let strategies = if chosen.is_empty() { STRATEGIES.to_vec() } else { chosen };
+    Task { calls: source, setting: setting(args), policy, strategies }
+}
+
+/// Works in a thread of its own, until it is done or a signal arrives.
+fn simulated(
+    task: Task,
+    config: &Config,
+    printer: Printer,
+) -> Result<(Trace, Vec<Replayed>), Failure> {
+    let runtime = platform::server_runtime()?;
+    let done = runtime.block_on(async {
+        let signals = Signals::listen(printer)?;
+        let label = "reading the trace";
+        let progress = Arc::new(Progress::on_terminal(config.progress.value, printer, label));
+        let (shown, stopped) = (Arc::clone(&progress), signals.token().clone());
+        let mut working = tokio::task::spawn_blocking(move || work(&task, &shown, &stopped));
+        let done = tokio::select! {
+            biased;
+            () = signals.token().cancelled() => {
+                // It looks at the token, unless it reads: then nothing is left behind by leaving it.
+                let _ = tokio::time::timeout(END_TIMEOUT, working).await;
+                return Err(signals.failure());
+            }
+            done = &mut working => done,
+        };
+        match done {
+            Ok(done) => done.map_err(Failure::from),
+            Err(error) => Err(ErrorReport::new(Code::INTERNAL, error.to_string()).into()),
+        }
+    });
+    // A trace that is still being read must not delay the exit.
+    runtime.shutdown_background();
+    done
+}
+
+fn work(
+    task: &Task,
+    progress: &Progress,
+    stopped: &CancellationToken,
+) -> Result<(Trace, Vec<Replayed>), ErrorReport> {
+    let trace = trace(&task.calls, task.setting.seed)?;
+    let length = minutes(trace.length());
+    let replayed = |&strategy: &Strategy| {
+        let mut passed = |passed: Passed| {
+            let now = minutes(passed.now);
+            let (ended, calls) = (text::count(passed.ended as u64), passed.calls as u64);
+            let calls = text::counted(calls, "call");
+            progress
+                .set_label(format!("{}: {now} of {length}, {ended} of {calls}", name(strategy)));
+            match stopped.is_cancelled() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        replay(&trace, &task.setting, &task.policy, strategy, &mut passed)
+    };
+    let replays: Result<Vec<_>, Error> = task.strategies.iter().map(replayed).collect();
+    let replays = replays.map_err(|error| error.report())?;
+    Ok((trace, replays))
+}
+
+fn trace(calls: &Calls, seed: u64) -> Result<Trace, ErrorReport> {
+    let read = match calls {
+        Calls::File(path, duration) => {
+            let file = open(path)?;
+            Trace::read(&path.display().to_string(), BufReader::new(file), *duration)
+        }
+        Calls::Synthetic(profile, functions, duration) => {
+            Trace::synthetic(*profile, *functions, *duration, seed)
+        }
+    };
+    read.map_err(|error| error.report())
+}
+
+fn open(path: &Path) -> Result<File, ErrorReport> {
+    File::open(path).map_err(|error| {
+        let reason = text::reason(&error);
+        ErrorReport::new(Code::OPTION, format!("{} cannot be read: {reason}", path.display()))
+    })
+}
+
+fn show(args: &SimulateArgs, trace: &Trace, replays: &[Replayed]) -> Result<(), ErrorReport> {
+    let answer = Answer {
+        simulated: true,
+        synthetic: trace.origin.is_synthetic(),
+        trace: source(&args.calls, trace),
+        functions: trace.functions.len(),
+        assumptions: TRACE_ASSUMPTIONS,
+        replays,
+    };
+    let totals: Vec<_> = replays.iter().map(row).collect();
+    let Some(every) = args.calls.every.filter(|_| args.output != ListFormat::Json) else {
+        return list::print(args.output, &HEADINGS, &totals, &answer);
+    };
+    let windows = |replay: &Replayed| {
+        let strategy = replay.strategy;
+        replay.windows.iter().map(|window| time_row(strategy, window, every)).collect::<Vec<_>>()
+    };
+    let rows: Vec<_> = replays.iter().flat_map(windows).collect();
+    list::print(args.output, &TIME_HEADINGS, &rows, &answer)?;
+    // One file of CSV has one header.
+    match args.output {
+        ListFormat::Table => list::print(args.output, &HEADINGS, &totals, &answer),
+        _ => Ok(()),
+    }
+}
+
+fn row(replay: &Replayed) -> Vec<String> {
+    let wait = &replay.wait;
+    let waits = [wait.mean, wait.p50, wait.p90, wait.p99, wait.p999, wait.most];
+    let mut cells = vec![
+        name(replay.strategy).to_owned(),
+        replay.calls.to_string(),
+        (replay.expired + replay.refused).to_string(),
+        replay.cold_starts.to_string(),
+    ];
+    cells.extend(waits.map(|seconds| format!("{seconds:.3}")));
+    cells.extend([
+        format!("{:.3}", replay.provisioning.p50),
+        replay.most_hosts.to_string(),
+        format!("{:.0}", replay.host_minutes),
+        size(replay.registry_bytes as f64 / 1e6),
+    ]);
+    cells
+}
+
+fn time_row(strategy: Strategy, window: &Window, every: Duration) -> Vec<String> {
+    vec![
+        name(strategy).to_owned(),
+        minutes(Duration::from_secs_f64(window.start)),
+        format!("{:.1}", window.arrived as f64 / every.as_secs_f64()),
+        format!("{:.3}", window.wait_mean),
+        format!("{:.3}", window.wait_most),
+        window.cold_starts.to_string(),
+        window.hosts.to_string(),
+        size(window.registry_bytes as f64 / 1e6),
+    ]
+}
+
+/// What the calls are, in words.
+fn source(args: &TraceArgs, trace: &Trace) -> String {
+    match (&args.replayed.trace, trace.origin) {
+        (Some(file), _) => file.display().to_string(),
+        (None, Origin::SyntheticGaming) => {
+            "a synthetic trace after FaaSNet's gaming application".to_owned()
+        }
+        (None, _) => "a synthetic trace after FaaSNet's IoT application".to_owned(),
+    }
+}
+
+/// Minutes and seconds, for example `12:05`.
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}
