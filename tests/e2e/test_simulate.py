@@ -1,9 +1,12 @@
-"""Bursts in simulated time: the scenarios of docs/simulate.md, by the command line.
+"""Bursts and traces in simulated time: the scenarios of docs/simulate.md, by the command line.
 
 The times are computed, so the assertions do not depend on the machine.
 """
 
 import json
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 from conftest import Snowmelt
@@ -77,3 +80,124 @@ def test_all_hosts_that_are_left_start_when_some_fail(snowmelt: Snowmelt) -> Non
 def test_settings_that_contradict_each_other_are_refused(snowmelt: Snowmelt) -> None:
     refused = snowmelt.run("simulate", "--hosts", 2, "--containers", 100)
     refused.failed_with("SM-0110", "100 containers of a function do not fit 40 places")
+
+
+GAMING = ("--synthetic", "gaming", "--hosts", 200, "--warm", 4)
+
+
+def _replayed(snowmelt: Snowmelt, *arguments: object) -> dict[str, dict[str, Any]]:
+    done = snowmelt.run("simulate", "-o", "json", *arguments).succeeded()
+    answer = json.loads(done.out)
+    assert answer["simulated"] is True
+    assert answer["assumptions"]
+    replays = {replay["strategy"]: replay for replay in answer["replays"]}
+    for replay in replays.values():
+        assert replay["synthetic"] == answer["synthetic"]
+        assert replay["ran"] + replay["expired"] + replay["refused"] == replay["calls"]
+        assert sum(window["arrived"] for window in replay["windows"]) == replay["calls"]
+    return replays
+
+
+def test_a_burst_of_calls_waits_for_one_start_with_trees_and_for_many_with_a_registry(
+    snowmelt: Snowmelt,
+) -> None:
+    slow_registry = ("--registry-link", "1gbit")
+    found = _replayed(snowmelt, *GAMING, *slow_registry, "--every", "1m")
+    tree, stripes, registry = found["tree"], found["stripes"], found["registry"]
+    assert tree["calls"] == stripes["calls"] == registry["calls"] > 10_000
+    for trees in (tree, stripes):
+        assert trees["wait"]["most"] < 9
+        assert trees["registry_bytes"] < 3 * 758 * MB
+    assert registry["wait"]["most"] > 3 * stripes["wait"]["most"]
+    assert registry["registry_bytes"] > 20 * stripes["registry_bytes"]
+    # Hosts are added when the burst comes, and most of them are reclaimed after it.
+    hosts = [window["hosts"] for window in stripes["windows"]]
+    assert max(hosts[:11]) < 50 < max(hosts[11:13])
+    assert stripes["reclaimed"] > 0
+    assert stripes["levels"] > 5
+
+
+def test_an_hour_of_the_iot_application_is_replayed(snowmelt: Snowmelt) -> None:
+    found = _replayed(
+        snowmelt, "--synthetic", "iot", "--warm", 30, "--strategy", "stripes", "--functions", 4
+    )
+    stripes = found["stripes"]
+    assert stripes["calls"] > 500_000
+    assert stripes["ran"] == stripes["calls"]
+    assert stripes["wait"]["p90"] == 0
+    assert 300 < stripes["most_hosts"] <= 1000
+    assert stripes["seconds"] > 54 * 60
+
+
+def _azure(folder: Path, *rows: str) -> Path:
+    file = folder / "azure.csv"
+    file.write_text("\n".join(["app,func,end_timestamp,duration", *rows, ""]))
+    return file
+
+
+def test_a_host_that_was_reclaimed_pays_for_a_start_again(
+    snowmelt: Snowmelt, tmp_path: Path
+) -> None:
+    calls = _azure(tmp_path, "a,f,1,1", "a,f,101,1", "a,f,1901,1")
+    kept, reclaimed = (
+        _replayed(snowmelt, "--trace", calls, "--strategy", "tree", "--reclaim", after)["tree"]
+        for after in ("1h", "15m")
+    )
+    assert (kept["provisioned"], kept["registry_bytes"]) == (1, 758 * MB)
+    assert (reclaimed["provisioned"], reclaimed["registry_bytes"]) == (2, 2 * 758 * MB)
+    assert kept["cold_starts"] == reclaimed["cold_starts"] == 3
+    idle = ("--keep-idle", "1h", "--reclaim", "1h")
+    warm = _replayed(snowmelt, "--trace", calls, "--strategy", "tree", *idle)["tree"]
+    assert (warm["cold_starts"], warm["wait"]["p50"]) == (1, 0)
+
+
+def test_the_trace_of_faasnet_is_read_with_its_starts(snowmelt: Snowmelt, tmp_path: Path) -> None:
+    file = tmp_path / "faasnet.csv"
+    rows = [f"{1620000000 + n},f{n % 3},{0.1 * n},python3,{128 << (n % 3)}" for n in range(10)]
+    header = "__time__,functionName,latency,runtime,memoryMB"
+    file.write_text("\r\n".join([header, *reversed(rows)]))
+    done = snowmelt.run("simulate", "--trace", file, "--strategy", "tree").succeeded()
+    assert "the trace does not say how long calls take: here 2s" in done.err
+    tree = _replayed(snowmelt, "--trace", file, "--strategy", "tree")["tree"]
+    assert (tree["origin"], tree["ran"], tree["provisioned"]) == ("faas-net", 10, 3)
+    assert tree["recorded"]["most"] == 0.9
+
+
+def test_a_line_that_is_not_as_expected_is_named(snowmelt: Snowmelt, tmp_path: Path) -> None:
+    for row, what in (("a,f,1,-0.5", "`duration` is `-0.5`"), ("a,f,1", "3 fields, expected 4")):
+        refused = snowmelt.run("simulate", "--trace", _azure(tmp_path, "a,f,1,1", row))
+        refused.failed_with("SM-0106", what)
+    refused = snowmelt.run("simulate", "--trace", tmp_path / "absent.csv")
+    refused.failed_with("SM-0110", "absent.csv cannot be read")
+    layers = ("--strategy", "layers", "--trace", _azure(tmp_path, "a,f,1,1"))
+    snowmelt.run("simulate", *layers).failed_with("SM-0110", "single bursts")
+
+
+def test_ctrl_c_ends_a_replay(snowmelt: Snowmelt) -> None:
+    # More than any machine replays before the first line of progress.
+    many = ",".join(["tree"] * 200)
+    process = snowmelt.start(
+        "--progress", "plain", "simulate", "--synthetic", "iot", "--strategy", many
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    ended = snowmelt.finish(process)
+    assert ended.code == 130
+    ended.failed_with("SM-0113", "Ctrl-C")
+
+
+def test_ctrl_c_ends_the_reading_of_a_trace_that_has_no_end(
+    snowmelt: Snowmelt, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "calls"
+    os.mkfifo(pipe)
+    process = snowmelt.start("--progress", "plain", "simulate", "--trace", pipe)
+    assert process.stderr is not None
+    with pipe.open("w") as calls:
+        calls.write("app,func,end_timestamp,duration\na,f,1,1\n")
+        calls.flush()
+        assert "reading the trace" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        ended = snowmelt.finish(process)
+    assert ended.code == 130

@@ -45,3 +45,64 @@ fn settings_that_contradict_each_other_are_refused() {
     let refused = env.run(&with(&["--start-bytes=2MB", "--kill=7"]));
     assert!(refused.err.contains("no host is left"), "{}", refused.err);
 }
+
+const CALLS: &str = "app,func,end_timestamp,duration\n\
+                     a,f,2,2\na,f,2.5,2\na,g,92,2\na,f,93,1.5\na,f,2003,1\n";
+
+fn replay<'a>(file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let small = ["simulate", "--hosts=3", "--image-size=10MB", "--start-bytes=2MB", "--trace", file];
+    small.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn a_trace_prints_totals_and_a_table_over_time() {
+    let env = TestEnv::new();
+    let file = env.write("calls.csv", CALLS).display().to_string();
+    let shown = |more: &[&str]| {
+        let ran = env.run(&replay(&file, more));
+        assert_eq!(ran.exit, Some(0), "{}", ran.err);
+        format!("{}\n{}", ran.out, ran.err).replace(&file, "[calls.csv]")
+    };
+    insta::assert_snapshot!("replay", shown(&["--every=15m"]));
+    let json = shown(&["-o=json", "--strategy=stripes,pull"]);
+    let answer: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!((&answer["simulated"], &answer["synthetic"]), (&true.into(), &false.into()));
+    let replays = answer["replays"].as_array().unwrap();
+    assert_eq!(replays.len(), 2);
+    assert_eq!((&replays[0]["calls"], &replays[0]["ran"]), (&5.into(), &5.into()));
+    assert_eq!(replays[1]["windows"].as_array().unwrap().len(), 34);
+}
+
+#[test]
+fn a_synthetic_trace_says_so() {
+    let env = TestEnv::new();
+    let made = ["--synthetic=gaming", "--image-size=10MB", "--start-bytes=2MB", "--strategy=tree"];
+    let ran = |more: &[&str]| {
+        let ran = env.run(&[&["simulate", "--hosts=120"], &made[..], more].concat());
+        assert_eq!(ran.exit, Some(0), "{}", ran.err);
+        ran
+    };
+    let table = ran(&[]);
+    assert!(table.err.contains("of a synthetic trace after FaaSNet's gaming"), "{}", table.err);
+    let json = ran(&["-o=json", "--seed=5"]).out;
+    assert!(json.contains("\"synthetic\":true"), "{json}");
+    assert_eq!(json, ran(&["-o=json", "--seed=5"]).out);
+}
+
+#[test]
+fn a_trace_that_is_not_as_expected_is_refused() {
+    let env = TestEnv::new();
+    let file = env.write("calls.csv", "app,func,end_timestamp,duration\na,f,1,1\na,f,NaN,1\n").display().to_string();
+    let refused = env.run(&replay(&file, &[]));
+    assert_eq!((refused.exit, refused.out.as_str()), (Some(1), ""));
+    assert!(refused.err.contains("SM-0106"), "{}", refused.err);
+    assert!(refused.err.contains("`end_timestamp` is `NaN`, expected seconds"), "{}", refused.err);
+    assert!(refused.err.contains("calls.csv:3"), "{}", refused.err);
+    let absent = env.run(&replay("absent.csv", &[]));
+    assert_eq!(absent.exit, Some(2));
+    assert!(absent.err.contains("absent.csv cannot be read"), "{}", absent.err);
+    let layers = env.run(&replay(&file, &["--kill=1"]));
+    assert_eq!(layers.exit, Some(2), "{}", layers.err);
+    let alone = env.run(&["simulate", "--reclaim=5m"]);
+    assert_eq!(alone.exit, Some(2), "{}", alone.err);
+}
