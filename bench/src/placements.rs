@@ -38,8 +38,12 @@ struct Found {
 
 /// Places calls as fast as it can; each ends when as many as may run were placed after it.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let policy =
-        Policy { instances_per_host: 20, near: None, starved_after: Duration::from_secs(10) };
+    let policy = Policy {
+        instances_per_host: 20,
+        near: None,
+        starved_after: Duration::from_secs(10),
+        reclaim_after: Duration::from_secs(900),
+    };
     let mut scheduler = Scheduler::new(policy);
     for number in 0..options.hosts {
         let room = HostRoom { memory: 64 << 30, cpu_millis: 16_000 };

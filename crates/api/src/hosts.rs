@@ -17,6 +17,9 @@ pub struct HostFacts {
     pub memory: u64,
     /// Ranks of jobs that are there now.
     pub ranks: u32,
+    /// Tasks of queries that run there now.
+    #[serde(default)]
+    pub tasks: u32,
     /// Memory limits that instances of deployed functions may have together, in bytes.
     #[serde(default)]
     pub functions: u64,
@@ -52,18 +55,20 @@ pub struct HostSummary {
     /// Calls of deployed functions that run on it; none where control has no other host.
     #[serde(default)]
     pub calls: u32,
-    /// Whether it gets new work.
+    /// Whether it gets new work, and has functions.
     pub state: HostState,
 }
 
-/// Whether a host gets new work.
+/// Whether a host gets new work, and has functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
-    /// It does.
+    /// It gets some, and has deployed functions that were called lately, or runs something else.
     Active,
-    /// It does not, and what runs there goes on.
+    /// It gets some, and has nothing.
+    Free,
+    /// It gets none, and what runs there goes on.
     Draining,
-    /// It does not, and no functions run there.
+    /// It gets none, and no functions run there.
     Drained,
 }

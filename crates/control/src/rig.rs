@@ -20,7 +20,7 @@ use crate::hosts::Hosts;
 use crate::images::Images;
 use crate::leases::Leases;
 use crate::logs::Logs;
-use crate::placements::Placements;
+use crate::placements::{self, Placements};
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::records::{FunctionId, Records};
@@ -158,7 +158,9 @@ fn hosts(node: &Node) -> Hosts {
 }
 
 fn placements(node: &Node, hosts: &Hosts) -> Placements {
-    Placements::new(node.clone(), hosts.clone(), Trees::default(), 20)
+    let reclaim_after = std::time::Duration::from_secs(900);
+    let settings = placements::Settings { instances_per_host: 20, reclaim_after };
+    Placements::new(node.clone(), hosts.clone(), Trees::default(), settings)
 }
 
 /// Built with the tests of the whole workspace.

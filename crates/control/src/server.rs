@@ -27,7 +27,7 @@ use crate::leases::Leases;
 use crate::logs::Logs;
 use crate::now_ms;
 use crate::permissions::{self, Group};
-use crate::placements::Placements;
+use crate::placements::{self, Placements};
 use crate::platform::{Grace, Platform};
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
@@ -74,6 +74,8 @@ pub struct Settings {
     pub overcommit: u32,
     /// The most instances of a deployed function on one host of several.
     pub instances_per_host: u32,
+    /// A host is reclaimed from a function that was not called there for this long.
+    pub reclaim_after: Duration,
     /// How the addresses of functions of a job are enforced.
     pub enforcement: snowmelt_node::EnforcementChoice,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
@@ -317,8 +319,11 @@ async fn platform(
     let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets, places));
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
     let udfs = UdfRegistry::new(records.clone(), catalog, udf_logs);
-    let per_host = settings.instances_per_host;
-    let placements = Placements::new(node.clone(), hosts.clone(), trees.clone(), per_host);
+    let placing = placements::Settings {
+        instances_per_host: settings.instances_per_host,
+        reclaim_after: settings.reclaim_after,
+    };
+    let placements = Placements::new(node.clone(), hosts.clone(), trees.clone(), placing);
     if settings.cluster.is_some() {
         placements.take_reports();
         tokio::spawn(placements.clone().follow(ending.over.clone()));

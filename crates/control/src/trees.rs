@@ -13,7 +13,7 @@ use snowmelt_api::{ImageBytes, ImageTree, StripePlace, TreeHost};
 use snowmelt_image::peer::PeerHost;
 use snowmelt_node::{TreePlace, Upstream, has_registry};
 use snowmelt_tree::{BINARY, StripeMove, Striped};
-use snowmelt_types::HostName;
+use snowmelt_types::{Digest, HostName};
 use tokio_util::sync::CancellationToken;
 
 use crate::hosts::{BEAT, Host, Hosts};
@@ -40,6 +40,19 @@ struct Used {
     hosts: Striped<HostName>,
     /// The number of the last placement.
     last: u64,
+    /// Hosts that were placed since [`Trees::roles`].
+    placed: BTreeSet<HostName>,
+}
+
+/// What a host is in the trees of an image.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Role {
+    /// How many hosts are above it at least.
+    pub depth: u32,
+    /// Whether it sends blocks to others.
+    pub is_inner: bool,
+    /// Whether something was about to use the image there since roles were asked for last.
+    pub is_used: bool,
 }
 
 /// Hosts, and what each is to be told.
@@ -60,7 +73,8 @@ impl Trees {
         let mut grown = self.lock();
         let joining = || on.iter().map(|host| &host.name).filter(|name| known.contains_key(*name));
         grown.members.extend(joining().cloned());
-        let trees = grown.used(image);
+        let Used { hosts: trees, placed, .. } = grown.used(image);
+        placed.extend(joining().cloned());
         let moves = joining().flat_map(|host| trees.insert(host.clone())).collect();
         let is_told = |name: &HostName| on.iter().any(|host| host.name == *name);
         let mut moved = moved(trees, image, moves, known);
@@ -104,19 +118,39 @@ impl Trees {
         shown.collect()
     }
 
-    /// Says for each image and each of its hosts how many hosts are above that at least, and whether
-    /// it sends blocks to others.
-    pub fn roles(&self, mut role: impl FnMut(&str, &HostName, u32, bool)) {
-        for (image, Used { hosts: trees, .. }) in &self.lock().by_image {
+    /// Says the role of each host of each image.
+    pub fn roles(&self, mut role: impl FnMut(&str, &HostName, Role)) {
+        for (image, Used { hosts: trees, placed, .. }) in &mut self.lock().by_image {
+            let placed = std::mem::take(placed);
             for host in trees.hosts(0) {
                 let stripes = 0..trees.stripes();
                 let depth = stripes.clone().filter_map(|stripe| trees.depth(stripe, host)).min();
                 let is_inner =
                     stripes.into_iter().any(|stripe| trees.children(stripe, host).next().is_some());
-                let depth = depth.and_then(|depth| u32::try_from(depth).ok());
-                role(image, host, depth.unwrap_or(u32::MAX), is_inner);
+                let depth = depth.and_then(|depth| u32::try_from(depth).ok()).unwrap_or(u32::MAX);
+                role(image, host, Role { depth, is_inner, is_used: placed.contains(host) });
             }
         }
+    }
+
+    /// Takes a host out of the trees of an image that it uses no more, and tells its children. It
+    /// keeps its parents and what it has cached, and nobody is sent to it.
+    pub fn leave(&self, image: &Digest, host: &HostName, hosts: &Hosts) {
+        tell(self.without(image, host, &usable(hosts)));
+    }
+
+    fn without(&self, image: &Digest, host: &HostName, known: &Known) -> Told {
+        let mut grown = self.lock();
+        let mut all = grown.by_image.iter_mut();
+        let found = all.find(|(name, _)| Digest::of(name.as_str()) == *image);
+        // One that was placed meanwhile stays.
+        let Some((name, trees)) = found.filter(|(_, trees)| !trees.placed.contains(host)) else {
+            return Told::new();
+        };
+        let moves = trees.hosts.remove(host);
+        let told = moved(&trees.hosts, name, moves, known);
+        grown.by_image.retain(|_, trees| !trees.hosts.is_empty());
+        told
     }
 
     /// Removes hosts that are not known, and gives the new places of others. Looks at the trees only
@@ -143,7 +177,7 @@ impl Trees {
 }
 
 impl Grown {
-    fn used(&mut self, image: &str) -> &mut Striped<HostName> {
+    fn used(&mut self, image: &str) -> &mut Used {
         self.placements += 1;
         let last = self.placements;
         if self.by_image.len() >= MOST_TREES && !self.by_image.contains_key(image) {
@@ -152,10 +186,10 @@ impl Grown {
                 self.by_image.remove(&image);
             }
         }
-        let new = || Used { hosts: Striped::new(BINARY), last };
+        let new = || Used { hosts: Striped::new(BINARY), last, placed: BTreeSet::new() };
         let trees = self.by_image.entry(image.to_owned()).or_insert_with(new);
         trees.last = last;
-        &mut trees.hosts
+        trees
     }
 }
 
@@ -296,6 +330,42 @@ mod tests {
         assert!(trees.without_lost(&known).is_empty());
         assert!(trees.without_lost(&Known::default()).is_empty());
         assert!(trees.lock().by_image.is_empty() && trees.lock().members.is_empty());
+    }
+
+    #[test]
+    fn a_host_leaves_unless_it_was_placed_meanwhile() {
+        let trees = Trees::default();
+        let (known, made) = hosts(&["a", "b", "c"]);
+        let (image, b) = (Digest::of("image"), &made[1].name);
+        trees.place_among("image", &known, &made);
+        trees.place_among("another", &known, &made);
+        let placed = || {
+            let mut placed = Vec::new();
+            trees.roles(|image, host, role| {
+                if role.is_used {
+                    placed.push(format!("{image} {host}"));
+                }
+            });
+            placed
+        };
+        // It is not known yet what has begun there.
+        assert!(trees.without(&image, b, &known).is_empty());
+        assert_eq!(placed().len(), 6);
+        assert!(placed().is_empty(), "each is said once");
+        let told = trees.without(&image, b, &known);
+        assert!(!told.is_empty() && told.iter().all(|(_, place)| place.tree == "image"));
+        assert!(told.iter().all(|(host, place)| host.name != *b && !from(place).contains('b')));
+        assert!(trees.without(&image, b, &known).is_empty());
+        assert!(trees.without(&Digest::of("unknown"), b, &known).is_empty());
+        let left: Vec<_> = trees.lock().by_image["image"].hosts.hosts(0).cloned().collect();
+        assert_eq!(left, [made[0].name.clone(), made[2].name.clone()]);
+        assert!(trees.lock().by_image["another"].hosts.hosts(0).any(|host| host == b));
+        for host in [&made[0].name, &made[2].name] {
+            trees.without(&image, host, &known);
+        }
+        assert!(!trees.lock().by_image.contains_key("image"));
+        trees.place_among("image", &known, &made[1..2]);
+        assert_eq!(placed(), [format!("image {b}")]);
     }
 
     #[test]

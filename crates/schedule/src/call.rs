@@ -17,6 +17,9 @@ pub struct Policy {
     /// A call that has waited for this long gets the next room that is enough for it: until then no
     /// other call gets a new instance on a host where it could have one.
     pub starved_after: Duration,
+    /// A host is reclaimed from a function that was not called there for this long (FaaSNet 3.2: 15
+    /// minutes).
+    pub reclaim_after: Duration,
 }
 
 /// What a call needs.
@@ -49,4 +52,13 @@ pub enum Decision {
     Expired(Ticket),
     /// No host that is there will ever have room for it.
     Refused(Ticket),
+}
+
+/// What is to be taken back from a host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reclaimed {
+    /// The host is to forget this function and end its idle instances.
+    Function(HostName, Digest),
+    /// The host is to leave the tree of this image.
+    Image(HostName, Digest),
 }

@@ -36,6 +36,8 @@ pub(crate) struct Host {
     pub images: HashMap<Digest, Holding>,
     /// Trees in which other hosts are below it.
     pub inner: u32,
+    /// When something else than calls ran on it last.
+    pub busy: Duration,
 }
 
 /// An image or packages on a host.
@@ -43,7 +45,7 @@ pub(crate) struct Host {
 pub(crate) struct Holding {
     /// How many hosts are above it in the tree of the image; none if it is in none.
     pub depth: Option<u32>,
-    /// When a call began that needs it.
+    /// When something began that needs it.
     pub used: Duration,
 }
 
@@ -58,6 +60,7 @@ impl Host {
             most: room.memory,
             images: HashMap::new(),
             inner: 0,
+            busy: Duration::ZERO,
         }
     }
 
@@ -68,7 +71,7 @@ impl Host {
         self.is_full = false;
     }
 
-    /// A call begins that needs an image.
+    /// Something begins that needs an image.
     pub fn uses(&mut self, image: &Digest, now: Duration) {
         let known = self.images.entry(image.clone());
         known.or_insert(Holding { depth: None, used: now }).used = now;

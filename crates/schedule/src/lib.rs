@@ -1,6 +1,7 @@
 //! Which host runs a call of a function, and when: a queue with deadlines that is fair between
 //! tenants, and a choice of host by idle instances, free cores and memory, and what the host holds
-//! already (FaaSNet 3.2 and 5).
+//! already (FaaSNet 3.2 and 5). And when a host is reclaimed from a function that is not called there
+//! any more.
 //!
 //! Boundary: decisions only. There is no I/O and no clock; who asks gives the time. What a host
 //! really has is known there: it may refuse a call, which then waits again.
@@ -16,13 +17,15 @@ mod function;
 mod host;
 mod on_hosts;
 mod queue;
+mod reclaim;
 mod scheduler;
 mod shares;
+mod uses;
 
 #[cfg(test)]
 mod tests;
 
-pub use call::{Call, Decision, Policy, Ticket};
+pub use call::{Call, Decision, Policy, Reclaimed, Ticket};
 pub use host::HostRoom;
 pub use scheduler::Scheduler;
 pub use shares::{Spare, shares};

@@ -11,13 +11,15 @@ use crate::choose::{Hosts, choose, could_start, may_ever_run};
 use crate::host::{Host, HostRoom};
 use crate::on_hosts::OnHosts;
 use crate::queue::Queue;
+use crate::uses::Uses;
 
 /// Calls, hosts, and who waits. All times are those of one clock.
 #[derive(Debug)]
 pub struct Scheduler {
-    policy: Policy,
-    hosts: Hosts,
-    functions: HashMap<Digest, OnHosts>,
+    pub(crate) policy: Policy,
+    pub(crate) hosts: Hosts,
+    pub(crate) functions: HashMap<Digest, OnHosts>,
+    pub(crate) uses: Uses,
     calls: HashMap<Ticket, Held>,
     queue: Queue,
     /// Calls that wait, by their deadline.
@@ -60,6 +62,7 @@ impl Scheduler {
             policy,
             hosts: Hosts::new(),
             functions: HashMap::new(),
+            uses: Uses::default(),
             calls: HashMap::new(),
             queue: Queue::default(),
             deadlines: BTreeSet::new(),
@@ -98,6 +101,7 @@ impl Scheduler {
         }
         lost.iter().for_each(|call| self.leave(call, host, None, now));
         self.hosts.remove(host);
+        self.uses.remove(host);
         for on in self.functions.values_mut() {
             on.remove(host);
         }
@@ -312,6 +316,7 @@ impl Scheduler {
             instances.begin(call.concurrency, call.idle);
             instances.busy(call.concurrency) - before
         }));
+        self.uses.begin(name, &call, now);
         if let Some(host) = self.hosts.get_mut(name) {
             host.memory += new * call.memory;
             host.cpu_millis += new * u64::from(call.cpu_millis);
@@ -330,6 +335,7 @@ impl Scheduler {
             (before - instances.busy(call.concurrency), instances.is_over(now))
         });
         let Some((less, is_over)) = ended else { return };
+        self.uses.end(name, &call.function, now);
         let less = u64::from(less);
         if is_over {
             on.remove(name);

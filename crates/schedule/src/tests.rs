@@ -1,6 +1,8 @@
-//! Decisions; `properties` has invariants after any sequence of requests.
+//! Decisions; `properties` has invariants after any sequence of requests, and `reclaim` what is
+//! taken back.
 
 mod properties;
+mod reclaim;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use snowmelt_types::{Digest, HostName};
 use crate::{Call, Decision, HostRoom, Policy, Scheduler, Spare, Ticket, shares};
 
 const SECOND: Duration = Duration::from_secs(1);
+const RECLAIM_AFTER: Duration = Duration::from_secs(900);
 const MIB: u64 = 1 << 20;
 
 fn name(number: usize) -> HostName {
@@ -18,7 +21,12 @@ fn name(number: usize) -> HostName {
 }
 
 fn scheduler(hosts: usize, memory: u64, cores: u64) -> Scheduler {
-    let policy = Policy { instances_per_host: 20, near: Some(name(1)), starved_after: 15 * SECOND };
+    let policy = Policy {
+        instances_per_host: 20,
+        near: Some(name(1)),
+        starved_after: 15 * SECOND,
+        reclaim_after: RECLAIM_AFTER,
+    };
     let mut made = Scheduler::new(policy);
     for number in 1..=hosts {
         made.report(&name(number), HostRoom { memory, cpu_millis: cores * 1000 });

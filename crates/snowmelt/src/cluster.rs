@@ -89,6 +89,7 @@ fn row(host: &HostSummary) -> Vec<String> {
         host.address.map_or_else(|| "local".to_owned(), |address| address.to_string()),
         match host.state {
             HostState::Active => "active".to_owned(),
+            HostState::Free => "free".to_owned(),
             HostState::Draining => "draining".to_owned(),
             HostState::Drained => "drained".to_owned(),
         },

@@ -35,6 +35,8 @@ pub const HOST: &str = "SNOWMELT_HOST";
 pub const HOST_MEMORY: &str = "SNOWMELT_HOST_MEMORY";
 /// The most instances of a deployed function on one host of several. Default: 20.
 pub const INSTANCES_PER_HOST: &str = "SNOWMELT_CLUSTER_INSTANCES_PER_HOST";
+/// After how long without calls of a function a host is reclaimed from it. Default: 15m.
+pub const RECLAIM_AFTER: &str = "SNOWMELT_CLUSTER_RECLAIM_AFTER";
 /// Address at which a server serves clients of other hosts, over TLS. Default: none.
 pub const TLS_LISTEN: &str = "SNOWMELT_TLS_LISTEN";
 /// PEM file with the certificate of this address, and those that lead to its authority.

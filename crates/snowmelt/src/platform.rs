@@ -119,6 +119,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         total: config.total(),
         overcommit: config.sandboxes_overcommit.value,
         instances_per_host: config.instances_per_host.value,
+        reclaim_after: config.reclaim_after.value,
         python: config.python.clone().map(|python| python.value),
         cluster: None,
         remote: None,

@@ -58,6 +58,9 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
     /// What the host has read and sent of the images that it has a place for.
     async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport>;
 
+    /// The functions that are prepared there.
+    async fn prepared_functions(&self) -> Result<Vec<Digest>, ErrorReport>;
+
     /// Prepares a function, so that it can be called by its digest.
     async fn prepare_function(
         &self,
@@ -149,6 +152,10 @@ impl HostApi for Agent {
 
     async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
         Self::image_bytes(self).await
+    }
+
+    async fn prepared_functions(&self) -> Result<Vec<Digest>, ErrorReport> {
+        Ok(Self::prepared_functions(self))
     }
 
     async fn prepare_function(

@@ -40,6 +40,8 @@ pub(crate) struct FakeHost {
     /// The error with which the rank that runs on was ended.
     pub ended: Mutex<Option<ErrorReport>>,
     pub changed: Notify,
+    /// `forget` answers after the next change.
+    pub slow_to_forget: bool,
 }
 
 impl FakeHost {
@@ -95,6 +97,10 @@ impl HostApi for FakeHost {
         Ok(Vec::new())
     }
 
+    async fn prepared_functions(&self) -> Result<Vec<Digest>, ErrorReport> {
+        Ok(Vec::new())
+    }
+
     async fn prepare_function(&self, _: &Digest, _: &PrepareFunction) -> Result<(), ErrorReport> {
         self.note("prepare");
         Ok(())
@@ -112,6 +118,9 @@ impl HostApi for FakeHost {
 
     async fn forget_function(&self, _: &Digest) -> Result<(), ErrorReport> {
         self.note("forget");
+        if self.slow_to_forget {
+            self.changed.notified().await;
+        }
         Ok(())
     }
 
@@ -186,6 +195,7 @@ fn facts() -> HostFacts {
         cores: 1,
         memory: 1 << 30,
         ranks: 0,
+        tasks: 0,
         functions: 0,
         expelled: Vec::new(),
     }

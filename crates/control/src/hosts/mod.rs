@@ -173,6 +173,7 @@ impl Hosts {
             cores: 0,
             memory: 0,
             ranks: 0,
+            tasks: 0,
             functions: 0,
             expelled: Vec::new(),
         };
@@ -326,6 +327,7 @@ mod tests {
             cores: 1,
             memory: 0,
             ranks: 0,
+            tasks: 0,
             functions: 0,
             expelled: Vec::new(),
         };

@@ -81,6 +81,10 @@ impl HostApi for Remote {
         self.within(ANSWER_TIMEOUT, self.http.json(Method::GET, "/v1/images/bytes", NO_BODY)).await
     }
 
+    async fn prepared_functions(&self) -> Result<Vec<Digest>, ErrorReport> {
+        self.within(ANSWER_TIMEOUT, self.http.json(Method::GET, "/v1/functions", NO_BODY)).await
+    }
+
     async fn prepare_function(
         &self,
         function: &Digest,

@@ -2,14 +2,12 @@
 //!
 //! Invariant: a call is sent again only if it is known not to have run.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_node::LOAD_LIMIT;
 use snowmelt_node::agent::api::{FunctionCall, FunctionEnd, PrepareFunction};
-use snowmelt_types::{Code, Digest, ErrorReport, HostName};
-use tokio::sync::OnceCell;
+use snowmelt_types::{Code, ErrorReport};
 
 use super::{Inner, Placements};
 use crate::hosts::{AnswerRoom, Host, NotCalled};
@@ -35,45 +33,6 @@ pub(crate) enum Ran {
         /// room or cannot be reached.
         failed: bool,
     },
-}
-
-/// Where functions are prepared.
-#[derive(Debug, Default)]
-pub(super) struct Prepared {
-    // Held for a lookup only.
-    cells: Mutex<Cells>,
-}
-
-/// Each is set once the function is prepared on the host.
-type Cells = HashMap<HostName, HashMap<Digest, Arc<OnceCell<()>>>>;
-
-impl Prepared {
-    fn cell(&self, host: &HostName, function: &Digest) -> Arc<OnceCell<()>> {
-        let mut cells = self.lock();
-        let on_host = cells.entry(host.clone()).or_default();
-        Arc::clone(on_host.entry(function.clone()).or_default())
-    }
-
-    /// The host does not have it any more.
-    fn forget(&self, host: &HostName, function: &Digest, cell: &Arc<OnceCell<()>>) {
-        if let Some(on_host) = self.lock().get_mut(host)
-            && on_host.get(function).is_some_and(|known| Arc::ptr_eq(known, cell))
-        {
-            on_host.remove(function);
-        }
-    }
-
-    pub fn forget_host(&self, host: &HostName) {
-        self.lock().remove(host);
-    }
-
-    fn forget_function(&self, function: &Digest) {
-        self.lock().values_mut().for_each(|on_host| drop(on_host.remove(function)));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Cells> {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Placements {
@@ -145,7 +104,11 @@ impl Placements {
             start,
             prewarmed,
         };
-        host.agent.prepare_function(&live.needs.function, &order).await
+        host.agent.prepare_function(&live.needs.function, &order).await?;
+        if prewarmed.is_some() {
+            self.lock().scheduler.keep(&host.name, &live.needs.function);
+        }
+        Ok(())
     }
 
     /// Has all hosts end the idle instances of a function that was replaced or removed.
@@ -153,8 +116,11 @@ impl Placements {
         let function = live.needs.function.clone();
         self.inner.prepared.forget_function(&function);
         // Also those that an earlier control has had prepare it.
-        let hosts: Vec<_> =
-            self.lock().hosts.values().filter(|host| !host.is_local()).cloned().collect();
+        let hosts: Vec<_> = {
+            let mut state = self.lock();
+            state.scheduler.forget(&function);
+            state.hosts.values().filter(|host| !host.is_local()).cloned().collect()
+        };
         for host in hosts {
             let function = function.clone();
             tokio::spawn(async move {

@@ -6,15 +6,17 @@
 
 mod elsewhere;
 mod placed;
+mod prepared;
+mod reclaim;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use snowmelt_api::{HostState, HostSummary};
+use snowmelt_api::HostSummary;
 use snowmelt_node::{Node, TreePlace};
 use snowmelt_schedule::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, HostName};
@@ -23,11 +25,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hosts::{BEAT, Host, Hosts};
 use crate::records::FunctionRecord;
-use crate::trees::{self, OwnPlaces, Trees};
+use crate::trees::{self, OwnPlaces, Role, Trees};
 
-use elsewhere::Prepared;
 pub(crate) use elsewhere::Ran;
 pub(crate) use placed::Placed;
+use prepared::Prepared;
 
 /// How long a call waits for a host at least. One whose time limit is longer waits for that long:
 /// the calls before it may take it.
@@ -35,6 +37,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// After which part of its patience a call gets the next room that is enough for it.
 const STARVED_AFTER: Duration = Duration::from_secs(10);
+
+/// What an operator sets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The most instances of a function on one host.
+    pub instances_per_host: u32,
+    /// A host is reclaimed from a function that was not called there for this long; with 0 it never
+    /// is.
+    pub reclaim_after: Duration,
+}
 
 /// The placements of a platform. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -60,6 +72,8 @@ struct State {
     scheduler: Scheduler,
     hosts: BTreeMap<HostName, Arc<Host>>,
     waiting: HashMap<Ticket, oneshot::Sender<Decided>>,
+    /// Hosts that were asked which functions they have.
+    asked: HashSet<HostName>,
 }
 
 /// What a call that waits is told.
@@ -71,14 +85,19 @@ enum Decided {
 }
 
 impl Placements {
-    pub fn new(node: Node, hosts: Hosts, trees: Trees, instances_per_host: u32) -> Self {
+    pub fn new(node: Node, hosts: Hosts, trees: Trees, settings: Settings) -> Self {
         let policy = Policy {
-            instances_per_host: instances_per_host.max(1),
+            instances_per_host: settings.instances_per_host.max(1),
             near: Some(hosts.local().name.clone()),
             starved_after: STARVED_AFTER,
+            reclaim_after: match settings.reclaim_after {
+                Duration::ZERO => Duration::MAX,
+                after => after,
+            },
         };
         let scheduler = Scheduler::new(policy);
-        let state = State { scheduler, hosts: BTreeMap::new(), waiting: HashMap::new() };
+        let (hosts_by_name, waiting, asked) = Default::default();
+        let state = State { scheduler, hosts: hosts_by_name, waiting, asked };
         let inner = Inner {
             node,
             hosts,
@@ -188,11 +207,10 @@ impl Placements {
     pub fn list(&self) -> Vec<HostSummary> {
         let mut hosts = self.inner.hosts.list();
         let state = self.lock();
+        let own = &self.inner.hosts.local().name;
         for host in &mut hosts {
             host.calls = state.scheduler.calls_on(&host.name);
-            if host.calls > 0 && host.state == HostState::Drained {
-                host.state = HostState::Draining;
-            }
+            host.state = state.state_of(host, own);
         }
         hosts
     }
@@ -224,6 +242,12 @@ impl Placements {
         for (host, room) in hosts.iter().zip(reports) {
             state.scheduler.report(&host.name, room);
             state.scheduler.drain(&host.name, host.is_drained());
+            if host.works() {
+                state.scheduler.is_busy(&host.name, now);
+            }
+            if state.is_to_be_asked(host) {
+                self.ask_what_it_has(Arc::clone(host));
+            }
         }
         let known: BTreeMap<_, _> =
             hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
@@ -232,6 +256,7 @@ impl Placements {
         for host in lost {
             state.scheduler.remove(&host, now);
             self.inner.prepared.forget_host(&host);
+            state.asked.remove(&host);
         }
         // A control that takes no functions waits for other hosts.
         let local = self.inner.hosts.local();
@@ -239,8 +264,9 @@ impl Placements {
         let is_alone = known.len() == 1 && (takes_some || !self.inner.hosts.may_grow());
         self.inner.is_alone.store(is_alone, Ordering::Relaxed);
         state.hosts = known;
-        state.take_roles(&self.inner.trees);
+        state.take_roles(&self.inner.trees, now);
         state.scheduler.sweep(now);
+        self.reclaim(&mut state, now);
         state.decide(now);
     }
 
@@ -295,14 +321,17 @@ fn room(host: &Host) -> HostRoom {
 
 impl State {
     /// Tells the scheduler which hosts hold images, and which of them send to others.
-    fn take_roles(&mut self, trees: &Trees) {
+    fn take_roles(&mut self, trees: &Trees, now: Duration) {
         let mut inner: HashMap<HostName, u32> = HashMap::new();
         let mut named = (String::new(), Digest::of(""));
         self.scheduler.forget_trees();
-        trees.roles(|image, host, depth, is_inner| {
+        trees.roles(|image, host, Role { depth, is_inner, is_used }| {
             // The hosts of an image come one after the other.
             if named.0 != image {
                 named = (image.to_owned(), Digest::of(image));
+            }
+            if is_used {
+                self.scheduler.uses(host, &named.1, now);
             }
             self.scheduler.holds(host, &named.1, depth);
             *inner.entry(host.clone()).or_default() += u32::from(is_inner);

@@ -9,6 +9,8 @@ use super::*;
 use crate::rig::{IdlePlatform, idle_platform};
 
 const MIB: u64 = 1 << 20;
+const SETTINGS: Settings =
+    Settings { instances_per_host: 20, reclaim_after: Duration::from_secs(900) };
 
 /// Placements of control, which takes no functions, and of a host with this memory for them.
 async fn placements(memory: u64) -> (Placements, Hosts, IdlePlatform) {
@@ -17,7 +19,7 @@ async fn placements(memory: u64) -> (Placements, Hosts, IdlePlatform) {
     let agent = Agent::new(node.clone(), Some(ByteSize(0)));
     let token = Some(Token::new("sixteen-characters").unwrap());
     let hosts = Hosts::new(name("control"), agent, token, None).unwrap();
-    let placements = Placements::new(node, hosts.clone(), Trees::default(), 20);
+    let placements = Placements::new(node, hosts.clone(), Trees::default(), SETTINGS);
     join(&hosts, "far", memory);
     placements.take_reports();
     (placements, hosts, idle)
@@ -34,6 +36,7 @@ fn join(hosts: &Hosts, host: &str, functions: u64) {
         cores: 8,
         memory: functions,
         ranks: 0,
+        tasks: 0,
         functions,
         expelled: Vec::new(),
     };

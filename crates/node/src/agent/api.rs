@@ -12,6 +12,7 @@
 //! | `GET /v1/jobs/{id}/network` | | [`snowmelt_api::PartNetwork`] |
 //! | `POST /v1/jobs/{id}/route` | [`RouteTo`] | [`RouteFound`] |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
+//! | `GET /v1/functions` | | list of the digests of functions that are prepared |
 //! | `PUT /v1/functions/{digest}` | [`PrepareFunction`] | 204: the host can run calls of it |
 //! | `POST /v1/functions/{digest}/calls` | [`FunctionCall`] | [`FunctionEnd`], or `SM-0711` if it was not prepared, or `SM-0514` if there is no room at once: then it has not run |
 //! | `DELETE /v1/functions/{digest}` | | 204: its idle instances are ended |

@@ -116,7 +116,12 @@ impl Agent {
         Ok(FunctionEnd { result, error, instance_ended, cold, log, log_dropped, instances })
     }
 
-    /// Ends the idle instances of a function that was replaced or removed.
+    /// The functions that are prepared.
+    pub fn prepared_functions(&self) -> Vec<Digest> {
+        self.inner.functions.all()
+    }
+
+    /// Ends the idle instances of a function that was replaced or removed, or is not called any more.
     pub fn forget_function(&self, digest: &Digest) {
         if let Some(prepared) = self.inner.functions.remove(digest) {
             self.inner.node.forget(&prepared.unit, &prepared.limits);
@@ -180,6 +185,11 @@ impl Functions {
         let (prepared, used) = known.by_digest.get_mut(digest)?;
         *used = now;
         Some(Arc::clone(prepared))
+    }
+
+    fn all(&self) -> Vec<Digest> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.by_digest.keys().cloned().collect()
     }
 
     fn remove(&self, digest: &Digest) -> Option<Arc<Prepared>> {

@@ -78,6 +78,7 @@ impl Agent {
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
             memory: self.inner.memory_left(),
             ranks: self.inner.ranks.load(Ordering::Relaxed),
+            tasks: self.inner.node.usage().workers[0],
             functions: self.inner.room_for_functions(),
             expelled: self.inner.node.expelled_hosts(),
         }

@@ -23,6 +23,7 @@ pub fn router(agent: Agent, token: Token) -> Router {
     Router::new()
         .route("/v1/host", get(facts))
         .route("/v1/code", post(upload))
+        .route("/v1/functions", get(prepared_functions))
         .route("/v1/functions/{digest}", put(prepare_function).delete(forget_function))
         .route("/v1/functions/{digest}/calls", post(call_function))
         .route("/v1/jobs", post(open))
@@ -55,6 +56,10 @@ async fn image_bytes(State(agent): State<Agent>) -> Result<Response, Problem> {
 
 async fn upload(State(agent): State<Agent>, body: Bytes) -> Result<Response, Problem> {
     Ok(axum::Json(agent.upload(parse(&body)?).await?).into_response())
+}
+
+async fn prepared_functions(State(agent): State<Agent>) -> Response {
+    axum::Json(agent.prepared_functions()).into_response()
 }
 
 async fn prepare_function(

@@ -89,6 +89,8 @@ impl<'a> Run<'a> {
             instances_per_host: setting.per_host,
             near: None,
             starved_after: STARVED_AFTER,
+            // Instances end after their idle time; what hosts have prepared is not simulated.
+            reclaim_after: Duration::MAX,
         };
         let keep_idle = nanoseconds(policy.keep_idle);
         Self {

@@ -34,6 +34,7 @@ keys! {
     HOST = "cluster.name", env::HOST, "";
     HOST_MEMORY = "cluster.memory", env::HOST_MEMORY, "";
     INSTANCES_PER_HOST = "cluster.instances_per_host", env::INSTANCES_PER_HOST, "20";
+    RECLAIM_AFTER = "cluster.reclaim_after", env::RECLAIM_AFTER, "15m";
     TLS_LISTEN = "tls.listen", env::TLS_LISTEN, "";
     TLS_CERTIFICATE = "tls.cert", env::TLS_CERTIFICATE, "";
     TLS_KEY = "tls.key", env::TLS_KEY, "";

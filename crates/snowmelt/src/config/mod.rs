@@ -81,6 +81,8 @@ pub struct Config {
     pub host_memory: Option<Value<ByteSize>>,
     /// The most instances of a deployed function on one host of several.
     pub instances_per_host: Value<u32>,
+    /// A host is reclaimed from a function that was not called there for this long.
+    pub reclaim_after: Value<Duration>,
     /// Where clients of other hosts are served.
     pub tls: Tls,
     /// Memory limit of all sandboxes together; chosen by the spawner if absent.
@@ -171,6 +173,7 @@ impl Config {
             host: sources.maybe(&HOST, host, str::parse)?,
             host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
             instances_per_host: sources.get(&INSTANCES_PER_HOST, None, factor)?,
+            reclaim_after: sources.get(&RECLAIM_AFTER, None, duration)?,
             tls: Tls::load(&sources, &cli.command, &state.value)?,
             sandboxes_memory: sources.maybe(&SANDBOXES_MEMORY, None, amount)?,
             sandboxes_processes: sources.maybe(&SANDBOXES_PROCESSES, None, number)?,

@@ -106,6 +106,7 @@ fn cluster(config: &Config) -> Lines {
         config.host.as_ref().map(|value| line("name", value, |name| quoted(name.as_str()))),
         memory.map(|value| line("memory", value, |most| quoted(&most.to_string()))),
         Some(line("instances_per_host", &config.instances_per_host, u32::to_string)),
+        Some(line("reclaim_after", &config.reclaim_after, |time| quoted(&text::setting(*time)))),
     ];
     lines.into_iter().flatten().collect()
 }

@@ -1,0 +1,91 @@
+//! What hosts have of functions and images, and when it is taken back (FaaSNet 3.2): a host on which
+//! a function was not called for the time of the policy is reclaimed from it, and leaves the tree of
+//! an image that nothing there has used for as long.
+//!
+//! Invariant: nothing that runs is taken back, and nothing from control's own host.
+
+use std::time::Duration;
+
+use snowmelt_types::{Digest, HostName};
+
+use crate::call::Reclaimed;
+use crate::scheduler::Scheduler;
+use crate::uses::Use;
+
+impl Scheduler {
+    /// Something else than calls runs on a host, which may use the images that it has.
+    pub fn is_busy(&mut self, host: &HostName, now: Duration) {
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.busy = now;
+        }
+    }
+
+    /// Something on a host is about to use an image.
+    pub fn uses(&mut self, host: &HostName, image: &Digest, now: Duration) {
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.uses(image, now);
+        }
+    }
+
+    /// A host says that it has a function, of which it may not have been told by this scheduler.
+    pub fn found(&mut self, host: &HostName, function: &Digest, now: Duration) {
+        if self.hosts.contains_key(host) {
+            let function = self.uses.function(host, function);
+            function.last = function.last.max(now);
+        }
+    }
+
+    /// A host keeps instances of a function without calls, until the function is forgotten.
+    pub fn keep(&mut self, host: &HostName, function: &Digest) {
+        if self.hosts.contains_key(host) {
+            self.uses.function(host, function).is_kept = true;
+        }
+    }
+
+    /// A function was removed or replaced: hosts have it only as long as its calls run.
+    pub fn forget(&mut self, function: &Digest) {
+        for on_host in self.uses.0.values_mut() {
+            if let Some(known) = on_host.get_mut(function) {
+                known.is_kept = false;
+            }
+            if on_host.get(function).is_some_and(|known| known.calls == 0) {
+                on_host.remove(function);
+            }
+        }
+    }
+
+    /// Whether a host has functions.
+    pub fn has_functions(&self, host: &HostName) -> bool {
+        self.uses.0.get(host).is_some_and(|on_host| !on_host.is_empty())
+    }
+
+    /// What is to be taken back from hosts now. It counts as taken from then on.
+    pub fn reclaim(&mut self, now: Duration) -> Vec<Reclaimed> {
+        let (near, after) = (self.policy.near.as_ref(), self.policy.reclaim_after);
+        let is_over = |last: Duration| now.saturating_sub(last) >= after;
+        let mut reclaimed = Vec::new();
+        for (host, on_host) in self.uses.0.iter_mut().filter(|(host, _)| near != Some(*host)) {
+            let is_unused = |it: &Use| it.calls == 0 && !it.is_kept && is_over(it.last);
+            for (function, _) in on_host.extract_if(|_, it| is_unused(it)) {
+                // Its idle instances end.
+                if let Some(on) = self.functions.get_mut(&function) {
+                    on.remove(host);
+                }
+                reclaimed.push(Reclaimed::Function(host.clone(), function));
+            }
+        }
+        self.uses.0.retain(|_, on_host| !on_host.is_empty());
+        self.functions.retain(|_, on| !on.is_empty());
+        for (name, host) in self.hosts.iter_mut().filter(|(name, _)| near != Some(*name)) {
+            let busy = host.busy;
+            for (image, holding) in &mut host.images {
+                let is_unused = is_over(holding.used.max(busy)) && !self.uses.need(name, image);
+                if holding.depth.is_some() && is_unused {
+                    holding.depth = None;
+                    reclaimed.push(Reclaimed::Image(name.clone(), image.clone()));
+                }
+            }
+        }
+        reclaimed
+    }
+}
