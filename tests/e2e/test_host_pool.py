@@ -1,5 +1,6 @@
 """Hosts that are reclaimed from functions which are not called there any more: no call is lost by
-it, trees of images shrink, and a restarted control knows what hosts still have."""
+it, trees of images shrink, and a restarted control knows what hosts still have. Hosts of a lab that
+control starts when calls wait, and ends when they are free."""
 
 import json
 import urllib.request
@@ -12,9 +13,11 @@ import pytest
 from conftest import Snowmelt, wait_for
 from host_trees import Hosts, free_ports, hosts
 from images import Image
+from lab import Lab, lab
 from suites import client_of
 from test_drained_hosts import listed, states
 from test_function_hosts import HANDLER, call, together
+from test_function_hosts import deploy as deploy_in_lab
 from test_image_trees import BALLAST, SMALL, deploy, parents
 from test_images import code, digest, home, made, pushed
 
@@ -166,3 +169,86 @@ def test_a_function_that_keeps_instances_prewarmed_keeps_its_host(
         alone.run("fn", "rm", "kept").succeeded()
         wait_for("the host to be free", lambda: states(cluster)["h2"] == "free")
         assert prepared(cluster, "h2") == []
+
+
+@pytest.fixture
+def elastic(alone: Snowmelt) -> Iterator[Lab]:
+    """A lab of three hosts of which control's own runs, with room for one instance on each."""
+    alone.environment |= {
+        "SNOWMELT_CLUSTER_RECLAIM_AFTER": "2s",
+        "SNOWMELT_CLUSTER_INSTANCES_PER_HOST": "1",
+    }
+    with lab(alone, 3, "--started", 1, "--memory", "1GiB") as made:
+        [socket] = (alone.folder / "run" / "labs").glob("*/snowmelt.sock")
+        with client_of(socket):
+            yield made
+
+
+def known(made: Lab) -> set[str]:
+    return set(made.ranks())
+
+
+def running(made: Lab) -> set[str]:
+    return {host["name"] for host in made.states() if host["runs"]}
+
+
+def pool(made: Lab) -> dict[str, Any]:
+    return dict(json.loads(made.client("status", "-o", "json"))["pool"])
+
+
+def until_three_run() -> None:
+    """Calls that wait have hosts started until all run some."""
+
+    def on_all() -> bool:
+        ran = together([{"word": number, "sleep": 1} for number in range(6)])
+        assert [one["result"]["word"] for one in ran] == list(range(6)), ran
+        return len({one["host"] for one in ran}) == 3
+
+    wait_for("calls on three hosts", on_all, seconds=300)
+
+
+def test_hosts_are_started_for_calls_that_wait_and_ended_when_they_are_free(
+    elastic: Lab, tmp_path: Path
+) -> None:
+    assert known(elastic) == running(elastic) == {"host-1"}
+    deploy_in_lab(elastic, tmp_path, "--memory", "64MiB", "--timeout", "200s")
+    # One call at a time needs no other host.
+    assert {call({"word": 1})["host"] for _ in range(5)} == {"host-1"}
+    assert pool(elastic)["provided"] == 0
+    until_three_run()
+    assert running(elastic) == {"host-1", "host-2", "host-3"}
+    shown = {"is_elastic": True, "least": 1, "most": 3, "provided": 2, "failure": None}
+    wait_for("control to know them", lambda: pool(elastic).items() >= shown.items())
+
+    # Calls go on while a host is released, and keep the others.
+    def one_is_released() -> bool:
+        ran = together([{"word": number, "sleep": 0.2} for number in range(2)])
+        assert [one["result"]["word"] for one in ran] == [0, 1], ran
+        return len(running(elastic)) == 2
+
+    wait_for("a host to be released", one_is_released, seconds=180)
+    wait_for("control to be alone", lambda: running(elastic) == {"host-1"}, seconds=180)
+    wait_for("control to know it", lambda: known(elastic) == {"host-1"})
+    assert call({"word": 2})["result"]["word"] == 2
+    # A host that comes back gets work.
+    until_three_run()
+
+
+def test_calls_go_on_while_the_provider_fails(elastic: Lab, tmp_path: Path) -> None:
+    deploy_in_lab(elastic, tmp_path, "--memory", "64MiB", "--timeout", "200s")
+    [program] = (elastic.snowmelt.folder / "run" / "labs").glob("*/provider")
+    works = program.read_text()
+    program.write_text("#!/bin/sh\necho no quota left >&2\nexit 7\n")
+
+    def has_failed() -> Any:
+        ran = together([{"word": number, "sleep": 1} for number in range(5)])
+        assert [one["result"]["word"] for one in ran] == list(range(5)), ran
+        return pool(elastic)["failure"]
+
+    failure = wait_for("the provider to fail", has_failed, seconds=180)
+    assert failure["code"] == "SM-0714" and "no quota left" in failure["message"]
+    assert "no quota left" in elastic.client("status")
+    assert running(elastic) == {"host-1"}
+    program.write_text(works)
+    until_three_run()
+    assert pool(elastic)["failure"] is None

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use snowmelt_types::HostName;
+use snowmelt_types::{ErrorReport, HostName};
 use utoipa::ToSchema;
 
 /// What a host has and does.
@@ -71,4 +71,25 @@ pub enum HostState {
     Draining,
     /// It gets none, and no functions run there.
     Drained,
+}
+
+/// The pool of hosts of a cluster.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PoolStatus {
+    /// What starts and ends hosts: a program, or `static`.
+    pub provider: String,
+    /// Whether it starts and ends any.
+    pub is_elastic: bool,
+    /// There are at least so many hosts, control's own included.
+    pub least: u32,
+    /// There are at most so many.
+    pub most: u32,
+    /// Hosts that the provider runs or starts.
+    pub provided: u32,
+    /// Further hosts that waiting calls need.
+    pub lacking: u32,
+    /// Why the provider failed last, until it succeeds.
+    pub failure: Option<ErrorReport>,
+    /// After how many milliseconds it is asked again after that.
+    pub retry_ms: Option<u64>,
 }

@@ -101,7 +101,7 @@ pub use functions::{
     CallMode, FunctionOptions, FunctionSpec, FunctionSummary, PackRequest, Packed, RESULT_KEPT_MS,
     Runtime, Wheel, no_code,
 };
-pub use hosts::{HostFacts, HostJoin, HostState, HostSummary};
+pub use hosts::{HostFacts, HostJoin, HostState, HostSummary, PoolStatus};
 pub use images::{
     ClientImage, ConversionRequest, ConvertedImage, DamagedBlock, DifferenceRequest, FetchedBlocks,
     ImageBlob, ImageDetail, ImageDifference, ImageEvent, ImagePlace, ImageRequest, ImageSource,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::NodeFigures;
+use crate::{NodeFigures, PoolStatus};
 
 /// A running platform.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -30,6 +30,8 @@ pub struct Status {
     pub functions: u32,
     /// The process that makes sandboxes; without it nothing runs.
     pub spawner: SpawnerHealth,
+    /// The pool of hosts.
+    pub pool: PoolStatus,
 }
 
 /// What a platform counts.

@@ -25,6 +25,7 @@ mod metrics;
 pub mod permissions;
 mod placements;
 mod platform;
+mod pool;
 mod progress;
 mod queries;
 mod records;

@@ -13,6 +13,7 @@ use crate::functions::Functions;
 use crate::hosts::Hosts;
 use crate::images::Images;
 use crate::leases::Leases;
+use crate::pool::HostPool;
 use crate::queries::Queries;
 use crate::udfs::UdfRegistry;
 
@@ -27,6 +28,7 @@ pub(crate) struct Platform {
     pub leases: Arc<Leases>,
     pub hosts: Hosts,
     pub images: Images,
+    pub pool: HostPool,
     /// Asks the server to end.
     pub shutdown: CancellationToken,
     /// How long what runs may go on then.
@@ -84,6 +86,7 @@ impl Platform {
             zygotes: usage.zygotes,
             functions,
             spawner,
+            pool: self.pool.status(),
         }
     }
 }

@@ -14,7 +14,7 @@ use snowmelt_wire::SourceCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::analysis_cache::AnalysisCache;
-use crate::bursts::{Bursts, Kept};
+use crate::bursts::{Bursts, Jobs, Kept};
 use crate::functions::Functions;
 use crate::hosts::Hosts;
 use crate::images::Images;
@@ -22,6 +22,7 @@ use crate::leases::Leases;
 use crate::logs::Logs;
 use crate::placements::{self, Placements};
 use crate::platform::{Grace, Platform};
+use crate::pool::HostPool;
 use crate::queries::Queries;
 use crate::records::{FunctionId, Records};
 use crate::trees::Trees;
@@ -122,7 +123,9 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets, places));
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
     let kept = Kept::new(records.clone(), state_dir.join("bursts"));
+    let cluster = (hosts.clone(), functions.placements().clone(), Jobs::default());
     let platform = Platform {
+        pool: HostPool::of(None, Duration::ZERO, cluster),
         queries: Queries::new(
             node.clone(),
             (hosts.clone(), Trees::default()),
@@ -159,7 +162,8 @@ fn hosts(node: &Node) -> Hosts {
 
 fn placements(node: &Node, hosts: &Hosts) -> Placements {
     let reclaim_after = std::time::Duration::from_secs(900);
-    let settings = placements::Settings { instances_per_host: 20, reclaim_after };
+    let settings =
+        placements::Settings { instances_per_host: 20, reclaim_after, is_elastic: false };
     Placements::new(node.clone(), hosts.clone(), Trees::default(), settings)
 }
 

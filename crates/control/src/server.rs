@@ -27,8 +27,11 @@ use crate::leases::Leases;
 use crate::logs::Logs;
 use crate::now_ms;
 use crate::permissions::{self, Group};
-use crate::placements::{self, Placements};
+use crate::placements::Placements;
+pub use crate::placements::Settings as Placing;
 use crate::platform::{Grace, Platform};
+use crate::pool::HostPool;
+pub use crate::pool::HostProgram;
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
@@ -72,10 +75,10 @@ pub struct Settings {
     pub total: snowmelt_sandbox::Total,
     /// An instance of a function reserves this part of its memory limit (1/N).
     pub overcommit: u32,
-    /// The most instances of a deployed function on one host of several.
-    pub instances_per_host: u32,
-    /// A host is reclaimed from a function that was not called there for this long.
-    pub reclaim_after: Duration,
+    /// Where calls of deployed functions run, and for how long hosts keep them.
+    pub placing: Placing,
+    /// Who starts and ends hosts; none do where absent.
+    pub provider: Option<HostProgram>,
     /// How the addresses of functions of a job are enforced.
     pub enforcement: snowmelt_node::EnforcementChoice,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
@@ -298,8 +301,9 @@ async fn platform(
     let cluster = settings.cluster.clone();
     let address = cluster.as_ref().map(|cluster| cluster.listen);
     let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
-    let name = name.map_or_else(|| "this-host".to_owned().try_into(), Ok);
-    let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
+    let name = name
+        .map_or_else(|| "this-host".to_owned().try_into(), Ok)
+        .map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
     if let Some(token) = &token {
         node.join_cluster(token.clone(), None);
     }
@@ -319,27 +323,30 @@ async fn platform(
     let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets, places));
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
     let udfs = UdfRegistry::new(records.clone(), catalog, udf_logs);
-    let placing = placements::Settings {
-        instances_per_host: settings.instances_per_host,
-        reclaim_after: settings.reclaim_after,
-    };
+    let placing = settings.placing;
     let placements = Placements::new(node.clone(), hosts.clone(), trees.clone(), placing);
     if settings.cluster.is_some() {
         placements.take_reports();
         tokio::spawn(placements.clone().follow(ending.over.clone()));
     }
-    let functions = Functions::new(node.clone(), analysis.clone(), records, logs, placements);
+    let functions =
+        Functions::new(node.clone(), analysis.clone(), records, logs, placements.clone());
+    let bursts = Bursts::new(node.clone(), analysis, (hosts.clone(), trees.clone()), kept, over);
+    let cluster = (hosts.clone(), placements, bursts.jobs.clone());
+    let pool = HostPool::of(settings.provider.as_ref(), placing.reclaim_after, cluster);
+    tokio::spawn(pool.clone().keep(ending.over.clone()));
     Ok(Arc::new(Platform {
         leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs.clone())),
         queries: Queries::new(
             node.clone(),
-            (hosts.clone(), trees.clone()),
+            (hosts.clone(), trees),
             udfs.clone(),
             ending.over.clone(),
         ),
         udfs,
         functions,
-        bursts: Bursts::new(node.clone(), analysis, (hosts.clone(), trees), kept, over),
+        bursts,
+        pool,
         hosts,
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone()),
         node,

@@ -68,6 +68,20 @@ impl Folder {
         self.run.join("snowmelt.sock")
     }
 
+    /// The program with which control starts and ends hosts of its lab.
+    pub fn provider(&self) -> PathBuf {
+        self.run.join("provider")
+    }
+
+    pub fn write_provider(&self, text: &str) -> Result<()> {
+        let path = self.provider();
+        let write = || -> io::Result<()> {
+            let mut file = File::options().write(true).create_new(true).mode(0o700).open(&path)?;
+            io::Write::write_all(&mut file, text.as_bytes())
+        };
+        write().map_err(Error::folder(&path))
+    }
+
     pub fn token_file(&self) -> PathBuf {
         self.run.join("token")
     }

@@ -18,6 +18,17 @@ pub(crate) const PORT: u16 = 7070;
 /// The address of a host in its lab.
 pub type Address = SocketAddr;
 
+/// A program that starts and ends hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Provider {
+    /// Its path.
+    pub program: PathBuf,
+    /// Hosts that there are at least.
+    pub least: u32,
+    /// Hosts that there are at most.
+    pub most: u32,
+}
+
 /// The parameters of a host's program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Host {
@@ -30,6 +41,8 @@ pub struct Host {
     pub control: Address,
     /// The file with the lab's token.
     pub token_file: PathBuf,
+    /// What control starts and ends hosts with, if it does.
+    pub provider: Option<Provider>,
     /// The socket of control.
     pub socket: PathBuf,
     /// The folder of its persistent data.
@@ -52,6 +65,11 @@ impl Host {
             address: (address(number), PORT).into(),
             control: (address(1), PORT).into(),
             token_file: folder.token_file(),
+            provider: plan.pool.as_ref().filter(|_| number == 1).map(|pool| Provider {
+                program: folder.provider(),
+                least: pool.started,
+                most: plan.hosts,
+            }),
             socket: folder.socket(),
             state: folder.state.join(&machine.name),
             run: machine.folder.join("run"),

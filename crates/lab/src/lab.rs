@@ -149,7 +149,7 @@ impl Lab {
     /// # Errors
     /// [`Error::Ended`].
     pub fn check_running(&self) -> Result<()> {
-        for member in self.members() {
+        for member in self.members().iter().filter(|member| self.is_to_start(member)) {
             let machine = member.machine();
             if !process_of(machine)?.is_some_and(Process::is_alive) {
                 return Err(ended(machine));

@@ -27,17 +27,18 @@ mod process;
 mod rate;
 mod service;
 mod shape;
+mod standby;
 mod wiring;
 
 pub use error::Error;
 pub use fault::Fault;
 pub use folder::Roots;
-pub use host::{Address, Host, Program};
+pub use host::{Address, Host, Program, Provider};
 pub use kind::Kind;
 pub use lab::{Lab, State};
 pub use machine::Machine;
 pub use member::Member;
-pub use plan::{MAX_HOSTS, Plan, ServicePlan};
+pub use plan::{MAX_HOSTS, Plan, PoolPlan, ServicePlan};
 pub use rate::{BitRate, Link, ParseRateError};
 pub use service::Service;
 

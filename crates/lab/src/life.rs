@@ -73,7 +73,11 @@ impl Lab {
         check(last)?;
         let added: Vec<Host> = (first..=last).map(|number| self.host(number)).collect();
         let new: Vec<Member> = added.iter().cloned().map(Member::Host).collect();
-        wiring::connect(&mut self.bridge()?, (&self.members(), &new), program)?;
+        wiring::connect(
+            &mut self.bridge()?,
+            (&self.members(), &new),
+            (|_: &Member| true, program),
+        )?;
         self.plan.hosts = last;
         self.folder.write_plan(&self.plan)?;
         partition_new_hosts(self)?;
@@ -105,8 +109,12 @@ fn with_programs(mut plan: Plan) -> Result<Plan> {
 fn make(lab: &Lab, program: &impl Program) -> Result<()> {
     lab.folder.create()?;
     lab.folder.write_token()?;
+    if let Some(pool) = &lab.plan.pool {
+        lab.folder.write_provider(&pool.program)?;
+    }
     let mut bridge = wiring::add_bridge(lab)?;
-    wiring::connect(&mut bridge, (&[], &lab.members()), program)?;
+    let starts = |member: &Member| lab.is_to_start(member);
+    wiring::connect(&mut bridge, (&[], &lab.members()), (starts, program))?;
     lab.folder.write_plan(&lab.plan)
 }
 

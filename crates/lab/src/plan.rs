@@ -20,11 +20,23 @@ pub struct ServicePlan {
     pub link: Link,
 }
 
+/// Hosts that control starts and ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolPlan {
+    /// How many hosts are started with the lab.
+    pub started: u32,
+    /// The text of the program with which control starts and ends the others.
+    pub program: String,
+}
+
 /// The parameters of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The number of hosts, including control.
     pub hosts: u32,
+    /// Which of them are started when control needs them; none if absent.
+    #[serde(default)]
+    pub pool: Option<PoolPlan>,
     /// The link of each host.
     pub link: Link,
     /// The limit of memory for functions on each host.

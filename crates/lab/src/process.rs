@@ -84,6 +84,11 @@ impl Process {
         }
     }
 
+    /// Sends it a signal, unless it has ended.
+    pub fn signal(self, kind: Signal) -> Result<()> {
+        send(&[self], kind)
+    }
+
     /// Kills it; does nothing if it has ended.
     pub fn kill(self) -> Result<()> {
         send(&[self], Signal::KILL)

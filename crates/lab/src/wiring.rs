@@ -23,12 +23,12 @@ pub(crate) fn add_bridge(lab: &Lab) -> Result<Namespace> {
     Ok(bridge)
 }
 
-/// Creates namespaces and links of new members, configures and shapes them, and starts their
-/// programs.
+/// Creates namespaces and links of new members, configures and shapes them, and starts the programs
+/// of those that are to start.
 pub(crate) fn connect(
     bridge: &mut Namespace,
     (before, new): (&[Member], &[Member]),
-    program: &impl Program,
+    (starts, program): (impl Fn(&Member) -> bool, &impl Program),
 ) -> Result<()> {
     let files = new.iter().map(|member| member.machine().namespace.clone()).collect();
     let mut namespaces = namespace::make(files)?;
@@ -48,7 +48,9 @@ pub(crate) fn connect(
     add_neighbours(before, new, &mut namespaces)?;
     for (member, namespace) in new.iter().zip(&namespaces) {
         member.host().map_or(Ok(()), disk::add)?;
-        member.start(namespace, program)?;
+        if starts(member) {
+            member.start(namespace, program)?;
+        }
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Which host runs a call of a function, and when: a queue with deadlines that is fair between
 //! tenants, and a choice of host by idle instances, free cores and memory, and what the host holds
 //! already (FaaSNet 3.2 and 5). And when a host is reclaimed from a function that is not called there
-//! any more.
+//! any more, and how many hosts there are to be.
 //!
 //! Boundary: decisions only. There is no I/O and no clock; who asks gives the time. What a host
 //! really has is known there: it may refuse a call, which then waits again.
@@ -16,6 +16,7 @@ mod choose;
 mod function;
 mod host;
 mod on_hosts;
+mod pool;
 mod queue;
 mod reclaim;
 mod scheduler;
@@ -27,5 +28,6 @@ mod tests;
 
 pub use call::{Call, Decision, Policy, Reclaimed, Ticket};
 pub use host::HostRoom;
+pub use pool::{Pool, PoolHost, PoolPolicy, PoolStep};
 pub use scheduler::Scheduler;
 pub use shares::{Spare, shares};

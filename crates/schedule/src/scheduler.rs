@@ -20,7 +20,7 @@ pub struct Scheduler {
     pub(crate) hosts: Hosts,
     pub(crate) functions: HashMap<Digest, OnHosts>,
     pub(crate) uses: Uses,
-    calls: HashMap<Ticket, Held>,
+    pub(crate) calls: HashMap<Ticket, Held>,
     queue: Queue,
     /// Calls that wait, by their deadline.
     deadlines: BTreeSet<(Duration, Ticket)>,
@@ -28,17 +28,25 @@ pub struct Scheduler {
     taken: HashMap<Tenant, u64>,
     next: Ticket,
     /// Room may have become free since the queue was looked through.
-    is_changed: bool,
+    pub(crate) is_changed: bool,
+    /// Hosts may come.
+    pub(crate) may_grow: bool,
     /// Calls that were added since then.
     new: Vec<Ticket>,
 }
 
 #[derive(Debug)]
-struct Held {
-    call: Arc<Call>,
-    since: Duration,
+pub(crate) struct Held {
+    pub call: Arc<Call>,
+    pub since: Duration,
     deadline: Duration,
     state: State,
+}
+
+impl Held {
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waits)
+    }
 }
 
 #[derive(Debug)]
@@ -69,6 +77,7 @@ impl Scheduler {
             taken: HashMap::new(),
             next: 0,
             is_changed: false,
+            may_grow: false,
             new: Vec::new(),
         }
     }
@@ -219,7 +228,8 @@ impl Scheduler {
         }
         let call = &held.call;
         if !self.hosts.iter().any(|(name, host)| may_ever_run(call, name, host)) {
-            return Some(Found::Never);
+            let may_come = self.may_grow && call.only.is_none();
+            return (!may_come).then_some(Found::Never);
         }
         let kept = kept.filter(|kept| *kept != ticket).and_then(|kept| self.calls.get(&kept));
         let kept = kept.map(|held| (&*held.call, self.functions.get(&held.call.function)));

@@ -1,6 +1,7 @@
-//! Decisions; `properties` has invariants after any sequence of requests, and `reclaim` what is
-//! taken back.
+//! Decisions; `properties` has invariants after any sequence of requests, `reclaim` what is taken
+//! back, and `pool` how many hosts there are.
 
+mod pool;
 mod properties;
 mod reclaim;
 

@@ -37,6 +37,12 @@ pub const HOST_MEMORY: &str = "SNOWMELT_HOST_MEMORY";
 pub const INSTANCES_PER_HOST: &str = "SNOWMELT_CLUSTER_INSTANCES_PER_HOST";
 /// After how long without calls of a function a host is reclaimed from it. Default: 15m.
 pub const RECLAIM_AFTER: &str = "SNOWMELT_CLUSTER_RECLAIM_AFTER";
+/// Program that starts and ends hosts. Default: none, hosts join by themselves.
+pub const PROVIDER: &str = "SNOWMELT_CLUSTER_PROVIDER";
+/// How many hosts there are at least where a program starts them. Default: 1.
+pub const LEAST_HOSTS: &str = "SNOWMELT_CLUSTER_LEAST_HOSTS";
+/// How many there are at most. Default: 16.
+pub const MOST_HOSTS: &str = "SNOWMELT_CLUSTER_MOST_HOSTS";
 /// Address at which a server serves clients of other hosts, over TLS. Default: none.
 pub const TLS_LISTEN: &str = "SNOWMELT_TLS_LISTEN";
 /// PEM file with the certificate of this address, and those that lead to its authority.

@@ -1,21 +1,24 @@
 //! `snowmelt lab`: the hosts of a lab run this binary, and are ready once they joined control.
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use snowmelt_lab::{
-    BitRate, Fault, Host, Kind, Lab, Link, Machine, Plan, Roots, Service, ServicePlan, State,
+    BitRate, Fault, Host, Kind, Lab, Link, Machine, Plan, PoolPlan, Roots, Service, ServicePlan,
+    State,
 };
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 
-use crate::args::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
+use crate::args::{
+    LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabPoolCommand, LabRunArgs, LabUpArgs,
+};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::platform::{self, Platform};
 use crate::printer::Printer;
-use crate::{env, list, text};
+use crate::{env, list, printer, text};
 
 /// Time limit for all hosts to join control: many hosts keep the machine busy.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(180);
@@ -46,6 +49,7 @@ pub fn run(command: &LabCommand, config: &Config, printer: Printer) -> Outcome {
             let (lab, program) = (open(&args.lab.name)?, program()?);
             lab.member_named(&args.host).and_then(|member| lab.restart(&member, &program))
         }
+        LabCommand::Pool(command) => return pool(command, &open),
         LabCommand::Down(args) => Lab::down(&roots, &args.name),
     };
     done.map(|()| 0).map_err(failed)
@@ -58,11 +62,11 @@ fn failed(error: snowmelt_lab::Error) -> Failure {
 fn up(args: &LabUpArgs, roots: &Roots, config: &Config, printer: Printer) -> Outcome {
     let begun = Instant::now();
     let name = &args.lab.name;
-    let lab = Lab::up(roots, name, plan(args), &program()?).map_err(failed)?;
+    let lab = Lab::up(roots, name, plan(args, roots)?, &program()?).map_err(failed)?;
     let created = begun.elapsed();
     printer.note(&format!(
         "{} created in {}",
-        counted(args.hosts),
+        counted(lab.plan().hosts),
         text::setting(rounded(created))
     ));
     if let Err(failure) = join(&lab, config, printer) {
@@ -73,21 +77,53 @@ fn up(args: &LabUpArgs, roots: &Roots, config: &Config, printer: Printer) -> Out
     Ok(0)
 }
 
-fn plan(args: &LabUpArgs) -> Plan {
+fn plan(args: &LabUpArgs, roots: &Roots) -> Result<Plan, ErrorReport> {
     let link = Link { rate: args.link, delay: args.delay };
     let service = |wanted: bool, rate: Option<BitRate>, program: &Path| {
         let link = Link { rate: rate.or(link.rate), ..link };
         wanted.then(|| ServicePlan { program: program.to_owned(), link })
     };
-    Plan {
+    let pool = args.started.filter(|started| *started < args.hosts);
+    let pool = pool.map(|started| pool_plan(started, &args.lab.name, roots)).transpose()?;
+    Ok(Plan {
         hosts: args.hosts,
+        pool,
         link,
         memory: args.memory.unwrap_or_else(|| share(args.hosts)),
         control_only: args.control_only,
         disk: args.disk,
         registry: service(args.registry, args.registry_link, &args.registry_program),
         store: service(args.store, args.store_link, &args.store_program),
-    }
+    })
+}
+
+/// A program that runs this binary for the lab: control has settings of its own.
+fn pool_plan(started: u32, lab: &HostName, roots: &Roots) -> Result<PoolPlan, ErrorReport> {
+    let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', "'\\''"));
+    let (state, run, binary) = (quoted(&roots.state), quoted(&roots.run), quoted(&binary()?));
+    let variables = format!("{}={state} {}={run}", env::STATE, env::RUN);
+    let command = format!("{variables} exec {binary} lab pool \"$@\" --name {lab}");
+    let program = format!("#!/bin/sh\n{command}\n");
+    Ok(PoolPlan { started, program })
+}
+
+fn pool(
+    command: &LabPoolCommand,
+    open: &impl Fn(&HostName) -> Result<Lab, ErrorReport>,
+) -> Outcome {
+    let done = match command {
+        LabPoolCommand::List(args) => open(&args.name)?.running().map(|hosts| {
+            let names: Vec<_> = hosts.iter().map(Host::name).collect();
+            printer::print(&(names.join("\n") + "\n"))
+        }),
+        LabPoolCommand::Start { count, lab } => open(&lab.name)?.start(*count, &program()?).map(Ok),
+        LabPoolCommand::Stop { host, lab } => {
+            let lab = open(&lab.name)?;
+            lab.other_host(host).and_then(|host| lab.stop(&host)).map(Ok)
+        }
+    };
+    done.map_err(failed)??;
+    Ok(0)
 }
 
 fn add(args: &LabAddArgs, mut lab: Lab, config: &Config, printer: Printer) -> Outcome {
@@ -99,7 +135,8 @@ fn add(args: &LabAddArgs, mut lab: Lab, config: &Config, printer: Printer) -> Ou
 }
 
 fn joined(lab: &Lab, begun: Instant) -> String {
-    let (hosts, wall) = (lab.plan().hosts, text::setting(rounded(begun.elapsed())));
+    let (plan, wall) = (lab.plan(), text::setting(rounded(begun.elapsed())));
+    let hosts = plan.pool.as_ref().map_or(plan.hosts, |pool| pool.started);
     let services = lab.services().into_iter();
     let services = services.map(|it| format!(", the {} at {}", it.machine.name, it.address));
     let socket = lab.control().socket;
@@ -117,11 +154,12 @@ fn join(lab: &Lab, config: &Config, printer: Printer) -> Result<(), Failure> {
         loop {
             lab.check_running().map_err(|error| error.report())?;
             let joined = client.hosts().await.map_or(0, |hosts| hosts.len());
-            if joined >= lab.plan().hosts as usize {
+            let started = 1 + lab.running().map_err(|error| error.report())?.len();
+            if joined >= started {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let message = format!("only {joined} of {} joined", counted(lab.plan().hosts));
+                let message = format!("only {joined} of {started} hosts joined");
                 return Err(ErrorReport::new(Code::LAB_STEP, message)
                     .hint("use fewer hosts: this machine is too slow for so many"));
             }
@@ -227,11 +265,15 @@ fn execute(mut command: Command) -> Outcome {
     Err(ErrorReport::new(Code::OPTION, message).into())
 }
 
+fn binary() -> Result<PathBuf, ErrorReport> {
+    std::env::current_exe().map_err(|error| {
+        ErrorReport::new(Code::INTERNAL, format!("the path of this binary is unknown: {error}"))
+    })
+}
+
 /// This binary as a host: the settings of the user's own platform do not apply to it.
 fn program() -> Result<impl Fn(&Host) -> Command, ErrorReport> {
-    let binary = std::env::current_exe().map_err(|error| {
-        ErrorReport::new(Code::INTERNAL, format!("the path of this binary is unknown: {error}"))
-    })?;
+    let binary = binary()?;
     Ok(move |host: &Host| {
         let mut command = Command::new(&binary);
         match host.is_control() {
@@ -249,8 +291,14 @@ fn program() -> Result<impl Fn(&Host) -> Command, ErrorReport> {
             .env(env::SOCKET, &host.socket)
             .env(env::HANDLER_CACHE, (host.memory.bytes() / 4).to_string())
             .env(env::IMPORT_CACHE, (host.memory.bytes() / 4).to_string());
-        for name in [env::LISTEN, env::TOKEN_FILE, env::HOST, env::HOST_MEMORY] {
+        for name in [env::LISTEN, env::TOKEN_FILE, env::HOST, env::HOST_MEMORY, env::PROVIDER] {
             command.env_remove(name);
+        }
+        if let Some(provider) = &host.provider {
+            command
+                .env(env::PROVIDER, &provider.program)
+                .env(env::LEAST_HOSTS, provider.least.to_string())
+                .env(env::MOST_HOSTS, provider.most.to_string());
         }
         if let Some(file) = &host.ca_file {
             command.env(env::CA_FILE, file);

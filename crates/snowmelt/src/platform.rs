@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use snowmelt_control::client::Client;
 use snowmelt_control::images::Embedded as Images;
-use snowmelt_control::server::{Launch, Settings};
+use snowmelt_control::server::{Launch, Placing, Settings};
 use snowmelt_types::{Code, ErrorReport, Tenant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -118,8 +118,12 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         memory: config.host_memory.as_ref().map(|memory| memory.value),
         total: config.total(),
         overcommit: config.sandboxes_overcommit.value,
-        instances_per_host: config.instances_per_host.value,
-        reclaim_after: config.reclaim_after.value,
+        placing: Placing {
+            instances_per_host: config.instances_per_host.value,
+            reclaim_after: config.reclaim_after.value,
+            is_elastic: config.pool.provider.is_some(),
+        },
+        provider: config.pool.program(),
         python: config.python.clone().map(|python| python.value),
         cluster: None,
         remote: None,

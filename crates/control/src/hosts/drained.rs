@@ -13,11 +13,20 @@ use super::{Host, Hosts};
 
 /// The names of drained hosts. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Drained(Arc<RwLock<BTreeSet<HostName>>>);
+pub(crate) struct Drained(Arc<RwLock<Names>>);
+
+#[derive(Debug, Default)]
+struct Names {
+    /// By an operator, and stored.
+    drained: BTreeSet<HostName>,
+    /// By the pool, while they are being released.
+    leaving: BTreeSet<HostName>,
+}
 
 impl Drained {
     fn has(&self, name: &HostName) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(name)
+        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        names.drained.contains(name) || names.leaving.contains(name)
     }
 }
 
@@ -25,13 +34,25 @@ impl Hosts {
     /// Drains a host from now on, or not any more.
     pub fn set_drained(&self, name: &HostName, drained: bool) {
         let mut names = self.drained.0.write().unwrap_or_else(PoisonError::into_inner);
-        let has_changed = if drained { names.insert(name.clone()) } else { names.remove(name) };
+        let has_changed = match drained {
+            true => names.drained.insert(name.clone()),
+            false => names.drained.remove(name),
+        };
         drop(names);
         match (has_changed, drained) {
             (false, _) => {}
             (true, true) => tracing::info!(host = %name, "a host gets no new work"),
             (true, false) => tracing::info!(host = %name, "a host gets new work again"),
         }
+    }
+
+    /// Gives a host no new work while it is being released.
+    pub fn set_leaving(&self, name: &HostName, leaving: bool) {
+        let mut names = self.drained.0.write().unwrap_or_else(PoisonError::into_inner);
+        match leaving {
+            true => names.leaving.insert(name.clone()),
+            false => names.leaving.remove(name),
+        };
     }
 
     /// Whether a host is drained, there or not.

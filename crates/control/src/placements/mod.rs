@@ -40,12 +40,19 @@ const STARVED_AFTER: Duration = Duration::from_secs(10);
 
 /// What an operator sets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// The most instances of a function on one host.
     pub instances_per_host: u32,
     /// A host is reclaimed from a function that was not called there for this long; with 0 it never
     /// is.
     pub reclaim_after: Duration,
+    /// Hosts may be started when calls wait.
+    pub is_elastic: bool,
+}
+
+/// A time after which something is taken back; 0 means never.
+pub(crate) fn or_never(after: Duration) -> Duration {
+    if after.is_zero() { Duration::MAX } else { after }
 }
 
 /// The placements of a platform. Cheap to clone.
@@ -65,6 +72,7 @@ struct Inner {
     // Held for a decision only.
     state: Mutex<State>,
     prepared: Prepared,
+    is_elastic: bool,
 }
 
 #[derive(Debug)]
@@ -90,10 +98,7 @@ impl Placements {
             instances_per_host: settings.instances_per_host.max(1),
             near: Some(hosts.local().name.clone()),
             starved_after: STARVED_AFTER,
-            reclaim_after: match settings.reclaim_after {
-                Duration::ZERO => Duration::MAX,
-                after => after,
-            },
+            reclaim_after: or_never(settings.reclaim_after),
         };
         let scheduler = Scheduler::new(policy);
         let (hosts_by_name, waiting, asked) = Default::default();
@@ -106,6 +111,7 @@ impl Placements {
             began: Instant::now(),
             state: Mutex::new(state),
             prepared: Prepared::default(),
+            is_elastic: settings.is_elastic,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -261,7 +267,10 @@ impl Placements {
         // A control that takes no functions waits for other hosts.
         let local = self.inner.hosts.local();
         let takes_some = local.memory_of_functions() > 0 && !local.is_drained();
-        let is_alone = known.len() == 1 && (takes_some || !self.inner.hosts.may_grow());
+        let may_grow = self.inner.hosts.may_grow();
+        // Where hosts may be started, it is to be known which calls wait.
+        let waits_alone = takes_some && !self.inner.is_elastic;
+        let is_alone = known.len() == 1 && (waits_alone || !may_grow);
         self.inner.is_alone.store(is_alone, Ordering::Relaxed);
         state.hosts = known;
         state.take_roles(&self.inner.trees, now);

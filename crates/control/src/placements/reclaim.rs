@@ -1,4 +1,5 @@
-//! Takes functions and images back from hosts that have not used them for long.
+//! Takes functions and images back from hosts that have not used them for long, and says what the
+//! pool of hosts has to know.
 //!
 //! Invariant: a host that could not be told to forget a function is told again later. What an
 //! earlier control had it prepare is known from the host itself.
@@ -28,6 +29,21 @@ impl Placements {
                 }
             }
         }
+    }
+
+    /// How many further hosts the calls need that wait.
+    pub fn lacking(&self) -> u32 {
+        self.lock().scheduler.lacking(self.now())
+    }
+
+    /// Whether hosts may come, for which calls wait that none is large enough for.
+    pub fn set_may_grow(&self, may_grow: bool) {
+        self.lock().scheduler.set_may_grow(may_grow);
+    }
+
+    /// Whether a host has functions.
+    pub fn has_functions(&self, host: &HostName) -> bool {
+        self.lock().scheduler.has_functions(host)
     }
 
     fn take_back(&self, host: Arc<Host>, function: Digest) {

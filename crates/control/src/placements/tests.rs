@@ -10,7 +10,7 @@ use crate::rig::{IdlePlatform, idle_platform};
 
 const MIB: u64 = 1 << 20;
 const SETTINGS: Settings =
-    Settings { instances_per_host: 20, reclaim_after: Duration::from_secs(900) };
+    Settings { instances_per_host: 20, reclaim_after: Duration::from_secs(900), is_elastic: false };
 
 /// Placements of control, which takes no functions, and of a host with this memory for them.
 async fn placements(memory: u64) -> (Placements, Hosts, IdlePlatform) {

@@ -44,6 +44,7 @@ pub fn plan(hosts: u32, rate: Option<&str>) -> Plan {
     let link = Link { rate: rate.map(|rate| rate.parse().unwrap()), delay: None };
     Plan {
         hosts,
+        pool: None,
         link,
         memory: ByteSize::mib(64),
         control_only: false,

@@ -79,6 +79,9 @@ pub enum LabCommand {
     Heal(LabHostArgs),
     /// Kill the process of a host or service, and start it again
     Restart(LabHostArgs),
+    /// List, start and stop hosts of a lab with a pool: what control runs
+    #[command(subcommand)]
+    Pool(LabPoolCommand),
     /// Stop a lab and everything that runs in it
     Down(LabNameArgs),
 }
@@ -98,6 +101,10 @@ pub struct LabUpArgs {
     /// Number of hosts, including the control host
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
     pub hosts: u32,
+    /// Number of hosts to start now; control starts and ends the others as calls need them [default:
+    /// all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
+    pub started: Option<u32>,
     /// Rate of each host's link, in each direction [default: unlimited]
     #[arg(long, value_name = "RATE")]
     pub link: Option<BitRate>,
@@ -143,6 +150,27 @@ pub struct LabAddArgs {
     pub hosts: u32,
     #[command(flatten)]
     pub lab: LabNameArgs,
+}
+
+/// `snowmelt lab pool`.
+#[derive(Debug, Subcommand)]
+pub enum LabPoolCommand {
+    /// List the hosts that run, without that of control
+    List(LabNameArgs),
+    /// Start hosts until so many run
+    Start {
+        /// Number of hosts, without that of control
+        count: u32,
+        #[command(flatten)]
+        lab: LabNameArgs,
+    },
+    /// End a host
+    Stop {
+        /// Name of the host
+        host: String,
+        #[command(flatten)]
+        lab: LabNameArgs,
+    },
 }
 
 /// `snowmelt lab ls`.

@@ -34,7 +34,9 @@ pub use image::{
     ImageArgs, ImageCommand, ImageConvertArgs, ImageDiffArgs, ImageInspectArgs, ImageLsArgs,
     ImagePruneArgs, ImagePullArgs, ImagePushArgs, ImageRmArgs, ImageVerifyArgs, ImageWarmArgs,
 };
-pub use lab::{LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabRunArgs, LabUpArgs};
+pub use lab::{
+    LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabPoolCommand, LabRunArgs, LabUpArgs,
+};
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use run::RunArgs;
 pub use server::{ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};

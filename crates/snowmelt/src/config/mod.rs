@@ -6,6 +6,7 @@
 mod exchange;
 mod file;
 mod keys;
+mod pool;
 mod show;
 mod tls;
 
@@ -29,6 +30,7 @@ use file::{Entry, File};
 
 use keys::*;
 pub use keys::{KEYS, Key};
+use pool::HostPool;
 pub use show::show;
 pub use tls::Tls;
 
@@ -83,6 +85,8 @@ pub struct Config {
     pub instances_per_host: Value<u32>,
     /// A host is reclaimed from a function that was not called there for this long.
     pub reclaim_after: Value<Duration>,
+    /// Who starts and ends hosts.
+    pub pool: HostPool,
     /// Where clients of other hosts are served.
     pub tls: Tls,
     /// Memory limit of all sandboxes together; chosen by the spawner if absent.
@@ -174,6 +178,7 @@ impl Config {
             host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
             instances_per_host: sources.get(&INSTANCES_PER_HOST, None, factor)?,
             reclaim_after: sources.get(&RECLAIM_AFTER, None, duration)?,
+            pool: HostPool::load(&sources)?,
             tls: Tls::load(&sources, &cli.command, &state.value)?,
             sandboxes_memory: sources.maybe(&SANDBOXES_MEMORY, None, amount)?,
             sandboxes_processes: sources.maybe(&SANDBOXES_PROCESSES, None, number)?,

@@ -99,7 +99,7 @@ fn server(config: &Config) -> Lines {
 }
 
 fn cluster(config: &Config) -> Lines {
-    let memory = config.host_memory.as_ref();
+    let (memory, pool) = (config.host_memory.as_ref(), &config.pool);
     let lines = [
         config.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),
         config.token_file.as_ref().map(|value| path("token_file", value)),
@@ -107,6 +107,9 @@ fn cluster(config: &Config) -> Lines {
         memory.map(|value| line("memory", value, |most| quoted(&most.to_string()))),
         Some(line("instances_per_host", &config.instances_per_host, u32::to_string)),
         Some(line("reclaim_after", &config.reclaim_after, |time| quoted(&text::setting(*time)))),
+        pool.provider.as_ref().map(|value| path("provider", value)),
+        Some(line("least_hosts", &pool.least, u32::to_string)),
+        Some(line("most_hosts", &pool.most, u32::to_string)),
     ];
     lines.into_iter().flatten().collect()
 }

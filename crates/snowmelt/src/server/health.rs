@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use snowmelt_api::SpawnerHealth;
+use snowmelt_api::{PoolStatus, SpawnerHealth};
 use snowmelt_node::doctor::{Check, Status};
 
 use crate::config::Config;
@@ -44,6 +44,20 @@ fn of(spawner: &SpawnerHealth) -> Status {
         (None, true) => Status::Warn,
         (None, false) => Status::Ok,
     }
+}
+
+/// The state of a pool of hosts.
+pub fn of_pool(pool: &PoolStatus) -> String {
+    let PoolStatus { provider, least, most, provided, lacking, .. } = pool;
+    let mut text = format!("{least} to {most} hosts, {provided} of them from {provider}");
+    if *lacking > 0 {
+        text += &format!("; waiting calls need {lacking} more");
+    }
+    if let Some(failure) = &pool.failure {
+        let retry = pool.retry_ms.unwrap_or_default().div_ceil(1000);
+        text += &format!("; it failed, and is asked again in {retry} s: {}", failure.message);
+    }
+    text
 }
 
 /// The state of the spawner.

@@ -107,7 +107,8 @@ fn lines(status: &Status) -> String {
         ("functions", status.functions.to_string()),
         ("spawner", health::of_spawner(&status.spawner)),
     ];
-    rows.iter().map(|(name, value)| format!("{name:<10} {value}\n")).collect()
+    let pool = status.pool.is_elastic.then(|| ("pool", health::of_pool(&status.pool)));
+    rows.iter().chain(&pool).map(|(name, value)| format!("{name:<10} {value}\n")).collect()
 }
 
 /// Waits until a newly started server responds.

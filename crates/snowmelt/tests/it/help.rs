@@ -54,6 +54,7 @@ fn help_texts() {
         "lab fail",
         "lab heal",
         "lab restart",
+        "lab pool",
         "lab down",
         "simulate",
         "doctor",

@@ -1,0 +1,42 @@
+//! The settings of the pool of hosts.
+
+use std::path::PathBuf;
+
+use snowmelt_control::server::HostProgram;
+use snowmelt_types::ErrorReport;
+
+use super::keys::{LEAST_HOSTS, MOST_HOSTS, PROVIDER};
+use super::{Sources, Value, factor, wrong};
+
+/// Who starts and ends hosts, and how many there are.
+#[derive(Clone, Debug)]
+pub struct HostPool {
+    /// A program; hosts join by themselves if absent.
+    pub provider: Option<Value<PathBuf>>,
+    /// At least so many hosts.
+    pub least: Value<u32>,
+    /// At most so many.
+    pub most: Value<u32>,
+}
+
+impl HostPool {
+    pub(super) fn load(sources: &Sources) -> Result<Self, ErrorReport> {
+        let pool = Self {
+            provider: sources.named_path(&PROVIDER)?,
+            least: sources.get(&LEAST_HOSTS, None, factor)?,
+            most: sources.get(&MOST_HOSTS, None, factor)?,
+        };
+        if pool.least.value > pool.most.value {
+            let most = pool.most.value;
+            return Err(wrong(LEAST_HOSTS.name, &format!("more than cluster.most_hosts, {most}")));
+        }
+        Ok(pool)
+    }
+
+    /// The program with its limits.
+    pub fn program(&self) -> Option<HostProgram> {
+        let (least, most) = (self.least.value, self.most.value);
+        let path = self.provider.as_ref()?.value.clone();
+        Some(HostProgram { path, least, most })
+    }
+}
