@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use futures::FutureExt;
 use snowmelt_api::FileRefs;
+use snowmelt_image::block::BlobSummary;
+use snowmelt_types::Tenant;
 
+use crate::shared_files::SharedFile;
 use crate::{Error, FileStore, Node, Result, Secrets, Unit};
 
 impl Node {
@@ -36,6 +40,27 @@ impl Node {
         secrets: Secrets,
     ) -> Result<Unit> {
         self.give_of(&self.inner.preparation.received, unit, files, secrets).await
+    }
+
+    /// Lets other hosts read a file that a client has sent, and says how they verify it.
+    ///
+    /// # Errors
+    /// The tenant has not sent it.
+    pub async fn share_file(&self, tenant: &Tenant, digest: &str) -> Result<BlobSummary> {
+        self.inner.shared_files.offer(self.files(), tenant, digest).await
+    }
+
+    /// Removes the blobs of files that no other host has read for long.
+    pub fn sweep_shared_files(&self) -> Result<()> {
+        self.inner.shared_files.sweep()
+    }
+
+    /// Reads files of a tenant from other hosts, unless they are here.
+    pub(crate) async fn fetch_files(&self, tenant: &Tenant, files: &[SharedFile]) -> Result<()> {
+        let store = &self.inner.preparation.received;
+        let shared = &self.inner.shared_files;
+        let fetching = files.iter().map(|file| shared.fetch(store, tenant, file).boxed());
+        futures::future::try_join_all(fetching).await.map(drop)
     }
 
     /// A unit whose instances see files: on control's own host those that clients have sent, on

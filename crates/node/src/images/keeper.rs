@@ -18,19 +18,17 @@ use std::time::{Duration, Instant};
 use snowmelt_image::RunConfig;
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::{Form, supports_takeover};
-use snowmelt_image::peer::PeerHost;
-use snowmelt_image::read::BlockCache;
 use snowmelt_kernel::packet;
 use snowmelt_sandbox::{Base, MountedImage, Root};
-use snowmelt_types::{ByteSize, ErrorReport};
+use snowmelt_types::ErrorReport;
 
 use super::known::Known;
-use super::message::{Ask, Control, Here, ImageSpec, Notice, ON_RAW_FILES, Place, READY};
+use super::message::{Ask, Control, Here, ImageSpec, ON_RAW_FILES, Place, READY};
 use super::noticed::Noticed;
 use super::packets::{failed, is_end, notices, say, say_to};
 use super::place::{Cluster, TreePlace};
 use super::resolve::Found;
-use super::stores::{Settings, Stores};
+use super::stores::Settings;
 use super::{Mounted, locked};
 use crate::unit::images;
 use crate::{Error, Result};
@@ -53,9 +51,9 @@ const ATTEMPTS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Images {
     binary: PathBuf,
-    state: PathBuf,
+    pub(super) state: PathBuf,
     folder: PathBuf,
-    settings: Settings,
+    pub(super) settings: Settings,
     pub(super) noticed: Arc<Noticed>,
     keeper: Mutex<Option<Arc<Keeper>>>,
     served_at: ServedAt,
@@ -106,28 +104,6 @@ impl Images {
             cluster: OnceLock::new(),
             known: Known::default(),
         }
-    }
-
-    /// The cluster that this host is in, if it is in one.
-    pub fn cluster(&self) -> Option<&Cluster> {
-        self.cluster.get()
-    }
-
-    /// The most bytes a second to other hosts, if there is a limit.
-    pub fn share(&self) -> Option<u64> {
-        self.settings.share.map(ByteSize::bytes)
-    }
-
-    /// The cache of blocks, beside the daemon that holds it; none if it cannot be opened.
-    pub fn shared_cache(&self) -> Option<Arc<BlockCache>> {
-        let opened = Stores::new(&self.state, self.settings.clone()).shared_cache();
-        let warned = |error: &_| tracing::warn!(%error, "blocks are not cached");
-        opened.inspect_err(warned).ok().map(Arc::new)
-    }
-
-    /// Remembers a host that sent a wrong block.
-    pub fn expel(&self, host: &PeerHost) {
-        self.noticed.take(Notice::Expelled(host.name.clone()));
     }
 
     /// Whether what served the images of this root was given up: its mounts are dead.

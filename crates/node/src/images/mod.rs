@@ -20,6 +20,7 @@
 //! that the kernel needs for a mount, so one of them alone can die.
 
 mod daemon;
+mod for_files;
 mod keeper;
 mod known;
 mod message;
@@ -41,7 +42,8 @@ use snowmelt_sandbox::MountedImage;
 
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::Images;
-pub(crate) use peers::{BLOCKS, image_bytes};
+pub(crate) use peers::BLOCKS;
+pub(crate) use place::image_bytes;
 pub use place::{HeldImage, TreePlace, Upstream};
 pub use resolve::{Found, Origin, find_image, has_registry};
 pub use stores::{Settings, Stores};

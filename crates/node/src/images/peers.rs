@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use snowmelt_api::ImageBytes;
 use snowmelt_image::peer::{Connect, Flow, Link, PeerHost};
 use snowmelt_kernel::packet;
 use snowmelt_rpc::{Token, upgrade};
@@ -21,7 +20,7 @@ use tokio::net::TcpStream;
 use super::keeper::{Images, Keeper};
 use super::message::{Ask, Notice};
 use super::packets::{failed, say_to};
-use super::place::{Cluster, HeldImage, TreePlace};
+use super::place::{Cluster, HeldImage, TreePlace, image_bytes};
 use crate::{Node, Result};
 
 /// Where blocks of images are asked for.
@@ -95,12 +94,6 @@ async fn ask(keeper: &Arc<Keeper>, ask: Ask) -> Result<Vec<u8>> {
     let asked =
         asked.map_err(|error| failed("ask the daemon of images")(io::Error::other(error)))?;
     asked.map(|(said, _)| said).map_err(failed("ask the daemon of images"))
-}
-
-/// What is shown of the bytes of an image or a file.
-pub(crate) fn image_bytes(flow: Flow) -> ImageBytes {
-    let Flow { from_parents, from_registry, to_children, failures, wrong_blocks } = flow;
-    ImageBytes { from_parents, from_registry, to_children, failures, wrong_blocks }
 }
 
 /// Connections of the daemon to other hosts.

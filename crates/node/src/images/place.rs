@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::ImageBytes;
-use snowmelt_image::peer::PeerHost;
+use snowmelt_image::peer::{Flow, PeerHost};
 use snowmelt_rpc::Token;
 
 use super::message::Place;
@@ -59,4 +59,10 @@ impl Cluster {
         };
         Place { tree: place.tree.clone(), parents: place.from.iter().map(parent).collect() }
     }
+}
+
+/// What is shown of the bytes of an image or a file.
+pub(crate) fn image_bytes(flow: Flow) -> ImageBytes {
+    let Flow { from_parents, from_registry, to_children, failures, wrong_blocks } = flow;
+    ImageBytes { from_parents, from_registry, to_children, failures, wrong_blocks }
 }

@@ -16,7 +16,6 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::{BlobSummary, OciDigest};
 use snowmelt_image::peer::{Exports, Flow, HostSource, Patience, PeerHost, PeerSource, Upstreams};
@@ -26,7 +25,7 @@ use tokio::net::TcpStream;
 
 use crate::code::state;
 use crate::images::{HeldImage, Images, image_bytes};
-use crate::{Error, FileStore, Node, Result, TreePlace, UNUSED_KEPT};
+use crate::{Error, FileStore, Result, TreePlace, UNUSED_KEPT};
 use blocks::BlockFiles;
 use dial::Dial;
 
@@ -102,7 +101,12 @@ impl SharedFiles {
     }
 
     /// Lets other hosts read a file that is in a store of this one.
-    async fn offer(&self, store: &FileStore, tenant: &Tenant, digest: &str) -> Result<BlobSummary> {
+    pub async fn offer(
+        &self,
+        store: &FileStore,
+        tenant: &Tenant,
+        digest: &str,
+    ) -> Result<BlobSummary> {
         let turn = self.turn(digest);
         let _turn = turn.lock().await;
         let (store, tenant, digest) = (store.clone(), tenant.clone(), digest.to_owned());
@@ -118,7 +122,7 @@ impl SharedFiles {
 
     /// Reads a file from the hosts that it names and keeps it for a tenant, unless it is here. From
     /// now on other hosts may read it from this one.
-    async fn fetch(&self, store: &FileStore, tenant: &Tenant, file: &SharedFile) -> Result<()> {
+    pub async fn fetch(&self, store: &FileStore, tenant: &Tenant, file: &SharedFile) -> Result<()> {
         let Some(cluster) = self.images.cluster() else { return Err(alone()) };
         let blob = &file.blob;
         let reader = Arc::new(BlobReader::new(self.others()?, blob.clone())?);
@@ -237,29 +241,6 @@ impl SharedFiles {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Node {
-    /// Lets other hosts read a file that a client has sent, and says how they verify it.
-    ///
-    /// # Errors
-    /// The tenant has not sent it.
-    pub async fn share_file(&self, tenant: &Tenant, digest: &str) -> Result<BlobSummary> {
-        self.inner.shared_files.offer(self.files(), tenant, digest).await
-    }
-
-    /// Removes the blobs of files that no other host has read for long.
-    pub fn sweep_shared_files(&self) -> Result<()> {
-        self.inner.shared_files.sweep()
-    }
-
-    /// Reads files of a tenant from other hosts, unless they are here.
-    pub(crate) async fn fetch_files(&self, tenant: &Tenant, files: &[SharedFile]) -> Result<()> {
-        let store = &self.inner.preparation.received;
-        let shared = &self.inner.shared_files;
-        let fetching = files.iter().map(|file| shared.fetch(store, tenant, file).boxed());
-        futures::future::try_join_all(fetching).await.map(drop)
     }
 }
 

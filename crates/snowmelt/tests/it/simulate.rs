@@ -50,7 +50,8 @@ const CALLS: &str = "app,func,end_timestamp,duration\n\
                      a,f,2,2\na,f,2.5,2\na,g,92,2\na,f,93,1.5\na,f,2003,1\n";
 
 fn replay<'a>(file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let small = ["simulate", "--hosts=3", "--image-size=10MB", "--start-bytes=2MB", "--trace", file];
+    let small =
+        ["simulate", "--hosts=3", "--image-size=10MB", "--start-bytes=2MB", "--trace", file];
     small.iter().chain(more).copied().collect()
 }
 
@@ -92,7 +93,10 @@ fn a_synthetic_trace_says_so() {
 #[test]
 fn a_trace_that_is_not_as_expected_is_refused() {
     let env = TestEnv::new();
-    let file = env.write("calls.csv", "app,func,end_timestamp,duration\na,f,1,1\na,f,NaN,1\n").display().to_string();
+    let file = env
+        .write("calls.csv", "app,func,end_timestamp,duration\na,f,1,1\na,f,NaN,1\n")
+        .display()
+        .to_string();
     let refused = env.run(&replay(&file, &[]));
     assert_eq!((refused.exit, refused.out.as_str()), (Some(1), ""));
     assert!(refused.err.contains("SM-0106"), "{}", refused.err);
