@@ -34,7 +34,7 @@ def cluster_of(control: Snowmelt, reclaim_after: str) -> Iterator[Hosts]:
 
 @pytest.fixture
 def three(alone: Snowmelt) -> Iterator[Hosts]:
-    yield from cluster_of(alone, "3s")
+    yield from cluster_of(alone, "6s")
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_a_function_that_keeps_instances_prewarmed_keeps_its_host(
 def elastic(alone: Snowmelt) -> Iterator[Lab]:
     """A lab of three hosts of which control's own runs, with room for one instance on each."""
     alone.environment |= {
-        "SNOWMELT_CLUSTER_RECLAIM_AFTER": "2s",
+        "SNOWMELT_CLUSTER_RECLAIM_AFTER": "4s",
         "SNOWMELT_CLUSTER_INSTANCES_PER_HOST": "1",
     }
     with lab(alone, 3, "--started", 1, "--memory", "1GiB") as made:
