@@ -84,7 +84,8 @@ class Instance:
 
     def pickled(self, thing: Any, **changes: Any) -> str:
         """Writes a pickled function where the instance can read it."""
-        return self._put({**_ship.pickled(thing, "function"), **changes})
+        code, _ = _ship.pickled(thing, "function")
+        return self._put({**code, **changes})
 
     def _put(self, code: dict[str, Any]) -> str:
         path = self.folder / f"code-{next(self._numbers)}.json"

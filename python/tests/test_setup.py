@@ -134,9 +134,10 @@ def times(n: int) -> int:
 
 
 def test_a_pickle_says_whether_it_has_a_shared_set_up() -> None:
-    assert _ship.pickled(times, "times")["shared_setup"] is True
-    assert "shared_setup" not in _ship.pickled(picks, "picks")
-    sent = pickle.loads(base64.b64decode(_ship.pickled(for_all, "for_all")["data"]))
+    code, broadcasts = _ship.pickled(times, "times")
+    assert code["shared_setup"] is True and not broadcasts
+    assert "shared_setup" not in _ship.pickled(picks, "picks")[0]
+    sent = pickle.loads(base64.b64decode(_ship.pickled(for_all, "for_all")[0]["data"]))
     assert sent.shared
 
 
