@@ -10,6 +10,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from lab import Lab, lab
 from suites import client_of
 
 import snowmelt as sm
+from common.paths import SNOWMELT
+from snowmelt._client import client
 
 HOSTS = 4
 BYTES = ("from_registry", "from_parents", "to_children", "wrong_blocks")
@@ -191,3 +194,29 @@ def test_a_host_that_is_lost_or_lies_changes_no_broadcast(several: Lab) -> None:
     burst = sm.burst(lambda _: len(third.value), HOSTS - 1, memory="64MiB")
     assert set(burst) == {SIZE // 2}
     several.heal(inner)
+
+
+def test_calls_go_elsewhere_if_a_host_cannot_prepare_the_function(
+    several: Lab, tmp_path: Path
+) -> None:
+    broken = "host-2"
+    [state] = (several.snowmelt.folder / "state" / "labs").glob(f"*/{broken}")
+    (state / "files").mkdir(exist_ok=True)
+    # It can keep no file of another host.
+    (state / "files" / "received").write_text("")
+    (tmp_path / "word").write_text("here")
+    code = tmp_path / "f.py"
+    code.write_text(
+        "import time\nimport snowmelt as sm\n"
+        "def handler(n):\n    time.sleep(0.3)\n    return open(sm.file('word')).read()\n"
+    )
+    options = ("--file", tmp_path / "word", "--memory", "64MiB", "--instances", "40")
+    # The scheduler knows of the hosts a second later.
+    deploying = ("run", "--", SNOWMELT, "fn", "deploy", "f", code, *options)
+    wait_for("the hosts to be used", lambda: not several.command(*deploying).code)
+    with ThreadPoolExecutor(12) as pool:
+        path = "/v1/functions/f/invocations"
+        called = list(pool.map(lambda n: client().call("POST", path, {"event": n}), range(36)))
+    assert [one["result"] for one in called] == ["here"] * 36
+    hosts = {one["host"] for one in called}
+    assert broken not in hosts and len(hosts) > 1, hosts

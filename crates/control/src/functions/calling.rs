@@ -20,7 +20,7 @@ use crate::placements::{Placed, Ran, Whose};
 
 /// On so many hosts an instance is tried to be started for a call: what fails on all of them would
 /// fail on others as well.
-const MOST_FAILURES: u32 = 3;
+pub(super) const MOST_FAILURES: u32 = 3;
 
 impl Functions {
     /// Waits for a host, and on this one for an instance.

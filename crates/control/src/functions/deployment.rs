@@ -7,7 +7,7 @@ use snowmelt_api::{FunctionSpec, FunctionSummary, PackRequest, Packed, Wheel};
 use snowmelt_node::{InstanceLease, LOAD_LIMIT};
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 
-use super::calling::whose;
+use super::calling::{MOST_FAILURES, whose};
 use super::{Functions, Inner};
 use crate::live::{self, Live};
 use crate::now_ms;
@@ -66,9 +66,15 @@ impl Functions {
         let each = live.limits.concurrency.max(1);
         let expected = live.record.spec.expected.clamp(1, options.instances.max(1));
         let mut placed = self.placements().place(&live.needs, whose(live)).await?;
+        let mut failures = 0;
         while !placed.host.is_local() {
             match self.start_there(live, &mut placed, expected).await {
                 Err(error) if is_of_host(&error) => {
+                    placed = placed.refused(&live.needs, whose(live)).await?;
+                }
+                // As with calls: a failure of the platform may be that of this host only.
+                Err(error) if error.retryable && failures + 1 < MOST_FAILURES => {
+                    failures += 1;
                     placed = placed.refused(&live.needs, whose(live)).await?;
                 }
                 started => return started,
