@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _files
+from ._collect import Collector
 from ._vendor import cloudpickle
 from .errors import hide_internal_frames, make
 
@@ -34,8 +35,8 @@ T = TypeVar("T")
 _MAGIC = b"SNOWCAST"
 _ALIGNMENT = 64
 
-# The folder of broadcasts among the files of a function.
-FOLDER = ".broadcast"
+# The broadcasts that are pickled in a block, which is that of code.
+pickled: Collector[Broadcast[Any]] = Collector()
 
 
 class Broadcast(Generic[T]):
@@ -61,12 +62,11 @@ class Broadcast(Generic[T]):
         return f"<broadcast of {self.size:,} bytes>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        if _pickling is None:
+        if not pickled.add(self):
             raise TypeError(
                 "a broadcast is sent with the code of a function: refer to it there, "
                 "by a global or local name, not in items, events or results"
             )
-        _pickling.append(self)
         return _received, (self._digest, self.size)
 
 
@@ -148,22 +148,7 @@ def _received(digest: str, size: int) -> Broadcast[Any]:
 
 
 def _path_in_instance(digest: str) -> str:
-    return _files.file(f"{FOLDER}/{digest}")
-
-
-# The broadcasts that the current pickle contains; None if it is not that of code.
-_pickling: list[Broadcast[Any]] | None = None
-
-
-@contextlib.contextmanager
-def pickled() -> Iterator[list[Broadcast[Any]]]:
-    """The broadcasts that are pickled in the block."""
-    global _pickling
-    before, _pickling = _pickling, []
-    try:
-        yield _pickling
-    finally:
-        _pickling = before
+    return _files.file(f"{_files.BROADCASTS}/{digest}")
 
 
 def send(platform: Client, broadcasts: Iterable[Broadcast[Any]]) -> dict[str, Any]:
@@ -178,6 +163,6 @@ def send(platform: Client, broadcasts: Iterable[Broadcast[Any]]) -> dict[str, An
             raise make("SM-0230", "a function sends on a broadcast that the platform has removed")
         _files.send_one(platform, each._path, digest, each.size)
     return {
-        f"{FOLDER}/{digest}": {"digest": digest, "size": each.size}
+        f"{_files.BROADCASTS}/{digest}": {"digest": digest, "size": each.size}
         for digest, each in by_digest.items()
     }

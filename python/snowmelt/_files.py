@@ -20,6 +20,9 @@ Files = Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]
 # Names the folder of the files in an instance (`crates/node/src/unit.rs`).
 VARIABLE = "SNOWMELT_FILES"
 
+# The folder of broadcasts among the files of a function.
+BROADCASTS = ".broadcast"
+
 # The limits of the platform (`crates/api/src/files.rs`).
 MOST_FILES = 1000
 MOST_BYTES = 4 << 30
@@ -64,7 +67,7 @@ def _local(name: str) -> str:
 def _known() -> str:
     if not _instance:
         return f"there is none in {os.getcwd()} either"
-    names = sorted(set(os.listdir(_folder)) - {".broadcast"}) if _folder else []
+    names = sorted(set(os.listdir(_folder)) - {BROADCASTS}) if _folder else []
     shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
     return f"it has {shown}" if names else "none was given with files= or --file"
 
@@ -74,7 +77,7 @@ def enter(folder: str | None) -> None:
     them can be imported, as those beside a program can."""
     global _instance, _folder
     _instance, _folder = True, folder
-    if folder is not None and os.listdir(folder) != [".broadcast"]:
+    if folder is not None and os.listdir(folder) != [BROADCASTS]:
         os.chdir(folder)
         # The zygote of this code may have added it.
         if folder not in sys.path:

@@ -10,10 +10,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
+from ._collect import Collector
+
 T = TypeVar("T")
+
+# The set-ups that are made or unpickled in a block, in their order.
+made: Collector[Setup[Any]] = Collector()
+
+# The shared set-ups that are pickled in a block.
+shared_pickled: Collector[Setup[Any]] = Collector()
 
 
 class Setup(Generic[T]):
@@ -31,8 +39,7 @@ class Setup(Generic[T]):
         self._lock = threading.RLock()
         self._runs = False
         self._state: list[T] = []
-        if _collecting is not None:
-            _collecting.append(self)
+        made.add(self)
 
     @property
     def is_done(self) -> bool:
@@ -58,8 +65,8 @@ class Setup(Generic[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Each process loads its own.
-        if self.shared and _pickling is not None:
-            _pickling.append(self)
+        if self.shared:
+            shared_pickled.add(self)
         return {"function": self.function, "name": self.__name__, "shared": self.shared}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -101,33 +108,3 @@ def _made(function: Callable[[], T], shared: bool) -> Setup[T]:
             name = getattr(function, "__name__", "it")
             raise TypeError(f"{name}() has parameters ({', '.join(needed)}): a set-up has none")
     return Setup(function, shared)
-
-
-# The set-ups of the code that is being executed or unpickled; None if nothing collects them.
-_collecting: list[Setup[Any]] | None = None
-
-
-@contextlib.contextmanager
-def collected() -> Iterator[list[Setup[Any]]]:
-    """The set-ups that are made or unpickled in the block, in their order."""
-    global _collecting
-    before, _collecting = _collecting, []
-    try:
-        yield _collecting
-    finally:
-        _collecting = before
-
-
-# The shared set-ups that the current pickle contains; None if nobody asks.
-_pickling: list[Setup[Any]] | None = None
-
-
-@contextlib.contextmanager
-def pickled() -> Iterator[list[Setup[Any]]]:
-    """The shared set-ups that are pickled in the block."""
-    global _pickling
-    before, _pickling = _pickling, []
-    try:
-        yield _pickling
-    finally:
-        _pickling = before

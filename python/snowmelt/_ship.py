@@ -55,7 +55,10 @@ def _dumps(thing: Any) -> tuple[bytes, bool, list[_broadcast.Broadcast[Any]]]:
         for module in own:
             cloudpickle.register_pickle_by_value(module)
         try:
-            with _setup.pickled() as shared, _broadcast.pickled() as broadcasts:
+            with (
+                _setup.shared_pickled.collected() as shared,
+                _broadcast.pickled.collected() as broadcasts,
+            ):
                 data = bytes(cloudpickle.dumps(thing))
             return data, bool(shared), broadcasts
         finally:

@@ -41,7 +41,7 @@ def test_code_says_which_broadcasts_it_refers_to() -> None:
 def test_an_instance_reads_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = sm.broadcast({"a": 1})
     assert made._path is not None
-    folder = tmp_path / _broadcast.FOLDER
+    folder = tmp_path / _files.BROADCASTS
     folder.mkdir()
     (folder / made._digest).write_bytes(Path(made._path).read_bytes())
     monkeypatch.setattr(_files, "_instance", True)

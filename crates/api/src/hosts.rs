@@ -27,6 +27,13 @@ pub struct HostFacts {
     pub expelled: Vec<HostName>,
 }
 
+impl HostFacts {
+    /// Whether a burst or tasks of queries run there.
+    pub fn works(&self) -> bool {
+        self.ranks > 0 || self.tasks > 0
+    }
+}
+
 /// A host that is there.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

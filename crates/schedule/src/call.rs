@@ -7,6 +7,9 @@ use snowmelt_types::{Digest, HostName, Tenant};
 /// A call that waits or runs. Later tickets are greater.
 pub type Ticket = u64;
 
+/// After which part of its patience a call is starved, usually.
+pub const STARVED_AFTER: Duration = Duration::from_secs(10);
+
 /// What holds for all calls.
 #[derive(Clone, Debug)]
 pub struct Policy {

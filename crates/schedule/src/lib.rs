@@ -26,7 +26,7 @@ mod uses;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Call, Decision, Policy, Reclaimed, Ticket};
+pub use call::{Call, Decision, Policy, Reclaimed, STARVED_AFTER, Ticket};
 pub use host::HostRoom;
 pub use pool::{Pool, PoolHost, PoolPolicy, PoolStep};
 pub use scheduler::Scheduler;

@@ -146,7 +146,7 @@ def _execute(path: str, function: str) -> Loaded:
     read = _read.pop(path, None)
     code, compiled = (_contents(path), None) if read is None else read
     try:
-        with _setup.collected() as setups:
+        with _setup.made.collected() as setups:
             loaded = _of_kind(code, compiled)
         loaded.setups = setups
         return loaded

@@ -232,8 +232,8 @@ impl Bursts {
         }
         let (specs, hosts) = plan.map(|plan| (plan.specs, plan.ranks)).unzip();
         let specs = specs.unwrap_or_default().into_iter().map(Some);
-        let places = self.places(record, parts);
         let on: Vec<_> = parts.iter().map(|part| Arc::clone(&part.host)).collect();
+        let places = self.places(record, &on);
         let files =
             sent_files::shared(&self.node, (&self.trees, &self.hosts), &function, &on).await?;
         let order = |(((part, network), place), files): (((&Part, _), _), _)| JobPart {
@@ -253,11 +253,10 @@ impl Bursts {
     }
 
     /// The places of the hosts among those that read the image of a function.
-    fn places(&self, record: &FunctionRecord, parts: &[Part]) -> Vec<Option<TreePlace>> {
-        let on: Vec<_> = parts.iter().map(|part| Arc::clone(&part.host)).collect();
+    fn places(&self, record: &FunctionRecord, on: &[Arc<Host>]) -> Vec<Option<TreePlace>> {
         match trees::image(record) {
             Some(image) => {
-                self.trees.place(&image, &self.hosts, &on).into_iter().map(Some).collect()
+                self.trees.place(&image, &self.hosts, on).into_iter().map(Some).collect()
             }
             None => vec![None; on.len()],
         }

@@ -69,12 +69,11 @@ impl Functions {
         let mut failures = 0;
         while !placed.host.is_local() {
             match self.start_there(live, &mut placed, expected).await {
-                Err(error) if is_of_host(&error) => {
-                    placed = placed.refused(&live.needs, whose(live)).await?;
-                }
                 // As with calls: a failure of the platform may be that of this host only.
-                Err(error) if error.retryable && failures + 1 < MOST_FAILURES => {
-                    failures += 1;
+                Err(error)
+                    if is_of_host(&error) || error.retryable && failures + 1 < MOST_FAILURES =>
+                {
+                    failures += u32::from(!is_of_host(&error));
                     placed = placed.refused(&live.needs, whose(live)).await?;
                 }
                 started => return started,

@@ -93,12 +93,6 @@ impl Host {
         self.drained.has(&self.name)
     }
 
-    /// Whether a burst or tasks of queries run there.
-    pub fn works(&self) -> bool {
-        let facts = self.facts();
-        facts.ranks > 0 || facts.tasks > 0
-    }
-
     /// The same, with whether so many ranks still run there.
     pub(super) fn state(&self, ranks: u32) -> HostState {
         match (self.is_drained(), ranks) {

@@ -226,7 +226,7 @@ impl Host {
     }
 
     /// What it reported last, or what this machine has now.
-    fn facts(&self) -> HostFacts {
+    pub fn facts(&self) -> HostFacts {
         self.agent.local_facts().unwrap_or_else(|| self.lock().join.facts.clone())
     }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use snowmelt_api::HostSummary;
 use snowmelt_node::{Node, TreePlace};
-use snowmelt_schedule::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
+use snowmelt_schedule::{Call, Decision, HostRoom, Policy, STARVED_AFTER, Scheduler, Ticket};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, HostName};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -34,9 +34,6 @@ use prepared::Prepared;
 /// How long a call waits for a host at least. One whose time limit is longer waits for that long:
 /// the calls before it may take it.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// After which part of its patience a call gets the next room that is enough for it.
-const STARVED_AFTER: Duration = Duration::from_secs(10);
 
 /// What an operator sets.
 #[derive(Clone, Copy, Debug)]
@@ -248,7 +245,7 @@ impl Placements {
         for (host, room) in hosts.iter().zip(reports) {
             state.scheduler.report(&host.name, room);
             state.scheduler.drain(&host.name, host.is_drained());
-            if host.works() {
+            if host.facts().works() {
                 state.scheduler.is_busy(&host.name, now);
             }
             if state.is_to_be_asked(host) {

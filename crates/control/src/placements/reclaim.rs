@@ -86,7 +86,7 @@ impl State {
 
     /// The state of a host for display.
     pub(super) fn state_of(&self, host: &HostSummary, own: &HostName) -> HostState {
-        let works = host.calls > 0 || host.facts.ranks > 0 || host.facts.tasks > 0;
+        let works = host.calls > 0 || host.facts.works();
         match host.state {
             HostState::Drained if host.calls > 0 => HostState::Draining,
             // Control's own host has all functions.

@@ -223,8 +223,7 @@ impl HostPool {
 
     fn runs_nothing(&self, name: &HostName) -> bool {
         let listed = self.inner.placements.list();
-        let is_idle =
-            |host: &HostSummary| host.calls == 0 && host.facts.ranks == 0 && host.facts.tasks == 0;
+        let is_idle = |host: &HostSummary| host.calls == 0 && !host.facts.works();
         // One that is gone has nothing.
         listed.iter().filter(|host| host.name == *name).all(is_idle)
             && !self.inner.placements.has_functions(name)

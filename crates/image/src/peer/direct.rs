@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
 use super::host::{Answer, Connect, Failure, Patience, Peer, PeerHost};
-use super::protocol::{MAX_RANGE, Refusal, Request};
+use super::protocol::{Refusal, Request};
+use super::source::whole;
 use crate::block::OciDigest;
 use crate::read::{BlockSource, Pieces};
 use crate::{Error, Result};
@@ -41,13 +42,7 @@ impl HostSource {
 #[async_trait]
 impl BlockSource for HostSource {
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
-        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        let mut pieces = self.stream(blob, range).await?;
-        let mut bytes = BytesMut::with_capacity(length.min(MAX_RANGE as usize));
-        while let Some(piece) = pieces.next().await {
-            bytes.extend_from_slice(&piece?);
-        }
-        Ok(bytes.freeze())
+        whole(range.end - range.start, self.stream(blob, range).await?).await
     }
 
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {

@@ -73,13 +73,7 @@ impl PeerSource {
 #[async_trait]
 impl BlockSource for PeerSource {
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
-        let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        let mut pieces = self.stream(blob, range).await?;
-        let mut bytes = BytesMut::with_capacity(length.min(MAX_RANGE as usize));
-        while let Some(piece) = pieces.try_next().await? {
-            bytes.extend_from_slice(&piece);
-        }
-        Ok(bytes.freeze())
+        whole(range.end - range.start, self.stream(blob, range).await?).await
     }
 
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
@@ -103,6 +97,15 @@ impl BlockSource for PeerSource {
     fn found_damaged(&self, blob: &OciDigest, range: &Range<u64>) {
         self.shared.upstreams.found_damaged(blob, range.start);
     }
+}
+
+/// All bytes of an answer that has about so many.
+pub(super) async fn whole(length: u64, mut pieces: Pieces) -> Result<Bytes> {
+    let mut bytes = BytesMut::with_capacity(length.min(MAX_RANGE) as usize);
+    while let Some(piece) = pieces.try_next().await? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes.freeze())
 }
 
 impl Shared {

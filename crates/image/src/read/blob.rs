@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use super::Blocks;
-use super::prefetch::Turns;
+use super::prefetch::{MAX_MORE, Turns};
 use crate::block::{BlobSummary, Table};
 use crate::{Error, Result};
 
@@ -17,8 +17,6 @@ const BLOCKS_PER_STEP: usize = 16;
 
 /// The number of preceding blocks that are inspected to detect a sequential reader.
 const BELOW: usize = 8;
-/// The most blocks that one request fetches in addition to the wanted ones.
-const MAX_MORE: usize = 8;
 
 /// Numbers the first uses over all blobs, so that their order is known.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
@@ -90,8 +88,7 @@ impl BlobReader {
             next = now.end;
         }
         if more > 0 {
-            let evidence = (more, more == MAX_MORE);
-            self.blocks.read_ahead(&self.summary.digest, table, wanted.end, evidence, &self.ahead);
+            self.blocks.read_ahead(&self.summary.digest, table, (wanted.end, more), &self.ahead);
         }
         Ok(bytes)
     }

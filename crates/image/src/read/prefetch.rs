@@ -16,6 +16,9 @@ use super::in_flight::Claim;
 use crate::Result;
 use crate::block::{BlockDigest, OciDigest, Table};
 
+/// The most blocks that one request fetches in addition to the wanted ones: those of a reader that
+/// is known to be sequential.
+pub(super) const MAX_MORE: usize = 8;
 /// A sequential reader requests more blocks when this many remain,
 const MARGIN: usize = 4;
 /// and then requests this many.
@@ -130,17 +133,21 @@ impl Blocks {
         self: &Arc<Self>,
         blob: &OciDigest,
         table: &Arc<Table>,
-        next: usize,
-        (more, is_known): (usize, bool),
+        (next, more): (usize, usize),
         turns: &Turns,
     ) {
         let from = next + MARGIN;
         let count = table.entries().len();
         let end = count.min(from + BATCH);
+        // Nothing else is looked up where all of it is cached.
+        let farthest = count.min(end.max(next + STRIPED_WINDOW * more));
+        if !(next..farthest).any(|index| self.lacks(table, index)) {
+            return;
+        }
         if next < end && self.end_of_stripe(blob, table, next..end) < end {
             return self.read_stripes_ahead(blob, table, (next, more), turns);
         }
-        if !is_known {
+        if more < MAX_MORE {
             return;
         }
         // Only if it fills whole requests.

@@ -24,6 +24,7 @@ use crate::code::state;
 use crate::{Error, Result};
 
 pub use receive::Receiving;
+pub(crate) use sweep::{entries, is_older};
 pub(crate) use tree::FileTree;
 
 /// How long a file is kept that nothing refers to, after it was last used: functions that are not

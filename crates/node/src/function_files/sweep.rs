@@ -10,7 +10,7 @@ use std::time::Duration;
 use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_types::Tenant;
 
-use super::{FileStore, TEMPORARY};
+use super::{FileStore, TEMPORARY, UNUSED_KEPT};
 use crate::Result;
 use crate::code::state;
 
@@ -34,6 +34,16 @@ impl FileStore {
             }
         }
         Ok(left)
+    }
+
+    /// Removes what no function has used for long, of a store for files that control sends: this host
+    /// does not know what is deployed or registered.
+    pub(crate) async fn sweep_received(&self) {
+        let store = self.clone();
+        let swept = move || store.sweep(&BTreeSet::new(), UNUSED_KEPT);
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(swept).await {
+            tracing::warn!(%error, "old files of functions cannot be removed");
+        }
     }
 
     /// Removes contents that were not used for some time and that are not among `kept`, and folders
@@ -62,14 +72,14 @@ impl FileStore {
 }
 
 /// What is in a folder; nothing if it is not there.
-fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
+pub(crate) fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
     match std::fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         read => read.and_then(Iterator::collect).map_err(state(folder)),
     }
 }
 
-fn is_older(found: &Metadata, age: Duration) -> bool {
+pub(crate) fn is_older(found: &Metadata, age: Duration) -> bool {
     found.modified().is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed >= age))
 }
 

@@ -19,6 +19,7 @@
 //! only the daemon and the node hold, so they vanish when both have ended; both hold the connection
 //! that the kernel needs for a mount, so one of them alone can die.
 
+mod connect;
 mod daemon;
 mod for_files;
 mod keeper;
@@ -40,12 +41,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use snowmelt_sandbox::MountedImage;
 
+pub(crate) use connect::connect;
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::Images;
 pub(crate) use peers::BLOCKS;
 pub(crate) use place::image_bytes;
 pub use place::{HeldImage, TreePlace, Upstream};
 pub use resolve::{Found, Origin, find_image, has_registry};
+pub(crate) use sharing::Sharing;
 pub use stores::{Settings, Stores};
 
 /// An image that is mounted.

@@ -13,10 +13,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use snowmelt_image::peer::{Connect, Flow, Link, PeerHost};
 use snowmelt_kernel::packet;
-use snowmelt_rpc::{Token, upgrade};
+use snowmelt_rpc::Token;
 use snowmelt_types::HostName;
 use tokio::net::TcpStream;
 
+use super::connect::connect;
 use super::keeper::{Images, Keeper};
 use super::message::{Ask, Notice};
 use super::packets::{failed, say_to};
@@ -114,15 +115,7 @@ impl Dial {
 #[async_trait]
 impl Connect for Dial {
     async fn connect(&self, host: &PeerHost) -> snowmelt_image::Result<Box<dyn Link>> {
-        let unreachable = |reason: String| snowmelt_image::Error::Unreachable {
-            what: format!("the host {host}"),
-            reason,
-            after: None,
-        };
-        let token = self.token.as_ref();
-        let token = token.ok_or_else(|| unreachable("this host is in no cluster".to_owned()))?;
-        let connected = upgrade::connect(host.address, token, BLOCKS).await;
-        Ok(Box::new(connected.map_err(|error| unreachable(error.message))?))
+        connect(self.token.as_ref(), host, BLOCKS).await
     }
 
     fn expelled(&self, host: &PeerHost) {

@@ -1,4 +1,5 @@
 //! Images that this host shares with others: from where the daemon reads each, and what it serves.
+//! Files of functions are shared in the same way.
 //!
 //! Invariant: only images for which control has given this host a place are read from other hosts,
 //! and served to them.
@@ -25,11 +26,11 @@ const MOST_REPORTED: usize = 300;
 const MOST_NAMES: usize = 2000;
 
 /// What is shared.
-pub(super) struct Sharing {
+pub(crate) struct Sharing {
     /// From where each image is read.
     pub upstreams: Arc<Upstreams>,
     /// What other hosts may read.
-    exports: Arc<Exports>,
+    pub exports: Arc<Exports>,
     /// The names of trees, by the digests of their images.
     names: Mutex<HashMap<OciDigest, String>>,
 }
@@ -43,21 +44,31 @@ impl Sharing {
     }
 
     /// Reads an image from where control says, if it does. Images of this machine are on no other.
-    pub fn take_place(&self, spec: &ImageSpec) -> Result<()> {
+    pub(super) fn take_place(&self, spec: &ImageSpec) -> Result<()> {
         if let (Some(place), Origin::Registry(_)) = (&spec.place, &spec.origin) {
             let Image { metadata, layers, .. } = spec.image()?;
             let blobs = layers.into_iter().chain([metadata]).map(|blob| blob.digest);
-            self.upstreams.place(&spec.digest, blobs, place.parents.clone());
-            let mut names = locked(&self.names);
-            names.insert(spec.digest.clone(), place.tree.clone());
-            // Those of images that are not read from other hosts any more.
-            if names.len() > MOST_NAMES {
-                let known: HashSet<_> =
-                    self.upstreams.flows().into_iter().map(|(digest, _)| digest).collect();
-                names.retain(|digest, _| known.contains(digest));
-            }
+            self.place(&spec.digest, blobs, place);
         }
         Ok(())
+    }
+
+    /// Reads the blobs of an image from these hosts from now on.
+    pub fn place(
+        &self,
+        image: &OciDigest,
+        blobs: impl IntoIterator<Item = OciDigest>,
+        place: &Place,
+    ) {
+        self.upstreams.place(image, blobs, place.parents.clone());
+        let mut names = locked(&self.names);
+        names.insert(image.clone(), place.tree.clone());
+        // Those of images that are not read from other hosts any more.
+        if names.len() > MOST_NAMES {
+            let known: HashSet<_> =
+                self.upstreams.flows().into_iter().map(|(digest, _)| digest).collect();
+            names.retain(|digest, _| known.contains(digest));
+        }
     }
 
     /// Reads the images of a tree from elsewhere.
@@ -75,12 +86,18 @@ impl Sharing {
             let to_children = sent.get(&digest).copied().unwrap_or_default();
             Some((trees.get(&digest)?.clone(), Flow { to_children, ..flow }))
         });
-        // As many as fit into an answer.
-        named.take(MOST_REPORTED).collect()
+        named.collect()
+    }
+
+    /// The same of as many images as fit into an answer of the daemon.
+    pub fn reported(&self) -> Vec<(String, Flow)> {
+        let mut bytes = self.bytes();
+        bytes.truncate(MOST_REPORTED);
+        bytes
     }
 
     /// Lets other hosts read an image, once control has given this host a place.
-    pub fn export(
+    pub(super) fn export(
         &self,
         spec: &ImageSpec,
         readers: impl FnOnce() -> Result<Vec<Arc<BlobReader>>>,

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use super::messages::{FILES, FilesKept, FilesMissing, OfferFiles, OpenQuery};
 use super::peers::Peer;
 use crate::code::state;
-use crate::{Error, FileStore, Result, UNUSED_KEPT};
+use crate::{Error, FileStore, Result};
 
 /// The longest message: the digests of all files of all functions of a query.
 const MOST_MESSAGE: u32 = 16 << 20;
@@ -76,7 +76,7 @@ pub(crate) async fn serve(mut stream: TcpStream, store: &FileStore) {
         let frame = read_frame_within(&mut stream, MOST_MESSAGE).await?;
         let frame = frame.ok_or(WireError::Closed)?;
         let OfferFiles { tenant, digests } = frame.expect(Kind::Request, "Request")?.parse()?;
-        sweep(store).await;
+        store.sweep_received().await;
         let missing = store.missing(&tenant, &digests);
         let answer = FilesMissing { missing: missing.clone() };
         write_frame(&mut stream, &Frame::json(Kind::Reply, &answer)?).await?;
@@ -86,15 +86,6 @@ pub(crate) async fn serve(mut stream: TcpStream, store: &FileStore) {
     };
     if let Err(error) = served.await {
         tracing::debug!(%error, "files of functions did not arrive");
-    }
-}
-
-/// What no query has used for long. This host does not know what is registered.
-async fn sweep(store: &FileStore) {
-    let store = store.clone();
-    let swept = move || store.sweep(&BTreeSet::new(), UNUSED_KEPT);
-    if let Ok(Err(error)) = tokio::task::spawn_blocking(swept).await {
-        tracing::warn!(%error, "old files of functions cannot be removed");
     }
 }
 

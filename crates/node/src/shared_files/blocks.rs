@@ -13,6 +13,7 @@ use snowmelt_image::block::{BlobSummary, BlobWriter, BlockSize, OciDigest};
 
 use crate::Result;
 use crate::code::state;
+use crate::function_files::{entries, is_older};
 
 /// Bytes that are read of a file at once.
 const PIECE: usize = 256 << 10;
@@ -61,16 +62,9 @@ impl BlockFiles {
     /// Removes what was not used for this time.
     pub fn sweep(&self, unused: Duration) -> Result<()> {
         for folder in [self.summaries(), self.blobs()] {
-            let entries = match std::fs::read_dir(&folder) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                entries => entries.map_err(state(&folder))?,
-            };
-            for entry in entries {
-                let path = entry.map_err(state(&folder))?.path();
-                let used = path.metadata().and_then(|found| found.modified());
-                let is_old = used.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= unused));
-                if is_old {
-                    std::fs::remove_file(&path).map_err(state(&path))?;
+            for entry in entries(&folder)? {
+                if entry.metadata().is_ok_and(|found| is_older(&found, unused)) {
+                    std::fs::remove_file(entry.path()).map_err(state(&folder))?;
                 }
             }
         }

@@ -12,19 +12,19 @@
 mod blocks;
 mod dial;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use snowmelt_image::block::{BlobSummary, OciDigest};
-use snowmelt_image::peer::{Exports, Flow, HostSource, Patience, PeerHost, PeerSource, Upstreams};
+use snowmelt_image::block::BlobSummary;
+use snowmelt_image::peer::{HostSource, Patience, PeerHost, PeerSource};
 use snowmelt_image::read::{BlobReader, Blocks, LocalSource, Retried, RetryPolicy};
 use snowmelt_types::Tenant;
 use tokio::net::TcpStream;
 
 use crate::code::state;
-use crate::images::{HeldImage, Images, image_bytes};
+use crate::images::{HeldImage, Images, Sharing, image_bytes};
 use crate::{Error, FileStore, Result, TreePlace, UNUSED_KEPT};
 use blocks::BlockFiles;
 use dial::Dial;
@@ -59,21 +59,13 @@ pub(crate) struct SharedFiles {
     images: Arc<Images>,
     made: BlockFiles,
     dial: Arc<Dial>,
-    upstreams: Arc<Upstreams>,
-    exports: Arc<Exports>,
+    sharing: Sharing,
     /// Blocks of the blobs that were made here.
     own: Arc<Blocks>,
     /// Blocks from other hosts; none before the first file.
     others: OnceLock<Arc<Blocks>>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// The names of trees, by the digests of their blobs.
-    trees: HashMap<OciDigest, String>,
     /// Whoever makes or fetches a file does so while it holds the lock of its digest.
-    turns: HashMap<String, Arc<tokio::sync::Mutex<()>>>,
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl std::fmt::Debug for SharedFiles {
@@ -88,15 +80,15 @@ impl SharedFiles {
         let made = BlockFiles::new(state_dir.join("files").join("blocks"));
         let dial = Arc::new(Dial::new(Arc::clone(&images)));
         let connect: Arc<Dial> = Arc::clone(&dial);
+        let sharing = Sharing::new(connect, images.share());
         Self {
             own: Arc::new(Blocks::new(Arc::new(LocalSource::new(made.folder())), None)),
-            exports: Arc::new(Exports::limited(images.share())),
-            upstreams: Arc::new(Upstreams::new(connect, Patience::default())),
             others: OnceLock::new(),
-            state: Mutex::default(),
+            turns: Mutex::default(),
             images,
             made,
             dial,
+            sharing,
         }
     }
 
@@ -113,10 +105,8 @@ impl SharedFiles {
         let made = self.made.clone();
         let make = move || made.make(store.open(&tenant, &digest)?.0, &digest);
         let summary = self.blocking(make).await?;
-        if !self.exports.has(&summary.digest) {
-            let reader = BlobReader::new(Arc::clone(&self.own), summary.clone())?;
-            self.exports.add(&summary.digest, [Arc::new(reader)]);
-        }
+        let reader = BlobReader::new(Arc::clone(&self.own), summary.clone())?;
+        self.sharing.exports.add(&summary.digest, [Arc::new(reader)]);
         Ok(summary)
     }
 
@@ -126,10 +116,8 @@ impl SharedFiles {
         let Some(cluster) = self.images.cluster() else { return Err(alone()) };
         let blob = &file.blob;
         let reader = Arc::new(BlobReader::new(self.others()?, blob.clone())?);
-        let parents = cluster.place(&file.place).parents;
-        self.upstreams.place(&blob.digest, [blob.digest.clone()], parents);
-        self.exports.add(&blob.digest, [Arc::clone(&reader)]);
-        self.keep_name(&blob.digest, &file.place.tree);
+        self.sharing.place(&blob.digest, [blob.digest.clone()], &cluster.place(&file.place));
+        self.sharing.exports.add(&blob.digest, [Arc::clone(&reader)]);
         let turn = self.turn(&file.digest);
         let _turn = turn.lock().await;
         if store.missing(tenant, std::slice::from_ref(&file.digest)).is_empty() {
@@ -153,9 +141,7 @@ impl SharedFiles {
         digest: &str,
         reader: &BlobReader,
     ) -> Result<()> {
-        let unused = store.clone();
-        // What no function has used for long. This host does not know what is deployed.
-        self.blocking(move || unused.sweep(&Default::default(), UNUSED_KEPT)).await?;
+        store.sweep_received().await;
         let mut receiving = store.receive(tenant, digest)?;
         let mut at = 0;
         while at < reader.raw_size() {
@@ -174,27 +160,20 @@ impl SharedFiles {
 
     /// Reads a file from elsewhere from now on.
     pub fn move_to(&self, place: &TreePlace) {
-        let Some(cluster) = self.images.cluster() else { return };
-        let state = self.state();
-        for (digest, _) in state.trees.iter().filter(|(_, tree)| **tree == place.tree) {
-            self.upstreams.place(digest, [], cluster.place(place).parents);
+        if let Some(cluster) = self.images.cluster() {
+            self.sharing.move_to(&cluster.place(place));
         }
     }
 
     /// The files that this host has a place for, and their bytes.
     pub fn held(&self) -> Vec<HeldImage> {
-        let (state, sent) = (self.state(), self.exports.sent());
-        let named = self.upstreams.flows().into_iter().filter_map(|(digest, flow)| {
-            let to_children = sent.get(&digest).copied().unwrap_or_default();
-            let bytes = image_bytes(Flow { to_children, ..flow });
-            Some(HeldImage { tree: state.trees.get(&digest)?.clone(), bytes })
-        });
-        named.collect()
+        let held = |(tree, flow)| HeldImage { tree, bytes: image_bytes(flow) };
+        self.sharing.bytes().into_iter().map(held).collect()
     }
 
     /// Answers the requests of another host until its connection ends.
     pub async fn serve(&self, stream: TcpStream) {
-        self.exports.serve(stream).await;
+        self.sharing.exports.serve(stream).await;
     }
 
     /// Removes blobs that no other host has read for long.
@@ -212,23 +191,16 @@ impl SharedFiles {
         let host = PeerHost { name: SOURCE.to_owned(), address };
         let origin = HostSource::new(Arc::clone(&self.dial) as _, host, Patience::default());
         let origin = Arc::new(Retried::new(origin, RetryPolicy::default()));
-        let source = PeerSource::new(origin, Arc::clone(&self.upstreams));
+        let source = PeerSource::new(origin, Arc::clone(&self.sharing.upstreams));
         let blocks = Arc::new(Blocks::new(Arc::new(source), self.images.shared_cache()));
         Ok(Arc::clone(self.others.get_or_init(|| blocks)))
     }
 
     fn turn(&self, digest: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let turns = &mut self.state().turns;
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that nobody holds or waits for.
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         Arc::clone(turns.entry(digest.to_owned()).or_default())
-    }
-
-    fn keep_name(&self, blob: &OciDigest, tree: &str) {
-        let known: HashSet<_> = self.upstreams.flows().into_iter().map(|it| it.0).collect();
-        let trees = &mut self.state().trees;
-        trees.retain(|digest, _| known.contains(digest));
-        trees.insert(blob.clone(), tree.to_owned());
     }
 
     async fn blocking<T: Send + 'static>(
@@ -237,10 +209,6 @@ impl SharedFiles {
     ) -> Result<T> {
         let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or_else(|error| Err(state(self.made.folder())(std::io::Error::other(error))))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_schedule::{Call, Policy as Placing, Scheduler};
+use snowmelt_schedule::{Call, Policy as Placing, STARVED_AFTER, Scheduler};
 use snowmelt_types::{Digest, HostName, Tenant};
 
 use super::calls::Calls;
@@ -21,9 +21,6 @@ use crate::error::Error;
 use crate::setting::{MOST_STREAMS, Setting};
 use crate::strategy::Strategy;
 use crate::trace::Trace;
-
-/// After which time a call gets the next room that is enough for it, as in control.
-const STARVED_AFTER: Duration = Duration::from_secs(10);
 
 /// Moments between two reports of progress.
 const REPORTED: u64 = 4096;

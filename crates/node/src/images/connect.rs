@@ -1,0 +1,20 @@
+//! How hosts of a cluster connect for blocks of images and files.
+
+use snowmelt_image::peer::{Link, PeerHost};
+use snowmelt_rpc::{Token, upgrade};
+
+/// A connection to another host, which serves what is asked for at a path.
+pub(crate) async fn connect(
+    token: Option<&Token>,
+    host: &PeerHost,
+    path: &str,
+) -> snowmelt_image::Result<Box<dyn Link>> {
+    let unreachable = |reason: String| snowmelt_image::Error::Unreachable {
+        what: format!("the host {host}"),
+        reason,
+        after: None,
+    };
+    let token = token.ok_or_else(|| unreachable("this host is in no cluster".to_owned()))?;
+    let connected = upgrade::connect(host.address, token, path).await;
+    Ok(Box::new(connected.map_err(|error| unreachable(error.message))?))
+}
