@@ -1,0 +1,71 @@
+"""What `.ci/run` does when end-to-end tests fail, on a checkout with few of them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# The same targets as the project's. `check` and `test` pass.
+MAKEFILE = "check test:\ne2e:\n\t@scripts/timed e2e python -m pytest -q tests/e2e\n"
+PASSES_LATER = """
+from pathlib import Path
+def test_that_passes_later():
+    ran = Path(__file__).with_name("ran")
+    is_first = not ran.exists()
+    ran.touch()
+    assert not is_first, "the first time"
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in (".ci/run", "scripts/failed-tests", "scripts/timed"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "scripts/env").write_text(f'PATH="{Path(sys.executable).parent}:$PATH"\n')
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    (tmp_path / "tests/e2e").mkdir(parents=True)
+    (tmp_path / "tests/e2e/pytest.ini").write_text("[pytest]\n")
+    return tmp_path
+
+
+def run(checkout: Path) -> tuple[int, list[str]]:
+    """The exit code, and the end of the log."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    ran = subprocess.run(
+        [checkout / ".ci/run"], env=environment, capture_output=True, text=True, timeout=120
+    )
+    return ran.returncode, ran.stderr.splitlines()
+
+
+def write(checkout: Path, tests: str) -> None:
+    (checkout / "tests/e2e/test_it.py").write_text(tests)
+
+
+def test_the_log_ends_with_the_tests_that_failed(checkout: Path) -> None:
+    write(checkout, "def test_a():\n    assert 1 == 2, 'numbers'\ndef test_b():\n    pass\n")
+    code, log = run(checkout)
+    assert code == 1
+    test = ["  test_it::test_a", "    AssertionError: numbers assert 1 == 2"]
+    ends = ["e2e: 1 failed:", *test, "e2e-second: 1 failed:", *test]
+    assert [line for line in log if line][-6:] == ends
+
+
+def test_what_passes_when_it_runs_again_is_named(checkout: Path) -> None:
+    write(checkout, PASSES_LATER + "def test_b():\n    pass\n")
+    code, log = run(checkout)
+    assert code == 0
+    assert "running 1 failed tests again" in log
+    assert "  test_it::test_that_passes_later" in log[-3:]
+
+
+def test_many_failures_are_not_run_again(checkout: Path) -> None:
+    write(checkout, "".join(f"def test_{n}():\n    assert False\n" for n in range(4)))
+    code, log = run(checkout)
+    assert code == 1
+    assert not any("again" in line for line in log)
