@@ -200,8 +200,15 @@ def test_without_a_daemon_reads_fail_and_the_next_call_starts_one(
     event = json.dumps({"read": "/opt/ballast", "pause": 0.5})
     reading = up.start("fn", "call", "read", "--data", event)
     wait_for("its reads", lambda: served.fetched() > 0)
-    while pid := daemon(up):
-        os.kill(pid, signal.SIGKILL)
+    # It is replaced until it has died too often; between two of them there is none for a while.
+    server = json.loads(up.run("status", "-o", "json").succeeded().out)["pid"]
+
+    def is_over() -> bool:
+        if pid := daemon_below(server):
+            os.kill(pid, signal.SIGKILL)
+        return reading.poll() is not None
+
+    wait_for("the end of the reader", is_over)
     up.finish(reading, LIMIT_S).failed_with("SM-0201", "OSError")
     # Its root was put together on a mount that is dead now, and so was that of every sandbox in
     # this image: what was deployed before and what is deployed now run on a new one.
