@@ -151,6 +151,11 @@ impl Hosts {
         std::iter::once(Arc::clone(&self.local)).chain(hosts.values().cloned()).collect()
     }
 
+    /// How many they are, some of which may be silent.
+    pub fn count(&self) -> usize {
+        1 + self.lock().len()
+    }
+
     /// Whether other hosts may join.
     pub fn may_grow(&self) -> bool {
         self.token.is_some()

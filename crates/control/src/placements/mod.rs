@@ -4,6 +4,7 @@
 //! Invariant: whoever was given a host tells the scheduler when the call is over, also if the call
 //! is dropped. On a platform of one host nothing is decided: the account of that host has a queue.
 
+mod arrivals;
 mod elsewhere;
 mod placed;
 mod prepared;
@@ -27,6 +28,7 @@ use crate::hosts::{BEAT, Host, Hosts};
 use crate::records::FunctionRecord;
 use crate::trees::{self, OwnPlaces, Role, Trees};
 
+use arrivals::JOINED_AGAIN;
 pub(crate) use elsewhere::Ran;
 pub(crate) use placed::Placed;
 use prepared::Prepared;
@@ -79,6 +81,10 @@ struct State {
     waiting: HashMap<Ticket, oneshot::Sender<Decided>>,
     /// Hosts that were asked which functions they have.
     asked: HashSet<HostName>,
+    /// Hosts may be started.
+    may_start: bool,
+    /// Until then hosts of an earlier control may join again.
+    joined_again: Duration,
 }
 
 /// What a call that waits is told.
@@ -98,8 +104,16 @@ impl Placements {
             reclaim_after: or_never(settings.reclaim_after),
         };
         let scheduler = Scheduler::new(policy);
+        let joined_again = if hosts.may_grow() { JOINED_AGAIN } else { Duration::ZERO };
         let (hosts_by_name, waiting, asked) = Default::default();
-        let state = State { scheduler, hosts: hosts_by_name, waiting, asked };
+        let state = State {
+            scheduler,
+            hosts: hosts_by_name,
+            waiting,
+            asked,
+            may_start: false,
+            joined_again,
+        };
         let inner = Inner {
             node,
             hosts,
@@ -146,6 +160,7 @@ impl Placements {
         if self.is_alone() {
             return Ok(Placed::alone(self.clone(), self.inner.hosts.local()));
         }
+        self.meet_new_hosts();
         let (sender, decided) = oneshot::channel();
         let patience = whose.limit.max(PATIENCE);
         let now = self.now();
@@ -272,6 +287,7 @@ impl Placements {
         state.hosts = known;
         state.take_roles(&self.inner.trees, now);
         state.scheduler.sweep(now);
+        state.expect_hosts(now);
         self.reclaim(&mut state, now);
         state.decide(now);
     }
@@ -298,6 +314,12 @@ impl Placements {
             return ErrorReport::new(Code::NO_ROOM, message).hint(
                 "put its image or package into a registry, so that all hosts can read it, or ask \
                  for less memory",
+            );
+        }
+        if !self.lock().hosts.values().any(|host| host.memory_of_functions() > 0) {
+            let message = "no host runs functions: control takes none, and no other has joined";
+            return ErrorReport::new(Code::NO_ROOM, message).hint(
+                "start one with `snowmelt node`, or let control take functions (`--memory`)",
             );
         }
         let message = format!("no host has room for an instance of `{name}`: it takes {memory}");

@@ -36,11 +36,6 @@ impl Placements {
         self.lock().scheduler.lacking(self.now())
     }
 
-    /// Whether hosts may come, for which calls wait that none is large enough for.
-    pub fn set_may_grow(&self, may_grow: bool) {
-        self.lock().scheduler.set_may_grow(may_grow);
-    }
-
     /// Whether a host has functions.
     pub fn has_functions(&self, host: &HostName) -> bool {
         self.lock().scheduler.has_functions(host)

@@ -102,7 +102,40 @@ async fn a_host_that_joins_takes_a_call_that_the_others_refuse() {
 #[tokio::test]
 async fn a_call_that_no_host_can_ever_take_fails_at_once() {
     let (placements, _, _idle) = placements(100 * MIB).await;
+    placements.hosts_have_joined_again();
     let refused = place(&placements, 101 * MIB).await.unwrap_err();
     assert_eq!(refused.known_code(), Code::NO_ROOM);
     assert!(refused.message.contains("101 MiB"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_call_finds_a_host_that_has_just_joined() {
+    let (placements, hosts, _idle) = placements(100 * MIB).await;
+    placements.hosts_have_joined_again();
+    join(&hosts, "large", 200 * MIB);
+    let placed = place(&placements, 150 * MIB).await.unwrap();
+    assert_eq!(placed.host.name, name("large"));
+}
+
+#[tokio::test]
+async fn a_call_after_a_restart_waits_for_hosts_that_join_again() {
+    let (placements, hosts, _idle) = placements(100 * MIB).await;
+    let mut waits = Box::pin(place(&placements, 150 * MIB));
+    assert!((&mut waits).now_or_never().is_none());
+    join(&hosts, "large", 200 * MIB);
+    placements.take_reports();
+    assert_eq!(waits.await.unwrap().host.name, name("large"));
+
+    let mut waits = Box::pin(place(&placements, 300 * MIB));
+    assert!((&mut waits).now_or_never().is_none());
+    placements.hosts_have_joined_again();
+    let refused = waits.await.unwrap_err();
+    assert!(refused.message.contains("300 MiB"), "{refused}");
+}
+
+impl Placements {
+    fn hosts_have_joined_again(&self) {
+        self.lock().joined_again = Duration::ZERO;
+        self.take_reports();
+    }
 }

@@ -139,7 +139,7 @@ impl HostPool {
         let mut hosts = self.hosts(&state.provided);
         let names: BTreeSet<_> = hosts.iter().map(|host| host.name.clone()).collect();
         let now = state.began.elapsed();
-        self.inner.placements.set_may_grow(hosts.len() < self.inner.policy.most as usize);
+        self.inner.placements.set_may_start(hosts.len() < self.inner.policy.most as usize);
         self.shown().lacking = lacking;
         if names != state.asked_with && state.pool.may_ask(now) {
             match self.inner.provider.hosts().await {
