@@ -201,6 +201,24 @@ fn set_disposition(signals: &[i32], action: libc::sighandler_t) -> io::Result<()
     Ok(())
 }
 
+/// Has the kernel kill a command when the thread that starts it ends: it does not outlive this
+/// process, whatever ends that. The thread has to live for as long as the command is needed.
+pub fn end_with_thread(command: &mut Command) -> &mut Command {
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only two system calls are made, which take plain numbers, and
+    // errors are created without allocating.
+    unsafe {
+        command.pre_exec(move || {
+            prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)?;
+            // It may have ended before.
+            if u32::try_from(libc::getppid()) != Ok(parent) {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            Ok(())
+        })
+    }
+}
+
 /// Makes a command start in a network namespace, and in a session of its own: it has no terminal
 /// and never gets one.
 pub fn start_in_network(command: &mut Command, network: OwnedFd) -> &mut Command {
@@ -213,5 +231,22 @@ pub fn start_in_network(command: &mut Command, network: OwnedFd) -> &mut Command
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_command_ends_with_the_thread_that_started_it() {
+        let start = || {
+            let mut command = Command::new("sleep");
+            end_with_thread(command.arg("1000")).spawn().unwrap()
+        };
+        let mut child = std::thread::spawn(start).join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }
 }

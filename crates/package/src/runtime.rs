@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use snowmelt_kernel::process::end_with_thread;
 use snowmelt_types::Digest;
 
 use crate::files::{self, make_folder};
@@ -103,7 +104,7 @@ fn compile(folder: &Path, python: &Python) {
     command.args(["-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]);
     command.arg(folder).current_dir("/").env_remove("PYTHONPYCACHEPREFIX");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    match command.status() {
+    match end_with_thread(&mut command).status() {
         Ok(status) if status.success() => {}
         result => tracing::warn!(?result, "the runtime has no byte code"),
     }
@@ -129,6 +130,8 @@ fn remove_others(all: &Path, ours: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn python(folder: &Path) -> Python {
@@ -163,5 +166,43 @@ mod tests {
         runtime_files(folder.path(), &python).unwrap();
         assert!(all.join("used").exists() && !all.join("unused").exists());
         assert_eq!(fs::read_dir(all.join(TMP)).unwrap().count(), 0);
+    }
+
+    #[test]
+    #[ignore = "runs as the process that is killed"]
+    fn compiles_until_it_is_killed() {
+        let Some(folder) = std::env::var_os("SNOWMELT_TEST_FOLDER") else { return };
+        let folder = PathBuf::from(folder);
+        let python = Python { executable: folder.join("python"), ..python(&folder) };
+        compile(&folder, &python);
+    }
+
+    #[test]
+    fn a_compiler_ends_with_its_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let (compiler, started) = (folder.path().join("python"), folder.path().join("started"));
+        let script = format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", started.display());
+        fs::write(&compiler, script).unwrap();
+        fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut compiles = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "runtime::tests::compiles_until_it_is_killed"])
+            .env("SNOWMELT_TEST_FOLDER", folder.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = loop {
+            match fs::read_to_string(&started) {
+                Ok(pid) if pid.ends_with('\n') => break pid.trim().to_owned(),
+                _ => std::thread::sleep(std::time::Duration::from_millis(5)),
+            }
+            assert!(compiles.try_wait().unwrap().is_none(), "it ended by itself");
+        };
+        compiles.kill().unwrap();
+        compiles.wait().unwrap();
+        // The one who reaps it may be busy.
+        let state = PathBuf::from(format!("/proc/{pid}/stat"));
+        while fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z ")) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
     }
 }

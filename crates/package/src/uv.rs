@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use snowmelt_kernel::process::end_with_thread;
 use tokio::process::Command;
 
 use crate::process::{self, Output};
@@ -79,6 +80,8 @@ impl Uv {
         for variable in FOREIGN {
             command.env_remove(variable);
         }
+        // It would go on to fetch for a process that was killed.
+        end_with_thread(command.as_std_mut());
         let (action, limit) = limit;
         process::run(&mut command, input, action, limit).await
     }

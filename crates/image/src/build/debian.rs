@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use snowmelt_kernel::process::end_with_thread;
+
 use super::Progress;
 use crate::block::OciDigest;
 use crate::{Error, Result};
@@ -124,7 +126,7 @@ fn run(command: &mut Command, progress: Progress<'_>) -> Result<()> {
     let failed = |reason: String| Error::NoTool { reason: format!("`{program}`: {reason}") };
     let broken = |error: io::Error| failed(error.to_string());
     let mut stderr = tempfile::tempfile().map_err(broken)?;
-    let mut child = command
+    let mut child = end_with_thread(command)
         .env("LC_ALL", "C.UTF-8")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use snowmelt_kernel::process::end_with_thread;
 use snowmelt_types::Digest;
 
 use crate::code::state;
@@ -76,13 +77,14 @@ fn unpack(folder: &Path, files: &Files) -> Result<()> {
 }
 
 fn compile(sources: &Path, whole: &Path) -> Result<()> {
-    let compiled = Command::new("javac")
+    let mut command = Command::new("javac");
+    command
         .args(["--release", JAVA_RELEASE, "-proc:none", "-nowarn", "-d"])
         .arg(whole)
         .args(JAVA.iter().map(|(name, _)| sources.join(name)))
         .current_dir("/")
-        .stdin(Stdio::null())
-        .output();
+        .stdin(Stdio::null());
+    let compiled = end_with_thread(&mut command).output();
     let failed = |reason: String| Error::Program {
         program: "javac".to_owned(),
         reason,
