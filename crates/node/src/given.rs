@@ -1,14 +1,19 @@
 //! What a function has besides its code and packages: files and secrets.
 
+use std::collections::BTreeMap;
+use std::future::ready;
 use std::path::{Path, PathBuf};
 
-use futures::FutureExt;
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use snowmelt_api::FileRefs;
 use snowmelt_image::block::BlobSummary;
-use snowmelt_types::Tenant;
+use snowmelt_types::{ErrorReport, Report, Tenant};
 
 use crate::shared_files::SharedFile;
 use crate::{Error, FileStore, Node, Result, Secrets, Unit};
+
+/// Files that are read from other hosts at once: several MiB of each are in memory.
+const AT_ONCE: usize = 8;
 
 impl Node {
     /// Files of functions that clients have sent.
@@ -57,10 +62,32 @@ impl Node {
 
     /// Reads files of a tenant from other hosts, unless they are here.
     pub(crate) async fn fetch_files(&self, tenant: &Tenant, files: &[SharedFile]) -> Result<()> {
+        self.fetching(tenant, files).map(|(_, fetched)| fetched).try_collect().await
+    }
+
+    /// The same, for functions that differ in their files. Gives the digests of those that cannot be
+    /// read, and why.
+    pub(crate) async fn fetch_each(
+        &self,
+        tenant: &Tenant,
+        files: &[SharedFile],
+    ) -> BTreeMap<String, ErrorReport> {
+        let fetching = self.fetching(tenant, files);
+        let failed = fetching.filter_map(|(file, fetched)| {
+            ready(fetched.err().map(|error| (file.digest.clone(), error.report())))
+        });
+        failed.collect().await
+    }
+
+    fn fetching<'f>(
+        &'f self,
+        tenant: &'f Tenant,
+        files: &'f [SharedFile],
+    ) -> impl Stream<Item = (&'f SharedFile, Result<()>)> {
         let store = &self.inner.preparation.received;
         let shared = &self.inner.shared_files;
-        let fetching = files.iter().map(|file| shared.fetch(store, tenant, file).boxed());
-        futures::future::try_join_all(fetching).await.map(drop)
+        let fetch = move |file| async move { (file, shared.fetch(store, tenant, file).await) };
+        stream::iter(files.iter().map(move |file| fetch(file).boxed())).buffer_unordered(AT_ONCE)
     }
 
     /// A unit whose instances see files: on control's own host those that clients have sent, on

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use super::{Host, Hosts};
 use crate::trees::Trees;
 
-/// The hosts of a cluster, and the trees in which they read images.
+/// The hosts of a cluster, and the trees in which they read images and files.
 #[derive(Debug)]
 pub(crate) struct QueryPeers {
     pub hosts: Hosts,
@@ -33,10 +33,11 @@ impl Peers for QueryPeers {
         self.hosts.local().address()
     }
 
-    fn image_place(&self, image: &str, host: &HostName) -> Option<TreePlace> {
+    fn tree_place(&self, tree: &str, host: &HostName) -> Option<TreePlace> {
         let host = self.hosts.all().into_iter().find(|known| known.name == *host)?;
-        // This host has a place already, as it has read the signatures in the image.
-        self.trees.place(image, &self.hosts, &[host]).pop()
+        // Control's own host has a place already if it needs one: it has read the signatures in the
+        // image. It is no member of the trees of files, as it has them.
+        self.trees.place(tree, &self.hosts, &[host]).pop()
     }
 }
 

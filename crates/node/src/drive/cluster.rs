@@ -12,9 +12,8 @@ use tokio::sync::Notify;
 use super::opening::{Opened, Opening};
 use super::placement::{self, Candidate};
 use super::places::{Input, Place};
-use crate::FileStore;
+use super::sent_files::SentFiles;
 use crate::bound::{UdfBinding, UdfImage};
-use crate::remote::files;
 use crate::remote::messages::{ImagePart, OpenQuery, UdfPart};
 use crate::remote::peers::{Peer, Peers};
 use crate::remote::session::{NotOpened, Session};
@@ -24,8 +23,9 @@ use crate::runner::QueryRunner;
 /// many tasks as they have cores. Without packages to install, a session is open after a round trip.
 const EXPECTED_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a host may take to open its session: it may have to install large packages.
-const OPENED_WITHIN: Duration = Duration::from_secs(300);
+/// How long a host may take to open its session: it may have to read large files and to install large
+/// packages.
+const OPENED_WITHIN: Duration = Duration::from_secs(600);
 
 /// The hosts of one query.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ pub(super) struct Cluster {
     hosts: Mutex<BTreeMap<HostName, Arc<HostState>>>,
     // Without the time since the query was accepted.
     order: OpenQuery,
-    // Of the files of its functions.
-    files: Option<FileStore>,
+    // The files of its functions.
+    files: Option<Arc<SentFiles>>,
     accepted: Instant,
     // Notified when a session is open.
     changed: Arc<Notify>,
@@ -83,7 +83,7 @@ impl Cluster {
         let own_udfs = own.map(|(name, _)| name.clone()).collect();
         let order = order(runner);
         let cluster = Self::of(runner.peers.clone(), order, changed, EXPECTED_WITHIN);
-        let files = Some(runner.node.files().clone());
+        let files = SentFiles::of(&runner.node, &cluster.order).map(Arc::new);
         Self { own_udfs, accepted: runner.accepted, files, ..cluster }
     }
 
@@ -189,13 +189,14 @@ impl Cluster {
         let session = &self.state(&peer.name()).session;
         let open = || {
             let order = self.order(&peer.name());
-            let (peer, store) = (Arc::clone(peer), self.files.clone());
+            let sent = self.files.clone().zip(self.peers.clone());
+            let peer = Arc::clone(peer);
             async move {
-                if let Some(store) = store {
-                    // A host that lacks files says so for each function.
-                    files::send(&*peer, &order, &store, OPENED_WITHIN).await;
-                }
-                Session::open(peer, &order, OPENED_WITHIN).await
+                let files = match sent {
+                    Some((files, peers)) => files.places(&*peers, &peer.name()).await,
+                    None => Vec::new(),
+                };
+                Session::open(peer, &OpenQuery { files, ..order }, OPENED_WITHIN).await
             }
         };
         session.begin(open, &self.changed);
@@ -215,7 +216,7 @@ impl Cluster {
         };
         let images = order.udfs.iter_mut().filter_map(|udf| udf.image.as_mut());
         if let Some(peers) = &self.peers {
-            images.for_each(|image| image.place = peers.image_place(&image.tree, host));
+            images.for_each(|image| image.place = peers.tree_place(&image.tree, host));
         }
         order
     }
@@ -281,6 +282,7 @@ fn order(runner: &QueryRunner) -> OpenQuery {
         cpu: runner.limits.cpu,
         elapsed_us: 0,
         udfs: udfs.filter_map(|bound| udf_part(&bound.udf)).collect(),
+        files: Vec::new(),
         control: None,
     }
 }

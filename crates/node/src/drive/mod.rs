@@ -24,6 +24,7 @@ mod placement;
 mod places;
 mod quoted;
 mod scope;
+mod sent_files;
 mod slots;
 mod starts;
 mod turns;

@@ -85,7 +85,7 @@ impl Peers for FakePeers {
         None
     }
 
-    fn image_place(&self, _: &str, _: &HostName) -> Option<TreePlace> {
+    fn tree_place(&self, _: &str, _: &HostName) -> Option<TreePlace> {
         None
     }
 }
@@ -98,6 +98,7 @@ pub(crate) fn order() -> OpenQuery {
         cpu: CpuMillis(1000),
         elapsed_us: 0,
         udfs: Vec::new(),
+        files: Vec::new(),
         control: None,
     }
 }

@@ -110,16 +110,17 @@ impl Hosted {
         open: OpenQuery,
         from: Option<SocketAddr>,
     ) -> Result<(Registered<'_>, BTreeMap<String, ErrorReport>), ErrorReport> {
-        let OpenQuery { query: name, tenant, memory, cpu, elapsed_us, udfs, control } = open;
+        let OpenQuery { query: name, tenant, memory, cpu, elapsed_us, udfs, files, control } = open;
         let kept = self.node.inner.kept_outputs.keep(&name).ok_or_else(|| {
             ErrorReport::new(Code::PROTOCOL, format!("{name} has a session here already"))
         })?;
         let now = Instant::now();
         let accepted = now.checked_sub(Duration::from_micros(elapsed_us)).unwrap_or(now);
+        let lacking = self.node.fetch_each(&tenant, &files).await;
         let (mut bindings, mut refused) = (Vec::new(), BTreeMap::new());
         for udf in udfs {
             let named = udf.name.clone();
-            match self.bind(&tenant, udf).await {
+            match self.bind(&tenant, udf, &lacking).await {
                 Ok(binding) => bindings.push(binding),
                 Err(report) => drop(refused.insert(named, report)),
             }
@@ -139,7 +140,16 @@ impl Hosted {
         Ok((Registered { hosted: self, query, name }, refused))
     }
 
-    async fn bind(&self, tenant: &Tenant, udf: UdfPart) -> Result<UdfBinding, ErrorReport> {
+    /// Prepares a function, unless it has one of the files that this host is `lacking`.
+    async fn bind(
+        &self,
+        tenant: &Tenant,
+        udf: UdfPart,
+        lacking: &BTreeMap<String, ErrorReport>,
+    ) -> Result<UdfBinding, ErrorReport> {
+        if let Some(why) = udf.files.values().find_map(|file| lacking.get(&file.digest)) {
+            return Err(why.clone());
+        }
         let unit = self.unit(tenant, &udf).await?;
         let UdfPart { name, files, secrets, limits, load, timeout_ms, .. } = udf;
         let given = self.node.give_received(unit, &files, secrets).await;

@@ -9,14 +9,13 @@ use snowmelt_api::FileRefs;
 use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
 use snowmelt_wire::{Failed, GangTask, Load, SandboxUse, SourceCode, TaskAsk};
 
+use crate::shared_files::SharedFile;
 use crate::{InstanceLimits, Secrets, TreePlace};
 
 /// Where a session is asked for.
 pub(crate) const SESSION: &str = "/v1/queries/session";
 /// Where a task is started.
 pub(crate) const TASKS: &str = "/v1/queries/tasks";
-/// Where files of functions are sent.
-pub(crate) const FILES: &str = "/v1/queries/files";
 /// Where outputs are read.
 pub(crate) const OUTPUTS: &str = "/v1/queries/outputs";
 /// Where streams are opened.
@@ -37,6 +36,9 @@ pub(crate) struct OpenQuery {
     pub elapsed_us: u64,
     /// The functions that its tasks may call.
     pub udfs: Vec<UdfPart>,
+    /// From where the host reads the files of these functions, each content once.
+    #[serde(default)]
+    pub files: Vec<SharedFile>,
     /// Where the outputs on control's own host are read. An address without a host means that from
     /// which the session comes.
     pub control: Option<SocketAddr>,
@@ -56,7 +58,7 @@ pub(crate) struct UdfPart {
     /// The image that it runs in instead of with packages.
     #[serde(default)]
     pub image: Option<ImagePart>,
-    /// Files that its instances see, which the host was sent before.
+    /// Files that its instances see, which are among those of the query.
     #[serde(default)]
     pub files: FileRefs,
     /// Values that its instances have.
@@ -80,30 +82,6 @@ pub(crate) struct ImagePart {
     /// The place of the host among those that read it.
     #[serde(default)]
     pub place: Option<TreePlace>,
-}
-
-/// Offers the files of the functions of a query. The first message of its connection.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct OfferFiles {
-    /// Whose they are.
-    pub tenant: Tenant,
-    /// Their SHA-256.
-    pub digests: Vec<String>,
-}
-
-/// The answer to [`OfferFiles`]. For each of these, its length follows as 8 bytes (little-endian),
-/// and its bytes. The last answer is a [`FilesKept`].
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct FilesMissing {
-    /// Those that the host lacks.
-    pub missing: Vec<String>,
-}
-
-/// What became of the files that were sent.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct FilesKept {
-    /// Why they are not all there.
-    pub error: Option<ErrorReport>,
 }
 
 /// The session is open.

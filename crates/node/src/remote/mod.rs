@@ -8,7 +8,6 @@
 //! |---|---|---|
 //! | `GET /v1/queries/session` | control, once for each query and host | `OpenQuery`, then requests and replies |
 //! | `GET /v1/queries/tasks` | control, for each attempt of a task | `StartTask` and the plan, whether there is room, then the frames of the worker |
-//! | `GET /v1/queries/files` | control, before a session whose functions have files | `OfferFiles`, which are missing, and their bytes |
 //! | `GET /v1/queries/outputs` | the host of a task that reads outputs | `ReadOutputs`, then ranges of them |
 //! | `GET /v1/queries/streams` | the host of a task that streams, for each task on another host that receives | `OpenStream`, then the bytes of the stream |
 //!
@@ -17,7 +16,6 @@
 
 #[cfg(test)]
 pub(crate) mod fake;
-pub(crate) mod files;
 pub(crate) mod gang_part;
 pub(crate) mod grants;
 pub(crate) mod hosted;

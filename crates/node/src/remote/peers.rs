@@ -22,8 +22,8 @@ pub trait Peers: Debug + Send + Sync {
     /// Where other hosts reach this one; its host part may be unspecified.
     fn own_address(&self) -> Option<SocketAddr>;
 
-    /// The place of a host among those that read an image, which it is about to use.
-    fn image_place(&self, image: &str, host: &HostName) -> Option<TreePlace>;
+    /// The place of a host in the trees of an image or a file, which it is about to use.
+    fn tree_place(&self, tree: &str, host: &HostName) -> Option<TreePlace>;
 }
 
 /// Another host.

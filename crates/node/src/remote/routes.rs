@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use super::hosted::Hosted;
-use super::messages::{FILES, OUTPUTS, SESSION, STREAMS, TASKS};
-use super::{files, reading, streams};
+use super::messages::{OUTPUTS, SESSION, STREAMS, TASKS};
+use super::{reading, streams};
 use crate::Node;
 use crate::images::BLOCKS;
 use crate::shared_files::FILE_BLOCKS;
@@ -31,7 +31,6 @@ pub(crate) fn all(node: Node, token: Token) -> Router {
     Router::new()
         .route(SESSION, get(session))
         .route(TASKS, get(task))
-        .route(FILES, get(kept_files))
         .route(OUTPUTS, get(outputs))
         .route(STREAMS, get(stream))
         .route(BLOCKS, get(blocks))
@@ -58,13 +57,6 @@ async fn session(State(routes): State<Routes>, request: Request) -> Result<Respo
 
 async fn task(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
     routes.take(request, async |hosted, stream| hosted.serve_task(stream).await)
-}
-
-async fn kept_files(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
-    let serve = async |hosted: Hosted, stream| {
-        files::serve(stream, &hosted.node().inner.preparation.received).await;
-    };
-    routes.take(request, serve)
 }
 
 async fn outputs(State(routes): State<Routes>, request: Request) -> Result<Response, Problem> {
