@@ -69,6 +69,10 @@ pub struct TaskRead {
     /// The objects of its stage, if the output is not a granted file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectsAt>,
+    /// True if these are all of its partitions, and other tasks read all of them too: a host needs
+    /// the output only once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
     /// The rows that are read of sorted partitions; all of them if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<KeyRange>,

@@ -19,6 +19,7 @@ use snowmelt_wire::{Failed, GangAsk, SandboxUse, TaskAsk};
 
 use super::DriverReporter;
 use super::cluster::{Choice, Cluster};
+use super::copies::CopyTrees;
 use super::gangs::{Gangs, Taken};
 use super::inputs;
 use super::places::{Place, Places};
@@ -50,6 +51,7 @@ impl<'q> Attempts<'q> {
             reporter,
             cluster: Cluster::new(runner, turns.freed()),
             places: Places::default(),
+            copies: CopyTrees::default(),
             kept: runner.node.inner.kept_outputs.keep(&runner.query),
             noted: Mutex::default(),
         };
@@ -223,10 +225,12 @@ impl<'q> Attempts<'q> {
     }
 
     fn drop_output(&self, attempt: u64, place: Place) {
-        match (place, &self.starts.kept) {
-            (Place::Here, Some(kept)) => kept.release(&[attempt]),
-            (Place::Here, None) => {}
-            (Place::There(session), _) => session.release(vec![attempt]),
+        for place in std::iter::once(place).chain(self.starts.copies.remove(attempt)) {
+            match (place, &self.starts.kept) {
+                (Place::Here, Some(kept)) => kept.release(&[attempt]),
+                (Place::Here, None) => {}
+                (Place::There(session), _) => session.release(vec![attempt]),
+            }
         }
     }
 

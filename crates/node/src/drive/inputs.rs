@@ -12,8 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::places::{Input, Place};
 use crate::remote::grants::gone;
 use crate::remote::messages::ReadOutputs;
+use crate::remote::opened::ReadError;
 use crate::remote::outputs::Outputs;
-use crate::remote::reading::ReadError;
 use crate::remote::session::Session;
 
 /// The inputs of a task on other hosts, by host.
@@ -132,7 +132,8 @@ mod tests {
     async fn a_start_ends_at_once_when_a_host_with_its_inputs_is_lost() {
         let (_peer, mut connections, session, mut control) = opened("runs-it").await;
         let (with_inputs, _, there, _stays) = opened("has-inputs").await;
-        let input = Input { task: 1, attempt: 7, place: Place::There(there), bytes: 1 };
+        let input =
+            Input { task: 1, attempt: 7, place: Place::There(there), bytes: 1, is_shared: false };
         // It waits there for a connection to its inputs, and never runs.
         let (placed, _stream) = placed(&session, &mut connections, 9).await;
         let inputs = [input];
@@ -144,7 +145,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_start_without_inputs_on_other_hosts_is_waited_for() {
-        let input = Input { task: 1, attempt: 7, place: Place::Here, bytes: 1 };
+        let input = Input { task: 1, attempt: 7, place: Place::Here, bytes: 1, is_shared: false };
         let begun = async {
             tokio::task::yield_now().await;
             5

@@ -13,6 +13,7 @@ mod allowance;
 mod attempts;
 mod clean;
 mod cluster;
+mod copies;
 mod define;
 mod desk;
 mod gangs;

@@ -34,6 +34,8 @@ pub(super) struct Input {
     pub place: Place,
     /// Bytes that are read of it.
     pub bytes: u64,
+    /// Whether other tasks read all of it too.
+    pub is_shared: bool,
 }
 
 /// The outputs of tasks that have ended well.
@@ -59,8 +61,18 @@ impl Input {
 }
 
 impl Place {
-    fn is_gone(&self) -> bool {
+    /// Whether what is there cannot be read any more.
+    pub fn is_gone(&self) -> bool {
         matches!(self, Self::There(session) if session.is_dead())
+    }
+
+    /// Whether both are the same host.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Here, Self::Here) => true,
+            (Self::There(session), Self::There(other)) => session.name() == other.name(),
+            _ => false,
+        }
     }
 }
 
@@ -115,19 +127,21 @@ impl Places {
 
     /// The outputs that a task reads.
     pub fn inputs(&self, ask: &TaskAsk) -> Result<Vec<Input>, Failed> {
-        let mut bytes: HashMap<u32, u64> = HashMap::new();
+        let mut bytes: HashMap<u32, (u64, bool)> = HashMap::new();
         // Objects are read with the query's own keys, on any host.
         for read in ask.reads.iter().filter(|read| read.objects.is_none()) {
             let read_bytes = read.partitions.iter().map(|partition| partition.bytes());
-            *bytes.entry(read.task).or_default() += read_bytes.sum::<u64>();
+            let (bytes, is_shared) = bytes.entry(read.task).or_default();
+            *bytes += read_bytes.sum::<u64>();
+            *is_shared |= read.shared;
         }
         let mut known = self.lock();
         let (mut inputs, mut lost) = (Vec::with_capacity(bytes.len()), Vec::new());
-        for (task, bytes) in bytes {
+        for (task, (bytes, is_shared)) in bytes {
             match known.outputs.get(&task) {
                 Some((attempt, place)) if !place.is_gone() => {
                     let (attempt, place) = (*attempt, place.clone());
-                    inputs.push(Input { task, attempt, place, bytes });
+                    inputs.push(Input { task, attempt, place, bytes, is_shared });
                 }
                 None if !known.gone.contains(&task) => {
                     return Err(refused("it read an output that does not exist"));
@@ -171,8 +185,9 @@ mod tests {
         let read = |task: &u32| {
             let ranges = vec![(0, 10), (90, 5)];
             let part = OutputPartition { rows: 1, ranges, ..OutputPartition::default() };
-            let partitions = vec![part];
-            TaskRead { stage: 0, task: *task, attempt: 0, partitions, objects: None, range: None }
+            let (partitions, shared) = (vec![part], false);
+            let (objects, range) = (None, None);
+            TaskRead { stage: 0, task: *task, attempt: 0, partitions, objects, shared, range }
         };
         TaskAsk {
             task: 9,

@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::DriverReporter;
 use super::cluster::{Choice, Cluster, Counted, refused_udf};
+use super::copies::{self, CopyTrees};
 use super::inputs;
 use super::loss::explain;
 use super::opening::Opened;
@@ -33,6 +34,7 @@ pub(super) struct Starts<'q> {
     pub reporter: &'q dyn DriverReporter,
     pub cluster: Cluster,
     pub places: Places,
+    pub copies: CopyTrees,
     // None if another query had this name, which cannot be.
     pub kept: Option<KeptOutputs>,
     // Whether the user was told that a function does not run on all hosts.
@@ -94,8 +96,10 @@ impl Starts<'_> {
             Ok::<_, Failed>((grant.clone(), OwnedFd::from(file)))
         };
         let files = asked.ask.files.iter().map(grant).collect::<Result<Vec<_>, _>>()?;
-        let inputs = inputs::here(self.kept.as_ref().map(KeptOutputs::all), &asked.inputs)?;
-        let hosts = match inputs::elsewhere(&self.runner.query, &asked.inputs).await {
+        let kept = self.kept.as_ref().map(KeptOutputs::all);
+        let (copied, others) = copies::here(self.runner, &self.copies, kept, &asked.inputs).await;
+        let inputs = [copied, inputs::here(kept, &others)?].into_iter().flatten().collect();
+        let hosts = match inputs::elsewhere(&self.runner.query, &others).await {
             Ok(hosts) => hosts,
             Err(failed) => return Err(self.explain(failed, &asked.inputs, None).await),
         };
@@ -125,16 +129,14 @@ impl Starts<'_> {
             self.note_refused(session, &udf, why);
             return Ok(None);
         }
+        let there = Place::There(Arc::clone(session));
         let at = |input: &Input| {
-            let at = match &input.place {
-                Place::Here => At::Control,
-                Place::There(other) if other.name() == session.name() => At::Here,
-                Place::There(other) => {
-                    let name = other.name().clone();
-                    At::Host { address: other.peer().address()?, name }
-                }
-            };
-            Some(InputAt { task: input.task, attempt: input.attempt, at })
+            let at = seen_from(&there, &input.place)?;
+            let parent = || self.copies.parent(input.attempt, &there);
+            let from = || parent().and_then(|place| seen_from(&there, &place));
+            let is_copied = input.is_shared && at != At::Here;
+            let copied_from = is_copied.then(|| from().unwrap_or_else(|| at.clone()));
+            Some(InputAt { task: input.task, attempt: input.attempt, at, copied_from })
         };
         let task = StartTask {
             query: self.runner.query.clone(),
@@ -143,7 +145,11 @@ impl Starts<'_> {
             inputs: asked.inputs.iter().filter_map(at).collect(),
         };
         match place(session, &task, &asked.plan).await {
-            Ok(placed) => Ok(Some(placed)),
+            Ok(placed) => {
+                let copied = task.inputs.iter().filter(|input| input.copied_from.is_some());
+                copied.for_each(|input| self.copies.add(input.attempt, &there));
+                Ok(Some(placed))
+            }
             Err(NotPlaced::NoRoom | NotPlaced::Lost) => Ok(None),
             Err(NotPlaced::FileMissing(path)) => {
                 tracing::info!(host = %session.name(), path, "a host does not have a file");
@@ -207,6 +213,18 @@ impl Starts<'_> {
         if !std::mem::replace(&mut *noted, true) {
             let (host, why) = (session.name(), &why.message);
             self.reporter.note(&format!("`{udf}` does not run on the host {host}: {why}"));
+        }
+    }
+}
+
+/// Where a host is, seen from another one; `None` if its address is not known.
+fn seen_from(host: &Place, place: &Place) -> Option<At> {
+    match place {
+        Place::Here => Some(At::Control),
+        place if place.is(host) => Some(At::Here),
+        Place::There(other) => {
+            let (name, address) = (other.name().clone(), other.peer().address()?);
+            Some(At::Host { name, address })
         }
     }
 }

@@ -6,14 +6,16 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use futures::FutureExt;
 use snowmelt_rpc::{Token, upgrade};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{Failed, FileGrant, Grants, HostOutputs};
 
+use super::copies::{Copy, Source};
 use super::messages::{At, InputAt, OUTPUTS, ReadOutputs};
+use super::opened::{self, ReadError};
 use super::outputs::Outputs;
-use super::reading::{self, ReadError};
-use crate::regular_file;
+use crate::{Node, regular_file};
 
 /// Outputs that their host does not have any more.
 pub(crate) fn gone(tasks: Vec<u32>) -> Failed {
@@ -39,6 +41,7 @@ pub(super) fn open_copy(grant: &FileGrant) -> Result<(FileGrant, OwnedFd), Missi
 
 /// Opens the outputs that tasks of a query read.
 pub(super) struct Granting<'q> {
+    pub node: &'q Node,
     pub query: &'q str,
     /// Those on this host.
     pub outputs: &'q Outputs,
@@ -48,11 +51,45 @@ pub(super) struct Granting<'q> {
 }
 
 impl Granting<'_> {
+    /// Begins to copy those that several tasks read whole. From now on this host passes them on.
+    pub fn begin_copies(&self, inputs: &[InputAt]) {
+        for InputAt { attempt, at, copied_from, .. } in inputs {
+            let Some(parent) = copied_from else { continue };
+            let origin = (parent != at).then_some(at);
+            let sources = [Some(parent), origin].into_iter().flatten();
+            let sources: Vec<Source> = sources.filter_map(|at| self.source(at)).collect();
+            let asked = ReadOutputs { query: self.query.to_owned(), attempts: vec![*attempt] };
+            let begin = || Ok(Copy::begin(self.node.output_file()?, asked, sources));
+            self.outputs.copy(*attempt, begin);
+        }
+    }
+
+    fn source(&self, at: &At) -> Option<Source> {
+        let (_, address) = self.host(at);
+        let (address, token) = (address?, self.token.clone());
+        let connect = async move { upgrade::connect(address, &token, OUTPUTS).await };
+        Some(Box::new(move || connect.boxed()))
+    }
+
+    /// The name and the address of a host.
+    fn host(&self, at: &At) -> (String, Option<SocketAddr>) {
+        match at {
+            At::Host { name, address } => (name.as_str().to_owned(), Some(*address)),
+            At::Here | At::Control => ("control".to_owned(), self.control),
+        }
+    }
+
     /// The outputs that a task reads: files of this host, and connections to others.
     pub async fn inputs(&self, inputs: Vec<InputAt>) -> Result<Grants, Failed> {
         let mut grants = Grants::default();
         let mut elsewhere: BTreeMap<At, Vec<(u32, u64)>> = BTreeMap::new();
-        for InputAt { task, attempt, at } in inputs {
+        for InputAt { task, attempt, at, copied_from } in inputs {
+            if copied_from.is_some()
+                && let Some(copy) = self.outputs.copied(attempt).await
+            {
+                grants.inputs.push((task, OwnedFd::from(copy)));
+                continue;
+            }
             if at != At::Here {
                 elsewhere.entry(at).or_default().push((task, attempt));
                 continue;
@@ -75,10 +112,7 @@ impl Granting<'_> {
         at: At,
         outputs: Vec<(u32, u64)>,
     ) -> Result<(HostOutputs, OwnedFd), Failed> {
-        let (host, address) = match at {
-            At::Host { name, address } => (name.as_str().to_owned(), Some(address)),
-            At::Here | At::Control => ("control".to_owned(), self.control),
-        };
+        let (host, address) = self.host(&at);
         let (tasks, attempts): (Vec<u32>, Vec<u64>) = outputs.into_iter().unzip();
         let unreadable = |why: &str| {
             let message = format!("outputs on the host {host} cannot be read: {why}");
@@ -88,7 +122,7 @@ impl Granting<'_> {
         let stream = upgrade::connect(address, self.token, OUTPUTS).await;
         let stream = stream.map_err(|error| unreadable(&error.message))?;
         let asked = ReadOutputs { query: self.query.to_owned(), attempts };
-        match reading::open(stream, &asked).await {
+        match opened::open(stream, &asked).await {
             Ok(socket) => Ok((HostOutputs { host, tasks }, socket)),
             Err(ReadError::Missing(places)) => {
                 Err(gone(places.into_iter().filter_map(|at| tasks.get(at).copied()).collect()))

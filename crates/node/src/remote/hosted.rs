@@ -318,9 +318,11 @@ impl Query {
             }
         };
         let Some(abandoned) = self.tasks.begin(attempt) else { return Ok(()) };
-        said(&mut stream, &TaskPlaced::Placed).await?;
         let (outputs, control) = (self.outputs.all(), self.control);
-        let granting = Granting { query: &query, outputs, control, token };
+        let granting = Granting { node: &self.runner.node, query: &query, outputs, control, token };
+        // Control sends other hosts here as soon as it has the answer.
+        granting.begin_copies(&inputs);
+        said(&mut stream, &TaskPlaced::Placed).await?;
         let starting = async {
             let grants = Grants { files, streams, ..granting.inputs(inputs).await? };
             let (started, socket) = self.runner.start(ask, room, plan, grants).await?;

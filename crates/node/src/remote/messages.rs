@@ -194,6 +194,10 @@ pub(crate) struct InputAt {
     pub attempt: u64,
     /// The host.
     pub at: At,
+    /// If several tasks read all of it: from where the host copies it for all of its tasks. The host
+    /// that has made it is asked if that one fails.
+    #[serde(default)]
+    pub copied_from: Option<At>,
 }
 
 /// A host, seen from the one that runs a task.
@@ -255,6 +259,9 @@ pub(crate) struct ReadOutputs {
 pub(crate) struct OutputsOpened {
     /// The attempts without an output here. If there are any, the connection is closed.
     pub missing: Vec<u64>,
+    /// Otherwise the sizes of all, in the order of the request.
+    #[serde(default)]
+    pub sizes: Vec<u64>,
 }
 
 /// The tasks of a gang on one host.

@@ -1,8 +1,9 @@
 //! The outputs of tasks that a host keeps, for the tasks that read them.
 //!
-//! Invariant: an output is named by the attempt that made it, and is complete. Those of a query are
-//! kept until they are released, and at most as long as the query runs on this host. Their files
-//! have no names, so nothing of them is left after a crash.
+//! Invariant: an output is named by the attempt that made it, and is complete. So are, in the end,
+//! copies of outputs of other hosts ([`Copy`]). Those of a query are kept until they are released,
+//! and at most as long as the query runs on this host. Their files have no names, so nothing of them
+//! is left after a crash.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,6 +11,8 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::copies::Copy;
 
 /// The outputs of all queries on a host.
 #[derive(Debug, Default)]
@@ -21,8 +24,18 @@ pub(crate) struct OutputStore {
 #[derive(Debug)]
 pub(crate) struct Outputs {
     files: Mutex<HashMap<u64, Arc<File>>>,
+    copies: Mutex<HashMap<u64, Arc<Copy>>>,
     /// Cancelled when the query has ended here.
     pub ended: CancellationToken,
+}
+
+/// An output on this host.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// One that was made here.
+    Made(Arc<File>),
+    /// One of another host.
+    Copied(Arc<Copy>),
 }
 
 /// The right to keep outputs of a query. Dropping it removes all of them.
@@ -38,7 +51,8 @@ impl OutputStore {
     /// Begins to keep outputs of a query; `None` if somebody does already.
     pub fn keep(self: &Arc<Self>, query: &str) -> Option<KeptOutputs> {
         let ended = CancellationToken::new();
-        let outputs = Arc::new(Outputs { files: Mutex::default(), ended: ended.clone() });
+        let (files, copies) = (Mutex::default(), Mutex::default());
+        let outputs = Arc::new(Outputs { files, copies, ended: ended.clone() });
         let mut queries = self.lock();
         if queries.contains_key(query) {
             return None;
@@ -66,13 +80,74 @@ impl Outputs {
 
     /// The output of an attempt, opened for reading only: what has counted does not change.
     pub fn open(&self, attempt: u64) -> Option<std::io::Result<File>> {
-        let file = self.get(attempt)?;
-        Some(File::open(format!("/proc/self/fd/{}", file.as_raw_fd())))
+        self.get(attempt).map(|file| read_only(&file))
+    }
+
+    /// The output of an attempt, or a copy of it that may still arrive.
+    pub fn find(&self, attempt: u64) -> Option<Output> {
+        let copied = || self.copies().get(&attempt).cloned().map(Output::Copied);
+        self.get(attempt).map(Output::Made).or_else(copied)
+    }
+
+    /// Begins to copy the output of an attempt here, unless that was begun and has not failed.
+    pub fn copy(&self, attempt: u64, begin: impl FnOnce() -> std::io::Result<Copy>) {
+        let mut copies = self.copies();
+        if copies.get(&attempt).is_some_and(|copy| !copy.has_failed()) {
+            return;
+        }
+        match begin() {
+            Ok(copy) => drop(copies.insert(attempt, Arc::new(copy))),
+            Err(error) => tracing::warn!(%error, "an output is not copied to this host"),
+        }
+    }
+
+    /// The copy of the output of an attempt once it is whole, opened for reading only. `None` if there
+    /// will be none.
+    pub async fn copied(&self, attempt: u64) -> Option<File> {
+        let copy = self.copies().get(&attempt).cloned()?;
+        let size = copy.size().await?;
+        if !copy.reaches(size).await {
+            return None;
+        }
+        read_only(copy.file()).ok()
+    }
+
+    fn copies(&self) -> MutexGuard<'_, HashMap<u64, Arc<Copy>>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<File>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Output {
+    /// Its size; `None` if it cannot be read.
+    pub async fn size(&self) -> Option<u64> {
+        match self {
+            Self::Made(file) => Some(file.metadata().ok()?.len()),
+            Self::Copied(copy) => copy.size().await,
+        }
+    }
+
+    /// Waits until so many bytes can be read. False if they never can.
+    pub async fn reaches(&self, bytes: u64) -> bool {
+        match self {
+            Self::Made(_) => true,
+            Self::Copied(copy) => copy.reaches(bytes).await,
+        }
+    }
+
+    pub fn file(&self) -> &File {
+        match self {
+            Self::Made(file) => file,
+            Self::Copied(copy) => copy.file(),
+        }
+    }
+}
+
+fn read_only(file: &File) -> std::io::Result<File> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 impl KeptOutputs {
@@ -88,6 +163,10 @@ impl KeptOutputs {
         // Closed outside the lock: to free the pages of a large file takes time.
         drop(files);
         drop(removed);
+        let mut copies = self.outputs.copies();
+        let removed: Vec<_> = attempts.iter().map(|attempt| copies.remove(attempt)).collect();
+        drop(copies);
+        drop(removed);
     }
 
     /// All of them.
@@ -102,6 +181,8 @@ impl Drop for KeptOutputs {
         // A connection that is being read from may hold the rest for a moment.
         let files = std::mem::take(&mut *self.outputs.lock());
         drop(files);
+        let copies = std::mem::take(&mut *self.outputs.copies());
+        drop(copies);
     }
 }
 

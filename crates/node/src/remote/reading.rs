@@ -1,77 +1,24 @@
-//! Serves ranges of outputs to a task on another host, and opens such connections for tasks here.
+//! Serves ranges of outputs to a task on another host, which [`super::opened`] has opened there.
 //!
 //! [`snowmelt_wire::HostOutputs`] has the protocol. Invariant: the reader is the worker itself,
 //! which has read untrusted bytes: it can read the outputs that its host named when it opened the
 //! connection, and nothing else, however it uses the connection.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as StdStream;
-use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::sendfile;
 use rustix::net::{SendFlags, send};
-use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{Frame, Kind, READ_BYTES, ReadRange, read_frame_within, write_frame};
 use tokio::io::{AsyncReadExt, Interest};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
 use super::messages::{OutputsOpened, ReadOutputs};
-use super::outputs::OutputStore;
-use super::relay::{relay, wait_for_readers};
-
-/// How long the other host may take to open outputs: it only looks them up.
-const OPENED_WITHIN: Duration = Duration::from_secs(5);
-
-/// The longest first message.
-const MOST_NAMES: u32 = 1 << 20;
+use super::opened::MOST_NAMES;
+use super::outputs::{Output, OutputStore, Outputs};
+use super::relay::wait_for_readers;
 
 /// Bytes that are sent in one call: a file may have to be read from its disk meanwhile.
 const STEP: usize = 256 << 10;
-
-/// Why outputs cannot be read.
-#[derive(Debug)]
-pub(crate) enum ReadError {
-    /// Their host does not have these, by the places in the request.
-    Missing(Vec<usize>),
-    /// Their host cannot be reached, or broke the protocol.
-    Unreachable(ErrorReport),
-}
-
-/// Opens outputs on another host over a fresh connection, and gives a socket over which a worker can
-/// read them. That socket is a local one: with the connection itself, a worker could connect to
-/// anything else that this host reaches.
-pub(crate) async fn open(mut stream: TcpStream, asked: &ReadOutputs) -> Result<OwnedFd, ReadError> {
-    let opened = async {
-        write_frame(&mut stream, &Frame::json(Kind::Request, asked)?).await?;
-        let frame = read_frame_within(&mut stream, MOST_NAMES).await?;
-        frame.ok_or(snowmelt_wire::Error::Closed)?.expect(Kind::Reply, "Reply")?.parse()
-    };
-    let opened = tokio::time::timeout(OPENED_WITHIN, opened).await;
-    let OutputsOpened { missing } = opened
-        .map_err(|late| unreachable(&late))?
-        .map_err(|error: snowmelt_wire::Error| unreachable(&error))?;
-    if !missing.is_empty() {
-        let place = |attempt| asked.attempts.iter().position(|other| other == attempt);
-        return Err(ReadError::Missing(missing.iter().filter_map(place).collect()));
-    }
-    let (near, granted) = local_pair().map_err(|error| unreachable(&error))?;
-    // Ends with either end.
-    tokio::spawn(relay(stream, near));
-    Ok(granted)
-}
-
-fn local_pair() -> std::io::Result<(UnixStream, OwnedFd)> {
-    let (near, granted) = StdStream::pair()?;
-    near.set_nonblocking(true)?;
-    Ok((UnixStream::from_std(near)?, granted.into()))
-}
-
-fn unreachable(error: &dyn std::error::Error) -> ReadError {
-    let message = format!("an output on another host cannot be read: {error}");
-    ReadError::Unreachable(ErrorReport::new(Code::OUTPUT_LOST, message))
-}
 
 /// Serves a connection until it ends, breaks the protocol, or the query ends here.
 pub(crate) async fn serve(mut stream: TcpStream, store: &OutputStore) {
@@ -79,16 +26,12 @@ pub(crate) async fn serve(mut stream: TcpStream, store: &OutputStore) {
     let served = async {
         let Some(frame) = read_frame_within(&mut stream, MOST_NAMES).await? else { return Ok(()) };
         let ReadOutputs { query, attempts } = frame.expect(Kind::Request, "Request")?.parse()?;
-        let outputs = store.of(&query);
-        let found = |attempt: &u64| outputs.as_ref().and_then(|all| all.get(*attempt));
-        let files: Vec<Option<Arc<File>>> = attempts.iter().map(found).collect();
-        let missing = attempts.iter().zip(&files).filter(|(_, file)| file.is_none());
-        let missing: Vec<u64> = missing.map(|(attempt, _)| *attempt).collect();
-        let is_complete = missing.is_empty();
-        write_frame(&mut stream, &Frame::json(Kind::Reply, &OutputsOpened { missing })?).await?;
-        let Some(outputs) = outputs.filter(|_| is_complete) else { return Ok(()) };
+        let Some(outputs) = store.of(&query) else {
+            let opened = OutputsOpened { missing: attempts, sizes: Vec::new() };
+            return write_frame(&mut stream, &Frame::json(Kind::Reply, &opened)?).await;
+        };
         tokio::select! {
-            served = ranges(&mut stream, &files) => Ok(served?),
+            served = answer(&mut stream, &outputs, attempts) => served,
             () = outputs.ended.cancelled() => Ok(()),
         }
     };
@@ -98,8 +41,37 @@ pub(crate) async fn serve(mut stream: TcpStream, store: &OutputStore) {
     }
 }
 
+/// Says which outputs are here, and answers requests if all of them are.
+async fn answer(
+    stream: &mut TcpStream,
+    outputs: &Outputs,
+    attempts: Vec<u64>,
+) -> snowmelt_wire::Result<()> {
+    let (mut found, mut sizes, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    for attempt in attempts {
+        let output = outputs.find(attempt);
+        let size = match &output {
+            Some(output) => output.size().await,
+            None => None,
+        };
+        match output.zip(size) {
+            Some((output, size)) => {
+                found.push((output, size));
+                sizes.push(size);
+            }
+            None => missing.push(attempt),
+        }
+    }
+    let is_complete = missing.is_empty();
+    write_frame(stream, &Frame::json(Kind::Reply, &OutputsOpened { missing, sizes })?).await?;
+    match is_complete {
+        true => Ok(ranges(stream, &found).await?),
+        false => Ok(()),
+    }
+}
+
 /// Answers requests in their order until the reader closes the connection.
-async fn ranges(stream: &mut TcpStream, files: &[Option<Arc<File>>]) -> std::io::Result<()> {
+async fn ranges(stream: &mut TcpStream, outputs: &[(Output, u64)]) -> std::io::Result<()> {
     let invalid = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
     let mut request = [0; READ_BYTES];
     loop {
@@ -108,13 +80,14 @@ async fn ranges(stream: &mut TcpStream, files: &[Option<Arc<File>>]) -> std::io:
             read => read?,
         };
         let range = ReadRange::decode(&request).ok_or_else(|| invalid("a range is too long"))?;
-        let file = files.get(range.output as usize).and_then(Option::as_ref);
-        let file = file.ok_or_else(|| invalid("an output was not granted"))?;
-        let end = range.offset.checked_add(range.length);
-        if end.is_none_or(|end| end > file.metadata().map_or(0, |it| it.len())) {
-            return Err(invalid("a range is not in its output"));
+        let output = outputs.get(range.output as usize);
+        let (output, size) = output.ok_or_else(|| invalid("an output was not granted"))?;
+        let end = range.offset.checked_add(range.length).filter(|end| end <= size);
+        let end = end.ok_or_else(|| invalid("a range is not in its output"))?;
+        if !output.reaches(end).await {
+            return Err(std::io::Error::other("a copy of an output cannot be made"));
         }
-        send_range(stream, file, range).await?;
+        send_range(stream, output.file(), range).await?;
     }
 }
 
@@ -145,11 +118,14 @@ async fn send_range(stream: &TcpStream, file: &File, range: ReadRange) -> std::i
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::unix::net::UnixStream as StdStream;
+    use std::sync::Arc;
 
     use snowmelt_wire::MAX_READ_BYTES;
     use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, UnixStream};
 
+    use super::super::opened::{ReadError, open};
     use super::*;
 
     /// A connection whose other end is served from a store with one output.

@@ -23,8 +23,8 @@ use super::messages::{
     GangLinks, GangPart, NotConnected, OUTPUTS, OpenQuery, PartReserved, QueryOpened, ReadOutputs,
     SESSION, SessionAnswer, SessionAsk, SessionReply, SessionRequest, TaskEnd,
 };
+use super::opened::{self, ReadError};
 use super::peers::Peer;
-use super::reading::{self, ReadError};
 
 /// How long a host may take to answer whether it is there.
 const PONG_WITHIN: Duration = Duration::from_secs(5);
@@ -185,7 +185,7 @@ impl Session {
         let opening = async {
             let stream = self.peer.connect(OUTPUTS).await;
             let stream = stream.map_err(|error| unreadable(&self.name, &error))?;
-            reading::open(stream, asked).await
+            opened::open(stream, asked).await
         };
         tokio::select! {
             opened = opening => opened,

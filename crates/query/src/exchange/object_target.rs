@@ -155,7 +155,8 @@ mod tests {
         let partitions = writer.finish().await.unwrap();
         let objects: Vec<_> = memory.list(None).try_collect().await.unwrap();
         let (task, attempt, range) = (8, 1, None);
-        let read = TaskRead { stage: 3, task, attempt, partitions, objects: Some(at), range };
+        let (at, shared) = (Some(at), false);
+        let read = TaskRead { stage: 3, task, attempt, partitions, objects: at, shared, range };
         let inputs = Inputs::new(&[read], &[].into(), &stores, 10_000).unwrap();
         let mut reader = inputs.read(3, &[0, 1, 2, 3], batch(0..1).schema());
         let mut rows = Vec::new();

@@ -265,7 +265,8 @@ mod tests {
         assert_eq!(output.iter().map(|part| part.rows).sum::<u64>(), 10_000);
         let ranges = output.iter().map(|part| part.ranges.len()).sum();
         let (partitions, objects, range) = (output, None, None);
-        let read = TaskRead { stage: 3, task: 8, attempt: 0, partitions, objects, range };
+        let shared = false;
+        let read = TaskRead { stage: 3, task: 8, attempt: 0, partitions, objects, shared, range };
         let source: Arc<dyn Source> = Arc::new(FileSource::new(file));
         let inputs = Inputs::new(&[read], &[(8, source)].into(), &Arc::default(), 1 << 20).unwrap();
         let mut rows = Vec::new();

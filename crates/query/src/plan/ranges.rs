@@ -98,7 +98,9 @@ impl<'o> Ranges<'o> {
             let part = run.slice(partition, begin.low..end.high);
             let TaskOutput { task, attempt, objects, .. } = run.output.clone();
             let range = Some(KeyRange { from: begin.edge, to: end.edge });
-            reads.push(TaskRead { stage, task, attempt, partitions: vec![part], objects, range });
+            let partitions = vec![part];
+            let shared = false;
+            reads.push(TaskRead { stage, task, attempt, partitions, objects, shared, range });
         }
         reads
     }

@@ -176,6 +176,7 @@ pub(crate) fn reads(
         return ranges.reads(read, whole(partitions));
     }
     let mut reads = Vec::new();
+    let whole = read_whole(stage);
     for (stage, partitions) in partitions_read(stage, partitions) {
         let only = only.filter(|(of, _)| *of == stage).map(|(_, tasks)| tasks);
         let written = outputs.get(&stage).into_iter().flatten();
@@ -193,12 +194,25 @@ pub(crate) fn reads(
             if !found.is_empty() {
                 let TaskOutput { task, attempt, .. } = *output;
                 let objects = output.objects.clone();
-                let (partitions, range) = (found, None);
-                reads.push(TaskRead { stage, task, attempt, partitions, objects, range });
+                let (shared, partitions, range) = (whole.contains(&stage), found, None);
+                reads.push(TaskRead { stage, task, attempt, partitions, objects, shared, range });
             }
         }
     }
     reads
+}
+
+/// The stages of whose outputs each task of a stage reads all, such as the build side of a join that
+/// is not split by its keys.
+fn read_whole(stage: &Stage) -> BTreeSet<u32> {
+    let all: Vec<u32> = (0..leaves::count(stage.body()) as u32).collect();
+    let [first, .., last] = all[..] else { return BTreeSet::new() };
+    let read = partitions_read(stage, &all).into_iter();
+    let [of_first, of_last] = [first, last].map(|it| partitions_read(stage, &[it]));
+    let is_whole = |(stage, partitions): &(u32, Vec<u32>)| {
+        of_first.get(stage) == Some(partitions) && of_last.get(stage) == Some(partitions)
+    };
+    read.filter(is_whole).map(|(stage, _)| stage).collect()
 }
 
 /// The partitions of other stages' outputs that some partitions of a stage read, by stage.
@@ -271,9 +285,57 @@ fn grants_for(stage: &Stage, partitions: Vec<u32>, s3: &S3Settings) -> PlannedTa
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+    use datafusion::physical_plan::joins::CrossJoinExec;
+    use datafusion::physical_plan::{ExecutionPlan, Partitioning};
     use proptest::prelude::*;
 
+    use super::super::cut::Output;
     use super::*;
+    use crate::driver::ResultQueue;
+    use crate::exchange::Facts;
+
+    /// A stage that joins all rows of stage 0, in three partitions, with those of stage 1.
+    fn joining(partitions: usize) -> Stage {
+        let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, false)]));
+        let read = |stage, partitions| -> Arc<dyn ExecutionPlan> {
+            let partitioning = Partitioning::UnknownPartitioning(partitions);
+            let schema = Arc::clone(&schema);
+            let read = ExchangeReadExec::new(stage, schema, partitioning, Facts::default());
+            Arc::new(read.unwrap())
+        };
+        let build = Arc::new(CoalescePartitionsExec::new(read(0, 3)));
+        let plan = Arc::new(CrossJoinExec::new(build, read(1, partitions)));
+        let output = Output::Results(Arc::new(ResultQueue::default()));
+        Stage { plan, bytes: bytes::Bytes::new(), reads: vec![0, 1], output }
+    }
+
+    #[test]
+    fn what_each_task_reads_whole_is_shared_and_nothing_else() {
+        let part = |partition| OutputPartition {
+            partition,
+            rows: 1,
+            ranges: vec![(0, 1)],
+            ..OutputPartition::default()
+        };
+        let output = |task, partitions: u32| TaskOutput {
+            task,
+            attempt: 0,
+            partitions: Arc::new((0..partitions).map(part).collect()),
+            objects: None,
+        };
+        let outputs = Outputs::from([(0, vec![output(0, 3)]), (1, vec![output(1, 4)])]);
+        let read = |stage: &Stage| {
+            let read = reads(stage, &outputs, &[0], None);
+            read.iter().map(|it| (it.stage, it.partitions.len(), it.shared)).collect::<Vec<_>>()
+        };
+        assert_eq!(read(&joining(4)), [(0, 3, true), (1, 1, false)]);
+        // One task reads all.
+        assert_eq!(read(&joining(1)), [(0, 3, false), (1, 1, false)]);
+    }
 
     proptest! {
         #[test]

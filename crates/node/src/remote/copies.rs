@@ -1,0 +1,290 @@
+//! Copies of outputs of other hosts that several tasks read whole, such as the build side of a join:
+//! a host fetches each once for all of its tasks, and passes it on while it arrives.
+//!
+//! Invariant: what a copy says to have is in its file. One that cannot be made is not used: who needs
+//! the output reads it from the host that has made it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use snowmelt_types::ErrorReport;
+use snowmelt_wire::ReadRange;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::ReadHalf;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::messages::ReadOutputs;
+use super::opened::{self, ReadError};
+
+/// Bytes of one request.
+const PIECE: u64 = 512 << 10;
+
+/// Bytes that are requested before the first of them have arrived.
+const AHEAD: u64 = 4 * PIECE;
+
+/// How long a host may take to open the output: it may be about to open it itself.
+const OPENED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a host may take for the next piece: it may be about to read from another host instead of
+/// one that was lost.
+const PIECE_WITHIN: Duration = Duration::from_secs(15);
+
+/// Opens a connection for outputs to a host.
+pub(crate) type Source =
+    Box<dyn FnOnce() -> BoxFuture<'static, Result<TcpStream, ErrorReport>> + Send>;
+
+/// An output of another host, as far as it has arrived.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    file: Arc<File>,
+    // Its other end is dropped when the copy is whole, or cannot be made.
+    state: watch::Receiver<State>,
+    _making: AbortOnDropHandle<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    size: Option<u64>,
+    copied: u64,
+}
+
+impl Copy {
+    /// Begins to fill a file with an output, from the first of these hosts that has it. If one fails
+    /// in the middle, the next goes on there.
+    pub fn begin(file: File, asked: ReadOutputs, sources: Vec<Source>) -> Self {
+        let (file, (sender, state)) = (Arc::new(file), watch::channel(State::default()));
+        let making = make(Arc::clone(&file), asked, sources, sender);
+        Self { file, state, _making: AbortOnDropHandle::new(tokio::spawn(making)) }
+    }
+
+    /// The size of the output; `None` if the copy cannot be made.
+    pub async fn size(&self) -> Option<u64> {
+        let mut state = self.state.clone();
+        state.wait_for(|it| it.size.is_some()).await.ok()?.size
+    }
+
+    /// Waits until so many bytes have arrived. False if they do not.
+    pub async fn reaches(&self, bytes: u64) -> bool {
+        self.state.clone().wait_for(|it| it.copied >= bytes).await.is_ok()
+    }
+
+    /// True if it will never be whole.
+    pub fn has_failed(&self) -> bool {
+        let state = *self.state.borrow();
+        self.state.has_changed().is_err() && state.size != Some(state.copied)
+    }
+
+    /// What has arrived so far.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+async fn make(
+    file: Arc<File>,
+    asked: ReadOutputs,
+    sources: Vec<Source>,
+    state: watch::Sender<State>,
+) {
+    for source in sources {
+        match copy(source, &asked, &file, &state).await {
+            Ok(()) => return,
+            Err(error) => {
+                let (query, attempts) = (&asked.query, &asked.attempts);
+                tracing::info!(query, ?attempts, %error, "a host did not send an output");
+            }
+        }
+    }
+}
+
+/// Copies what is not there yet from one host.
+async fn copy(
+    source: Source,
+    asked: &ReadOutputs,
+    file: &Arc<File>,
+    state: &watch::Sender<State>,
+) -> io::Result<()> {
+    let mut stream = in_time(OPENED_WITHIN, source()).await?.map_err(|it| other(it.message))?;
+    let opened = in_time(OPENED_WITHIN, opened::opened(&mut stream, asked)).await?;
+    let sizes = opened.map_err(|error| match error {
+        ReadError::Missing(_) => other("it does not have it"),
+        ReadError::Unreachable(report) => other(report.message),
+    })?;
+    let State { size: known, mut copied } = *state.borrow();
+    let size = *sizes.first().ok_or_else(|| other("it does not say its size"))?;
+    if known.is_some_and(|known| known != size) {
+        return Err(other("it has another size there"));
+    }
+    state.send_modify(|it| it.size = Some(size));
+    let (mut answers, mut requests) = stream.split();
+    let mut asked = copied;
+    while copied < size {
+        while asked < size.min(copied + AHEAD) {
+            let length = PIECE.min(size - asked);
+            let range = ReadRange { output: 0, offset: asked, length };
+            requests.write_all(&range.encode()).await?;
+            asked += length;
+        }
+        let piece = in_time(PIECE_WITHIN, piece(&mut answers, PIECE.min(size - copied))).await??;
+        let (to, at, bytes) = (Arc::clone(file), copied, piece.len() as u64);
+        let written = tokio::task::spawn_blocking(move || to.write_all_at(&piece, at)).await;
+        written.map_err(other)??;
+        copied += bytes;
+        state.send_modify(|it| it.copied = copied);
+    }
+    Ok(())
+}
+
+async fn piece(answers: &mut ReadHalf<'_>, length: u64) -> io::Result<Vec<u8>> {
+    if answers.read_u64_le().await? != length {
+        return Err(other("it sends another range"));
+    }
+    let mut piece = vec![0; usize::try_from(length).map_err(other)?];
+    answers.read_exact(&mut piece).await?;
+    Ok(piece)
+}
+
+async fn in_time<T>(within: Duration, waited: impl Future<Output = T>) -> io::Result<T> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    tokio::time::timeout(within, waited).await.map_err(late)
+}
+
+fn other(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::other(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use snowmelt_wire::READ_BYTES;
+    use tokio::net::TcpListener;
+
+    use super::super::reading;
+    use super::*;
+    use crate::remote::fake::{heard, say};
+    use crate::remote::messages::OutputsOpened;
+    use crate::remote::outputs::{KeptOutputs, OutputStore};
+
+    fn content() -> Vec<u8> {
+        (0..3 * PIECE + 17).map(|at| (at % 251) as u8).collect()
+    }
+
+    fn asked() -> ReadOutputs {
+        ReadOutputs { query: "q".to_owned(), attempts: vec![5] }
+    }
+
+    /// A host whose connections are answered in this way, and how it is reached.
+    async fn host<F: Future<Output = ()> + Send + 'static>(
+        serve: impl Fn(TcpStream) -> F + Send + 'static,
+    ) -> impl Fn() -> Source {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream));
+            }
+        });
+        move || {
+            Box::new(move || {
+                Box::pin(async move { Ok(TcpStream::connect(address).await.unwrap()) })
+            })
+        }
+    }
+
+    /// One that serves what it keeps of the query.
+    async fn keeper() -> (Arc<OutputStore>, KeptOutputs, impl Fn() -> Source) {
+        let store = Arc::new(OutputStore::default());
+        let (kept, served) = (store.keep("q").unwrap(), Arc::clone(&store));
+        let serve = move |stream| {
+            let store = Arc::clone(&served);
+            async move { reading::serve(stream, &store).await }
+        };
+        let source = host(serve).await;
+        (store, kept, source)
+    }
+
+    async fn origin() -> (Arc<OutputStore>, KeptOutputs, impl Fn() -> Source) {
+        let (store, kept, source) = keeper().await;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&content()).unwrap();
+        kept.add(5, file);
+        (store, kept, source)
+    }
+
+    /// Opens the output, sends its first pieces, and nothing more.
+    async fn first_pieces(mut stream: TcpStream, pieces: usize) -> TcpStream {
+        heard::<ReadOutputs>(&mut stream).await;
+        let content = content();
+        let sizes = vec![content.len() as u64];
+        say(&mut stream, &OutputsOpened { missing: Vec::new(), sizes }).await;
+        for piece in content.chunks(PIECE as usize).take(pieces) {
+            let mut range = [0; READ_BYTES];
+            stream.read_exact(&mut range).await.unwrap();
+            stream.write_u64_le(piece.len() as u64).await.unwrap();
+            stream.write_all(piece).await.unwrap();
+        }
+        stream
+    }
+
+    fn begin(kept: &KeptOutputs, sources: Vec<Source>) {
+        kept.all().copy(5, || Ok(Copy::begin(tempfile::tempfile()?, asked(), sources)));
+    }
+
+    async fn copied(kept: &KeptOutputs) -> Vec<u8> {
+        let mut file = kept.all().copied(5).await.unwrap();
+        assert!(file.write_all(b"changed").is_err(), "it is for reading only");
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[tokio::test]
+    async fn a_copy_goes_on_elsewhere_where_a_host_failed() {
+        let (_store, _made, whole) = origin().await;
+        let broken = host(|stream| async { drop(first_pieces(stream, 2).await) }).await;
+        let (_store, kept, _source) = keeper().await;
+        begin(&kept, vec![broken(), whole()]);
+        assert!(copied(&kept).await == content());
+        // One that is asked for again is there already.
+        begin(&kept, Vec::new());
+        assert!(copied(&kept).await == content());
+        kept.release(&[5]);
+        assert!(kept.all().copied(5).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_copy_is_passed_on_while_it_arrives() {
+        let stuck = host(|stream| async {
+            let _open = first_pieces(stream, 2).await;
+            std::future::pending().await
+        })
+        .await;
+        let (_parents, parent, from_parent) = keeper().await;
+        begin(&parent, vec![stuck()]);
+        let child = Copy::begin(tempfile::tempfile().unwrap(), asked(), vec![from_parent()]);
+        assert_eq!(child.size().await, Some(content().len() as u64));
+        assert!(child.reaches(2 * PIECE).await);
+        // What it waits for ends with the copy of its parent.
+        parent.release(&[5]);
+        drop(parent);
+        assert!(!child.reaches(2 * PIECE + 1).await && child.has_failed());
+    }
+
+    #[tokio::test]
+    async fn a_copy_that_cannot_be_made_can_be_begun_again() {
+        let (_store, _empty, lacking) = keeper().await;
+        let (_store, kept, _source) = keeper().await;
+        begin(&kept, vec![lacking()]);
+        assert!(kept.all().copied(5).await.is_none());
+        let (_store, _made, whole) = origin().await;
+        begin(&kept, vec![lacking(), whole()]);
+        assert!(copied(&kept).await == content());
+    }
+}
