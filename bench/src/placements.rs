@@ -46,7 +46,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     };
     let mut scheduler = Scheduler::new(policy);
     for number in 0..options.hosts {
-        let room = HostRoom { memory: 64 << 30, cpu_millis: 16_000 };
+        let room = HostRoom { memory: 64 << 30, cpu_millis: 16_000, ..HostRoom::default() };
         scheduler.report(&host(number)?, room);
     }
     let calls: Vec<Arc<Call>> =

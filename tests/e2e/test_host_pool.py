@@ -252,3 +252,29 @@ def test_calls_go_on_while_the_provider_fails(elastic: Lab, tmp_path: Path) -> N
     program.write_text(works)
     until_three_run()
     assert pool(elastic)["failure"] is None
+
+
+def test_hosts_are_started_for_a_burst_and_stay_as_long_as_it_runs(elastic: Lab) -> None:
+    slow = """
+        import time
+
+        def slow(rank):
+            time.sleep(15)
+            return rank * 5
+
+        done = sm.burst(slow, 3, memory="600MiB", progress=False)
+        print(json.dumps([list(done), [part["host"] for part in done.hosts]]))
+    """
+    program = elastic.start(slow)
+    waiting = wait_for("the burst to wait", lambda: elastic.bursts())
+    assert waiting[-1]["state"] == "waiting" and waiting[-1]["waits_for"]["hosts"] >= 1, waiting
+    wait_for("all to be started", lambda: len(running(elastic)) == 3, seconds=180)
+    wait_for("the burst", lambda: elastic.bursts()[-1]["state"] == "running", seconds=180)
+    # The time after which free hosts are ended passes again and again.
+    while elastic.bursts()[-1]["state"] == "running":
+        states = json.loads(elastic.client("hosts", "-o", "json"))
+        assert {host["name"] for host in states} == {"host-1", "host-2", "host-3"}
+    out, said = program.communicate(timeout=60)
+    assert program.returncode == 0, said
+    assert json.loads(out) == [[0, 5, 10], ["host-1", "host-2", "host-3"]]
+    wait_for("control to be alone", lambda: running(elastic) == {"host-1"}, seconds=180)

@@ -88,6 +88,8 @@ fn burst_claimed_within() -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BurstState {
+    /// It waits for room on the hosts.
+    Waiting,
     /// Its instances start; none of its functions was called.
     Starting,
     /// Its functions are called.
@@ -115,9 +117,23 @@ pub struct BurstStatus {
     pub hosts: Vec<HostName>,
     /// When it was accepted, in milliseconds since 1970.
     pub since_ms: u64,
+    /// The room that it waits for, while it does.
+    #[serde(default)]
+    pub waits_for: Option<BurstRoom>,
     /// Why it failed, if it did.
     #[serde(default)]
     pub error: Option<ErrorReport>,
+}
+
+/// The room that a burst waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BurstRoom {
+    /// Memory of all its functions, in bytes.
+    pub needed: u64,
+    /// Memory that the hosts have to give, in bytes.
+    pub free: u64,
+    /// Those hosts.
+    pub hosts: u32,
 }
 
 /// What became of a burst.

@@ -23,6 +23,12 @@ pub struct HostFacts {
     /// Memory limits that instances of deployed functions may have together, in bytes.
     #[serde(default)]
     pub functions: u64,
+    /// Memory of the ranks that are there, in bytes: neither `memory` nor `functions` has it.
+    #[serde(default)]
+    pub reserved: u64,
+    /// Bytes of limits of instances for which one byte is reserved.
+    #[serde(default)]
+    pub overcommit: u32,
     /// Hosts that sent wrong blocks of images to this one.
     pub expelled: Vec<HostName>,
 }

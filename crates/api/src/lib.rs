@@ -86,7 +86,8 @@ mod udfs;
 
 pub use answer::{Answer, Held};
 pub use bursts::{
-    BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstState, BurstStatus, NetworkRequest,
+    BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstRoom, BurstState, BurstStatus,
+    NetworkRequest,
 };
 pub use cost::{Bill, Cost, PriceList, StoreRequests};
 pub use figures::{

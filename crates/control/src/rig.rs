@@ -14,7 +14,7 @@ use snowmelt_wire::SourceCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::analysis_cache::AnalysisCache;
-use crate::bursts::{Bursts, Jobs, Kept};
+use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
 use crate::hosts::Hosts;
 use crate::images::Images;
@@ -123,9 +123,9 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets, places));
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
     let kept = Kept::new(records.clone(), state_dir.join("bursts"));
-    let cluster = (hosts.clone(), functions.placements().clone(), Jobs::default());
+    let placements = functions.placements().clone();
     let platform = Platform {
-        pool: HostPool::of(None, Duration::ZERO, cluster),
+        pool: HostPool::of(None, Duration::ZERO, (hosts.clone(), placements.clone())),
         queries: Queries::new(
             node.clone(),
             (hosts.clone(), Trees::default()),
@@ -139,7 +139,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         bursts: Bursts::new(
             node.clone(),
             analysis,
-            (hosts.clone(), Trees::default()),
+            (hosts.clone(), Trees::default(), placements),
             Some(kept),
             over,
         ),
@@ -162,8 +162,13 @@ fn hosts(node: &Node) -> Hosts {
 
 fn placements(node: &Node, hosts: &Hosts) -> Placements {
     let reclaim_after = std::time::Duration::from_secs(900);
-    let settings =
-        placements::Settings { instances_per_host: 20, reclaim_after, is_elastic: false };
+    let burst_wait = std::time::Duration::from_secs(300);
+    let settings = placements::Settings {
+        instances_per_host: 20,
+        reclaim_after,
+        burst_wait,
+        is_elastic: false,
+    };
     Placements::new(node.clone(), hosts.clone(), Trees::default(), settings)
 }
 

@@ -331,8 +331,9 @@ async fn platform(
     }
     let functions =
         Functions::new(node.clone(), analysis.clone(), records, logs, placements.clone());
-    let bursts = Bursts::new(node.clone(), analysis, (hosts.clone(), trees.clone()), kept, over);
-    let cluster = (hosts.clone(), placements, bursts.jobs.clone());
+    let on = (hosts.clone(), trees.clone(), placements.clone());
+    let bursts = Bursts::new(node.clone(), analysis, on, kept, over);
+    let cluster = (hosts.clone(), placements);
     let pool = HostPool::of(settings.provider.as_ref(), placing.reclaim_after, cluster);
     tokio::spawn(pool.clone().keep(ending.over.clone()));
     Ok(Arc::new(Platform {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName, Tenant};
 
-/// A call that waits or runs. Later tickets are greater.
+use crate::gang::Parts;
+
+/// A call or gang that waits or runs. Later tickets are greater.
 pub type Ticket = u64;
 
 /// After which part of its patience a call is starved, usually.
@@ -18,7 +20,8 @@ pub struct Policy {
     /// A host that is preferred among those with free instances: that of control.
     pub near: Option<HostName>,
     /// A call that has waited for this long gets the next room that is enough for it: until then no
-    /// other call gets a new instance on a host where it could have one.
+    /// other call gets a new instance on a host where it could have one. For a gang its share of each
+    /// host is kept.
     pub starved_after: Duration,
     /// A host is reclaimed from a function that was not called there for this long (FaaSNet 3.2: 15
     /// minutes).
@@ -46,11 +49,13 @@ pub struct Call {
     pub only: Option<HostName>,
 }
 
-/// What is to be done with a call.
+/// What is to be done with a call or a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It runs on this host.
     Run(Ticket, HostName),
+    /// The ranks of the gang start on these hosts.
+    Start(Ticket, Parts),
     /// No host had room for it in time.
     Expired(Ticket),
     /// No host that is there will ever have room for it.

@@ -5,17 +5,24 @@ use std::time::Duration;
 
 use snowmelt_types::Digest;
 
+use crate::gang::Gang;
+
 /// How long a host is preferred for an image or packages after the last call that needed them.
 const IMAGES_KNOWN: Duration = Duration::from_secs(15 * 60);
 
 /// What a host has for functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostRoom {
     /// Bytes of memory limits that its instances may have together, without what others than
-    /// functions have taken.
+    /// functions and gangs have taken.
     pub memory: u64,
     /// Thousandths of cores.
     pub cpu_millis: u64,
+    /// Bytes that ranks of gangs may have together.
+    pub ranks: u64,
+    /// Bytes of limits of instances for which one byte is reserved, at least 1. Ranks reserve all of
+    /// theirs.
+    pub overcommit: u32,
 }
 
 /// A host, and what of it is taken by calls that were placed there.
@@ -24,7 +31,11 @@ pub(crate) struct Host {
     pub room: HostRoom,
     /// Bytes of instances that run calls.
     pub memory: u64,
-    /// Thousandths of cores of the same.
+    /// Bytes of ranks of gangs.
+    pub ranks: u64,
+    /// Bytes that are kept for ranks of the gang that has waited for the longest.
+    pub reserved: u64,
+    /// Thousandths of cores of both.
     pub cpu_millis: u64,
     /// It refused a call since its last report.
     pub is_full: bool,
@@ -32,6 +43,8 @@ pub(crate) struct Host {
     pub is_drained: bool,
     /// The most room that it has reported: what it has while others than functions take nothing.
     pub most: u64,
+    /// The same for ranks.
+    pub most_of_ranks: u64,
     /// Images and packages that it holds.
     pub images: HashMap<Digest, Holding>,
     /// Trees in which other hosts are below it.
@@ -54,10 +67,13 @@ impl Host {
         Self {
             room,
             memory: 0,
+            ranks: 0,
+            reserved: 0,
             cpu_millis: 0,
             is_full: false,
             is_drained: false,
             most: room.memory,
+            most_of_ranks: room.ranks,
             images: HashMap::new(),
             inner: 0,
             busy: Duration::ZERO,
@@ -68,6 +84,7 @@ impl Host {
     pub fn report(&mut self, room: HostRoom) {
         self.room = room;
         self.most = self.most.max(room.memory);
+        self.most_of_ranks = self.most_of_ranks.max(room.ranks);
         self.is_full = false;
     }
 
@@ -97,9 +114,43 @@ impl Host {
         self.images.retain(|_, holding| is_known(holding));
     }
 
-    /// Memory that is not taken.
+    /// Ranks of a gang are placed on it.
+    pub fn add_ranks(&mut self, gang: &Gang, ranks: u32) {
+        self.ranks += u64::from(ranks) * gang.memory;
+        self.cpu_millis += u64::from(ranks) * u64::from(gang.cpu_millis);
+    }
+
+    /// They have ended.
+    pub fn remove_ranks(&mut self, gang: &Gang, ranks: u32) {
+        self.ranks = self.ranks.saturating_sub(u64::from(ranks) * gang.memory);
+        let cpu_millis = u64::from(ranks) * u64::from(gang.cpu_millis);
+        self.cpu_millis = self.cpu_millis.saturating_sub(cpu_millis);
+    }
+
+    /// Memory limits of instances that are not taken, nor kept for ranks.
     pub fn left(&self) -> u64 {
-        self.room.memory.saturating_sub(self.memory)
+        let ranks = (self.ranks + self.reserved).saturating_mul(self.overcommit());
+        self.room.memory.saturating_sub(self.memory.saturating_add(ranks))
+    }
+
+    /// Memory for ranks that nobody has. Idle instances make room, so they do not count.
+    pub fn left_for_ranks(&self) -> u64 {
+        let calls = self.memory.div_ceil(self.overcommit());
+        self.left_without_calls().saturating_sub(calls)
+    }
+
+    /// The same once all calls have ended that run on it.
+    pub fn left_without_calls(&self) -> u64 {
+        self.room.ranks.saturating_sub(self.ranks)
+    }
+
+    /// Memory for ranks of which new gangs can have some.
+    pub fn left_for_new_ranks(&self) -> u64 {
+        if self.is_drained { 0 } else { self.left_for_ranks() }
+    }
+
+    fn overcommit(&self) -> u64 {
+        self.room.overcommit.max(1).into()
     }
 
     /// Whether it has room for a new instance.

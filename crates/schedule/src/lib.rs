@@ -1,19 +1,20 @@
 //! Which host runs a call of a function, and when: a queue with deadlines that is fair between
 //! tenants, and a choice of host by idle instances, free cores and memory, and what the host holds
-//! already (FaaSNet 3.2 and 5). And when a host is reclaimed from a function that is not called there
+//! already (FaaSNet 3.2 and 5). Gangs, whose ranks start together, wait in the same queue. And when a host is reclaimed from a function that is not called there
 //! any more, and how many hosts there are to be.
 //!
 //! Boundary: decisions only. There is no I/O and no clock; who asks gives the time. What a host
 //! really has is known there: it may refuse a call, which then waits again.
 //! Invariants: a call is on one host at a time; by what is known, no host has more memory taken than
-//! it has, nor more instances of a function than the policy allows; a call that waits runs or
-//! expires.
+//! it has, nor more instances of a function than the policy allows; a call or gang that waits runs,
+//! is refused or expires.
 
 #![forbid(unsafe_code)]
 
 mod call;
 mod choose;
 mod function;
+mod gang;
 mod host;
 mod on_hosts;
 mod pool;
@@ -27,7 +28,7 @@ mod uses;
 mod tests;
 
 pub use call::{Call, Decision, Policy, Reclaimed, STARVED_AFTER, Ticket};
+pub use gang::{Gang, GangRoom, Parts};
 pub use host::HostRoom;
 pub use pool::{Pool, PoolHost, PoolPolicy, PoolStep};
 pub use scheduler::Scheduler;
-pub use shares::{Spare, shares};

@@ -17,7 +17,7 @@ use crate::scheduler::Scheduler;
 /// The least time between two requests to a provider.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// A call that has waited for less asks for no host: others may end meanwhile.
+/// What has waited for less asks for no host: others may end meanwhile.
 const WAITS_FOR: Duration = Duration::from_secs(1);
 
 /// How long nothing is asked of a provider that has failed once, and that has failed many times.
@@ -75,7 +75,7 @@ impl Pool {
         Self { policy, free: BTreeMap::new(), quiet_until: Duration::ZERO, failures: 0 }
     }
 
-    /// What is to be asked now, if `lacking` further hosts are needed for calls that wait.
+    /// What is to be asked now, if `lacking` further hosts are needed for what waits.
     pub fn step(&mut self, hosts: &[PoolHost], lacking: u32, now: Duration) -> Option<PoolStep> {
         self.free.retain(|name, _| hosts.iter().any(|host| host.is_free && host.name == *name));
         for host in hosts.iter().filter(|host| host.is_free) {
@@ -129,14 +129,19 @@ impl Pool {
 }
 
 impl Scheduler {
-    /// Whether hosts may come: a call that no host is large enough for waits for one.
+    /// Whether hosts may come: what the hosts are too small or too few for waits for them.
     pub fn set_may_grow(&mut self, may_grow: bool) {
         self.is_changed |= self.may_grow != may_grow;
         self.may_grow = may_grow;
     }
 
-    /// How many further hosts, as large as the largest one, the calls need that wait.
+    /// How many further hosts, as large as the largest one, the calls and gangs need that wait.
     pub fn lacking(&self, now: Duration) -> u32 {
+        let gangs = now.checked_sub(WAITS_FOR).map_or(0, |since| self.lacking_for_gangs(since));
+        self.lacking_for_calls(now).saturating_add(gangs)
+    }
+
+    fn lacking_for_calls(&self, now: Duration) -> u32 {
         let waits = self.calls.values().filter(|held| {
             let is_asking = held.call.only.is_none() && held.is_waiting();
             is_asking && now.saturating_sub(held.since) >= WAITS_FOR

@@ -1,5 +1,5 @@
-//! Calls that wait for a host: first come, first served among the calls of one function; between
-//! tenants, the one whose running calls have the least memory comes first.
+//! Calls and gangs that wait for hosts: first come, first served among the calls of one function;
+//! between tenants, the one whose running calls and gangs have the least memory comes first.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,6 +1,6 @@
 //! The scheduler: its state, and the requests that change it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ use snowmelt_types::{Digest, HostName, Tenant};
 
 use crate::call::{Call, Decision, Policy, Ticket};
 use crate::choose::{Hosts, choose, could_start, may_ever_run};
+use crate::gang::{HeldGang, Kept};
 use crate::host::{Host, HostRoom};
 use crate::on_hosts::OnHosts;
 use crate::queue::Queue;
 use crate::uses::Uses;
 
-/// Calls, hosts, and who waits. All times are those of one clock.
+/// Calls, gangs, hosts, and who waits. All times are those of one clock.
 #[derive(Debug)]
 pub struct Scheduler {
     pub(crate) policy: Policy,
@@ -21,18 +22,21 @@ pub struct Scheduler {
     pub(crate) functions: HashMap<Digest, OnHosts>,
     pub(crate) uses: Uses,
     pub(crate) calls: HashMap<Ticket, Held>,
-    queue: Queue,
-    /// Calls that wait, by their deadline.
-    deadlines: BTreeSet<(Duration, Ticket)>,
-    /// Memory of running calls.
-    taken: HashMap<Tenant, u64>,
+    pub(crate) gangs: BTreeMap<Ticket, HeldGang>,
+    pub(crate) queue: Queue,
+    /// Calls and gangs that wait, by their deadline.
+    pub(crate) deadlines: BTreeSet<(Duration, Ticket)>,
+    /// Memory of running calls and gangs.
+    pub(crate) taken: HashMap<Tenant, u64>,
     next: Ticket,
     /// Room may have become free since the queue was looked through.
     pub(crate) is_changed: bool,
     /// Hosts may come.
     pub(crate) may_grow: bool,
-    /// Calls that were added since then.
-    new: Vec<Ticket>,
+    /// Room of hosts is kept for a gang.
+    pub(crate) has_reserved: bool,
+    /// Calls and gangs that were added since then.
+    pub(crate) new: Vec<Ticket>,
 }
 
 #[derive(Debug)]
@@ -57,12 +61,6 @@ enum State {
     Lost,
 }
 
-/// What can be done with a call now.
-enum Found {
-    On(HostName),
-    Never,
-}
-
 impl Scheduler {
     /// Without hosts.
     pub fn new(policy: Policy) -> Self {
@@ -72,12 +70,14 @@ impl Scheduler {
             functions: HashMap::new(),
             uses: Uses::default(),
             calls: HashMap::new(),
+            gangs: BTreeMap::new(),
             queue: Queue::default(),
             deadlines: BTreeSet::new(),
             taken: HashMap::new(),
             next: 0,
             is_changed: false,
             may_grow: false,
+            has_reserved: false,
             new: Vec::new(),
         }
     }
@@ -86,7 +86,11 @@ impl Scheduler {
     pub fn report(&mut self, host: &HostName, room: HostRoom) {
         match self.hosts.get_mut(host) {
             Some(known) => known.report(room),
-            None => drop(self.hosts.insert(host.clone(), Host::new(room))),
+            None => {
+                let mut new = Host::new(room);
+                self.gang_parts_on(host).for_each(|(gang, ranks)| new.add_ranks(gang, ranks));
+                self.hosts.insert(host.clone(), new);
+            }
         }
         self.is_changed = true;
     }
@@ -148,8 +152,7 @@ impl Scheduler {
 
     /// Adds a call, which waits until `deadline` at the longest.
     pub fn ask(&mut self, call: Arc<Call>, now: Duration, deadline: Duration) -> Ticket {
-        let ticket = self.next;
-        self.next += 1;
+        let ticket = self.ticket();
         self.queue.push(&call.tenant, &call.function, ticket);
         self.deadlines.insert((deadline, ticket));
         self.calls.insert(ticket, Held { call, since: now, deadline, state: State::Waits });
@@ -164,32 +167,28 @@ impl Scheduler {
             self.withdraw(ticket, now);
             return Some(Decision::Expired(ticket));
         }
-        let (ticket, found) = self.candidate(now)?;
-        match found {
-            Found::On(host) => {
-                self.begin(ticket, &host, now);
-                Some(Decision::Run(ticket, host))
-            }
-            Found::Never => {
-                self.withdraw(ticket, now);
-                Some(Decision::Refused(ticket))
-            }
+        let decision = self.candidate(now)?;
+        match &decision {
+            Decision::Run(ticket, host) => self.begin(*ticket, host, now),
+            Decision::Start(ticket, parts) => self.begin_gang(*ticket, parts.clone(), now),
+            Decision::Refused(ticket) | Decision::Expired(ticket) => self.withdraw(*ticket, now),
         }
+        Some(decision)
     }
 
-    /// A call that can be decided now. Looks through the whole queue only if room may have become
-    /// free; otherwise just new calls may fit.
-    fn candidate(&mut self, now: Duration) -> Option<(Ticket, Found)> {
+    /// What can be decided now. Looks through the whole queue only if room may have become
+    /// free; otherwise just new calls and gangs may fit.
+    fn candidate(&mut self, now: Duration) -> Option<Decision> {
         if !self.is_changed && self.new.is_empty() {
             return None;
         }
-        let kept = self.starved(now);
+        let kept = self.keep_room(now);
         if self.is_changed {
             let mut tenants: Vec<_> =
                 self.queue.tenants().map(|tenant| (self.taken(tenant), tenant)).collect();
             tenants.sort_unstable();
             let mut first = tenants.iter().flat_map(|(_, tenant)| self.queue.first_of(tenant));
-            let found = first.find_map(|ticket| Some((ticket, self.look(ticket, kept, now)?)));
+            let found = first.find_map(|ticket| self.look(ticket, kept, now));
             self.is_changed = found.is_some();
             if found.is_some() {
                 return found;
@@ -198,7 +197,7 @@ impl Scheduler {
         }
         while let Some(ticket) = self.new.pop() {
             if let Some(found) = self.look(ticket, kept, now) {
-                return Some((ticket, found));
+                return Some(found);
             }
         }
         None
@@ -206,7 +205,7 @@ impl Scheduler {
 
     /// The call that room is kept for: of those that have waited for long, the one that waits the
     /// longest and could have a new instance anywhere.
-    fn starved(&self, now: Duration) -> Option<Ticket> {
+    pub(crate) fn starved(&self, now: Duration) -> Option<Ticket> {
         let has_waited = |held: &&Held| {
             now.saturating_sub(held.since) >= self.policy.starved_after && {
                 let on = self.functions.get(&held.call.function);
@@ -221,25 +220,30 @@ impl Scheduler {
         starved.min()
     }
 
-    fn look(&self, ticket: Ticket, kept: Option<Ticket>, now: Duration) -> Option<Found> {
-        let held = self.calls.get(&ticket)?;
+    fn look(&self, ticket: Ticket, kept: Kept, now: Duration) -> Option<Decision> {
+        let Some(held) = self.calls.get(&ticket) else { return self.look_at_gang(ticket, kept) };
         if !matches!(held.state, State::Waits) {
             return None;
         }
         let call = &held.call;
         if !self.hosts.iter().any(|(name, host)| may_ever_run(call, name, host)) {
             let may_come = self.may_grow && call.only.is_none();
-            return (!may_come).then_some(Found::Never);
+            return (!may_come).then_some(Decision::Refused(ticket));
         }
-        let kept = kept.filter(|kept| *kept != ticket).and_then(|kept| self.calls.get(&kept));
+        let kept = kept.ticket.filter(|kept| *kept != ticket);
+        let kept = kept.and_then(|kept| self.calls.get(&kept));
         let kept = kept.map(|held| (&*held.call, self.functions.get(&held.call.function)));
         let on = self.functions.get(&call.function);
         let host = choose(call, &self.hosts, on, (&self.policy, kept), now)?;
-        Some(Found::On(host.clone()))
+        Some(Decision::Run(ticket, host.clone()))
     }
 
-    /// A call has ended. `instances` is how many of its function the host says it has now.
+    /// A call or gang has ended. `instances` is how many of the call's function the host says it has
+    /// now.
     pub fn ended(&mut self, ticket: Ticket, instances: Option<u32>, now: Duration) {
+        if self.end_gang(ticket) {
+            return;
+        }
         let Some(held) = self.calls.remove(&ticket) else { return };
         match held.state {
             State::RunsOn(host) => {
@@ -256,7 +260,7 @@ impl Scheduler {
         }
     }
 
-    /// Nobody waits for a call any more, running or not.
+    /// Nobody waits for a call or gang any more, running or not.
     pub fn withdraw(&mut self, ticket: Ticket, now: Duration) {
         self.ended(ticket, None, now);
     }
@@ -282,7 +286,7 @@ impl Scheduler {
         self.is_changed = true;
     }
 
-    /// Calls that wait.
+    /// Calls and gangs that wait.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
@@ -310,8 +314,24 @@ impl Scheduler {
         self.hosts.get(host).map(|host| (host.memory, host.room.memory))
     }
 
-    fn taken(&self, tenant: &Tenant) -> u64 {
+    pub(crate) fn taken(&self, tenant: &Tenant) -> u64 {
         self.taken.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// A tenant has so many bytes less.
+    pub(crate) fn gives_back(&mut self, tenant: &Tenant, bytes: u64) {
+        if let Some(taken) = self.taken.get_mut(tenant) {
+            *taken = taken.saturating_sub(bytes);
+            if *taken == 0 {
+                self.taken.remove(tenant);
+            }
+        }
+    }
+
+    pub(crate) fn ticket(&mut self) -> Ticket {
+        let ticket = self.next;
+        self.next += 1;
+        ticket
     }
 
     fn begin(&mut self, ticket: Ticket, name: &HostName, now: Duration) {
@@ -357,11 +377,6 @@ impl Scheduler {
             host.memory = host.memory.saturating_sub(less * call.memory);
             host.cpu_millis = host.cpu_millis.saturating_sub(less * u64::from(call.cpu_millis));
         }
-        if let Some(taken) = self.taken.get_mut(&call.tenant) {
-            *taken = taken.saturating_sub(less * call.memory);
-            if *taken == 0 {
-                self.taken.remove(&call.tenant);
-            }
-        }
+        self.gives_back(&call.tenant, less * call.memory);
     }
 }

@@ -1,8 +1,8 @@
-//! How many functions of a burst each host gets: all of them are placed, or none.
+//! How many ranks of a gang each host gets: all of them are placed, or none.
 
 /// The free resources of a host.
 #[derive(Clone, Copy, Debug)]
-pub struct Spare {
+pub(crate) struct Spare {
     /// Bytes.
     pub memory: u64,
     /// Cores.
@@ -12,9 +12,9 @@ pub struct Spare {
 /// How many ranks of `each` bytes every host gets, in the order of `rooms`: in proportion to cores,
 /// as far as memory goes. `None` if there is no room for all of them.
 ///
-/// The parts of a burst are contiguous, so that a host needs one route to each other host however
-/// many functions there are (Particle 4).
-pub fn shares(ranks: u32, each: u64, rooms: &[Spare]) -> Option<Vec<u32>> {
+/// The parts of a gang are contiguous, so that a host needs one route to each other host however
+/// many ranks there are (Particle 4).
+pub(crate) fn shares(ranks: u32, each: u64, rooms: &[Spare]) -> Option<Vec<u32>> {
     let fits = |room: &Spare| u32::try_from(room.memory / each.max(1)).unwrap_or(u32::MAX);
     let most: Vec<u32> = rooms.iter().map(fits).collect();
     let room: u64 = most.iter().map(|most| u64::from(*most)).sum();

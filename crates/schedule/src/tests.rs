@@ -1,6 +1,7 @@
-//! Decisions; `properties` has invariants after any sequence of requests, `reclaim` what is taken
-//! back, and `pool` how many hosts there are.
+//! Decisions; `properties` has invariants after any sequence of requests, `gangs` what starts
+//! together, `reclaim` what is taken back, and `pool` how many hosts there are.
 
+mod gangs;
 mod pool;
 mod properties;
 mod reclaim;
@@ -11,7 +12,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use snowmelt_types::{Digest, HostName};
 
-use crate::{Call, Decision, HostRoom, Policy, Scheduler, Spare, Ticket, shares};
+use crate::shares::{Spare, shares};
+use crate::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
 
 const SECOND: Duration = Duration::from_secs(1);
 const RECLAIM_AFTER: Duration = Duration::from_secs(900);
@@ -30,7 +32,10 @@ fn scheduler(hosts: usize, memory: u64, cores: u64) -> Scheduler {
     };
     let mut made = Scheduler::new(policy);
     for number in 1..=hosts {
-        made.report(&name(number), HostRoom { memory, cpu_millis: cores * 1000 });
+        made.report(
+            &name(number),
+            HostRoom { memory, cpu_millis: cores * 1000, ..HostRoom::default() },
+        );
     }
     made
 }
@@ -195,7 +200,8 @@ fn a_large_call_is_not_passed_for_ever_by_small_ones() {
     scheduler.ended(small[1], Some(0), 16 * SECOND);
     let late = waits(&mut scheduler, call("late", 10 * MIB), 16 * SECOND);
     // What it could not use is not kept for it.
-    scheduler.report(&name(2), HostRoom { memory: 10 * MIB, cpu_millis: 8000 });
+    scheduler
+        .report(&name(2), HostRoom { memory: 10 * MIB, cpu_millis: 8000, ..HostRoom::default() });
     assert_eq!(decided(&mut scheduler, 16 * SECOND), [Decision::Run(late, name(2))]);
     let late = waits(&mut scheduler, call("later", 10 * MIB), 16 * SECOND);
     scheduler.withdraw(large, 17 * SECOND);
@@ -206,9 +212,11 @@ fn a_large_call_is_not_passed_for_ever_by_small_ones() {
 fn a_call_waits_while_others_take_the_memory_and_a_host_is_drained() {
     let mut scheduler = scheduler(1, 100 * MIB, 8);
     // A query has most of it.
-    scheduler.report(&name(1), HostRoom { memory: 10 * MIB, cpu_millis: 8000 });
+    scheduler
+        .report(&name(1), HostRoom { memory: 10 * MIB, cpu_millis: 8000, ..HostRoom::default() });
     let waiting = waits(&mut scheduler, call("f", 50 * MIB), Duration::ZERO);
-    scheduler.report(&name(1), HostRoom { memory: 100 * MIB, cpu_millis: 8000 });
+    scheduler
+        .report(&name(1), HostRoom { memory: 100 * MIB, cpu_millis: 8000, ..HostRoom::default() });
     scheduler.drain(&name(1), true);
     assert_eq!(decided(&mut scheduler, SECOND), []);
     scheduler.drain(&name(1), false);
@@ -221,11 +229,12 @@ fn a_call_whose_host_was_removed_before_it_refused_waits_again() {
     let (ticket, host) = run(&mut scheduler, call("f", 10 * MIB), Duration::ZERO);
     scheduler.remove(&host, Duration::ZERO);
     scheduler.refused(ticket, Duration::ZERO);
-    scheduler.report(&name(2), HostRoom { memory: 100 * MIB, cpu_millis: 8000 });
+    scheduler
+        .report(&name(2), HostRoom { memory: 100 * MIB, cpu_millis: 8000, ..HostRoom::default() });
     assert_eq!(decided(&mut scheduler, SECOND), [Decision::Run(ticket, name(2))]);
     scheduler.remove(&name(2), SECOND);
     scheduler.refused(ticket, SECOND);
-    scheduler.report(&name(3), HostRoom { memory: 0, cpu_millis: 8000 });
+    scheduler.report(&name(3), HostRoom { memory: 0, cpu_millis: 8000, ..HostRoom::default() });
     assert_eq!(decided(&mut scheduler, 2 * SECOND), [Decision::Refused(ticket)]);
 }
 
@@ -248,7 +257,8 @@ fn a_host_that_refuses_gets_nothing_new_until_it_reports() {
     assert_eq!(decided(&mut scheduler, Duration::ZERO), [Decision::Run(ticket, other.clone())]);
     scheduler.refused(ticket, Duration::ZERO);
     assert_eq!(decided(&mut scheduler, Duration::ZERO), []);
-    scheduler.report(&first, HostRoom { memory: 100 * MIB, cpu_millis: 1000 });
+    scheduler
+        .report(&first, HostRoom { memory: 100 * MIB, cpu_millis: 1000, ..HostRoom::default() });
     assert_eq!(decided(&mut scheduler, SECOND), [Decision::Run(ticket, first)]);
 }
 
@@ -263,7 +273,8 @@ fn a_drained_host_gets_no_calls_and_a_lost_one_loses_them() {
     scheduler.remove(&host, SECOND);
     assert_eq!(scheduler.running(&Digest::of("f")).map(|(_, calls)| calls).sum::<u32>(), 0);
     // It came back in between: what ended was not there.
-    scheduler.report(&host, HostRoom { memory: 100 * MIB, cpu_millis: 2000 });
+    scheduler
+        .report(&host, HostRoom { memory: 100 * MIB, cpu_millis: 2000, ..HostRoom::default() });
     run(&mut scheduler, call("f", 10 * MIB), SECOND);
     scheduler.ended(there, None, SECOND);
     assert_eq!(scheduler.memory(&host), Some((10 * MIB, 100 * MIB)));

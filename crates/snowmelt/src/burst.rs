@@ -2,18 +2,22 @@
 //! `snowmelt burst`: the bursts that run, and those whose outcomes are kept.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use snowmelt_api::{BurstAnswer, BurstCalls, BurstState, BurstStatus, Invocation, NetworkRequest};
-use snowmelt_types::{Code, ErrorReport, InvocationId, JobId};
+use snowmelt_api::{
+    BurstAnswer, BurstCalls, BurstRoom, BurstState, BurstStatus, Invocation, NetworkRequest,
+};
+use snowmelt_control::client::Client;
+use snowmelt_types::{ByteSize, Code, ErrorReport, InvocationId, JobId};
 
 use crate::args::{BurstArgs, BurstCommand, BurstLsArgs, PlatformArgs};
 use crate::config::Config;
 use crate::failure::Outcome;
-use crate::functions::{Shown, event, parse_event, value, with_platform};
+use crate::functions::{Shown, event, parse_event, value};
 use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
 use crate::progress::Progress;
@@ -27,6 +31,9 @@ const CLIENT_RETURNS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The same of one that is started with `--async`.
 const UNATTENDED: Duration = Duration::from_secs(24 * 3600);
+
+/// How often it is asked how far a burst is.
+const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
 /// One function of a burst, as it is printed.
 #[derive(Serialize)]
@@ -52,8 +59,11 @@ pub fn run(args: &BurstArgs, config: &Config, printer: Printer) -> Outcome {
         return start(args, calls, config, printer);
     }
     let job = JobId::new();
-    let done = with_platform(&args.platform, config, printer, &label, async |client| {
-        client.burst_deployed(&args.name, &job, calls).await
+    let platform = Platform::find(&args.platform, config)?;
+    let done = platform::with(platform, printer, async |client, _| {
+        let progress = Progress::on_terminal(config.progress.value, printer, label.as_str());
+        let answer = client.burst_deployed(&args.name, &job, calls);
+        until_answered(client, (&job, &label), &progress, answer).await
     });
     if done.as_ref().is_err_and(|failure| failure.report.code == Code::CANCELLED.code) {
         cancel(&args.platform, config, printer, &job);
@@ -71,9 +81,10 @@ pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Outc
         BurstCommand::Wait(args) => {
             let platform = Platform::server(args.server.as_deref(), config);
             let waiting = platform::with(platform, printer, async |client, _| {
-                let _progress =
-                    Progress::on_terminal(config.progress.value, printer, args.job.as_str());
-                client.wait_for_burst(&args.job).await
+                let label = args.job.as_str();
+                let progress = Progress::on_terminal(config.progress.value, printer, label);
+                let answer = client.wait_for_burst(&args.job);
+                until_answered(client, (&args.job, label), &progress, answer).await
             });
             print(waiting?, printer)
         }
@@ -85,6 +96,37 @@ pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Outc
             Ok(0)
         }
     }
+}
+
+/// Waits for the answer of a burst, and shows meanwhile what room it waits for.
+async fn until_answered(
+    client: &Client,
+    (job, label): (&JobId, &str),
+    progress: &Progress,
+    answer: impl Future<Output = Result<BurstAnswer, ErrorReport>>,
+) -> Result<BurstAnswer, ErrorReport> {
+    tokio::select! {
+        answer = answer => answer,
+        never = show_waits(client, job, label, progress) => match never {},
+    }
+}
+
+async fn show_waits(client: &Client, job: &JobId, label: &str, progress: &Progress) -> Infallible {
+    loop {
+        tokio::time::sleep(SHOWN_EVERY).await;
+        // Without an answer the display stays as it is.
+        if let Ok(BurstStatus { waits_for, .. }) = client.burst(job).await {
+            progress.set_label(match waits_for {
+                Some(room) => format!("{label} · waits for room: {}", shown_room(room)),
+                None => label.to_owned(),
+            });
+        }
+    }
+}
+
+fn shown_room(BurstRoom { needed, free, hosts }: BurstRoom) -> String {
+    let hosts = text::counted(hosts.into(), "host");
+    format!("{} needed, {} free on {hosts}", ByteSize(needed), ByteSize(free))
 }
 
 fn start(args: &BurstArgs, calls: BurstCalls, config: &Config, printer: Printer) -> Outcome {
@@ -111,6 +153,7 @@ fn ls(args: &BurstLsArgs, config: &Config, printer: Printer) -> Outcome {
 fn row(burst: &BurstStatus) -> Vec<String> {
     let hosts: Vec<_> = burst.hosts.iter().map(|host| host.as_str()).collect();
     let state = match burst.state {
+        BurstState::Waiting => "waiting",
         BurstState::Starting => "starting",
         BurstState::Running => "running",
         BurstState::Ended => "ended",

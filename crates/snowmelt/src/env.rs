@@ -37,6 +37,8 @@ pub const HOST_MEMORY: &str = "SNOWMELT_HOST_MEMORY";
 pub const INSTANCES_PER_HOST: &str = "SNOWMELT_CLUSTER_INSTANCES_PER_HOST";
 /// After how long without calls of a function a host is reclaimed from it. Default: 15m.
 pub const RECLAIM_AFTER: &str = "SNOWMELT_CLUSTER_RECLAIM_AFTER";
+/// How long a burst waits for room on the hosts, 0 for not at all. Default: 5m.
+pub const BURST_WAIT: &str = "SNOWMELT_CLUSTER_BURST_WAIT";
 /// Program that starts and ends hosts. Default: none, hosts join by themselves.
 pub const PROVIDER: &str = "SNOWMELT_CLUSTER_PROVIDER";
 /// How many hosts there are at least where a program starts them. Default: 1.

@@ -121,6 +121,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         placing: Placing {
             instances_per_host: config.instances_per_host.value,
             reclaim_after: config.reclaim_after.value,
+            burst_wait: config.burst_wait.value,
             is_elastic: config.pool.provider.is_some(),
         },
         provider: config.pool.program(),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use snowmelt_api::{BurstState, BurstStatus};
+use snowmelt_api::{BurstRoom, BurstState, BurstStatus};
 use snowmelt_types::{Code, ErrorReport, FunctionName, JobId, Tenant};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -71,6 +71,8 @@ pub(crate) struct Job {
 
 #[derive(Clone, Debug)]
 enum Phase {
+    /// There is no room for all of it.
+    Waiting(BurstRoom),
     /// Nothing of the user's runs yet.
     Starting,
     /// Its functions are called.
@@ -163,6 +165,16 @@ impl Job {
         }
     }
 
+    /// There is too little room for it.
+    pub(super) fn waits(&self, room: BurstRoom) {
+        self.phase.send_replace(Phase::Waiting(room));
+    }
+
+    /// It has its hosts.
+    pub(super) fn starts(&self) {
+        self.phase.send_replace(Phase::Starting);
+    }
+
     /// The functions are called now.
     pub(super) fn begin(&self) {
         self.phase.send_replace(Phase::Running);
@@ -204,7 +216,13 @@ impl Job {
     }
 
     pub fn status(&self) -> BurstStatus {
-        let (state, error) = match &*self.phase.borrow() {
+        let phase = self.phase.borrow().clone();
+        let waits_for = match &phase {
+            Phase::Waiting(room) => Some(*room),
+            _ => None,
+        };
+        let (state, error) = match &phase {
+            Phase::Waiting(_) => (BurstState::Waiting, None),
             Phase::Starting => (BurstState::Starting, None),
             Phase::Running => (BurstState::Running, None),
             Phase::Ended(outcome, _) => match &**outcome {
@@ -220,6 +238,7 @@ impl Job {
             ended: self.ended.load(Ordering::Relaxed),
             hosts: self.parts().iter().map(|part| part.host.name.clone()).collect(),
             since_ms: self.since_ms,
+            waits_for,
             error,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::BurstStatus;
-use snowmelt_types::{Code, ErrorReport, HostName, JobId, Tenant};
+use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
 use super::job::{Identity, Job};
 
@@ -50,13 +50,6 @@ impl Jobs {
     pub fn list(&self, tenant: &Tenant) -> Vec<BurstStatus> {
         let all = self.lock();
         all.values().filter(|job| job.tenant == *tenant).map(|job| job.status()).collect()
-    }
-
-    /// Whether a burst that has not ended has functions on a host.
-    pub fn run_on(&self, host: &HostName) -> bool {
-        let all = self.lock();
-        let mut running = all.values().filter(|job| job.over_for().is_none());
-        running.any(|job| job.parts().iter().any(|part| part.host.name == *host))
     }
 
     /// Forgets a burst that has ended.

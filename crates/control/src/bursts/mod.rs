@@ -1,6 +1,7 @@
 //! Bursts: many functions on all hosts concurrently, which start together or not at all.
 //!
-//! Three steps, each on all hosts at the same time: open (the network is made, instances start),
+//! It waits until there is room for all of it (`placement`). Then there are three steps, each on all
+//! hosts at the same time: open (the network is made, instances start),
 //! ready (all hosts answer each other, the code is loaded) and call. Whatever fails before the call
 //! closes every part; nothing was run then. From the call on, a burst survives the loss of any
 //! connection, and a restart of control (`resume`).
@@ -37,14 +38,15 @@ use crate::analysis_cache::AnalysisCache;
 use crate::hosts::{Host, Hosts};
 use crate::live;
 use crate::now_ms;
+use crate::placements::Placements;
 use crate::records::FunctionRecord;
 use crate::trees::Trees;
 use job::Identity;
 use job_networks::JobNetworks;
+use jobs::Jobs;
 use network::Overlays;
 
 pub(crate) use job::{Claim, Job};
-pub(crate) use jobs::Jobs;
 pub(crate) use kept::Kept;
 
 /// The most functions of one burst.
@@ -62,6 +64,7 @@ pub(crate) struct Bursts {
     node: Node,
     analysis: AnalysisCache,
     hosts: Hosts,
+    placements: Placements,
     overlays: Overlays,
     /// Of the images that bursts run in.
     pub trees: Trees,
@@ -86,12 +89,13 @@ impl Bursts {
     pub fn new(
         node: Node,
         analysis: AnalysisCache,
-        (hosts, trees): (Hosts, Trees),
+        (hosts, trees, placements): (Hosts, Trees, Placements),
         kept: Option<Kept>,
         over: CancellationToken,
     ) -> Self {
         let (overlays, networks, jobs) = (Overlays::new(), JobNetworks::default(), Jobs::default());
-        let bursts = Self { node, analysis, hosts, overlays, trees, networks, jobs, kept, over };
+        let bursts =
+            Self { node, analysis, hosts, placements, overlays, trees, networks, jobs, kept, over };
         tokio::spawn(bursts.trees.clone().repair(bursts.hosts.clone(), bursts.over.clone()));
         let expiring = bursts.clone();
         tokio::spawn(async move {

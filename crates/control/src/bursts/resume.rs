@@ -45,6 +45,8 @@ impl Bursts {
         };
         let parts = job.parts.get_or_init(|| record.parts.iter().map(part).collect());
         let gone = parts.iter().find(|part| part.host.is_local()).map(lost);
+        // Of one that has failed nothing is left.
+        let room = gone.is_none().then(|| self.place_again(&record));
         let overlay = record.networks.first().map(|network| self.overlays.keep(network.vni));
         let (bursts, running) = (self.clone(), Arc::clone(&job));
         let ago = Duration::from_millis(now_ms().saturating_sub(record.since_ms));
@@ -54,7 +56,7 @@ impl Bursts {
                 bursts.close(&running).await;
                 return bursts.finish(&running, &record, Err(error)).await;
             }
-            let ready = Ready { record, calls: None, _overlay: overlay };
+            let ready = Ready { record, calls: None, _overlay: overlay, _room: room };
             bursts.run_ready(&running, ready, begun).await;
         });
     }

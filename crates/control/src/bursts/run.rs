@@ -11,7 +11,6 @@ use snowmelt_network::JobSpec;
 use snowmelt_node::TreePlace;
 use snowmelt_node::agent::api::{JobPart, PartCalls, PartOpen, PartReady};
 use snowmelt_rpc::trace::{self, SPANS};
-use snowmelt_schedule::Spare;
 use snowmelt_types::{Code, ErrorReport, JobId, micros};
 use snowmelt_wire::SourceCode;
 use tracing::{Instrument, Span};
@@ -20,10 +19,10 @@ use super::gather::{Gathering, PART_LEASE, Patience};
 use super::job::{Job, Stored};
 use super::network::{Overlay, plan};
 use super::opened::Opened;
-use super::placement::place;
 use super::program::{check, upload};
 use super::{Bursts, Part};
 use crate::hosts::Host;
+use crate::placements::PlacedGang;
 use crate::records::{FunctionRecord, JobRecord, PartRecord};
 use crate::{live, sent_files, trees};
 
@@ -34,6 +33,7 @@ pub(super) struct Ready {
     pub calls: Option<Vec<PartCalls>>,
     // Held until the job has ended.
     pub _overlay: Option<Overlay>,
+    pub _room: Option<PlacedGang>,
 }
 
 impl Bursts {
@@ -61,7 +61,7 @@ impl Bursts {
 
     /// Runs a burst whose parts are ready, or whose functions are called already.
     pub(super) async fn run_ready(&self, job: &Arc<Job>, ready: Ready, begun: Instant) {
-        let Ready { record, calls, _overlay } = ready;
+        let Ready { record, calls, _overlay, _room } = ready;
         let whose = (&record.tenant, &record.function.name);
         let has_network = !record.networks.is_empty();
         let networks = record.networks.clone();
@@ -148,8 +148,7 @@ impl Bursts {
         begun: Instant,
     ) -> Result<Ready, ErrorReport> {
         let placing = tracing::debug_span!(target: SPANS, "burst.place");
-        let placed = placing.in_scope(|| self.place(&record.spec, &request))?;
-        drop(placing);
+        let (room, placed) = self.place(job, record, &request).instrument(placing).await?;
         let parts = job.parts.get_or_init(|| placed);
         // Held until the job has ended.
         let overlay = request.network.as_ref().map(|_| self.overlays.take()).transpose()?;
@@ -179,36 +178,7 @@ impl Bursts {
             ended: None,
         };
         let calls = Some(part_calls(parts, request.events, timeout_ms));
-        Ok(Ready { record, calls, _overlay: overlay })
-    }
-
-    fn place(
-        &self,
-        function: &FunctionSpec,
-        request: &BurstCalls,
-    ) -> Result<Vec<Part>, ErrorReport> {
-        let each = function.options.memory.bytes();
-        // Once for each host: that of control's own is read from the kernel.
-        let with_room = |host: Arc<Host>| {
-            let room = Spare { memory: host.memory(), cores: host.cores() };
-            (host, room)
-        };
-        let mut hosts: Vec<_> = self.hosts.open().into_iter().map(with_room).collect();
-        if hosts.iter().any(|(_, room)| room.memory >= each) {
-            // Control's own host may take no functions at all (`--memory 0`).
-            hosts.retain(|(_, room)| room.memory >= each);
-        }
-        hosts.truncate(request.most_hosts.unwrap_or(u32::MAX).max(1) as usize);
-        let rooms: Vec<Spare> = hosts.iter().map(|(_, room)| *room).collect();
-        let ranks = u32::try_from(request.events.len()).unwrap_or(u32::MAX);
-        let shares = place(ranks, function.options.memory, &rooms)?;
-        let mut first = 0;
-        let mut parts = Vec::new();
-        for ((host, _), count) in hosts.into_iter().zip(shares).filter(|(_, count)| *count > 0) {
-            parts.push(Part { host, first, count });
-            first += count;
-        }
-        Ok(parts)
+        Ok(Ready { record, calls, _overlay: overlay, _room: Some(room) })
     }
 
     async fn orders(

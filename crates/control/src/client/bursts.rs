@@ -47,6 +47,11 @@ impl Client {
         self.get("/v1/bursts").await
     }
 
+    /// How far a burst is.
+    pub async fn burst(&self, job: &JobId) -> Result<BurstStatus, ErrorReport> {
+        self.get(&format!("/v1/bursts/{}", segment(job.as_str()))).await
+    }
+
     /// Waits for the answer of a burst. A connection that breaks is opened again.
     pub async fn wait_for_burst(&self, job: &JobId) -> Result<BurstAnswer, ErrorReport> {
         match self.burst_answer(job).await {

@@ -197,6 +197,8 @@ fn facts() -> HostFacts {
         ranks: 0,
         tasks: 0,
         functions: 0,
+        reserved: 0,
+        overcommit: 1,
         expelled: Vec::new(),
     }
 }

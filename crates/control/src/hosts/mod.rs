@@ -180,6 +180,8 @@ impl Hosts {
             ranks: 0,
             tasks: 0,
             functions: 0,
+            reserved: 0,
+            overcommit: 1,
             expelled: Vec::new(),
         };
         let join = HostJoin { name, address: Some(address), facts };
@@ -203,11 +205,6 @@ impl Hosts {
 }
 
 impl Host {
-    /// Free memory in bytes: as last reported, or what this machine has now.
-    pub fn memory(&self) -> u64 {
-        self.facts().memory
-    }
-
     /// Memory limits that instances of functions may have together on it, in bytes.
     pub fn memory_of_functions(&self) -> u64 {
         self.facts().functions
@@ -334,6 +331,8 @@ mod tests {
             ranks: 0,
             tasks: 0,
             functions: 0,
+            reserved: 0,
+            overcommit: 1,
             expelled: Vec::new(),
         };
         HostJoin { name: "one".to_owned().try_into().unwrap(), address: Some(address), facts }

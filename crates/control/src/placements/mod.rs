@@ -1,11 +1,12 @@
-//! On which host a call of a function runs: the scheduler with the hosts that report, and those who
-//! wait for its decisions.
+//! On which hosts calls of functions and bursts run: the scheduler with the hosts that report, and
+//! those who wait for its decisions.
 //!
 //! Invariant: whoever was given a host tells the scheduler when the call is over, also if the call
-//! is dropped. On a platform of one host nothing is decided: the account of that host has a queue.
+//! is dropped. On a platform of one host no calls are placed: the account of that host has a queue.
 
 mod arrivals;
 mod elsewhere;
+mod gangs;
 mod placed;
 mod prepared;
 mod reclaim;
@@ -30,6 +31,7 @@ use crate::trees::{self, OwnPlaces, Role, Trees};
 
 use arrivals::JOINED_AGAIN;
 pub(crate) use elsewhere::Ran;
+pub(crate) use gangs::{NoHosts, PlacedGang};
 pub(crate) use placed::Placed;
 use prepared::Prepared;
 
@@ -45,6 +47,8 @@ pub struct Settings {
     /// A host is reclaimed from a function that was not called there for this long; with 0 it never
     /// is.
     pub reclaim_after: Duration,
+    /// How long a burst waits for room.
+    pub burst_wait: Duration,
     /// Hosts may be started when calls wait.
     pub is_elastic: bool,
 }
@@ -72,6 +76,7 @@ struct Inner {
     state: Mutex<State>,
     prepared: Prepared,
     is_elastic: bool,
+    burst_wait: Duration,
 }
 
 #[derive(Debug)]
@@ -87,10 +92,12 @@ struct State {
     joined_again: Duration,
 }
 
-/// What a call that waits is told.
+/// What a call or burst that waits is told.
 #[derive(Debug)]
 enum Decided {
     On(Arc<Host>),
+    /// All ranks of a burst are placed.
+    OnAll(Vec<(Arc<Host>, u32)>),
     Expired,
     Refused,
 }
@@ -123,6 +130,7 @@ impl Placements {
             state: Mutex::new(state),
             prepared: Prepared::default(),
             is_elastic: settings.is_elastic,
+            burst_wait: settings.burst_wait,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -190,7 +198,9 @@ impl Placements {
             }
             Ok(Decided::Expired) => Err(self.no_room(call, whose)),
             Ok(Decided::Refused) => Err(self.too_large(call, whose)),
-            Err(_) => Err(ErrorReport::new(Code::SERVER_ENDS, "the server is about to end")),
+            Ok(Decided::OnAll(_)) | Err(_) => {
+                Err(ErrorReport::new(Code::SERVER_ENDS, "the server is about to end"))
+            }
         }
     }
 
@@ -327,6 +337,15 @@ impl Placements {
             .hint("ask for less memory, or add a host that has it (`snowmelt node --memory`)")
     }
 
+    /// A call or burst is over, or nobody waits for it.
+    fn is_over(&self, ticket: Ticket, instances: Option<u32>) {
+        let now = self.now();
+        let mut state = self.lock();
+        state.waiting.remove(&ticket);
+        state.scheduler.ended(ticket, instances, now);
+        state.decide(now);
+    }
+
     fn now(&self) -> Duration {
         self.inner.began.elapsed()
     }
@@ -344,7 +363,15 @@ pub(crate) struct Whose<'a> {
 }
 
 fn room(host: &Host) -> HostRoom {
-    HostRoom { memory: host.memory_of_functions(), cpu_millis: u64::from(host.cores()) * 1000 }
+    let facts = host.facts();
+    // The scheduler counts what it has placed, so that it counts once what has reserved by now.
+    let of_ranks = facts.reserved.saturating_mul(facts.overcommit.into());
+    HostRoom {
+        memory: facts.functions.saturating_add(of_ranks),
+        cpu_millis: u64::from(facts.cores) * 1000,
+        ranks: facts.memory.saturating_add(facts.reserved),
+        overcommit: facts.overcommit,
+    }
 }
 
 impl State {
@@ -369,7 +396,7 @@ impl State {
         }
     }
 
-    /// Tells all calls that can be decided.
+    /// Tells all calls and bursts that can be decided.
     fn decide(&mut self, now: Duration) {
         while let Some(decision) = self.scheduler.next(now) {
             let (ticket, decided) = match decision {
@@ -377,6 +404,12 @@ impl State {
                     Some(host) => (ticket, Decided::On(Arc::clone(host))),
                     None => (ticket, Decided::Expired),
                 },
+                Decision::Start(ticket, parts) => {
+                    let host = |name| self.hosts.get(name).cloned();
+                    let hosts = parts.iter().map(|(name, ranks)| Some((host(name)?, *ranks)));
+                    let hosts: Option<Vec<_>> = hosts.collect();
+                    (ticket, hosts.map_or(Decided::Expired, Decided::OnAll))
+                }
                 Decision::Expired(ticket) => (ticket, Decided::Expired),
                 Decision::Refused(ticket) => (ticket, Decided::Refused),
             };

@@ -59,11 +59,8 @@ impl Placed {
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        let Some(ticket) = self.ticket else { return };
-        let now = self.placements.now();
-        let mut state = self.placements.lock();
-        state.waiting.remove(&ticket);
-        state.scheduler.ended(ticket, self.instances, now);
-        state.decide(now);
+        if let Some(ticket) = self.ticket {
+            self.placements.is_over(ticket, self.instances);
+        }
     }
 }

@@ -31,7 +31,7 @@ impl Placements {
         }
     }
 
-    /// How many further hosts the calls need that wait.
+    /// How many further hosts the calls and bursts need that wait.
     pub fn lacking(&self) -> u32 {
         self.lock().scheduler.lacking(self.now())
     }
@@ -81,7 +81,8 @@ impl State {
 
     /// The state of a host for display.
     pub(super) fn state_of(&self, host: &HostSummary, own: &HostName) -> HostState {
-        let works = host.calls > 0 || host.facts.works();
+        let is_placed = host.calls > 0 || self.scheduler.has_ranks(&host.name);
+        let works = is_placed || host.facts.works();
         match host.state {
             HostState::Drained if host.calls > 0 => HostState::Draining,
             // Control's own host has all functions.

@@ -4,22 +4,31 @@ use futures::FutureExt;
 use snowmelt_api::{HostFacts, HostJoin};
 use snowmelt_node::agent::Agent;
 use snowmelt_rpc::Token;
+use snowmelt_schedule::{Gang, GangRoom};
 
 use super::*;
 use crate::rig::{IdlePlatform, idle_platform};
 
 const MIB: u64 = 1 << 20;
-const SETTINGS: Settings =
-    Settings { instances_per_host: 20, reclaim_after: Duration::from_secs(900), is_elastic: false };
+const SETTINGS: Settings = Settings {
+    instances_per_host: 20,
+    reclaim_after: Duration::from_secs(900),
+    burst_wait: Duration::from_secs(300),
+    is_elastic: false,
+};
 
 /// Placements of control, which takes no functions, and of a host with this memory for them.
 async fn placements(memory: u64) -> (Placements, Hosts, IdlePlatform) {
+    placements_with(memory, SETTINGS).await
+}
+
+async fn placements_with(memory: u64, settings: Settings) -> (Placements, Hosts, IdlePlatform) {
     let idle = idle_platform().await;
     let node = idle.platform.node.clone();
     let agent = Agent::new(node.clone(), Some(ByteSize(0)));
     let token = Some(Token::new("sixteen-characters").unwrap());
     let hosts = Hosts::new(name("control"), agent, token, None).unwrap();
-    let placements = Placements::new(node, hosts.clone(), Trees::default(), SETTINGS);
+    let placements = Placements::new(node, hosts.clone(), Trees::default(), settings);
     join(&hosts, "far", memory);
     placements.take_reports();
     (placements, hosts, idle)
@@ -38,6 +47,8 @@ fn join(hosts: &Hosts, host: &str, functions: u64) {
         ranks: 0,
         tasks: 0,
         functions,
+        reserved: 0,
+        overcommit: 1,
         expelled: Vec::new(),
     };
     // Nobody listens there.
@@ -131,6 +142,69 @@ async fn a_call_after_a_restart_waits_for_hosts_that_join_again() {
     placements.hosts_have_joined_again();
     let refused = waits.await.unwrap_err();
     assert!(refused.message.contains("300 MiB"), "{refused}");
+}
+
+fn gang(ranks: u32, memory: u64) -> Arc<Gang> {
+    Arc::new(Gang {
+        tenant: "t".parse().unwrap(),
+        image: None,
+        ranks,
+        memory,
+        cpu_millis: 1000,
+        most_hosts: None,
+        only: None,
+    })
+}
+
+#[tokio::test]
+async fn a_burst_waits_until_another_one_is_over_and_leaves_the_queue_when_it_is_dropped() {
+    let (placements, hosts, _idle) = placements(100 * MIB).await;
+    let (large, small) = (gang(2, 50 * MIB), gang(1, 30 * MIB));
+    let (first, on) = placements.place_gang(&large, |_| {}).await.unwrap();
+    assert_eq!((&on[0].0.name, on[0].1, on.len()), (&name("far"), 2, 1));
+    assert!(placements.has_ranks(&name("far")));
+    // What the host has reserved by now is counted once.
+    let mut facts = hosts.all()[1].facts();
+    (facts.memory, facts.reserved, facts.functions) = (0, 100 * MIB, 0);
+    let address = Some("127.0.0.1:1".parse().unwrap());
+    hosts.join(HostJoin { name: name("far"), address, facts }).unwrap();
+    let told = std::sync::Mutex::new(None);
+    let mut second = Box::pin(placements.place_gang(&large, |room| {
+        told.lock().unwrap().replace(room);
+    }));
+    let mut third = Box::pin(placements.place_gang(&small, |_| {}));
+    assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+    let until_told = async {
+        while told.lock().unwrap().is_none() {
+            assert!((&mut second).now_or_never().is_none());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until_told.await;
+    let room = GangRoom { hosts: 2, free: 0, most: 100 * MIB };
+    assert_eq!(*told.lock().unwrap(), Some(room));
+    drop(second);
+    assert_eq!(placements.lock().scheduler.waiting(), 1);
+    assert_eq!(placements.lock().waiting.len(), 1);
+    drop(first);
+    let (third, _) = third.await.unwrap();
+    assert!(placements.lock().waiting.is_empty());
+    drop(third);
+    assert!(!placements.has_ranks(&name("far")));
+}
+
+#[tokio::test]
+async fn a_burst_waits_for_calls_for_as_long_as_the_setting_says_or_not_at_all() {
+    let settings = Settings { burst_wait: Duration::ZERO, ..SETTINGS };
+    let (placements, _, _idle) = placements_with(100 * MIB, settings).await;
+    placements.hosts_have_joined_again();
+    let call = place(&placements, 60 * MIB).await.unwrap();
+    let refused = placements.place_gang(&gang(1, 50 * MIB), |_| {}).await.unwrap_err();
+    assert_eq!((refused.waited, refused.room.free), (Some(Duration::ZERO), 40 * MIB));
+    let refused = placements.place_gang(&gang(3, 50 * MIB), |_| {}).await.unwrap_err();
+    assert_eq!((refused.waited, refused.room.most), (None, 100 * MIB));
+    drop(call);
+    placements.place_gang(&gang(1, 50 * MIB), |_| {}).await.unwrap();
 }
 
 impl Placements {

@@ -1,4 +1,4 @@
-//! The pool of hosts: asks a provider for more when calls wait for room, and gives back hosts that
+//! The pool of hosts: asks a provider for more when calls or bursts wait for room, and gives back hosts that
 //! have been free for long.
 //!
 //! Invariants: a host is released only after it was drained and nothing ran there any more; calls
@@ -18,7 +18,6 @@ use snowmelt_types::{ErrorReport, HostName};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::bursts::Jobs;
 use crate::hosts::{BEAT, Hosts};
 use crate::placements::{Placements, or_never};
 use command::Program;
@@ -53,7 +52,6 @@ struct Inner {
     policy: PoolPolicy,
     hosts: Hosts,
     placements: Placements,
-    jobs: Jobs,
     // For display only.
     shown: Mutex<Shown>,
 }
@@ -80,7 +78,7 @@ impl HostPool {
     pub fn of(
         program: Option<&HostProgram>,
         release_after: Duration,
-        (hosts, placements, jobs): (Hosts, Placements, Jobs),
+        (hosts, placements): (Hosts, Placements),
     ) -> Self {
         let (least, most) = program.map_or((1, 1), |program| (program.least, program.most));
         let provider: Arc<dyn HostProvider> = match program {
@@ -89,7 +87,7 @@ impl HostPool {
         };
         let policy = PoolPolicy { least, most, release_after: or_never(release_after) };
         let shown = Mutex::default();
-        Self { inner: Arc::new(Inner { provider, policy, hosts, placements, jobs, shown }) }
+        Self { inner: Arc::new(Inner { provider, policy, hosts, placements, shown }) }
     }
 
     /// Keeps the pool, until `over`; at once over with a provider that starts no hosts.
@@ -200,6 +198,8 @@ impl HostPool {
     /// Drains a host and has the provider end it, unless it gets work meanwhile.
     async fn release(&self, host: &HostName) -> Result<(), ErrorReport> {
         let leaving = Leaving::begin(&self.inner.hosts, host);
+        // Another one may come in its place.
+        self.inner.placements.set_may_start(true);
         for _ in 0..QUIET_BEATS {
             tokio::time::sleep(BEAT).await;
             if !self.runs_nothing(host) || self.inner.placements.lacking() > 0 {
@@ -227,7 +227,7 @@ impl HostPool {
         // One that is gone has nothing.
         listed.iter().filter(|host| host.name == *name).all(is_idle)
             && !self.inner.placements.has_functions(name)
-            && !self.inner.jobs.run_on(name)
+            && !self.inner.placements.has_ranks(name)
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {

@@ -80,6 +80,9 @@ impl Agent {
             ranks: self.inner.ranks.load(Ordering::Relaxed),
             tasks: self.inner.node.usage().workers[0],
             functions: self.inner.room_for_functions(),
+            reserved: self.inner.memory_of_ranks(),
+            overcommit: u32::try_from(self.inner.node.inner.account.limits_in(1))
+                .unwrap_or(u32::MAX),
             expelled: self.inner.node.expelled_hosts(),
         }
     }
@@ -217,14 +220,16 @@ impl Agent {
 impl Inner {
     /// Memory for further ranks, in bytes. What is idle makes room, so it is not subtracted.
     fn memory_left(&self) -> u64 {
-        let ledger = &self.node.inner.account.ledger;
-        let uses = ledger.figures().uses.into_iter();
-        let ranks: u64 = uses
-            .filter(|(use_, _)| *use_ == Use::Burst)
-            .map(|(_, reserved)| reserved.memory.bytes())
-            .sum();
-        let most = self.memory.unwrap_or(ByteSize(u64::MAX)).min(ledger.capacity().memory);
-        memory_available().min(most.bytes().saturating_sub(ranks))
+        let capacity = self.node.inner.account.ledger.capacity().memory;
+        let most = self.memory.unwrap_or(ByteSize(u64::MAX)).min(capacity);
+        memory_available().min(most.bytes().saturating_sub(self.memory_of_ranks()))
+    }
+
+    /// What ranks have reserved, in bytes.
+    fn memory_of_ranks(&self) -> u64 {
+        let uses = self.node.inner.account.ledger.figures().uses.into_iter();
+        let ranks = uses.filter(|(use_, _)| *use_ == Use::Burst);
+        ranks.map(|(_, reserved)| reserved.memory.bytes()).sum()
     }
 
     /// Memory limits that instances of functions may have together, in bytes. An instance reserves a

@@ -48,7 +48,7 @@ fn a_call_that_is_too_large_waits_while_hosts_may_come() {
     scheduler.set_may_grow(true);
     let waiting = waits(&mut scheduler, call("f", MIB), Duration::ZERO);
     assert_eq!(scheduler.lacking(SECOND), 1);
-    scheduler.report(&name(2), HostRoom { memory: MIB, cpu_millis: 1000 });
+    scheduler.report(&name(2), HostRoom { memory: MIB, cpu_millis: 1000, ..HostRoom::default() });
     assert_eq!(decided(&mut scheduler, SECOND), [Decision::Run(waiting, name(2))]);
     let large = waits(&mut scheduler, call("f", 2 * MIB), SECOND);
     scheduler.set_may_grow(false);

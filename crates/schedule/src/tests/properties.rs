@@ -52,6 +52,7 @@ impl Model {
                 let call = self.waiting.remove(ticket).expect("it waits");
                 self.running.insert(*ticket, (call, host.clone()));
             }
+            Decision::Start(..) => panic!("no gang was asked for"),
             Decision::Expired(ticket) | Decision::Refused(ticket) => {
                 self.waiting.remove(ticket).expect("it waits");
             }
@@ -78,7 +79,7 @@ impl Model {
 }
 
 fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Duration) {
-    let room = HostRoom { memory: 100, cpu_millis: 2000 };
+    let room = HostRoom { memory: 100, cpu_millis: 2000, ..HostRoom::default() };
     match step {
         Step::Ask { tenant, function, memory, concurrency } => {
             // A function is its limits too.

@@ -222,7 +222,10 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: &Step, now: &mut Du
         Step::Lose(host) => {
             let host = name(host);
             scheduler.remove(&host, *now);
-            scheduler.report(&host, HostRoom { memory: 1 << 40, cpu_millis: 1000 });
+            scheduler.report(
+                &host,
+                HostRoom { memory: 1 << 40, cpu_millis: 1000, ..HostRoom::default() },
+            );
             model.running.retain(|_, (on, ..)| *on != host);
             model.functions.retain(|(on, _), _| *on != host);
             model.images.retain(|(on, _), _| *on != host);
@@ -241,7 +244,7 @@ proptest! {
         for step in &steps {
             // Each host has reported, so that none counts as full.
             for host in 1..=3 {
-                scheduler.report(&name(host), HostRoom { memory: 1 << 40, cpu_millis: 1000 });
+                scheduler.report(&name(host), HostRoom { memory: 1 << 40, cpu_millis: 1000, ..HostRoom::default() });
             }
             apply(&mut scheduler, &mut model, step, &mut now);
             place(&mut scheduler, &model);

@@ -19,6 +19,7 @@ impl Run<'_> {
         let room = HostRoom {
             memory: self.policy.host_memory,
             cpu_millis: u64::from(self.setting.cores) * 1000,
+            ..HostRoom::default()
         };
         for number in 0..self.setting.hosts {
             // The order of names is that of numbers.

@@ -53,6 +53,8 @@ impl Run<'_> {
                     let host = number(&host)?;
                     self.place(call, host)?;
                 }
+                // A trace has calls only.
+                Decision::Start(..) => {}
                 Decision::Expired(ticket) => {
                     self.figures.expired += 1;
                     self.calls.is_given_up(self.call(ticket), State::Expired)?;

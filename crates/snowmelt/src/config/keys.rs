@@ -35,6 +35,7 @@ keys! {
     HOST_MEMORY = "cluster.memory", env::HOST_MEMORY, "";
     INSTANCES_PER_HOST = "cluster.instances_per_host", env::INSTANCES_PER_HOST, "20";
     RECLAIM_AFTER = "cluster.reclaim_after", env::RECLAIM_AFTER, "15m";
+    BURST_WAIT = "cluster.burst_wait", env::BURST_WAIT, "5m";
     PROVIDER = "cluster.provider", env::PROVIDER, "";
     LEAST_HOSTS = "cluster.least_hosts", env::LEAST_HOSTS, "1";
     MOST_HOSTS = "cluster.most_hosts", env::MOST_HOSTS, "16";

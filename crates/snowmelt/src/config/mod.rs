@@ -85,6 +85,8 @@ pub struct Config {
     pub instances_per_host: Value<u32>,
     /// A host is reclaimed from a function that was not called there for this long.
     pub reclaim_after: Value<Duration>,
+    /// How long a burst waits for room.
+    pub burst_wait: Value<Duration>,
     /// Who starts and ends hosts.
     pub pool: HostPool,
     /// Where clients of other hosts are served.
@@ -178,6 +180,7 @@ impl Config {
             host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
             instances_per_host: sources.get(&INSTANCES_PER_HOST, None, factor)?,
             reclaim_after: sources.get(&RECLAIM_AFTER, None, duration)?,
+            burst_wait: sources.get(&BURST_WAIT, None, duration)?,
             pool: HostPool::load(&sources)?,
             tls: Tls::load(&sources, &cli.command, &state.value)?,
             sandboxes_memory: sources.maybe(&SANDBOXES_MEMORY, None, amount)?,

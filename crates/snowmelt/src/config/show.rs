@@ -107,6 +107,7 @@ fn cluster(config: &Config) -> Lines {
         memory.map(|value| line("memory", value, |most| quoted(&most.to_string()))),
         Some(line("instances_per_host", &config.instances_per_host, u32::to_string)),
         Some(line("reclaim_after", &config.reclaim_after, |time| quoted(&text::setting(*time)))),
+        Some(line("burst_wait", &config.burst_wait, |time| quoted(&text::setting(*time)))),
         pool.provider.as_ref().map(|value| path("provider", value)),
         Some(line("least_hosts", &pool.least, u32::to_string)),
         Some(line("most_hosts", &pool.most, u32::to_string)),
