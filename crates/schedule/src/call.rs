@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName, Tenant};
 
-use crate::gang::Parts;
-
 /// A call or gang that waits or runs. Later tickets are greater.
 pub type Ticket = u64;
+
+/// How many ranks of a gang each host has, in the order of ranks.
+pub type Parts = Vec<(HostName, u32)>;
 
 /// After which part of its patience a call is starved, usually.
 pub const STARVED_AFTER: Duration = Duration::from_secs(10);

@@ -1,7 +1,8 @@
 //! Which host runs a call of a function, and when: a queue with deadlines that is fair between
 //! tenants, and a choice of host by idle instances, free cores and memory, and what the host holds
-//! already (FaaSNet 3.2 and 5). Gangs, whose ranks start together, wait in the same queue. And when a host is reclaimed from a function that is not called there
-//! any more, and how many hosts there are to be.
+//! already (FaaSNet 3.2 and 5). Gangs, whose ranks start together, wait in the same queue. And when
+//! a host is reclaimed from a function that is not called there any more, and how many hosts there
+//! are to be.
 //!
 //! Boundary: decisions only. There is no I/O and no clock; who asks gives the time. What a host
 //! really has is known there: it may refuse a call, which then waits again.
@@ -15,6 +16,7 @@ mod call;
 mod choose;
 mod function;
 mod gang;
+mod gangs;
 mod host;
 mod on_hosts;
 mod pool;
@@ -27,8 +29,8 @@ mod uses;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Call, Decision, Policy, Reclaimed, STARVED_AFTER, Ticket};
-pub use gang::{Gang, GangRoom, Parts};
+pub use call::{Call, Decision, Parts, Policy, Reclaimed, STARVED_AFTER, Ticket};
+pub use gang::{Gang, GangRoom};
 pub use host::HostRoom;
 pub use pool::{Pool, PoolHost, PoolPolicy, PoolStep};
 pub use scheduler::Scheduler;

@@ -1,6 +1,7 @@
-//! Decisions; `properties` has invariants after any sequence of requests, `gangs` what starts
-//! together, `reclaim` what is taken back, and `pool` how many hosts there are.
+//! Decisions; `properties` and `gang_properties` have invariants after any sequence of requests,
+//! `gangs` what starts together, `reclaim` what is taken back, and `pool` how many hosts there are.
 
+mod gang_properties;
 mod gangs;
 mod pool;
 mod properties;

@@ -57,7 +57,8 @@ impl Placements {
                     _ => Err(self.no_hosts(gang, Some(wait))),
                 },
                 () = tokio::time::sleep(left.min(BEAT)) => {
-                    waits(self.lock().scheduler.gang_room(gang));
+                    let room = self.lock().scheduler.gang_room(gang);
+                    waits(room);
                     self.take_reports();
                 }
             }

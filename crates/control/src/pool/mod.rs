@@ -1,5 +1,5 @@
-//! The pool of hosts: asks a provider for more when calls or bursts wait for room, and gives back hosts that
-//! have been free for long.
+//! The pool of hosts: asks a provider for more when calls or bursts wait for room, and gives back
+//! hosts that have been free for long.
 //!
 //! Invariants: a host is released only after it was drained and nothing ran there any more; calls
 //! never wait for the provider, and its failures end none.

@@ -244,7 +244,8 @@ proptest! {
         for step in &steps {
             // Each host has reported, so that none counts as full.
             for host in 1..=3 {
-                scheduler.report(&name(host), HostRoom { memory: 1 << 40, cpu_millis: 1000, ..HostRoom::default() });
+                let room = HostRoom { memory: 1 << 40, cpu_millis: 1000, ..HostRoom::default() };
+                scheduler.report(&name(host), room);
             }
             apply(&mut scheduler, &mut model, step, &mut now);
             place(&mut scheduler, &model);

@@ -1,0 +1,258 @@
+//! Gangs in the scheduler: they wait in the queue of calls.
+//!
+//! Invariant: the memory of a gang that was placed is counted on its hosts until it has ended, also
+//! on a host that was removed and came back meanwhile. Room that is kept for a waiting gang is no
+//! more than what it needs, and calls that run are all that is in its way there.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_types::{Digest, HostName};
+
+use crate::call::{Call, Decision, Parts, Policy, Ticket};
+use crate::choose::{Hosts, could_start};
+use crate::gang::{Gang, GangRoom, HeldGang, Kept};
+use crate::host::Host;
+use crate::scheduler::Scheduler;
+use crate::shares::{Spare, shares};
+
+impl Scheduler {
+    /// Adds a gang, which waits until `deadline` at the longest.
+    pub fn ask_gang(&mut self, gang: Arc<Gang>, now: Duration, deadline: Duration) -> Ticket {
+        let ticket = self.ticket();
+        self.queue.push(&gang.tenant, &line(ticket), ticket);
+        self.deadlines.insert((deadline, ticket));
+        self.gangs.insert(ticket, HeldGang { gang, since: now, deadline, parts: None });
+        self.new.push(ticket);
+        ticket
+    }
+
+    /// Counts a gang that runs already, on hosts that may come later.
+    pub fn runs_gang(&mut self, gang: Arc<Gang>, parts: Parts, now: Duration) -> Ticket {
+        let ticket = self.ticket();
+        let held = HeldGang { gang, since: now, deadline: now, parts: None };
+        self.gangs.insert(ticket, held);
+        self.begin_gang(ticket, parts, now);
+        ticket
+    }
+
+    /// The room of the hosts that a gang could have, those with the most if it may not have all.
+    pub fn gang_room(&self, gang: &Gang) -> GangRoom {
+        let most_hosts = gang.most_hosts.map_or(usize::MAX, |most| most.max(1) as usize);
+        let sum = |of: fn(&Host) -> u64| {
+            let open = self.hosts.iter().filter(|(name, host)| is_open(gang, name, host));
+            let mut each: Vec<_> = open.map(|(_, host)| of(host)).collect();
+            each.sort_unstable_by_key(|bytes| Reverse(*bytes));
+            each.truncate(most_hosts);
+            (each.len(), each.into_iter().sum())
+        };
+        let (hosts, free) = sum(Host::left_for_ranks);
+        let (_, most) = sum(|host| host.most_of_ranks);
+        GangRoom { hosts: u32::try_from(hosts).unwrap_or(u32::MAX), free, most }
+    }
+
+    /// Whether ranks of gangs were placed on a host.
+    pub fn has_ranks(&self, host: &HostName) -> bool {
+        self.hosts.get(host).is_some_and(|host| host.ranks > 0)
+    }
+
+    /// What can be done with a gang now: `None` if it waits, or is not known.
+    pub(crate) fn look_at_gang(&self, ticket: Ticket, kept: Kept) -> Option<Decision> {
+        let held = self.gangs.get(&ticket).filter(|held| held.parts.is_none())?;
+        let gang = &held.gang;
+        if !self.may_ever_run_gang(gang) {
+            let may_come = self.may_grow && gang.only.is_none();
+            return (!may_come).then_some(Decision::Refused(ticket));
+        }
+        if self.comes_after(ticket, gang, kept.first_gang) {
+            return None;
+        }
+        let is_kept = kept.ticket == Some(ticket);
+        let other = kept.ticket.filter(|_| !is_kept).and_then(|kept| self.calls.get(&kept));
+        let free = |name: &HostName, host: &Host| {
+            let is_for_call = other.is_some_and(|held| self.could_start_on(&held.call, name, host));
+            let reserved = if is_kept { 0 } else { host.reserved };
+            if host.is_full || is_for_call {
+                0
+            } else {
+                host.left_for_ranks().saturating_sub(reserved)
+            }
+        };
+        place(gang, &self.hosts, &self.policy, free).map(|parts| Decision::Start(ticket, parts))
+    }
+
+    /// Keeps room for those who have waited for long: for the longest of them, be it a call or a
+    /// gang. Of a gang it is the share of each host that it would get if no calls ran. If other gangs
+    /// are in its way, calls are not: those that come later wait behind it, unless their tenants have
+    /// less than its own.
+    pub(crate) fn keep_room(&mut self, now: Duration) -> Kept {
+        let call = self.starved(now);
+        let has_waited = |held: &HeldGang| {
+            held.parts.is_none()
+                && now.saturating_sub(held.since) >= self.policy.starved_after
+                && self.may_ever_run_gang(&held.gang)
+        };
+        let gang = self.gangs.iter().find(|(_, held)| has_waited(held)).map(|(ticket, _)| *ticket);
+        if std::mem::take(&mut self.has_reserved) {
+            self.hosts.values_mut().for_each(|host| host.reserved = 0);
+        }
+        let Some((ticket, held)) = gang.and_then(|it| self.gangs.get_key_value(&it)) else {
+            return Kept { ticket: call, first_gang: None };
+        };
+        let without_calls = |_: &HostName, host: &Host| host.left_without_calls();
+        let Some(parts) = place(&held.gang, &self.hosts, &self.policy, without_calls) else {
+            return Kept { ticket: call, first_gang: Some(*ticket) };
+        };
+        if call.is_some_and(|call| call < *ticket) {
+            return Kept { ticket: call, first_gang: Some(*ticket) };
+        }
+        let (ticket, memory) = (*ticket, held.gang.memory);
+        for (name, ranks) in parts {
+            if let Some(host) = self.hosts.get_mut(&name) {
+                host.reserved = u64::from(ranks) * memory;
+            }
+        }
+        self.has_reserved = true;
+        Kept { ticket: Some(ticket), first_gang: None }
+    }
+
+    /// A gang starts, or has started before.
+    pub(crate) fn begin_gang(&mut self, ticket: Ticket, parts: Parts, now: Duration) {
+        let Some(held) = self.gangs.get_mut(&ticket) else { return };
+        let gang = Arc::clone(&held.gang);
+        held.parts = Some(parts.clone());
+        self.deadlines.remove(&(held.deadline, ticket));
+        self.queue.remove(&gang.tenant, &line(ticket), ticket);
+        for (name, ranks) in &parts {
+            if let Some(host) = self.hosts.get_mut(name) {
+                host.add_ranks(&gang, *ranks);
+                if let Some(image) = &gang.image {
+                    host.uses(image, now);
+                }
+            }
+        }
+        *self.taken.entry(gang.tenant.clone()).or_default() += gang.bytes();
+    }
+
+    /// A gang has ended, or nobody waits for it any more; false if it is none.
+    pub(crate) fn end_gang(&mut self, ticket: Ticket) -> bool {
+        let Some(HeldGang { gang, parts, deadline, .. }) = self.gangs.remove(&ticket) else {
+            return false;
+        };
+        self.is_changed = true;
+        let Some(parts) = parts else {
+            self.queue.remove(&gang.tenant, &line(ticket), ticket);
+            self.deadlines.remove(&(deadline, ticket));
+            return true;
+        };
+        for (name, ranks) in parts {
+            if let Some(host) = self.hosts.get_mut(&name) {
+                host.remove_ranks(&gang, ranks);
+            }
+        }
+        self.gives_back(&gang.tenant, gang.bytes());
+        true
+    }
+
+    /// The gangs that have ranks on a host, and how many.
+    pub(crate) fn gang_parts_on(&self, host: &HostName) -> impl Iterator<Item = (&Gang, u32)> {
+        let parts = self.gangs.values().flat_map(|held| {
+            held.parts.iter().flatten().map(|(name, ranks)| (&*held.gang, name, *ranks))
+        });
+        parts.filter(move |(_, name, _)| *name == host).map(|(gang, _, ranks)| (gang, ranks))
+    }
+
+    /// How many further hosts, as large as the largest one, the gangs need that wait since then.
+    pub(crate) fn lacking_for_gangs(&self, since: Duration) -> u32 {
+        let waits = |held: &&HeldGang| {
+            held.parts.is_none() && held.gang.only.is_none() && held.since <= since
+        };
+        let most = self.hosts.values().map(|host| host.most_of_ranks).max().unwrap_or_default();
+        let mut free: Vec<u64> = self.hosts.values().map(Host::left_for_new_ranks).collect();
+        let mut lacking = 0_u32;
+        for gang in self.gangs.values().filter(waits).map(|held| &held.gang) {
+            let (each, mut ranks) = (gang.memory.max(1), u64::from(gang.ranks));
+            for free in &mut free {
+                let fits = (*free / each).min(ranks);
+                ranks -= fits;
+                *free -= fits * each;
+            }
+            let hosts = ranks.div_ceil((most / each).max(1));
+            // None is that large: one may come that is larger.
+            let hosts = if most < each { hosts.min(1) } else { hosts };
+            let hosts = u32::try_from(hosts).unwrap_or(u32::MAX);
+            lacking = lacking.saturating_add(hosts.min(gang.most_hosts.unwrap_or(u32::MAX)));
+        }
+        lacking
+    }
+
+    /// Whether the hosts that get new work have room for a gang while nothing else runs.
+    fn may_ever_run_gang(&self, gang: &Gang) -> bool {
+        place(gang, &self.hosts, &self.policy, |_, host| host.most_of_ranks).is_some()
+    }
+
+    /// Whether a gang waits behind another one: its tenant has at least as much.
+    fn comes_after(&self, ticket: Ticket, gang: &Gang, first: Option<Ticket>) -> bool {
+        let first = first.filter(|first| *first != ticket).and_then(|it| self.gangs.get(&it));
+        first.is_some_and(|first| self.taken(&gang.tenant) >= self.taken(&first.gang.tenant))
+    }
+
+    fn could_start_on(&self, call: &Call, name: &HostName, host: &Host) -> bool {
+        let on = self.functions.get(&call.function).and_then(|on| on.get(name));
+        could_start(call, name, host, on, &self.policy)
+    }
+}
+
+/// Each gang has a line of its own in the queue: one that fits may pass one that does not.
+fn line(ticket: Ticket) -> Digest {
+    Digest::of(format!("gang {ticket}"))
+}
+
+/// Whether a host may get ranks of a gang.
+fn is_open(gang: &Gang, name: &HostName, host: &Host) -> bool {
+    !host.is_drained && gang.only.as_ref().is_none_or(|only| only == name)
+}
+
+/// The ranks of each host, control's own first, if there is room for all. A gang that may not have
+/// all hosts gets those that hold its image, or the ones with the most room if these are too few.
+fn place(
+    gang: &Gang,
+    hosts: &Hosts,
+    policy: &Policy,
+    free: impl Fn(&HostName, &Host) -> u64,
+) -> Option<Parts> {
+    let is_far = |name: &HostName| policy.near.as_ref() != Some(name);
+    let open = hosts.iter().filter(|(name, host)| is_open(gang, name, host));
+    let open = open.map(|(name, host)| (name, host, free(name, host)));
+    let mut open: Vec<_> = open.filter(|(.., free)| *free >= gang.memory).collect();
+    let ranks: u64 = open.iter().map(|(.., free)| free / gang.memory.max(1)).sum();
+    if ranks < gang.ranks.into() {
+        return None;
+    }
+    let most = gang.most_hosts.map_or(usize::MAX, |most| most.max(1) as usize);
+    let share = |mut open: Vec<(&HostName, &Host, u64)>| {
+        open.truncate(most);
+        open.sort_by_key(|(name, ..)| (is_far(name), *name));
+        let spare = |(_, host, free): &(_, &Host, u64)| Spare {
+            memory: *free,
+            cores: u32::try_from(host.room.cpu_millis / 1000).unwrap_or(u32::MAX),
+        };
+        let rooms: Vec<_> = open.iter().map(spare).collect();
+        let shares = shares(gang.ranks, gang.memory, &rooms)?;
+        let parts = open.iter().zip(shares).filter(|(_, ranks)| *ranks > 0);
+        Some(parts.map(|((name, ..), ranks)| ((*name).clone(), ranks)).collect())
+    };
+    if open.len() <= most {
+        return share(open);
+    }
+    let depth = |host: &Host| {
+        let held = gang.image.as_ref().and_then(|image| host.images.get(image));
+        (held.is_none(), held.and_then(|held| held.depth).unwrap_or(u32::MAX))
+    };
+    open.sort_by_key(|(name, host, _)| (is_far(name), depth(host), *name));
+    share(open.clone()).or_else(|| {
+        open.sort_by_key(|(name, _, free)| (Reverse(*free), *name));
+        share(open)
+    })
+}

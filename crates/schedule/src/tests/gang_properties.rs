@@ -1,0 +1,227 @@
+//! Gangs beside a plain model, over any sequence of requests, and under a flood of others.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use snowmelt_types::HostName;
+
+use super::gangs::{OVERCOMMIT, ROOM, ask, gang, hosts, of_tenant};
+use super::{SECOND, call, decided, name, of};
+use crate::{Call, Decision, Gang, GangRoom, Parts, Scheduler, Ticket};
+
+/// What a test does to the scheduler.
+#[derive(Clone, Debug)]
+enum Step {
+    Call { tenant: u8, memory: u8 },
+    Gang { tenant: u8, ranks: u8, memory: u8, most_hosts: Option<u32> },
+    End(u8),
+    Withdraw(u8),
+    Remove(u8),
+    Report(u8),
+    Drain(u8, bool),
+    Pass(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let most_hosts = prop::option::weighted(0.3, 1..4_u32);
+    let gang = (0..3_u8, 1..8_u8, 1..40_u8, most_hosts);
+    prop_oneof![
+        4 => (0..3_u8, 1..60_u8).prop_map(|(tenant, memory)| Step::Call { tenant, memory }),
+        5 => gang.prop_map(|(tenant, ranks, memory, most_hosts)| {
+            Step::Gang { tenant, ranks, memory, most_hosts }
+        }),
+        6 => any::<u8>().prop_map(Step::End),
+        1 => any::<u8>().prop_map(Step::Withdraw),
+        1 => (1..5_u8).prop_map(Step::Remove),
+        2 => (1..5_u8).prop_map(Step::Report),
+        1 => ((1..5_u8), any::<bool>()).prop_map(|(host, is)| Step::Drain(host, is)),
+        2 => (0..20_u8).prop_map(Step::Pass),
+    ]
+}
+
+/// A plain model: what runs where, and what waits.
+#[derive(Default)]
+struct Model {
+    calls: HashMap<Ticket, (Arc<Call>, Option<HostName>)>,
+    gangs: HashMap<Ticket, (Arc<Gang>, Option<Parts>)>,
+    drained: BTreeSet<HostName>,
+}
+
+impl Model {
+    fn take(&mut self, decision: Decision) {
+        match decision {
+            Decision::Run(ticket, host) => self.calls.get_mut(&ticket).unwrap().1 = Some(host),
+            Decision::Start(ticket, parts) => {
+                let (gang, held) = self.gangs.get_mut(&ticket).unwrap();
+                assert_eq!(parts.iter().map(|(_, ranks)| ranks).sum::<u32>(), gang.ranks);
+                assert!(parts.len() <= gang.most_hosts.unwrap_or(u32::MAX) as usize);
+                let on: BTreeSet<_> = parts.iter().map(|(host, _)| host.clone()).collect();
+                assert!(on.len() == parts.len() && on.is_disjoint(&self.drained), "{parts:?}");
+                assert!(held.replace(parts).is_none(), "it starts once");
+            }
+            Decision::Expired(ticket) | Decision::Refused(ticket) => {
+                let was = self.calls.remove(&ticket).map(|it| it.1.is_none());
+                let was = was.or(self.gangs.remove(&ticket).map(|it| it.1.is_none()));
+                assert_eq!(was, Some(true), "it waits");
+            }
+        }
+    }
+
+    /// Bytes of instances and of ranks on a host.
+    fn on(&self, host: &HostName) -> (u64, u64) {
+        let calls = self.calls.values().filter(|(_, on)| on.as_ref() == Some(host));
+        let gangs = self.gangs.values().flat_map(|(gang, parts)| {
+            let here = parts.iter().flatten().filter(|(on, _)| on == host);
+            here.map(|(_, ranks)| u64::from(*ranks) * gang.memory)
+        });
+        (calls.map(|(call, _)| call.memory).sum(), gangs.sum())
+    }
+
+    fn waiting(&self) -> usize {
+        let calls = self.calls.values().filter(|(_, on)| on.is_none()).count();
+        calls + self.gangs.values().filter(|(_, parts)| parts.is_none()).count()
+    }
+
+    fn nth(&self, at: u8, runs: bool) -> Option<Ticket> {
+        let calls = self.calls.iter().filter(|(_, it)| it.1.is_some() == runs).map(|it| *it.0);
+        let gangs = self.gangs.iter().filter(|(_, it)| it.1.is_some() == runs).map(|it| *it.0);
+        let mut all: Vec<_> = calls.chain(gangs).collect();
+        all.sort_unstable();
+        (!all.is_empty()).then(|| all[usize::from(at) % all.len()])
+    }
+
+    fn forget(&mut self, ticket: Ticket) {
+        self.calls.remove(&ticket);
+        self.gangs.remove(&ticket);
+    }
+}
+
+fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Duration) {
+    match step {
+        Step::Call { tenant, memory } => {
+            // Each has a function of its own, so that no instances are shared.
+            let function = format!("{tenant} {memory} {}", model.calls.len());
+            let made = Arc::new(of(&format!("t{tenant}"), call(&function, memory.into())));
+            let ticket = scheduler.ask(Arc::clone(&made), *now, *now + 30 * SECOND);
+            model.calls.insert(ticket, (made, None));
+        }
+        Step::Gang { tenant, ranks, memory, most_hosts } => {
+            let made = Gang { most_hosts, ..gang(ranks.into(), memory.into()) };
+            let made = Arc::new(of_tenant(&format!("t{tenant}"), made));
+            let ticket = scheduler.ask_gang(Arc::clone(&made), *now, *now + 60 * SECOND);
+            model.gangs.insert(ticket, (made, None));
+        }
+        Step::End(at) => {
+            if let Some(ticket) = model.nth(at, true) {
+                scheduler.ended(ticket, Some(0), *now);
+                model.forget(ticket);
+            }
+        }
+        Step::Withdraw(at) => {
+            if let Some(ticket) = model.nth(at, false) {
+                scheduler.withdraw(ticket, *now);
+                model.forget(ticket);
+            }
+        }
+        Step::Remove(host) => {
+            let host = name(host.into());
+            scheduler.remove(&host, *now);
+            model.drained.remove(&host);
+            model.calls.retain(|_, (_, on)| on.as_ref() != Some(&host));
+        }
+        Step::Report(host) => scheduler.report(&name(host.into()), ROOM),
+        Step::Drain(host, is_drained) => {
+            let host = name(host.into());
+            // One that is not there is not drained when it comes.
+            if scheduler.memory(&host).is_some() {
+                scheduler.drain(&host, is_drained);
+                match is_drained {
+                    true => model.drained.insert(host),
+                    false => model.drained.remove(&host),
+                };
+            }
+        }
+        Step::Pass(seconds) => *now += SECOND * u32::from(seconds),
+    }
+}
+
+proptest! {
+    #[test]
+    fn gangs_start_as_a_whole_within_the_memory_of_hosts_beside_calls(
+        steps in prop::collection::vec(step(), 1..200),
+    ) {
+        let (mut scheduler, mut model, mut now) = (hosts(3), Model::default(), Duration::ZERO);
+        for step in steps {
+            apply(&mut scheduler, &mut model, step, &mut now);
+            decided(&mut scheduler, now).into_iter().for_each(|decision| model.take(decision));
+            prop_assert_eq!(scheduler.waiting(), model.waiting());
+            for host in (1..5).map(name) {
+                let (calls, ranks) = model.on(&host);
+                prop_assert!(calls + ranks * u64::from(OVERCOMMIT) <= 100, "{calls} {ranks}");
+                let known = scheduler.memory(&host).map(|(taken, _)| taken);
+                prop_assert!(known.is_none_or(|known| known == calls));
+            }
+        }
+        // Whatever waits runs, is refused or expires; what has ended leaves nothing.
+        now += 120 * SECOND;
+        decided(&mut scheduler, now).into_iter().for_each(|decision| model.take(decision));
+        prop_assert_eq!(scheduler.waiting(), 0);
+        while let Some(ticket) = model.nth(0, true) {
+            scheduler.ended(ticket, Some(0), now);
+            model.forget(ticket);
+        }
+        for host in (1..5).map(name) {
+            scheduler.report(&host, ROOM);
+            scheduler.drain(&host, false);
+        }
+        let room = scheduler.gang_room(&gang(1, 1));
+        prop_assert_eq!(room, GangRoom { hosts: 4, free: 200, most: 200 });
+    }
+
+    #[test]
+    fn no_gang_starves_behind_calls_and_smaller_gangs(
+        wanted in (1..6_u32, 20..50_u64),
+        others in prop::collection::vec((any::<bool>(), 5..40_u8, 0..3_u8, 1..5_u32), 200),
+    ) {
+        let (mut scheduler, mut now) = (hosts(3), Duration::ZERO);
+        let mut ends: VecDeque<(Duration, Ticket)> = VecDeque::new();
+        let mut asked = None;
+        let mut started = None;
+        for (at, (is_call, memory, tenant, seconds)) in others.into_iter().enumerate() {
+            now += SECOND / 4;
+            let (due, later) = ends.into_iter().partition::<Vec<_>, _>(|(end, _)| *end <= now);
+            ends = later.into();
+            due.iter().for_each(|(_, ticket)| scheduler.ended(*ticket, Some(0), now));
+            let tenant = format!("t{tenant}");
+            if is_call {
+                let made = of(&tenant, call(&format!("f{at}"), u64::from(memory) * 2));
+                scheduler.ask(Arc::new(made), now, now + 30 * SECOND);
+            } else {
+                ask(&mut scheduler, of_tenant(&tenant, gang(1, memory.into())), now);
+            }
+            if at == 40 {
+                let (ranks, memory) = wanted;
+                let made = of_tenant("wanted", gang(ranks.min(3), memory));
+                asked = Some((ask(&mut scheduler, made, now), now));
+            }
+            for decision in decided(&mut scheduler, now) {
+                match decision {
+                    Decision::Run(ticket, _) | Decision::Start(ticket, _) => {
+                        ends.push_back((now + SECOND * seconds, ticket));
+                        if asked.is_some_and(|(asked, _)| asked == ticket) {
+                            started = Some(now);
+                        }
+                    }
+                    Decision::Expired(_) | Decision::Refused(_) => {}
+                }
+            }
+        }
+        let (_, since) = asked.unwrap();
+        // The calls that were there before expire after thirty seconds; then the gangs end that began
+        // before it was starved, and then the calls that began before its share was free of those.
+        let started = started.map(|at| at - since);
+        prop_assert!(started.is_some_and(|after| after <= 38 * SECOND), "{started:?}");
+    }
+}
