@@ -37,7 +37,8 @@ impl Scheduler {
         ticket
     }
 
-    /// The room of the hosts that a gang could have, those with the most if it may not have all.
+    /// The room of the hosts that a gang could have, those with the most if it may not have all. Parts
+    /// of hosts that are less than a rank do not count where that looked like enough.
     pub fn gang_room(&self, gang: &Gang) -> GangRoom {
         let most_hosts = gang.most_hosts.map_or(usize::MAX, |most| most.max(1) as usize);
         let sum = |of: fn(&Host) -> u64| {
@@ -45,7 +46,13 @@ impl Scheduler {
             let mut each: Vec<_> = open.map(|(_, host)| of(host)).collect();
             each.sort_unstable_by_key(|bytes| Reverse(*bytes));
             each.truncate(most_hosts);
-            (each.len(), each.into_iter().sum())
+            let whole = |bytes: &u64| bytes - bytes % gang.memory.max(1);
+            let (hosts, bytes) = (each.len(), each.iter().sum());
+            if bytes < gang.bytes() {
+                (hosts, bytes)
+            } else {
+                (hosts, each.iter().map(whole).sum())
+            }
         };
         let (hosts, free) = sum(Host::left_for_ranks);
         let (_, most) = sum(|host| host.most_of_ranks);

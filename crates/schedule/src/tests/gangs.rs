@@ -71,7 +71,7 @@ fn a_gang_starts_as_a_whole_and_waits_for_calls_and_other_gangs() {
     let (long, _) = run(&mut scheduler, call("f", 22), SECOND);
     let all = gang(4, 20);
     let third = waiting(&mut scheduler, all.clone(), SECOND);
-    assert_eq!(scheduler.gang_room(&all), GangRoom { hosts: 2, free: 89, most: 100 });
+    assert_eq!(scheduler.gang_room(&all), GangRoom { hosts: 2, free: 60, most: 80 });
     scheduler.ended(long, None, SECOND);
     let expected = vec![(name(1), 2), (name(2), 2)];
     assert_eq!(decided(&mut scheduler, SECOND), [Decision::Start(third, expected)]);
