@@ -10,6 +10,7 @@ mod gangs;
 mod placed;
 mod prepared;
 mod reclaim;
+mod refused;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use snowmelt_api::HostSummary;
 use snowmelt_node::{Node, TreePlace};
 use snowmelt_schedule::{Call, Decision, HostRoom, Policy, STARVED_AFTER, Scheduler, Ticket};
-use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, FunctionName, HostName};
+use snowmelt_types::{Code, Digest, ErrorReport, FunctionName, HostName};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -300,41 +301,6 @@ impl Placements {
         state.expect_hosts(now);
         self.reclaim(&mut state, now);
         state.decide(now);
-    }
-
-    fn no_room(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
-        let hosts = self.lock().hosts.len();
-        let (name, memory) = (whose.function, ByteSize(call.memory));
-        let patience = whose.limit.max(PATIENCE);
-        let message = format!(
-            "none of {hosts} hosts had room for an instance of `{name}` ({memory}) within {patience:?}"
-        );
-        ErrorReport::new(Code::NO_ROOM, message).hint(
-            "try again when other calls have ended, add hosts (`snowmelt node`), or allow more \
-             instances of a function on each (cluster.instances_per_host)",
-        )
-    }
-
-    fn too_large(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
-        let (name, memory) = (whose.function, ByteSize(call.memory));
-        if let Some(only) = &call.only {
-            let message = format!(
-                "`{name}` runs on {only} alone, which has no room for an instance of {memory}"
-            );
-            return ErrorReport::new(Code::NO_ROOM, message).hint(
-                "put its image or package into a registry, so that all hosts can read it, or ask \
-                 for less memory",
-            );
-        }
-        if !self.lock().hosts.values().any(|host| host.memory_of_functions() > 0) {
-            let message = "no host runs functions: control takes none, and no other has joined";
-            return ErrorReport::new(Code::NO_ROOM, message).hint(
-                "start one with `snowmelt node`, or let control take functions (`--memory`)",
-            );
-        }
-        let message = format!("no host has room for an instance of `{name}`: it takes {memory}");
-        ErrorReport::new(Code::NO_ROOM, message)
-            .hint("ask for less memory, or add a host that has it (`snowmelt node --memory`)")
     }
 
     /// A call or burst is over, or nobody waits for it.

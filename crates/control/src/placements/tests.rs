@@ -5,6 +5,7 @@ use snowmelt_api::{HostFacts, HostJoin};
 use snowmelt_node::agent::Agent;
 use snowmelt_rpc::Token;
 use snowmelt_schedule::{Gang, GangRoom};
+use snowmelt_types::ByteSize;
 
 use super::*;
 use crate::rig::{IdlePlatform, idle_platform};

@@ -1,0 +1,45 @@
+//! The errors of calls that no host runs.
+
+use snowmelt_schedule::Call;
+use snowmelt_types::{ByteSize, Code, ErrorReport};
+
+use super::{PATIENCE, Placements, Whose};
+
+impl Placements {
+    /// No host had room in time.
+    pub(super) fn no_room(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
+        let hosts = self.lock().hosts.len();
+        let (name, memory) = (whose.function, ByteSize(call.memory));
+        let patience = whose.limit.max(PATIENCE);
+        let message = format!(
+            "none of {hosts} hosts had room for an instance of `{name}` ({memory}) within {patience:?}"
+        );
+        ErrorReport::new(Code::NO_ROOM, message).hint(
+            "try again when other calls have ended, add hosts (`snowmelt node`), or allow more \
+             instances of a function on each (cluster.instances_per_host)",
+        )
+    }
+
+    /// No host is large enough.
+    pub(super) fn too_large(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
+        let (name, memory) = (whose.function, ByteSize(call.memory));
+        if let Some(only) = &call.only {
+            let message = format!(
+                "`{name}` runs on {only} alone, which has no room for an instance of {memory}"
+            );
+            return ErrorReport::new(Code::NO_ROOM, message).hint(
+                "put its image or package into a registry, so that all hosts can read it, or ask \
+                 for less memory",
+            );
+        }
+        if !self.lock().hosts.values().any(|host| host.memory_of_functions() > 0) {
+            let message = "no host runs functions: control takes none, and no other has joined";
+            return ErrorReport::new(Code::NO_ROOM, message).hint(
+                "start one with `snowmelt node`, or let control take functions (`--memory`)",
+            );
+        }
+        let message = format!("no host has room for an instance of `{name}`: it takes {memory}");
+        ErrorReport::new(Code::NO_ROOM, message)
+            .hint("ask for less memory, or add a host that has it (`snowmelt node --memory`)")
+    }
+}
