@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_types::{Digest, HostName};
+use snowmelt_types::Digest;
 
 use super::{SECOND, call, decided, name, of, run, scheduler, waits};
-use crate::{Call, Decision, Gang, GangRoom, HostRoom, Parts, Scheduler, Ticket};
+use crate::{Decision, Gang, GangRoom, HostRoom, Parts, Scheduler, Ticket};
 
 pub(super) const OVERCOMMIT: u32 = 2;
 pub(super) const ROOM: HostRoom =
