@@ -138,7 +138,7 @@ def test_a_burst_waits_for_calls_and_calls_wait_for_a_burst(three: Lab, tmp_path
     # An instance reserves an eighth of its limit, and what is left is less than a rank.
     deploy(three, tmp_path, "--memory", "960MiB", "--timeout", "200s")
     wait_for_hosts(three, 3)
-    with ThreadPoolExecutor(9) as pool:
+    with ThreadPoolExecutor(11) as pool:
         calls = [pool.submit(call, {"word": word, "sleep": 15}) for word in range(9)]
         burst = pool.submit(
             lambda: sm.burst(lambda rank: rank, 3, memory="1000MiB", progress=False)
