@@ -266,8 +266,13 @@ def test_hosts_are_started_for_a_burst_and_stay_as_long_as_it_runs(elastic: Lab)
         print(json.dumps([list(done), [part["host"] for part in done.hosts]]))
     """
     program = elastic.start(slow)
-    waiting = wait_for("the burst to wait", lambda: elastic.bursts())
-    assert waiting[-1]["state"] == "waiting" and waiting[-1]["waits_for"]["hosts"] >= 1, waiting
+
+    def waits_for() -> Any:
+        bursts = elastic.bursts()
+        return bursts and bursts[-1]["state"] == "waiting" and bursts[-1]["waits_for"]
+
+    # It has the room of at least one host, which is not enough.
+    assert wait_for("the burst to wait", waits_for)["hosts"] >= 1
     wait_for("all to be started", lambda: len(running(elastic)) == 3, seconds=180)
     wait_for("the burst", lambda: elastic.bursts()[-1]["state"] == "running", seconds=180)
     # The time after which free hosts are ended passes again and again.
