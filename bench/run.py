@@ -26,6 +26,7 @@ import hosts
 import idle
 import lean
 import network
+import paper_figures
 import placements
 import pulls
 import queries
@@ -57,6 +58,7 @@ EXPERIMENTS = {
     "placements": placements.run,
     "simulated": simulated.run,
     "calibration": calibration.run,
+    "paper-figures": paper_figures.run,
     "udfs": engines.run,
     "idle": idle.run,
 }

@@ -44,8 +44,8 @@ class Simulated:
         return float(self.outcome["registry_bytes"]) / 1e6
 
 
-def simulate(section: Section, *arguments: object) -> dict[str, Simulated]:
-    """Runs one command, whose line is added to the section."""
+def simulate(section: Section, *arguments: object, replays: bool = False) -> dict[str, Simulated]:
+    """Runs one command, whose line is added to the section: of bursts, or of a trace."""
     words = ["simulate", *map(str, arguments)]
     section.commands.append(" ".join(["snowmelt", *words]))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -54,7 +54,7 @@ def simulate(section: Section, *arguments: object) -> dict[str, Simulated]:
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    outcomes = json.loads(done.stdout)["outcomes"]
+    outcomes = json.loads(done.stdout)["replays" if replays else "outcomes"]
     return {outcome["strategy"]: Simulated(outcome, cpu) for outcome in outcomes}
 
 

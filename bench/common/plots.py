@@ -120,6 +120,21 @@ def progress(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float
     return figure
 
 
+def timeline(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
+    """A line for each name through points in their order, from 0 on linear scales."""
+    figure, axes = _axes(7.2, unit)
+    styles = iter(STYLES * len(series))
+    for name, points in series.items():
+        colour, style = next(styles)
+        xs, ys = [point[0] for point in points], [point[1] for point in points]
+        axes.plot(xs, ys, style[1:], label=name, color=colour, linewidth=1.2)
+    axes.set_xlabel(x)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+    return figure
+
+
 def ranked(x: str, unit: str, series: Mapping[str, Sequence[float]]) -> Figure:
     """A line for each name through values in ascending order, each over 1, 2, 3 and so on."""
     figure, axes = _axes(7.2, unit)
