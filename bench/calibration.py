@@ -19,6 +19,7 @@ from common import debian, plots
 from common.figures import Section, median, short, spread
 from common.lab import Lab
 from common.paths import SNOWMELT, scratch
+from common.processes import busy_seconds
 from simulated import simulate
 
 HOSTS = (1, 2, 4, 8)
@@ -128,10 +129,10 @@ class Bursts:
         """Seconds of a burst of one function on each host, and the part of the processors' time."""
         events = self.folder / "events"
         events.write_text(f"{json.dumps(event)}\n" * hosts)
-        before, begun = _busy(), time.perf_counter()
+        before, begun = busy_seconds(), time.perf_counter()
         out = self.client("fn", "burst", "read", "--events", events, "--hosts", hosts)
         seconds = time.perf_counter() - begun
-        busy = (_busy() - before) / seconds / (os.cpu_count() or 1)
+        busy = (busy_seconds() - before) / seconds / (os.cpu_count() or 1)
         found = [json.loads(line)["result"] for line in out.splitlines()]
         if len(found) != hosts or (expected and set(found) != {expected}):
             raise RuntimeError(f"wrong answers of {hosts} hosts: {found}")
@@ -140,12 +141,6 @@ class Bursts:
     def read_part(self, hosts: int) -> tuple[float, float]:
         event = {"file": LARGE, "from": self.part * PART, "size": PART}
         return self.burst(hosts, event, self.image.parts[self.part])
-
-
-def _busy() -> float:
-    """Seconds of all processors so far that were not idle."""
-    fields = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
-    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

@@ -33,6 +33,7 @@ import queries
 import resize
 import scans
 import simulated
+import spread
 import tpch
 import windows
 import worker_bursts
@@ -58,6 +59,7 @@ EXPERIMENTS = {
     "placements": placements.run,
     "simulated": simulated.run,
     "calibration": calibration.run,
+    "spread": spread.run,
     "paper-figures": paper_figures.run,
     "udfs": engines.run,
     "idle": idle.run,

@@ -55,6 +55,8 @@ class Section:
     commands: list[str] = field(default_factory=list)
     promises: list[Promise] = field(default_factory=list)
     plots: "dict[str, Figure]" = field(default_factory=dict)
+    # What other experiments compare theirs with.
+    numbers: dict[str, float] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
         self.lines += [text, ""]

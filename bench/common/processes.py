@@ -1,4 +1,4 @@
-"""Processor time and memory of a process and of everything below it."""
+"""Processor time and memory of a process and of everything below it, and of the machine."""
 
 import os
 from collections import defaultdict
@@ -33,6 +33,12 @@ def cpu_seconds_below(root: int) -> float:
         total += max(own.get(pid, 0.0), _threads(pid)) + ended.get(pid, 0.0)
         left += children[pid]
     return total
+
+
+def busy_seconds() -> float:
+    """Seconds of all processors of the machine so far that were not idle."""
+    fields = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
+    return (sum(fields) - fields[3] - fields[4]) * TICK
 
 
 def _threads(pid: int) -> float:

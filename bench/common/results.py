@@ -6,7 +6,7 @@ run takes hours, and its parts need a quiet machine.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from .figures import Promise, Section
@@ -30,12 +30,13 @@ class Result:
     peers: list[str]
     text: str
     promises: list[Promise]
+    # What other experiments compare theirs with.
+    numbers: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, section: Section, date: str, machine: str, peers: Iterable[str]) -> "Result":
-        return cls(
-            section.title, date, machine, list(peers), section.markdown(), list(section.promises)
-        )
+        text, promises = section.markdown(), list(section.promises)
+        return cls(section.title, date, machine, list(peers), text, promises, section.numbers)
 
     def write(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)

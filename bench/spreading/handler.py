@@ -1,0 +1,67 @@
+"""A function that reads ranges of files of its image, as docs/runtimes.md has it.
+
+An event may ask for the reads. With READ_AT=start they are a part of the start, as imports are, so
+that the start profile has them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+APP = "/app"
+READS_AT_START = ("--env", "READ_AT=start")
+READ = """def read():
+    with open("/app/ranges") as ranges:
+        for line in ranges:
+            path, begin, size = line.rstrip("\\n").split("\\t")
+            with open(path, "rb", buffering=0) as file:
+                file.seek(int(begin))
+                left = int(size)
+                while left > 0 and (piece := file.read(min(left, 1 << 20))):
+                    left -= len(piece)
+"""
+SERVE = (
+    f"""#!/usr/bin/python3
+import json, os, socket, struct, time
+{READ}
+"""
+    + """def answer(event):
+    if event.get("read"):
+        read()
+    time.sleep(event.get("sleep", 0))
+    return {"at": time.time()}
+if os.environ.get("READ_AT") == "start":
+    read()
+listener = socket.socket(fileno=int(os.environ["SNOWMELT_CHANNEL_FD"]))
+while True:
+    connected, _ = listener.accept()
+    stream = connected.makefile("rwb")
+    while header := stream.read(8):
+        length, kind = struct.unpack("<IB3x", header)
+        message = json.loads(stream.read(length))
+        text = json.dumps({} if kind == 1 else answer(message["event"])).encode()
+        stream.write(struct.pack("<IB3x", len(text), 2 if kind == 1 else 4) + text)
+        stream.flush()
+"""
+)
+
+
+@dataclass(frozen=True)
+class Range:
+    """A part of a file of the image."""
+
+    path: str
+    begin: int
+    size: int
+
+
+def write(app: Path, ranges: Iterable[Range]) -> None:
+    """The folder that is `/app` in the image."""
+    app.mkdir()
+    (app / "serve").write_text(SERVE)
+    (app / "serve").chmod(0o755)
+    write_ranges(app / "ranges", ranges)
+
+
+def write_ranges(file: Path, ranges: Iterable[Range]) -> None:
+    file.write_text("".join(f"{it.path}\t{it.begin}\t{it.size}\n" for it in ranges))
