@@ -18,7 +18,9 @@ BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH))
 
 import apps
+import burst_trace
 import calibration
+import colocated
 import engines
 import exchange
 import handlers
@@ -60,6 +62,8 @@ EXPERIMENTS = {
     "simulated": simulated.run,
     "calibration": calibration.run,
     "spread": spread.run,
+    "trace": burst_trace.run,
+    "colocated": colocated.run,
     "paper-figures": paper_figures.run,
     "udfs": engines.run,
     "idle": idle.run,

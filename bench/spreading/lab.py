@@ -20,6 +20,8 @@ from .traffic import Traffic
 CONTROL, REGISTRY = "host-1", "registry"
 HOST_MEMORY = "1GiB"
 JOINED_WITHIN_S = 120
+# The scheduler learns of hosts, and of drained ones, once a second.
+REPORTS_S = 2.5
 
 
 @dataclass
@@ -104,6 +106,7 @@ class ImageLab:
         for image in functions.values():
             self.push(image)
         self.client("hosts", "drain", CONTROL)
+        time.sleep(REPORTS_S)
         read = {host["host"] for tree in self.trees() for host in tree["hosts"] if host["bytes"]}
         if not read <= {CONTROL}:
             raise RuntimeError(f"these hosts have read some of the images: {read}")
@@ -114,8 +117,7 @@ class ImageLab:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"only {self.lab.joined()} have joined")
             time.sleep(0.2)
-        # Control reads the reports of hosts once a second.
-        time.sleep(2)
+        time.sleep(REPORTS_S)
 
     def trees(self) -> list[dict[str, Any]]:
         """The hosts in the trees of each image, and what they have read."""

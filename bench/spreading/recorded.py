@@ -6,7 +6,7 @@ import json
 import mmap
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,15 @@ from .home import Home
 SCIENCE = made.IMAGES[1]
 BASE, NAME = "science:v1", "reading:v1"
 PAGE = mmap.PAGESIZE
+PACKAGES, OTHERS = f"/{made.PLACE}/", {"scikit_learn": "sklearn"}
+# Writes the path of each module and of each other file that Python opens.
+LOGGED = """import os, sys
+def log(event, args):
+    path = args[0] if event == "open" else args[1] if event == "import" else None
+    if isinstance(path, str):
+        os.write(1, path.encode() + b"\\n")
+sys.addaudithook(log)
+"""
 
 
 @dataclass
@@ -54,18 +63,40 @@ def record(folder: Path) -> Recorded:
 
 
 def read_by_imports(root: Path) -> list[Range]:
-    """The ranges of files that are in the page cache after Python has imported the packages."""
+    """The ranges of files that are in the page cache after Python has imported the packages, in
+    about the order in which it reads them."""
     os.sync()
     files = sorted(path for path in _files(root) if path.stat().st_size)
     for path in files:
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     left = sum(size for path in files for _, size in _cached(path))
-    subprocess.run(["chroot", root, "/usr/bin/python3", "-B", "-c", SCIENCE.python], check=True)
+    python = ["chroot", str(root), "/usr/bin/python3", "-B", "-c", LOGGED + SCIENCE.python]
+    opened = subprocess.run(python, check=True, stdout=subprocess.PIPE, text=True).stdout
+    order = _order(opened.splitlines())
     found = [Range(f"/{path.relative_to(root)}", *part) for path in files for part in _cached(path)]
+    found.sort(key=lambda it: order(it.path))
     if left > 1 << 20 or not found:
         raise RuntimeError(f"{left} bytes of {root} stay in the page cache, {len(found)} ranges")
     return found
+
+
+def _order(opened: Sequence[str]) -> Callable[[str], int]:
+    """The place of a file among those that Python opened. The libraries that come with a package
+    are read with its first module, and those of the system before all."""
+    places = {path: place for place, path in reversed(list(enumerate(opened, 1)))}
+    packages: dict[str, int] = {}
+    for path, place in sorted(places.items(), key=lambda it: it[1]):
+        if ".so" in path and PACKAGES in path:
+            packages.setdefault(path.partition(PACKAGES)[2].partition("/")[0], place)
+
+    def order(path: str) -> int:
+        package, libraries, _ = path.partition(PACKAGES)[2].partition(".libs/")
+        # Of scikit_learn.libs, for example, the package has another name.
+        own = packages.get(package, packages.get(OTHERS.get(package, ""), 0)) if libraries else 0
+        return places.get(path, own)
+
+    return order
 
 
 def _files(root: Path) -> Iterator[Path]:
