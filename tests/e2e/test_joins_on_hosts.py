@@ -1,5 +1,4 @@
-"""Joins whose build side every task reads whole, on several hosts: each host gets it once, and
-passes it on."""
+"""Joins whose build side every task reads whole, on several hosts: each host gets it once."""
 
 import base64
 import os
@@ -75,9 +74,7 @@ def test_a_build_side_goes_to_each_host_once(slow: Lab, join: str) -> None:
     sent = wait_for("tasks that join on all hosts", sent_by_each, 120)
     # All hosts but the one that made it get it. Without copies each of their tasks does.
     others = HOSTS - 1
-    assert others * BUILD_BYTES < sum(sent.values()) < 1.5 * others * BUILD_BYTES, sent
-    # No host sends it more than twice.
-    assert max(sent.values()) < 2.5 * BUILD_BYTES, sent
+    assert others * BUILD_BYTES < sum(sent.values()) < 2 * others * BUILD_BYTES, sent
     wait_until_clean(slow)
 
 

@@ -2,7 +2,8 @@
 //! from which other host, and the copies on this host.
 //!
 //! The hosts that read an output form a binary tree in the order of their first tasks; the host that
-//! has made it is its root. So it sends the output twice, however many hosts read it.
+//! has made it is its root. Hosts whose first tasks are asked for at the same time are all its
+//! children.
 //!
 //! Invariant: a host is in a tree only once it has begun its copy, so its children find it there.
 
