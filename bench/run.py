@@ -36,6 +36,7 @@ import resize
 import scans
 import simulated
 import spread
+import spread_pulls
 import tpch
 import windows
 import worker_bursts
@@ -62,6 +63,8 @@ EXPERIMENTS = {
     "simulated": simulated.run,
     "calibration": calibration.run,
     "spread": spread.run,
+    "spread-pulls": spread_pulls.run_containerd,
+    "spread-dragonfly": spread_pulls.run_dragonfly,
     "trace": burst_trace.run,
     "colocated": colocated.run,
     "paper-figures": paper_figures.run,

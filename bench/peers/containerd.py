@@ -3,7 +3,7 @@
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,15 +71,18 @@ def _import_image(containerd: Containerd) -> None:
 
 
 @contextmanager
-def running() -> Iterator[Containerd]:
-    """A daemon that runs during the block."""
+def running(
+    inside: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Iterator[Containerd]:
+    """A daemon that runs during the block. `inside` runs its command in another network."""
     folder = Path(tempfile.mkdtemp(prefix="sm-ctr-"))
     containerd, log = Containerd(folder), folder / "log"
     (folder / "config.toml").write_text(CONFIGURATION.format(folder=folder))
     with remains.cleaned(folder, NAMESPACE):
         with log.open("wb") as output:
             daemon = subprocess.Popen(
-                ["containerd", "--config", f"{folder}/config.toml"],
+                [*inside, "containerd", "--config", f"{folder}/config.toml"],
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
