@@ -157,9 +157,8 @@ def run() -> Section:
         [[it.figure, it.what, it.said, it.ours] for it in rows],
     )
     section.say(
-        "On labs, measured: Figure 16 in *An image on many hosts at once*, Figure 11 at a small"
-        " scale in *A burst of calls on a lab*, Figure 18 in *Eight functions on few hosts*, and"
-        " Figure 20 in *Block images* (its plot is below)."
+        "On labs, measured: Figure 16 by the experiment `spread`, Figure 11 at a small scale by"
+        " `trace`, Figure 18 by `colocated`, and Figure 20 by `images` (its plot is below)."
     )
     section.lines += ["![Figure 20, by the size of blocks](plots/images-blocks.svg)", ""]
     return section
