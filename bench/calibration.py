@@ -20,6 +20,7 @@ from common.figures import Section, median, short, spread
 from common.lab import Lab
 from common.paths import SNOWMELT, scratch
 from common.processes import busy_seconds
+from common.served import program
 from simulated import simulate
 
 HOSTS = (1, 2, 4, 8)
@@ -38,11 +39,9 @@ CONVERTED_BLOCK = "512KiB"
 # A frame of 1,514 bytes carries 1,448 bytes of a block.
 PAYLOAD = 1448 / 1514
 
-# As docs/runtimes.md has it: the event names a file and a range of it.
-SERVE = """#!/usr/bin/python3
-import hashlib, json, os, socket, struct
-listener = socket.socket(fileno=int(os.environ["SNOWMELT_CHANNEL_FD"]))
-def read(event):
+# The event names a file and a range of it.
+SERVE = program("""import hashlib
+def answer(event):
     digest, left = hashlib.sha1(), event["size"]
     with open("/" + event["file"], "rb", buffering=0) as file:
         file.seek(event["from"])
@@ -50,16 +49,7 @@ def read(event):
             left -= len(piece)
             digest.update(piece)
     return digest.hexdigest()
-while True:
-    connected, _ = listener.accept()
-    stream = connected.makefile("rwb")
-    while header := stream.read(8):
-        length, kind = struct.unpack("<IB3x", header)
-        message = json.loads(stream.read(length))
-        text = json.dumps({} if kind == 1 else read(message["event"])).encode()
-        stream.write(struct.pack("<IB3x", len(text), 2 if kind == 1 else 4) + text)
-        stream.flush()
-"""
+""")
 
 
 @dataclass

@@ -73,7 +73,7 @@ class Lab:
     def sent(self) -> dict[str, int]:
         """Bytes that each host has sent over its link so far, from the counter of its device."""
         everything = self.running() | self.others
-        return {name: _sent(process) for name, process in everything.items()}
+        return {name: link_bytes(process)[1] for name, process in everything.items()}
 
     def __enter__(self) -> "Lab":
         self.lab(*self.up)
@@ -88,10 +88,11 @@ class Lab:
         self.lab("down")
 
 
-def _sent(process: int) -> int:
-    """Bytes sent by `eth0` in the network namespace of a process."""
+def link_bytes(process: int) -> tuple[int, int]:
+    """Bytes received and sent by `eth0` in the network namespace of a process."""
     for line in Path(f"/proc/{process}/net/dev").read_text().splitlines():
         name, _, counters = line.partition(":")
         if name.strip() == "eth0":
-            return int(counters.split()[8])
+            fields = counters.split()
+            return int(fields[0]), int(fields[8])
     raise RuntimeError(f"process {process} has no link")

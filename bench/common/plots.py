@@ -106,33 +106,36 @@ def model(
     return figure
 
 
-def progress(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
+Points = Mapping[str, Sequence[tuple[float, float]]]
+
+
+def progress(x: str, unit: str, series: Points) -> Figure:
     """A line for each name through points in their order, x on a logarithmic scale."""
-    figure, axes = _axes(7.2, unit)
-    styles = iter(STYLES * len(series))
-    for name, points in series.items():
-        colour, style = next(styles)
-        xs, ys = [point[0] for point in points], [point[1] for point in points]
-        axes.plot(xs, ys, style, label=name, color=colour, markersize=3, linewidth=1.2)
-    axes.set_xlabel(x)
+    figure, axes = _lines(x, unit, series, slice(None))
     axes.set_xscale("log")
     _legend(axes)
     return figure
 
 
-def timeline(x: str, unit: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
+def timeline(x: str, unit: str, series: Points) -> Figure:
     """A line for each name through points in their order, from 0 on linear scales."""
+    figure, axes = _lines(x, unit, series, slice(1, None))
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+    return figure
+
+
+def _lines(x: str, unit: str, series: Points, part: slice) -> tuple[Figure, Axes]:
+    """Lines in this part of their styles, which begin with a marker."""
     figure, axes = _axes(7.2, unit)
     styles = iter(STYLES * len(series))
     for name, points in series.items():
         colour, style = next(styles)
         xs, ys = [point[0] for point in points], [point[1] for point in points]
-        axes.plot(xs, ys, style[1:], label=name, color=colour, linewidth=1.2)
+        axes.plot(xs, ys, style[part], label=name, color=colour, markersize=3, linewidth=1.2)
     axes.set_xlabel(x)
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    _legend(axes)
-    return figure
+    return figure, axes
 
 
 def ranked(x: str, unit: str, series: Mapping[str, Sequence[float]]) -> Figure:

@@ -1,4 +1,4 @@
-"""A function that reads ranges of files of its image, as docs/runtimes.md has it.
+"""A function that reads ranges of files of its image.
 
 An event may ask for the reads. With READ_AT=start they are a part of the start, as imports are, so
 that the start profile has them.
@@ -7,6 +7,8 @@ that the start profile has them.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from common.served import program
 
 APP = "/app"
 READS_AT_START = ("--env", "READ_AT=start")
@@ -20,11 +22,8 @@ READ = """def read():
                 while left > 0 and (piece := file.read(min(left, 1 << 20))):
                     left -= len(piece)
 """
-SERVE = (
-    f"""#!/usr/bin/python3
-import json, os, socket, struct, time
-{READ}
-"""
+SERVE = program(
+    f"import time\n{READ}"
     + """def answer(event):
     if event.get("read"):
         read()
@@ -32,16 +31,6 @@ import json, os, socket, struct, time
     return {"at": time.time()}
 if os.environ.get("READ_AT") == "start":
     read()
-listener = socket.socket(fileno=int(os.environ["SNOWMELT_CHANNEL_FD"]))
-while True:
-    connected, _ = listener.accept()
-    stream = connected.makefile("rwb")
-    while header := stream.read(8):
-        length, kind = struct.unpack("<IB3x", header)
-        message = json.loads(stream.read(length))
-        text = json.dumps({} if kind == 1 else answer(message["event"])).encode()
-        stream.write(struct.pack("<IB3x", len(text), 2 if kind == 1 else 4) + text)
-        stream.flush()
 """
 )
 

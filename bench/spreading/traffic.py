@@ -2,10 +2,9 @@
 
 import threading
 import time
-from pathlib import Path
 from types import TracebackType
 
-from common.lab import Lab
+from common.lab import Lab, link_bytes
 
 EVERY_S = 0.5
 
@@ -56,15 +55,5 @@ class Traffic:
             self._read()
 
     def _read(self) -> None:
-        counters = {name: _counters(process) for name, process in self._processes.items()}
+        counters = {name: link_bytes(process) for name, process in self._processes.items()}
         self._samples.append((time.perf_counter(), counters))
-
-
-def _counters(process: int) -> tuple[int, int]:
-    """Bytes received and sent by `eth0` in the network namespace of a process."""
-    for line in Path(f"/proc/{process}/net/dev").read_text().splitlines():
-        name, _, counters = line.partition(":")
-        if name.strip() == "eth0":
-            fields = counters.split()
-            return int(fields[0]), int(fields[8])
-    raise RuntimeError(f"process {process} has no link")
