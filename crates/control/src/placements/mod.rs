@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use snowmelt_api::HostSummary;
+use snowmelt_api::{HostFacts, HostSummary};
 use snowmelt_node::{Node, TreePlace};
 use snowmelt_schedule::{Call, Decision, HostRoom, Policy, STARVED_AFTER, Scheduler, Ticket};
 use snowmelt_types::{Code, Digest, ErrorReport, FunctionName, HostName};
@@ -266,12 +266,12 @@ impl Placements {
     pub fn take_reports(&self) {
         let (hosts, now) = (self.inner.hosts.all(), self.now());
         // Before the lock: for control's own host it asks the kernel.
-        let reports: Vec<HostRoom> = hosts.iter().map(|host| room(host)).collect();
+        let reports: Vec<HostFacts> = hosts.iter().map(|host| host.facts()).collect();
         let mut state = self.lock();
-        for (host, room) in hosts.iter().zip(reports) {
-            state.scheduler.report(&host.name, room);
+        for (host, facts) in hosts.iter().zip(reports) {
+            state.scheduler.report(&host.name, room(&facts));
             state.scheduler.drain(&host.name, host.is_drained());
-            if host.facts().works() {
+            if facts.works() {
                 state.scheduler.is_busy(&host.name, now);
             }
             if state.is_to_be_asked(host) {
@@ -328,8 +328,7 @@ pub(crate) struct Whose<'a> {
     pub limit: Duration,
 }
 
-fn room(host: &Host) -> HostRoom {
-    let facts = host.facts();
+fn room(facts: &HostFacts) -> HostRoom {
     // The scheduler counts what it has placed, so that it counts once what has reserved by now.
     let of_ranks = facts.reserved.saturating_mul(facts.overcommit.into());
     HostRoom {

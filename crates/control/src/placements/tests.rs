@@ -1,7 +1,7 @@
 //! Calls that wait for hosts, and hosts that cannot be reached.
 
 use futures::FutureExt;
-use snowmelt_api::{HostFacts, HostJoin};
+use snowmelt_api::HostJoin;
 use snowmelt_node::agent::Agent;
 use snowmelt_rpc::Token;
 use snowmelt_schedule::{Gang, GangRoom};
