@@ -69,7 +69,9 @@ pub enum Error {
         program: PathBuf,
     },
     /// Only hosts can have the fault.
-    #[error("`{name}` is not a host: it can be killed, frozen, unplugged or slow")]
+    #[error(
+        "`{name}` is not a host: it can be killed, frozen, unplugged, slow, or have a wrong clock"
+    )]
     NoHostFault {
         /// The service.
         name: String,

@@ -23,12 +23,26 @@ pub enum Fault {
     Corrupt,
     /// The file system of its persistent data is full.
     DiskFull,
+    /// Its wall clock is an hour ahead.
+    ClockAhead,
+    /// Its wall clock is an hour behind.
+    ClockBehind,
 }
 
 impl Fault {
     /// Whether a registry or an S3 server can have it.
     pub(crate) fn is_of_services(self) -> bool {
-        matches!(self, Self::Kill | Self::Freeze | Self::Unplug | Self::Slow)
+        !matches!(self, Self::Partition | Self::Corrupt | Self::DiskFull)
+    }
+
+    /// Whether it is one of its wall clock, of which a machine has one at most.
+    pub(crate) fn is_of_clock(self) -> bool {
+        matches!(self, Self::ClockAhead | Self::ClockBehind)
+    }
+
+    /// Whether it is over when its program is.
+    pub(crate) fn is_of_processes(self) -> bool {
+        self == Self::Freeze || self.is_of_clock()
     }
 }
 

@@ -16,9 +16,12 @@ use crate::machine::Machine;
 use crate::member::{Member, process_of};
 use crate::namespace::{self, Namespace};
 use crate::wiring::set_shape;
-use crate::{Error, Result, corrupt, disk, process, shape};
+use crate::{Error, Result, clock, corrupt, disk, process, shape};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How far a wrong clock is ahead or behind, in seconds.
+const WRONG_BY: i64 = 3600;
 
 impl Lab {
     /// Causes a fault. A fault that it already has is not caused again.
@@ -36,6 +39,7 @@ impl Lab {
         if faults.contains(&fault) {
             return Ok(());
         }
+        faults.retain(|other| !(fault.is_of_clock() && other.is_of_clock()));
         faults.push(fault);
         fault::record(machine, &faults)?;
         self.set(member, fault, true)
@@ -82,6 +86,9 @@ impl Lab {
             (Fault::DiskFull, Some(host)) if begins => disk::fill(host),
             (Fault::DiskFull, Some(host)) => disk::empty(host),
             (Fault::Partition | Fault::DiskFull, None) => Ok(()),
+            (Fault::ClockAhead, _) if begins => set_clock(machine, WRONG_BY),
+            (Fault::ClockBehind, _) if begins => set_clock(machine, -WRONG_BY),
+            (Fault::ClockAhead | Fault::ClockBehind, _) => set_clock(machine, 0),
         }
     }
 }
@@ -106,17 +113,17 @@ fn check(lab: &Lab, member: &Member, fault: Fault) -> Result<()> {
     Ok(())
 }
 
-/// A frozen process can be killed, but what is below it cannot clean up while it is frozen.
+/// A frozen process can be killed, but what is below it cannot clean up while it is frozen. The next
+/// one has the right time.
 fn kill(machine: &Machine, mut faults: Vec<Fault>) -> Result<()> {
     let Some(process) = process_of(machine)? else { return Ok(()) };
     let below = process.below();
     process.kill()?;
     if faults.contains(&Fault::Freeze) {
         process::thaw(&below)?;
-        faults.retain(|fault| *fault != Fault::Freeze);
-        fault::record(machine, &faults)?;
     }
-    Ok(())
+    faults.retain(|fault| !fault.is_of_processes());
+    fault::record(machine, &faults)
 }
 
 fn freeze(machine: &Machine, frozen: bool) -> Result<()> {
@@ -125,6 +132,11 @@ fn freeze(machine: &Machine, frozen: bool) -> Result<()> {
         true => process.freeze(),
         false => process::thaw(&process.with_below()),
     }
+}
+
+fn set_clock(machine: &Machine, ahead: i64) -> Result<()> {
+    let process = process_of(machine)?.filter(|process| process.is_alive());
+    process.map_or(Ok(()), |process| clock::set(process, ahead))
 }
 
 /// The machine's device loses its carrier when its port of the bridge is down.

@@ -8,6 +8,7 @@
 //! all processes in them belong to the lab: so any process can end a lab, even if the one that
 //! created it has crashed.
 
+mod clock;
 mod corrupt;
 mod device;
 mod disk;

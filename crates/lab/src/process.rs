@@ -30,19 +30,32 @@ pub(crate) struct Process {
 
 impl Process {
     /// The process that has this pid now, unless it is a zombie.
-    fn of(pid: i32) -> Option<Self> {
+    pub fn of(pid: i32) -> Option<Self> {
         Self::with_parent(pid).map(|(_, process)| process)
     }
 
     /// The same, behind the pid of its parent.
     fn with_parent(pid: i32) -> Option<(i32, Self)> {
+        let (_, parent, process) = Self::with_state(pid)?;
+        Some((parent, process))
+    }
+
+    /// The same, behind its state.
+    fn with_state(pid: i32) -> Option<(char, i32, Self)> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name in parentheses may contain any characters.
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
         let state = fields.next()?;
         let parent = fields.next()?.parse().ok()?;
         let began = fields.nth(17)?.parse().ok()?;
-        (!matches!(state, "Z" | "X")).then_some((parent, Self { pid, began }))
+        let state = state.chars().next().filter(|state| !matches!(state, 'Z' | 'X'))?;
+        Some((state, parent, Self { pid, began }))
+    }
+
+    /// Whether it was stopped by a signal.
+    pub fn is_stopped(self) -> bool {
+        Self::with_state(self.pid)
+            .is_some_and(|(state, _, process)| state == 'T' && process == self)
     }
 
     pub fn is_alive(self) -> bool {

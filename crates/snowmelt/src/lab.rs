@@ -214,6 +214,8 @@ fn row(
         Fault::Partition => "partitioned",
         Fault::Corrupt => "corrupt",
         Fault::DiskFull => "disk full",
+        Fault::ClockAhead => "clock ahead",
+        Fault::ClockBehind => "clock behind",
     }));
     let link = rate + &delay.unwrap_or_default();
     vec![lab.name().to_string(), machine.name.clone(), address, memory, link, states.join(", ")]

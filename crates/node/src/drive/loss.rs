@@ -11,6 +11,15 @@ use super::inputs::by_host;
 use super::places::{Input, Places};
 use crate::remote::grants::gone;
 
+/// S3 may refuse one host alone, whose clock is wrong.
+fn with_host(failed: Failed, reader: Option<&HostName>) -> Failed {
+    let Some(host) = reader.filter(|_| failed.report.code == Code::S3_SETTING.code) else {
+        return failed;
+    };
+    let hint = format!("the host {host} was refused: drain it if others are not");
+    Failed { report: Box::new(failed.report.hint(hint)), ..failed }
+}
+
 /// The real reason why an attempt failed: that a host is lost which has outputs that it reads, or
 /// that the `reader`, the other host that ran it, cannot reach another one.
 pub(super) async fn explain(
@@ -27,7 +36,7 @@ pub(super) async fn explain(
     }
     let cannot_read = failed.report.code == Code::OUTPUT_LOST.code;
     if !failed.lost && !cannot_read {
-        return failed;
+        return with_host(failed, reader);
     }
     let hosts = by_host(inputs);
     let checking = hosts.values().map(|(session, inputs)| async move {

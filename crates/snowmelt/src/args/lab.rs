@@ -55,7 +55,7 @@ Examples:
   snowmelt lab fail registry --how unplug       no image can be read from it
   snowmelt lab heal host-3
 
-The registry and the store can be killed, frozen, unplugged and slow.";
+The registry and the store can be killed, frozen, unplugged and slow, and their clocks wrong.";
 
 /// `snowmelt lab`.
 #[derive(Debug, Subcommand)]
@@ -237,6 +237,10 @@ pub enum FaultName {
     Corrupt,
     /// Its disk is full (needs `lab up --disk`)
     DiskFull,
+    /// Its wall clock is an hour ahead
+    ClockAhead,
+    /// Its wall clock is an hour behind
+    ClockBehind,
 }
 
 impl From<FaultName> for Fault {
@@ -249,6 +253,8 @@ impl From<FaultName> for Fault {
             FaultName::Partition => Self::Partition,
             FaultName::Corrupt => Self::Corrupt,
             FaultName::DiskFull => Self::DiskFull,
+            FaultName::ClockAhead => Self::ClockAhead,
+            FaultName::ClockBehind => Self::ClockBehind,
         }
     }
 }

@@ -1,0 +1,191 @@
+//! The wall clock of one machine of a lab, an hour ahead or behind.
+//!
+//! All namespaces of a machine share its wall clock, and programs read it without a system call, by
+//! functions that the kernel maps into each process (the vDSO). So these functions are replaced in
+//! the processes of one host, by ones that add an offset. The monotonic clock stays as it is, as on a
+//! host whose wall clock is set.
+//!
+//! Invariant: no thread runs in a function while it is replaced: all are stopped, and none has
+//! stopped in it.
+//!
+//! Boundary: programs that are started later have the right time; processes that are forked later have
+//! that of their parent.
+
+mod vdso;
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::process::{self, Process};
+use crate::{Error, Result};
+
+use vdso::{Code, Vdso};
+
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// How long to wait until all threads are stopped outside of what is replaced.
+const STOPPED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Sets the wall clock of a process and all below it so many seconds ahead of the machine's; 0 is the
+/// right time.
+pub(crate) fn set(root: Process, ahead: i64) -> Result<()> {
+    let failed = || Error::step("set the clock of a host");
+    let vdso = Vdso::own().map_err(failed())?;
+    let code = vdso.clock(ahead).map_err(failed())?;
+    // A frozen host stays frozen.
+    let was_stopped = root.is_stopped();
+    let replaced = stop(root, &vdso, &code).and_then(|processes| {
+        let each = processes.iter().try_for_each(|it| replace(*it, &vdso, &code));
+        each.map_err(failed())
+    });
+    if !was_stopped {
+        process::thaw(&root.with_below())?;
+    }
+    replaced
+}
+
+/// Stops all processes, with no thread in what is replaced.
+fn stop(root: Process, vdso: &Vdso, code: &[Code]) -> Result<Vec<Process>> {
+    let deadline = Instant::now() + STOPPED_WITHIN;
+    loop {
+        root.freeze()?;
+        let processes = root.with_below();
+        match processes.iter().map(|it| threads(*it, vdso, code)).max() {
+            None | Some(Threads::Elsewhere) => return Ok(processes),
+            Some(Threads::Running) => {}
+            // It goes on, and is elsewhere in a moment.
+            Some(Threads::Inside) => process::thaw(&processes)?,
+        }
+        if Instant::now() > deadline {
+            return Err(Error::step("stop a host to set its clock")(ErrorKind::TimedOut.into()));
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Where the threads of a process are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Threads {
+    /// Stopped, outside of what is replaced.
+    Elsewhere,
+    /// One of them runs.
+    Running,
+    /// One of them has stopped in what is replaced.
+    Inside,
+}
+
+/// A process or thread that has ended meanwhile is nowhere.
+fn threads(process: Process, vdso: &Vdso, code: &[Code]) -> Threads {
+    let Some(base) = base(process, vdso) else { return Threads::Elsewhere };
+    let inside: Vec<Range<u64>> = code.iter().map(|it| it.range(base)).collect();
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten();
+    let at = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("syscall")).ok()?;
+        // Its last number is the address of the next instruction.
+        let at = text.trim_end().rsplit_once("0x");
+        Some(match at.and_then(|(_, at)| u64::from_str_radix(at, 16).ok()) {
+            Some(at) if inside.iter().any(|range| range.contains(&at)) => Threads::Inside,
+            Some(_) => Threads::Elsewhere,
+            None => Threads::Running,
+        })
+    };
+    tasks.flatten().filter_map(at).max().unwrap_or(Threads::Elsewhere)
+}
+
+/// Replaces the functions of a process. One that has ended has none.
+fn replace(process: Process, vdso: &Vdso, code: &[Code]) -> io::Result<()> {
+    let Some(base) = base(process, vdso) else { return Ok(()) };
+    let write = || {
+        let memory = File::options().write(true).open(format!("/proc/{}/mem", process.pid))?;
+        code.iter().try_for_each(|it| memory.write_all_at(&it.bytes, it.range(base).start))
+    };
+    match write() {
+        Err(_) if !process.is_alive() => Ok(()),
+        done => done,
+    }
+}
+
+/// Where a process has the same functions as this one; those of 32-bit programs are others.
+fn base(process: Process, vdso: &Vdso) -> Option<u64> {
+    let range = vdso::mapped(&process.pid.to_string()).ok().flatten()?;
+    let mut header = vec![0; vdso.header().len()];
+    let memory = File::open(format!("/proc/{}/mem", process.pid)).ok()?;
+    memory.read_exact_at(&mut header, range.start).ok()?;
+    (header == vdso.header()).then_some(range.start)
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    use super::*;
+
+    /// Prints the clocks of a thread for each line that it reads, while another one reads them all
+    /// the time. The clock 5 is `CLOCK_REALTIME_COARSE`.
+    const CLOCKS: &str = "
+import sys, threading, time
+def read():
+    while True:
+        time.time(), time.monotonic()
+threading.Thread(target=read, daemon=True).start()
+for _ in sys.stdin:
+    print(time.time(), time.clock_gettime(5), time.monotonic(), flush=True)
+";
+
+    fn now() -> f64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+    }
+
+    #[test]
+    fn the_wall_clock_of_a_process_and_those_below_it_is_set_and_set_right() {
+        let mut python = Command::new("python3");
+        let mut child = python
+            .args(["-c", &format!("import os\nif os.fork(): os.wait(); os._exit(0)\n{CLOCKS}")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut clocks = || -> Vec<f64> {
+            writeln!(input).unwrap();
+            let line = lines.next().unwrap().unwrap();
+            line.split(' ').map(|number| number.parse().unwrap()).collect()
+        };
+        let mut monotonic = clocks()[2];
+        let root = Process::of(child.id() as i32).unwrap();
+        for ahead in [3600, -3600, 0, 3600, 0] {
+            let before = now();
+            set(root, ahead).unwrap();
+            let read = clocks();
+            let after = now();
+            // Coarse clocks are some milliseconds behind.
+            let shifted = before - 0.1 + ahead as f64..=after + 0.1 + ahead as f64;
+            assert!(shifted.contains(&read[0]) && shifted.contains(&read[1]), "{ahead}: {read:?}");
+            assert!(read[2] > monotonic && read[2] - monotonic < 600.0, "{ahead}: {read:?}");
+            monotonic = read[2];
+        }
+        drop(input);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_stopped_process_stays_stopped() {
+        let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
+        let root = Process::of(child.id() as i32).unwrap();
+        root.freeze().unwrap();
+        while !root.is_stopped() {
+            thread::sleep(POLL_INTERVAL);
+        }
+        set(root, 3600).unwrap();
+        assert!(root.is_stopped());
+        root.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

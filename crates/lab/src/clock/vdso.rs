@@ -1,0 +1,151 @@
+//! The functions that the kernel maps into each process to read clocks, and those that replace them.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use object::{Object, ObjectSymbol};
+
+/// The vDSO of this process, which is that of all others of its machine.
+pub(super) struct Vdso {
+    image: Vec<u8>,
+}
+
+/// Machine code for one place of the vDSO.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Code {
+    offset: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// A function, and what replaces it for a number of seconds.
+type Replaced = (&'static str, fn(i64) -> Vec<u8>);
+
+impl Vdso {
+    pub fn own() -> io::Result<Self> {
+        let range = mapped("self")?.ok_or_else(|| unusable("this process has no vDSO"))?;
+        let mut image = vec![0; (range.end - range.start) as usize];
+        File::open("/proc/self/mem")?.read_exact_at(&mut image, range.start)?;
+        Ok(Self { image })
+    }
+
+    /// Its ELF header, which that for another kind of program does not equal.
+    pub fn header(&self) -> &[u8] {
+        &self.image[..self.image.len().min(64)]
+    }
+
+    /// The functions of a wall clock that is so many seconds ahead; with 0 those of the kernel.
+    pub fn clock(&self, ahead: i64) -> io::Result<Vec<Code>> {
+        if REPLACED.is_empty() {
+            return Err(unusable("there is no code for this kind of processor"));
+        }
+        let file = object::File::parse(&*self.image).map_err(io::Error::other)?;
+        let code = |(name, replacement): &Replaced| {
+            let mut symbols = file.dynamic_symbols();
+            let symbol = symbols.find(|symbol| symbol.name() == Ok(*name));
+            let symbol = symbol.ok_or_else(|| unusable(&format!("the vDSO has no {name}")))?;
+            let (offset, mut bytes) = (symbol.address(), replacement(ahead));
+            if symbol.size() < bytes.len() as u64 {
+                return Err(unusable(&format!("{name} of the vDSO is too short")));
+            }
+            if ahead == 0 {
+                let at = offset as usize;
+                let own = self.image.get(at..at + bytes.len());
+                bytes = own.ok_or_else(|| unusable("the vDSO is not whole"))?.to_vec();
+            }
+            Ok(Code { offset, bytes })
+        };
+        REPLACED.iter().map(code).collect()
+    }
+}
+
+impl Code {
+    /// Where it is in a process whose vDSO is at `base`.
+    pub fn range(&self, base: u64) -> Range<u64> {
+        let start = base + self.offset;
+        start..start + self.bytes.len() as u64
+    }
+}
+
+/// Where the vDSO of a process is, if it has one.
+pub(super) fn mapped(pid: &str) -> io::Result<Option<Range<u64>>> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"));
+    let range = line.and_then(|line| line.split(' ').next()?.split_once('-'));
+    let address = |text: &str| u64::from_str_radix(text, 16).map_err(io::Error::other);
+    range.map(|(start, end)| Ok(address(start)?..address(end)?)).transpose()
+}
+
+fn unusable(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
+#[cfg(target_arch = "x86_64")]
+const REPLACED: &[Replaced] = &[
+    ("__vdso_clock_gettime", x86_64::clock_gettime),
+    ("__vdso_gettimeofday", x86_64::gettimeofday),
+    ("__vdso_time", x86_64::time),
+];
+
+#[cfg(not(target_arch = "x86_64"))]
+const REPLACED: &[Replaced] = &[];
+
+/// Each does the system call and adds the seconds to its result. A system call overwrites `rcx` and
+/// `r11`, which a function may overwrite as well.
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    /// `mov rcx, seconds`
+    fn rcx(seconds: i64) -> impl Iterator<Item = u8> {
+        [0x48, 0xb9].into_iter().chain(seconds.to_le_bytes())
+    }
+
+    pub fn clock_gettime(ahead: i64) -> Vec<u8> {
+        let call = [
+            0xb8, 228, 0, 0, 0, // mov eax, SYS_clock_gettime
+            0x0f, 0x05, // syscall
+            0x85, 0xc0, // test eax, eax
+            0x75, 22, // jne end: it failed
+            0x85, 0xff, // test edi, edi
+            0x74, 5, // je add: CLOCK_REALTIME
+            0x83, 0xff, 5, // cmp edi, CLOCK_REALTIME_COARSE
+            0x75, 13, // jne end
+        ];
+        let add = [
+            0x48, 0x01, 0x0e, // add [rsi], rcx
+            0xc3, // end: ret
+        ];
+        call.into_iter().chain(rcx(ahead)).chain(add).collect()
+    }
+
+    pub fn gettimeofday(ahead: i64) -> Vec<u8> {
+        let call = [
+            0xb8, 96, 0, 0, 0, // mov eax, SYS_gettimeofday
+            0x0f, 0x05, // syscall
+            0x85, 0xc0, // test eax, eax
+            0x75, 18, // jne end: it failed
+            0x48, 0x85, 0xff, // test rdi, rdi
+            0x74, 13, // je end: nobody wants it
+        ];
+        let add = [
+            0x48, 0x01, 0x0f, // add [rdi], rcx
+            0xc3, // end: ret
+        ];
+        call.into_iter().chain(rcx(ahead)).chain(add).collect()
+    }
+
+    pub fn time(ahead: i64) -> Vec<u8> {
+        let call = [
+            0xb8, 201, 0, 0, 0, // mov eax, SYS_time
+            0x0f, 0x05, // syscall
+        ];
+        let add = [
+            0x48, 0x01, 0xc8, // add rax, rcx
+            0x48, 0x85, 0xff, // test rdi, rdi
+            0x74, 3, // je end: nobody wants it there
+            0x48, 0x89, 0x07, // mov [rdi], rax
+            0xc3, // end: ret
+        ];
+        call.into_iter().chain(rcx(ahead)).chain(add).collect()
+    }
+}
