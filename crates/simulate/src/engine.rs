@@ -6,7 +6,7 @@
 //! the stream was interrupted.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use crate::links::Links;
 
@@ -19,6 +19,8 @@ const SECOND: f64 = 1e9;
 struct Stream {
     parent: u32,
     children: Vec<u32>,
+    /// A stream into the same host whose first blocks come before this one begins.
+    first: Option<u32>,
     /// Whole blocks that the receiver has.
     have: u32,
     /// Bytes of the next block that are still to come, at the moment `since`.
@@ -66,6 +68,9 @@ pub(crate) struct Engine {
     pub(crate) links: Links,
     blocks: Blocks,
     streams: Vec<Stream>,
+    /// Blocks of a first stream before others begin, and those that wait for each first stream.
+    on_demand: u32,
+    waiting: HashMap<u32, Vec<u32>>,
     events: BinaryHeap<Reverse<(u64, u32, u32)>>,
     now: u64,
     touched: Vec<u32>,
@@ -84,6 +89,8 @@ impl Engine {
             links: Links::default(),
             blocks,
             streams: Vec::new(),
+            on_demand: 0,
+            waiting: HashMap::new(),
             events: BinaryHeap::new(),
             now: 0,
             touched: Vec::new(),
@@ -101,6 +108,7 @@ impl Engine {
         self.streams.push(Stream {
             parent,
             children: Vec::new(),
+            first: None,
             have: 0,
             left: self.blocks.size(0) as f64,
             rate: 0.0,
@@ -114,6 +122,14 @@ impl Engine {
         }
         self.touch(stream);
         stream
+    }
+
+    /// A stream begins when its host has the first blocks of another one, as many for all streams.
+    pub(crate) fn begin_after(&mut self, stream: u32, first: u32, blocks: u32) {
+        self.on_demand = blocks.min(self.blocks.count);
+        self.streams[stream as usize].first = Some(first);
+        self.waiting.entry(first).or_default().push(stream);
+        self.touch(stream);
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -187,6 +203,11 @@ impl Engine {
         self.handled += 1;
         to.block(stream, index, bytes, self.now);
         self.touch(stream);
+        if index + 1 == self.on_demand {
+            for waiting in self.waiting.remove(&stream).unwrap_or_default() {
+                self.touch(waiting);
+            }
+        }
         for child in 0..self.streams[stream as usize].children.len() {
             let child = self.streams[stream as usize].children[child];
             // One that is further behind is active already.
@@ -271,7 +292,9 @@ impl Engine {
     fn runs(&self, stream: u32) -> bool {
         let entry = &self.streams[stream as usize];
         let has = |parent: &Stream| parent.alive && parent.have > entry.have;
+        let begins = |first: u32| self.streams[first as usize].have >= self.on_demand;
         entry.alive
+            && entry.first.is_none_or(begins)
             && entry.have < self.blocks.count
             && (entry.parent == REGISTRY || has(&self.streams[entry.parent as usize]))
     }

@@ -5,6 +5,7 @@
 //! are simulated one by one where they can differ: if some fail, or if trees share links.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use snowmelt_tree::{Striped, Tree};
 
@@ -113,11 +114,13 @@ impl Network {
                 network.add_links(setting, engine);
                 let mut tree = 0;
                 for hosts in images {
+                    let first = tree;
                     for stripe in 0..hosts.stripes() {
                         let parent = |host: &u32| (*host, hosts.parent(stripe, host).copied());
                         network.add_tree(tree, hosts.hosts(stripe).map(parent), engine);
                         tree += 1;
                     }
+                    network.read_on_demand(setting, first..tree, engine);
                 }
             }
             Sources::Registry(images) => {
@@ -149,6 +152,16 @@ impl Network {
             let parent = parent.map(|parent| self.streams[&(tree, parent)]);
             let depth = parent.map_or(0, |parent| self.receivers[parent as usize].depth + 1);
             self.add_one(parent.unwrap_or(REGISTRY), host, tree, depth, engine);
+        }
+    }
+
+    /// What a host reads on demand is of the first stripe; the others begin when it has that.
+    fn read_on_demand(&self, setting: &Setting, mut trees: Range<u32>, engine: &mut Engine) {
+        let blocks = setting.on_demand.div_ceil(setting.block) as u32;
+        let Some(first) = trees.next().filter(|_| blocks > 0) else { return };
+        for receiver in self.receivers.iter().filter(|receiver| trees.contains(&receiver.tree)) {
+            let stream = self.streams[&(receiver.tree, receiver.host)];
+            engine.begin_after(stream, self.streams[&(first, receiver.host)], blocks);
         }
     }
 

@@ -38,6 +38,9 @@ pub struct Setting {
     pub image: u64,
     /// What a start reads of it, which is sent first.
     pub start: u64,
+    /// What it reads on demand before it is known what follows: with [`crate::Strategy::Stripes`], the
+    /// other stripes begin after that.
+    pub on_demand: u64,
     /// Size of a block.
     pub block: u64,
     /// Layers of an image, for [`crate::Strategy::Layers`].
@@ -126,6 +129,9 @@ impl Setting {
         }
         if self.start > self.image {
             return wrong("a start reads more than the image has".to_owned());
+        }
+        if self.on_demand > self.start {
+            return wrong("a start reads more on demand than it reads".to_owned());
         }
         if self.image.div_ceil(self.block) > u64::from(u32::MAX) {
             return wrong("the blocks are too small for such an image".to_owned());

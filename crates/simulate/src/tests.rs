@@ -31,6 +31,7 @@ fn bare(hosts: u32) -> Setting {
         delay: Duration::ZERO,
         image: 50_000_000,
         start: 10_000_000,
+        on_demand: 0,
         block: 1_000_000,
         layers: 5,
         fanout: NonZeroUsize::new(2).unwrap(),
@@ -202,6 +203,27 @@ fn a_stream_goes_on_when_another_parent_gives_it_the_same_rate() {
     assert_eq!(simulated(&setting, Strategy::Tree).hosts, 30);
 }
 
+/// While the hosts read on demand, a level of the tree waits for the one above it.
+#[test]
+fn the_other_stripes_wait_for_what_is_read_on_demand() {
+    let usual = |hosts| Setting { start: 50_000_000, ..bare(hosts) };
+    let on_demand = |hosts| Setting { on_demand: 2_000_000, ..usual(hosts) };
+    let whole = |setting: &Setting, strategy| simulated(setting, strategy).whole.last;
+    // One host has both stripes of the registry, and no time in which its link is idle.
+    assert_close(whole(&on_demand(1), Strategy::Stripes), 0.5);
+    for hosts in [2, 4, 8, 32] {
+        let outcome = simulated(&on_demand(hosts), Strategy::Stripes);
+        let (later, before) = (outcome.whole.last, whole(&usual(hosts), Strategy::Stripes));
+        // At least a block at the first level, at most all of it at each.
+        let most = f64::from(outcome.levels + 1) * 0.02;
+        assert!((before + 0.005..before + most).contains(&later), "{hosts}: {before} {later}");
+        assert_close(
+            whole(&on_demand(hosts), Strategy::Tree),
+            whole(&usual(hosts), Strategy::Tree),
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -212,6 +234,7 @@ proptest! {
         (functions, fanout, kill) in (1_u32..4, 1_usize..5, 0_u32..30),
         (seed, repair) in (any::<u64>(), prop_oneof![Just(Repair::Refill), Just(Repair::Rotate)]),
         (link, registry_link, detect) in (1_u64..200, 1_u64..500, 0_u64..500),
+        on_demand in 0_u64..2_000_000,
     ) {
         let setting = Setting {
             functions,
@@ -225,6 +248,7 @@ proptest! {
             detect: Duration::from_millis(detect),
             image: 7_300_001,
             start: 2_000_000,
+            on_demand,
             ..bare(hosts)
         };
         for strategy in ALL {
@@ -245,6 +269,7 @@ fn settings_that_contradict_each_other_are_refused() {
         Setting { hosts: 0, ..bare(1) },
         Setting { per_host: 1, containers: 3, ..bare(2) },
         Setting { start: 60_000_000, ..bare(2) },
+        Setting { on_demand: 11_000_000, ..bare(2) },
         Setting { kill: 2, ..bare(2) },
         Setting { functions: 3, ..bare(2) },
         Setting { block: 0, ..bare(2) },

@@ -57,6 +57,10 @@ pub struct SimulateArgs {
     /// What hosts do.
     #[command(flatten)]
     pub local: LocalArgs,
+    /// What a start reads on demand before hosts read what follows [default: 0, as with a profile]
+    #[arg(long, value_name = "SIZE", default_value = "0B", hide_default_value = true)]
+    #[arg(conflicts_with = REPLAYED)]
+    pub on_demand: ByteSize,
     /// Hosts that fail at random moments
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = REPLAYED)]
     pub kill: u32,

@@ -116,6 +116,7 @@ fn setting(args: &SimulateArgs) -> Setting {
         delay: links.delay,
         image: images.image_size.bytes(),
         start: images.start_bytes.bytes(),
+        on_demand: args.on_demand.bytes(),
         block: images.block_size.bytes(),
         layers: images.layers,
         fanout: links.fanout,
