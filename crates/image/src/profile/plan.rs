@@ -2,9 +2,9 @@
 //!
 //! A request costs a registry some milliseconds regardless of its size (one registry reads 4 MiB
 //! for each), and the blocks of a start are scattered: for an image with scientific packages, 425
-//! blocks form 335 runs. Adjacent blocks within a window are therefore fetched together, which
-//! leaves 124 requests. The first windows are small, so that the blocks needed first are fetched
-//! first.
+//! blocks form 335 runs. Adjacent blocks within a window are therefore fetched together, and what is
+//! between them if that takes less time than a request: over a fast link, that leaves 124 requests.
+//! The first windows are small, so that the blocks needed first are fetched first.
 
 use std::ops::Range;
 
@@ -13,9 +13,6 @@ use crate::block::Table;
 /// Stored bytes of the first window; each later one is twice as large.
 const FIRST_WINDOW: u64 = 2 << 20;
 const MAX_WINDOW: u64 = 16 << 20;
-/// Up to this many stored bytes that no start read are fetched rather than skipped by a second
-/// request.
-const GAP: u64 = 256 << 10;
 /// Stored bytes of a request. Limited, because a read waits for the requests in flight.
 const REQUEST: u64 = 2 << 20;
 
@@ -23,8 +20,13 @@ const REQUEST: u64 = 2 << 20;
 pub(super) type Request = (usize, Range<usize>);
 
 /// Requests for `blocks`, each with its blob's index in `tables`. Blocks that do not exist are
-/// skipped.
-pub(super) fn requests(tables: &[&Table], blocks: &[(usize, usize)]) -> Vec<Request> {
+/// skipped. Up to `gap` stored bytes that no start read are fetched rather than skipped by a second
+/// request; it is asked again for each window.
+pub(super) fn requests(
+    tables: &[&Table],
+    blocks: &[(usize, usize)],
+    gap: impl Fn() -> u64,
+) -> impl Iterator<Item = Request> {
     let stored = |blob: usize, range: Range<usize>| {
         let at = tables[blob].stored(range);
         at.end - at.start
@@ -32,33 +34,34 @@ pub(super) fn requests(tables: &[&Table], blocks: &[(usize, usize)]) -> Vec<Requ
     let exists = |(blob, block): &&(usize, usize)| {
         tables.get(*blob).is_some_and(|table| *block < table.entries().len())
     };
-    let mut requests = Vec::new();
-    let (mut window, mut bytes, mut size) = (Vec::new(), 0, FIRST_WINDOW);
-    for (blob, block) in blocks.iter().filter(exists).copied() {
-        window.push((blob, block));
-        bytes += stored(blob, block..block + 1);
-        if bytes >= size {
-            close(&mut window, &stored, &mut requests);
-            (bytes, size) = (0, MAX_WINDOW.min(2 * size));
+    let (mut left, mut size) = (blocks.iter().filter(exists).copied(), FIRST_WINDOW);
+    let windows = std::iter::from_fn(move || {
+        let (mut window, mut bytes) = (Vec::new(), 0);
+        while bytes < size
+            && let Some((blob, block)) = left.next()
+        {
+            bytes += stored(blob, block..block + 1);
+            window.push((blob, block));
         }
-    }
-    close(&mut window, &stored, &mut requests);
-    requests
+        size = MAX_WINDOW.min(2 * size);
+        (!window.is_empty()).then(|| combined(window, &stored, gap()))
+    });
+    windows.flatten()
 }
 
 /// Combines adjacent blocks of a window.
-fn close(
-    window: &mut Vec<(usize, usize)>,
+fn combined(
+    mut window: Vec<(usize, usize)>,
     stored: &impl Fn(usize, Range<usize>) -> u64,
-    requests: &mut Vec<Request>,
-) {
+    gap: u64,
+) -> Vec<Request> {
     window.sort_unstable();
-    let first = requests.len();
-    for (blob, block) in window.drain(..) {
-        match requests[first..].last_mut() {
+    let mut requests: Vec<Request> = Vec::new();
+    for (blob, block) in window {
+        match requests.last_mut() {
             Some((last, range))
                 if *last == blob
-                    && stored(blob, range.end.min(block)..block) <= GAP
+                    && stored(blob, range.end.min(block)..block) <= gap
                     && stored(blob, range.start..block + 1) <= REQUEST =>
             {
                 range.end = range.end.max(block + 1);
@@ -66,6 +69,7 @@ fn close(
             _ => requests.push((blob, block..block + 1)),
         }
     }
+    requests
 }
 
 #[cfg(test)]
@@ -84,15 +88,31 @@ mod tests {
     fn combines_adjacent_blocks_and_small_gaps_to_one_request() {
         let (one, two) = (table(100, 60_000), table(10, 60_000));
         let blocks = [(0, 7), (1, 3), (0, 5), (0, 6), (0, 9), (1, 3), (0, 40), (0, 100), (2, 0)];
-        let expected = [(0, 5..10), (0, 40..41), (1, 3..4)];
-        assert_eq!(requests(&[&one, &two], &blocks), expected);
+        let requests = |gap| requests(&[&one, &two], &blocks, move || gap).collect::<Vec<_>>();
+        assert_eq!(requests(60_000), [(0, 5..10), (0, 40..41), (1, 3..4)]);
+        assert_eq!(requests(59_999), [(0, 5..8), (0, 9..10), (0, 40..41), (1, 3..4)]);
+        assert_eq!(requests(0), requests(59_999));
+    }
+
+    #[test]
+    fn windows_are_planned_when_their_turn_comes() {
+        let (table, gap) = (table(1000, 60_000), std::cell::Cell::new(0));
+        let every_second: Vec<(usize, usize)> = (0..1000).step_by(2).map(|it| (0, it)).collect();
+        let tables = [&table];
+        let mut requests = requests(&tables, &every_second, || gap.get());
+        assert_eq!(requests.next(), Some((0, 0..1)));
+        // Meanwhile the link has turned out to be fast.
+        gap.set(60_000);
+        let (first, later): (Vec<_>, Vec<_>) = requests.partition(|(_, range)| range.end < 70);
+        assert!(first.iter().all(|(_, range)| range.len() == 1), "{first:?}");
+        assert!(later.iter().any(|(_, range)| range.len() > 20), "{later:?}");
     }
 
     #[test]
     fn limits_the_size_of_requests_and_keeps_their_order() {
         let table = table(1000, 60_000);
         let backwards: Vec<(usize, usize)> = (0..1000).rev().map(|block| (0, block)).collect();
-        let requests = requests(&[&table], &backwards);
+        let requests: Vec<_> = requests(&[&table], &backwards, || 200_000).collect();
         assert!(requests.iter().all(|(_, range)| range.len() * 60_000 <= REQUEST as usize));
         assert_eq!(requests.iter().map(|(_, range)| range.len()).sum::<usize>(), 1000);
         assert!(requests[0].1.start > 900, "{requests:?}");

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -15,6 +16,11 @@ use super::plan;
 use crate::Result;
 use crate::block::{BlockDigest, Table};
 use crate::read::BlobReader;
+
+/// What a request costs a registry beside its bytes, with several of them in flight. What a link
+/// carries in this time is fetched rather than skipped.
+const REQUEST_TIME: Duration = Duration::from_millis(2);
+const MOST_GAP: u64 = 256 << 10;
 
 /// Blocks of an image in the order of their first read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,12 +61,26 @@ impl StartProfile {
         let blocks: Vec<(usize, usize)> = self.blocks.iter().filter_map(find).collect();
         let tables = try_join_all(readers.iter().map(|reader| reader.table())).await?;
         let tables: Vec<&Table> = tables.into_iter().map(AsRef::as_ref).collect();
-        let requests = stream::iter(plan::requests(&tables, &blocks));
-        requests
+        for (own, reader) in readers.iter().enumerate() {
+            let of_reader = blocks.iter().filter(|(blob, _)| *blob == own);
+            reader.expect(of_reader.map(|(_, block)| *block));
+        }
+        let fetched = || readers.first().map_or(0, |reader| reader.fetched_bytes());
+        let (began, before) = (Instant::now(), fetched());
+        let gap = || {
+            let rate = (fetched() - before) as f64 / began.elapsed().as_secs_f64().max(1e-6);
+            MOST_GAP.min((rate * REQUEST_TIME.as_secs_f64()) as u64)
+        };
+        let requests = stream::iter(plan::requests(&tables, &blocks, gap));
+        let prefetched = requests
             .map(|(blob, run)| readers[blob].prefetch(run))
             .buffer_unordered(concurrency.max(1))
             .try_collect()
-            .await
+            .await;
+        if prefetched.is_err() {
+            readers.iter().for_each(|reader| reader.expect_nothing());
+        }
+        prefetched
     }
 
     /// Consecutive entries of adjacent blocks as ranges.

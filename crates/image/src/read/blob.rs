@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::OnceCell;
@@ -37,6 +37,8 @@ struct Touched {
     order: Vec<(u64, usize)>,
     /// Whether each block was used.
     seen: Vec<bool>,
+    /// Whether each block is one that the profile of a start has.
+    expected: Vec<bool>,
 }
 
 impl BlobReader {
@@ -124,10 +126,16 @@ impl BlobReader {
         self.blocks.prefetch(&self.summary.digest, table, wanted.start.min(end)..end).await
     }
 
+    /// Bytes that were fetched from the source, for this blob and those that share its store of
+    /// blocks.
+    pub(crate) fn fetched_bytes(&self) -> u64 {
+        self.blocks.counts().fetched_bytes
+    }
+
     /// The blocks that were read, in the order of their first read, each with a time that can be
     /// compared with those of other readers of this process.
     pub fn touched(&self) -> Vec<(u64, usize)> {
-        self.touched.lock().unwrap_or_else(PoisonError::into_inner).order.clone()
+        self.touches().order.clone()
     }
 
     /// The offset table; the first call fetches it and verifies it against the root.
@@ -149,11 +157,29 @@ impl BlobReader {
         self.table.get_or_try_init(fetch).await
     }
 
+    /// A start reads these blocks, which are prefetched: what follows them is not read ahead.
+    pub(crate) fn expect(&self, blocks: impl IntoIterator<Item = usize>) {
+        let Touched { expected, .. } = &mut *self.touches();
+        for block in blocks {
+            expected.resize(expected.len().max(block + 1), false);
+            expected[block] = true;
+        }
+    }
+
+    /// Nothing is prefetched: what follows a read may be read next, as without a profile.
+    pub(crate) fn expect_nothing(&self) {
+        self.touches().expected.clear();
+    }
+
+    fn touches(&self) -> MutexGuard<'_, Touched> {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Records the blocks that are read. Returns by how many blocks the request should be extended:
-    /// twice the number of preceding blocks that were read.
+    /// twice the number of preceding blocks that were read, or not at all if they were expected.
     fn record(&self, blocks: Range<usize>, count: usize) -> usize {
-        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
-        let Touched { order, seen } = &mut *touched;
+        let Touched { order, seen, expected } = &mut *self.touches();
+        let is_expected = blocks.clone().all(|block| expected.get(block) == Some(&true));
         seen.resize(count, false);
         let below = blocks.start.saturating_sub(BELOW)..blocks.start;
         let below = seen[below].iter().filter(|seen| **seen).count();
@@ -162,6 +188,6 @@ impl BlobReader {
                 order.push((CLOCK.fetch_add(1, Ordering::Relaxed), block));
             }
         }
-        MAX_MORE.min(2 * below)
+        if is_expected { 0 } else { MAX_MORE.min(2 * below) }
     }
 }

@@ -10,11 +10,12 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use snowmelt_image::Result;
 use snowmelt_image::block::OciDigest;
+use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, Blocks, Pieces};
 use tokio::sync::Semaphore;
 
 use super::lazy::{archive, image, noise};
-use super::sources::MemorySource;
+use super::sources::{Fault, MemorySource};
 
 const BLOCK: u64 = 65536;
 const SIZE: u64 = 6 << 20;
@@ -77,7 +78,7 @@ impl BlockSource for TwoStripes {
 }
 
 struct Setup {
-    reader: BlobReader,
+    reader: Arc<BlobReader>,
     blocks: Arc<Blocks>,
     source: Arc<MemorySource>,
     gate: Arc<Semaphore>,
@@ -94,6 +95,7 @@ fn setup(permits: usize) -> Setup {
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
     let blocks = Arc::new(Blocks::new(Arc::new(gated), Some(cache)));
     let reader = BlobReader::new(Arc::clone(&blocks), image.layers[0].clone()).unwrap();
+    let reader = Arc::new(reader);
     Setup { reader, blocks, source, gate, _folder: folder }
 }
 
@@ -155,6 +157,55 @@ fn the_next_blocks_of_a_sequential_reader_are_requested_early() {
     });
     let bytes: u64 = ranges(&setup).iter().map(|range| range.end - range.start).sum();
     assert!(bytes < SIZE + 4 * BLOCK, "no byte is requested twice: {bytes}");
+}
+
+/// The blocks that the source was asked for, in order.
+fn requested(setup: &Setup) -> Vec<u64> {
+    let blocks = |range: Range<u64>| range.start / BLOCK..range.end.div_ceil(BLOCK);
+    // The table follows the blocks.
+    let of_blocks = ranges(setup).into_iter().filter(|range| range.start < SIZE);
+    let mut blocks: Vec<u64> = of_blocks.flat_map(blocks).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    blocks
+}
+
+#[test]
+fn what_follows_the_blocks_of_a_start_is_not_read_ahead() {
+    let setup = setup(1000);
+    let root = setup.reader.summary().root;
+    let start = StartProfile { blocks: (0..24).map(|block| (root, block)).collect() };
+    runtime().block_on(async {
+        start.prefetch(&[Arc::clone(&setup.reader)], 4).await.unwrap();
+        for block in 0..24 {
+            read(&setup, block).await;
+        }
+        tokio::task::yield_now().await;
+        let asked = requested(&setup);
+        assert!(asked.iter().all(|block| *block <= 24), "a start reads 0 to 23: {asked:?}");
+        // Who goes on behind them reads more than a start.
+        for block in 24..28 {
+            read(&setup, block).await;
+        }
+        assert!(requested(&setup).contains(&32), "{:?}", requested(&setup));
+    });
+}
+
+#[test]
+fn without_the_blocks_of_a_start_readers_read_ahead() {
+    let setup = setup(1000);
+    let root = setup.reader.summary().root;
+    let start = StartProfile { blocks: (0..24).map(|block| (root, block)).collect() };
+    runtime().block_on(async {
+        setup.reader.table().await.unwrap();
+        *setup.source.faults.lock().unwrap() = vec![Fault::Fail; 100];
+        start.prefetch(&[Arc::clone(&setup.reader)], 4).await.unwrap_err();
+        setup.source.faults.lock().unwrap().clear();
+        for block in 0..4 {
+            read(&setup, block).await;
+        }
+        assert!(requested(&setup).contains(&8), "{:?}", requested(&setup));
+    });
 }
 
 #[test]
