@@ -6,9 +6,10 @@ Invariant: either every function was started before the first was called, or non
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from . import _amounts, _outcomes, _progress
@@ -25,6 +26,9 @@ R = TypeVar("R")
 # How long to wait for a server that is being started again, and how often it is tried.
 _RETURNS_WITHIN_SECONDS = 30.0
 _TRIED_AGAIN_AFTER_SECONDS = 0.5
+
+# How often the server is asked how far a burst is that is shown.
+_ASKED_EVERY_SECONDS = 0.5
 
 
 class BurstResults(list[R], Generic[R]):
@@ -156,9 +160,9 @@ def new_job() -> str:
 def _run(platform: Client, path: str, request: dict[str, Any], shown: bool) -> dict[str, Any]:
     line, job = _progress.Line(shown), request["job"]
     try:
-        line.show(f"{len(request['events']):,} functions start and run")
         try:
-            answer: dict[str, Any] = platform.call("POST", path, request)
+            with _followed(platform, job, line if shown else None):
+                answer: dict[str, Any] = platform.call("POST", path, request)
             return answer
         except Error as lost:
             if lost.code != "SM-0503" or platform.server.is_private:
@@ -175,6 +179,29 @@ def _run(platform: Client, path: str, request: dict[str, Any], shown: bool) -> d
         raise
     finally:
         line.clear()
+
+
+@contextlib.contextmanager
+def _followed(platform: Client, job: str, line: _progress.Line | None) -> Iterator[None]:
+    """Shows meanwhile how far a burst is, and the room that it waits for."""
+    over, drawing = threading.Event(), threading.Lock()
+
+    def follow(line: _progress.Line) -> None:
+        while not over.wait(_ASKED_EVERY_SECONDS):
+            # Without an answer the line stays as it is.
+            with contextlib.suppress(Error):
+                text = _progress.burst_text(platform.call("GET", f"/v1/bursts/{job}"))
+                with drawing:
+                    if not over.is_set():
+                        line.show(text)
+
+    if line is not None:
+        threading.Thread(target=follow, args=(line,), daemon=True).start()
+    try:
+        yield
+    finally:
+        with drawing:
+            over.set()
 
 
 def _wait_again(platform: Client, job: str, lost: Error) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A progress line on stderr for a query or a map.
+"""A progress line on stderr for a query, a map or a burst.
 
 Invariant: nothing is shown in the first 300 ms, and nothing at all if stderr is neither a terminal
 nor a notebook, unless the caller requests it.
@@ -93,6 +93,22 @@ def query_text(event: dict[str, Any]) -> str:
     if event.get("udf_rows"):
         parts.append(f"{event['udf_rows']:,} rows to functions")
     return " · ".join(parts)
+
+
+def burst_text(status: dict[str, Any]) -> str:
+    """One line for a burst, as the API describes it."""
+    functions = _counted(status["functions"], "function")
+    if room := status.get("waits_for"):
+        needed, free = size(room["needed"]), size(room["free"])
+        hosts = _counted(room["hosts"], "host")
+        return f"burst of {functions} waits for room: {needed} needed, {free} free on {hosts}"
+    if status["state"] == "running":
+        return f"{status['ended']:,} of {functions} ended"
+    return f"burst of {functions} starts"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def summary(profile: dict[str, Any]) -> str:

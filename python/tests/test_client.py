@@ -524,6 +524,18 @@ def test_progress_shows_phases_and_counts() -> None:
     assert _progress.enabled(False) is False
 
 
+def test_progress_of_a_burst_shows_the_room_that_it_waits_for() -> None:
+    room = {"needed": 1200 << 20, "free": 424 << 20, "hosts": 3}
+    burst = {"state": "waiting", "functions": 1200, "ended": 0, "waits_for": room}
+    assert _progress.burst_text(burst) == (
+        "burst of 1,200 functions waits for room: 1.2 GiB needed, 424.0 MiB free on 3 hosts"
+    )
+    burst |= {"state": "starting", "waits_for": None}
+    assert _progress.burst_text(burst) == "burst of 1,200 functions starts"
+    burst |= {"state": "running", "functions": 1}
+    assert _progress.burst_text(burst) == "0 of 1 function ended"
+
+
 AWAY = """
 import traceback, snowmelt as sm
 def own():

@@ -3,6 +3,7 @@ nobody waits for them, and not at all when there will never be room."""
 
 import itertools
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -34,6 +35,13 @@ TIMED = """
 ENDLESS = """
     import time
     sm.burst(lambda rank: time.sleep(600), {ranks}, memory="{rank}", timeout="15m", progress=False)
+"""
+
+
+SHOWN = """
+    import sys
+    sys.stderr = open({said!r}, "w")
+    print(json.dumps(sm.burst(lambda rank: [rank * 3], 2, memory="{rank}", progress=True)))
 """
 
 
@@ -81,10 +89,13 @@ def test_bursts_that_do_not_fit_beside_each_other_run_one_after_the_other(three:
     assert in_state(three, "waiting") == []
 
 
-def test_a_burst_waits_until_another_one_is_cancelled_and_others_pass_it(three: Lab) -> None:
+def test_a_burst_waits_until_another_one_is_cancelled_and_others_pass_it(
+    three: Lab, tmp_path: Path
+) -> None:
     first = three.start(endless(2))
     running = until_one(three, "running")
-    second = three.start(timed(2))
+    said = tmp_path / "said"
+    second = three.start(SHOWN.format(said=str(said), rank=RANK))
     waiting = until_one(three, "waiting")
     assert waiting["hosts"] == [] and waiting["ended"] == 0
     # One host is free.
@@ -92,12 +103,19 @@ def test_a_burst_waits_until_another_one_is_cancelled_and_others_pass_it(three: 
     assert waiting["waits_for"]["needed"] == 2 * 600 << 20
     assert waiting["waits_for"]["free"] < 2 * 600 << 20
     assert "waiting" in three.client("burst", "ls")
+    # Both who runs it and who waits for it see that.
+    shown = re.compile(r"waits for room: 1\.2 GiB needed, \S+ [MG]iB free on 3 hosts")
+    wait_for("its program to show it", lambda: shown.search(said.read_text()))
+    watch = three.client_start("--progress", "plain", "burst", "wait", waiting["job"])
+    assert watch.stderr is not None and any(shown.search(line) for line in watch.stderr)
     # What fits passes it, as it has not waited for long; or comes behind it, when it has.
     third = three.start(timed(1))
     three.client("burst", "cancel", running["job"])
     assert "SM-0710" in three.refused(first)
     for program, ranks in ((second, 2), (third, 1)):
         assert [rank[0] for rank in answer(program)] == [rank * 3 for rank in range(ranks)]
+    watch.communicate(timeout=60)
+    assert watch.returncode == 0
 
 
 def test_a_burst_for_which_there_will_never_be_room_is_refused_at_once(three: Lab) -> None:
