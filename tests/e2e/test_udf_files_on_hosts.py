@@ -111,8 +111,8 @@ def test_hosts_read_files_of_functions_in_queries_from_each_other(
     tree = case.tree()
     # Control has the file and is no member.
     assert set(tree) == set(OTHERS) and all(map(case.whole, OTHERS))
-    # The first host may have read both halves before the second takes one over.
-    assert SIZE <= total(tree, "from_registry") < 1.6 * SIZE, tree
+    # Control sends it about once, although it opens one session after another.
+    assert SIZE <= total(tree, "from_registry") < 1.1 * SIZE, tree
     assert total(tree, "from_registry") + total(tree, "from_parents") >= len(OTHERS) * SIZE
     assert total(tree, "to_children") == total(tree, "from_parents")
     # The next query that has it sends nothing.

@@ -39,6 +39,12 @@ impl Peers for QueryPeers {
         // image. It is no member of the trees of files, as it has them.
         self.trees.place(tree, &self.hosts, &[host]).pop()
     }
+
+    fn join_tree(&self, tree: &str, hosts: &[HostName]) {
+        let known = self.hosts.all().into_iter();
+        let joining: Vec<_> = known.filter(|known| hosts.contains(&known.name)).collect();
+        self.trees.place(tree, &self.hosts, &joining);
+    }
 }
 
 #[async_trait]

@@ -88,6 +88,8 @@ impl Peers for FakePeers {
     fn tree_place(&self, _: &str, _: &HostName) -> Option<TreePlace> {
         None
     }
+
+    fn join_tree(&self, _: &str, _: &[HostName]) {}
 }
 
 pub(crate) fn order() -> OpenQuery {

@@ -24,6 +24,10 @@ pub trait Peers: Debug + Send + Sync {
 
     /// The place of a host in the trees of an image or a file, which it is about to use.
     fn tree_place(&self, tree: &str, host: &HostName) -> Option<TreePlace>;
+
+    /// Gives hosts that are about to use an image or a file their places in its trees at once. Each is
+    /// told its own by whoever has it use that.
+    fn join_tree(&self, tree: &str, hosts: &[HostName]);
 }
 
 /// Another host.
