@@ -45,7 +45,7 @@ pub(super) async fn elsewhere(
     let hosts = by_host(inputs);
     let opening = hosts.values().map(|(session, inputs)| async move {
         let attempts = inputs.iter().map(|input| input.attempt).collect();
-        let asked = ReadOutputs { query: query.to_owned(), attempts };
+        let asked = ReadOutputs { query: query.to_owned(), attempts, copy: None };
         let tasks: Vec<u32> = inputs.iter().map(|input| input.task).collect();
         match session.read(&asked).await {
             Ok(socket) => {

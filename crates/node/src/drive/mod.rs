@@ -14,6 +14,7 @@ mod attempts;
 mod clean;
 mod cluster;
 mod copies;
+mod copy_tree;
 mod define;
 mod desk;
 mod gangs;

@@ -10,6 +10,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use snowmelt_types::HostName;
 use snowmelt_wire::{Failed, TaskAsk};
 
 use super::scope::refused;
@@ -66,13 +67,17 @@ impl Place {
         matches!(self, Self::There(session) if session.is_dead())
     }
 
+    /// Its name; `None` is this host.
+    pub fn name(&self) -> Option<&HostName> {
+        match self {
+            Self::Here => None,
+            Self::There(session) => Some(session.name()),
+        }
+    }
+
     /// Whether both are the same host.
     pub fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Here, Self::Here) => true,
-            (Self::There(session), Self::There(other)) => session.name() == other.name(),
-            _ => false,
-        }
+        self.name() == other.name()
     }
 }
 

@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::DriverReporter;
 use super::cluster::{Choice, Cluster, Counted, refused_udf};
 use super::copies::{self, CopyTrees};
+use super::copy_tree::Spot;
 use super::inputs;
 use super::loss::explain;
 use super::opening::Opened;
@@ -20,7 +21,7 @@ use super::places::{Input, Place, Places};
 use super::scope::Scope;
 use super::turns::{Found, Steps};
 use crate::query_room::TaskRoom;
-use crate::remote::messages::{At, InputAt, StartTask};
+use crate::remote::messages::{At, Copied, InputAt, ParentCopy, StartTask};
 use crate::remote::outputs::KeptOutputs;
 use crate::remote::session::Session;
 use crate::remote::starting::{NotPlaced, NotStarted, Placed, Relayed, place};
@@ -130,13 +131,14 @@ impl Starts<'_> {
             return Ok(None);
         }
         let there = Place::There(Arc::clone(session));
+        // From now on other hosts copy from this one what several tasks read whole.
+        let mut asking = self.copies.asking(&asked.inputs);
         let at = |input: &Input| {
             let at = seen_from(&there, &input.place)?;
-            let parent = || self.copies.parent(input.attempt, &there);
-            let from = || parent().and_then(|place| seen_from(&there, &place));
             let is_copied = input.is_shared && at != At::Here;
-            let copied_from = is_copied.then(|| from().unwrap_or_else(|| at.clone()));
-            Some(InputAt { task: input.task, attempt: input.attempt, at, copied_from })
+            let spot = is_copied.then(|| asking.spot(&there, input));
+            let copied = spot.map(|spot| copied(&there, spot));
+            Some(InputAt { task: input.task, attempt: input.attempt, at, copied })
         };
         let task = StartTask {
             query: self.runner.query.clone(),
@@ -144,12 +146,10 @@ impl Starts<'_> {
             ask: asked.ask.clone(),
             inputs: asked.inputs.iter().filter_map(at).collect(),
         };
-        match place(session, &task, &asked.plan).await {
-            Ok(placed) => {
-                let copied = task.inputs.iter().filter(|input| input.copied_from.is_some());
-                copied.for_each(|input| self.copies.add(input.attempt, &there));
-                Ok(Some(placed))
-            }
+        let placed = place(session, &task, &asked.plan).await;
+        asking.answered(placed.is_ok());
+        match placed {
+            Ok(placed) => Ok(Some(placed)),
             Err(NotPlaced::NoRoom | NotPlaced::Lost) => Ok(None),
             Err(NotPlaced::FileMissing(path)) => {
                 tracing::info!(host = %session.name(), path, "a host does not have a file");
@@ -215,6 +215,13 @@ impl Starts<'_> {
             self.reporter.note(&format!("`{udf}` does not run on the host {host}: {why}"));
         }
     }
+}
+
+/// What a host is told of its copy.
+fn copied(host: &Place, Spot { number, parent }: Spot<Place>) -> Copied {
+    let from =
+        |(place, copy): (Place, u64)| Some(ParentCopy { at: seen_from(host, &place)?, copy });
+    Copied { number, parent: parent.and_then(from) }
 }
 
 /// Where a host is, seen from another one; `None` if its address is not known.

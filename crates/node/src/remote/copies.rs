@@ -28,16 +28,23 @@ const PIECE: u64 = 512 << 10;
 /// Bytes that are requested before the first of them have arrived.
 const AHEAD: u64 = 4 * PIECE;
 
-/// How long a host may take to open the output: it may be about to open it itself.
+/// How long a host may take to open the output: it may wait for its own copy to begin, and for that of
+/// its parent.
 const OPENED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long a host may take for the next piece: it may be about to read from another host instead of
 /// one that was lost.
 const PIECE_WITHIN: Duration = Duration::from_secs(15);
 
-/// Opens a connection for outputs to a host.
-pub(crate) type Source =
-    Box<dyn FnOnce() -> BoxFuture<'static, Result<TcpStream, ErrorReport>> + Send>;
+/// A host that an output is copied from.
+pub(crate) struct Source {
+    /// Opens a connection for outputs to it.
+    pub connect: Connect,
+    /// If it copies the output too: the number that its copy has at most.
+    pub copy: Option<u64>,
+}
+
+type Connect = Box<dyn FnOnce() -> BoxFuture<'static, Result<TcpStream, ErrorReport>> + Send>;
 
 /// An output of another host, as far as it has arrived.
 #[derive(Debug)]
@@ -55,10 +62,11 @@ struct State {
 }
 
 impl Copy {
-    /// Begins to fill a file with an output, from the first of these hosts that has it. If one fails
-    /// in the middle, the next goes on there.
-    pub fn begin(file: File, asked: ReadOutputs, sources: Vec<Source>) -> Self {
+    /// Begins to fill a file with the output of an attempt, from the first of these hosts that has
+    /// it. If one fails in the middle, the next goes on there.
+    pub fn begin(file: File, query: String, attempt: u64, sources: Vec<Source>) -> Self {
         let (file, (sender, state)) = (Arc::new(file), watch::channel(State::default()));
+        let asked = ReadOutputs { query, attempts: vec![attempt], copy: None };
         let making = make(Arc::clone(&file), asked, sources, sender);
         Self { file, state, _making: AbortOnDropHandle::new(tokio::spawn(making)) }
     }
@@ -88,16 +96,17 @@ impl Copy {
 
 async fn make(
     file: Arc<File>,
-    asked: ReadOutputs,
+    mut asked: ReadOutputs,
     sources: Vec<Source>,
     state: watch::Sender<State>,
 ) {
-    for source in sources {
-        match copy(source, &asked, &file, &state).await {
+    for Source { connect, copy: number } in sources {
+        asked.copy = number;
+        match copy(connect, &asked, &file, &state).await {
             Ok(()) => return,
             Err(error) => {
-                let (query, attempts) = (&asked.query, &asked.attempts);
-                tracing::info!(query, ?attempts, %error, "a host did not send an output");
+                let ReadOutputs { query, attempts, copy } = &asked;
+                tracing::info!(query, ?attempts, ?copy, %error, "a host did not send an output");
             }
         }
     }
@@ -105,12 +114,12 @@ async fn make(
 
 /// Copies what is not there yet from one host.
 async fn copy(
-    source: Source,
+    connect: Connect,
     asked: &ReadOutputs,
     file: &Arc<File>,
     state: &watch::Sender<State>,
 ) -> io::Result<()> {
-    let mut stream = in_time(OPENED_WITHIN, source()).await?.map_err(|it| other(it.message))?;
+    let mut stream = in_time(OPENED_WITHIN, connect()).await?.map_err(|it| other(it.message))?;
     let opened = in_time(OPENED_WITHIN, opened::opened(&mut stream, asked)).await?;
     let sizes = opened.map_err(|error| match error {
         ReadError::Missing(_) => other("it does not have it"),
@@ -163,6 +172,7 @@ fn other(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error 
 mod tests {
     use std::io::{Read, Write};
 
+    use futures::FutureExt;
     use snowmelt_wire::READ_BYTES;
     use tokio::net::TcpListener;
 
@@ -176,14 +186,11 @@ mod tests {
         (0..3 * PIECE + 17).map(|at| (at % 251) as u8).collect()
     }
 
-    fn asked() -> ReadOutputs {
-        ReadOutputs { query: "q".to_owned(), attempts: vec![5] }
-    }
-
-    /// A host whose connections are answered in this way, and how it is reached.
+    /// A host whose connections are answered in this way, and how it is asked for a copy with at most
+    /// this number, or for an output that it has made.
     async fn host<F: Future<Output = ()> + Send + 'static>(
         serve: impl Fn(TcpStream) -> F + Send + 'static,
-    ) -> impl Fn() -> Source {
+    ) -> impl Fn(Option<u64>) -> Source {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
@@ -191,15 +198,15 @@ mod tests {
                 tokio::spawn(serve(stream));
             }
         });
-        move || {
-            Box::new(move || {
-                Box::pin(async move { Ok(TcpStream::connect(address).await.unwrap()) })
-            })
+        move |copy| {
+            let connect =
+                move || async move { Ok(TcpStream::connect(address).await.unwrap()) }.boxed();
+            Source { connect: Box::new(connect), copy }
         }
     }
 
     /// One that serves what it keeps of the query.
-    async fn keeper() -> (Arc<OutputStore>, KeptOutputs, impl Fn() -> Source) {
+    async fn keeper() -> (Arc<OutputStore>, KeptOutputs, impl Fn(Option<u64>) -> Source) {
         let store = Arc::new(OutputStore::default());
         let (kept, served) = (store.keep("q").unwrap(), Arc::clone(&store));
         let serve = move |stream| {
@@ -210,7 +217,7 @@ mod tests {
         (store, kept, source)
     }
 
-    async fn origin() -> (Arc<OutputStore>, KeptOutputs, impl Fn() -> Source) {
+    async fn origin() -> (Arc<OutputStore>, KeptOutputs, impl Fn(Option<u64>) -> Source) {
         let (store, kept, source) = keeper().await;
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&content()).unwrap();
@@ -233,8 +240,9 @@ mod tests {
         stream
     }
 
-    fn begin(kept: &KeptOutputs, sources: Vec<Source>) {
-        kept.all().copy(5, || Ok(Copy::begin(tempfile::tempfile()?, asked(), sources)));
+    fn begin(kept: &KeptOutputs, number: u64, sources: Vec<Source>) {
+        let begin = || Ok(Copy::begin(tempfile::tempfile()?, "q".to_owned(), 5, sources));
+        kept.all().copy(5, number, begin);
     }
 
     async fn copied(kept: &KeptOutputs) -> Vec<u8> {
@@ -250,10 +258,10 @@ mod tests {
         let (_store, _made, whole) = origin().await;
         let broken = host(|stream| async { drop(first_pieces(stream, 2).await) }).await;
         let (_store, kept, _source) = keeper().await;
-        begin(&kept, vec![broken(), whole()]);
+        begin(&kept, 1, vec![broken(None), whole(None)]);
         assert!(copied(&kept).await == content());
         // One that is asked for again is there already.
-        begin(&kept, Vec::new());
+        begin(&kept, 1, Vec::new());
         assert!(copied(&kept).await == content());
         kept.release(&[5]);
         assert!(kept.all().copied(5).await.is_none());
@@ -267,8 +275,10 @@ mod tests {
         })
         .await;
         let (_parents, parent, from_parent) = keeper().await;
-        begin(&parent, vec![stuck()]);
-        let child = Copy::begin(tempfile::tempfile().unwrap(), asked(), vec![from_parent()]);
+        let file = tempfile::tempfile().unwrap();
+        let child = Copy::begin(file, "q".to_owned(), 5, vec![from_parent(Some(1))]);
+        // The child may be first.
+        begin(&parent, 1, vec![stuck(None)]);
         assert_eq!(child.size().await, Some(content().len() as u64));
         assert!(child.reaches(2 * PIECE).await);
         // What it waits for ends with the copy of its parent.
@@ -281,10 +291,31 @@ mod tests {
     async fn a_copy_that_cannot_be_made_can_be_begun_again() {
         let (_store, _empty, lacking) = keeper().await;
         let (_store, kept, _source) = keeper().await;
-        begin(&kept, vec![lacking()]);
+        begin(&kept, 1, vec![lacking(None)]);
         assert!(kept.all().copied(5).await.is_none());
         let (_store, _made, whole) = origin().await;
-        begin(&kept, vec![lacking(), whole()]);
+        begin(&kept, 1, vec![lacking(None), whole(None)]);
+        assert!(copied(&kept).await == content());
+    }
+
+    #[tokio::test]
+    async fn hosts_that_were_told_of_each_other_do_not_wait_for_each_other() {
+        let (_store, _made, whole) = origin().await;
+        let ((_a, a, from_a), (_b, b, from_b)) = (keeper().await, keeper().await);
+        // The first is asked for a task and refuses; the second was told of it. Then the first is
+        // asked again, and told of the second.
+        begin(&b, 2, vec![from_a(Some(1)), whole(None)]);
+        begin(&a, 3, vec![from_b(Some(2))]);
+        assert!(copied(&a).await == content() && copied(&b).await == content());
+    }
+
+    #[tokio::test]
+    async fn a_copy_goes_on_at_once_where_a_host_has_declined() {
+        let (_store, declined, from_parent) = keeper().await;
+        declined.all().decline(5, 1);
+        let (_store, _made, whole) = origin().await;
+        let (_store, kept, _source) = keeper().await;
+        begin(&kept, 2, vec![from_parent(Some(1)), whole(None)]);
         assert!(copied(&kept).await == content());
     }
 }

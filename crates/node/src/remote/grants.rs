@@ -12,7 +12,7 @@ use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{Failed, FileGrant, Grants, HostOutputs};
 
 use super::copies::{Copy, Source};
-use super::messages::{At, InputAt, OUTPUTS, ReadOutputs};
+use super::messages::{At, Copied, InputAt, OUTPUTS, ReadOutputs};
 use super::opened::{self, ReadError};
 use super::outputs::Outputs;
 use crate::{Node, regular_file};
@@ -39,6 +39,16 @@ pub(super) fn open_copy(grant: &FileGrant) -> Result<(FileGrant, OwnedFd), Missi
     Ok((FileGrant { version, ..grant.clone() }, OwnedFd::from(file)))
 }
 
+/// A task that reads these does not begin here: who waits for copies that would have begun with it
+/// reads elsewhere, unless another task has begun them.
+pub(super) fn decline_copies(outputs: &Outputs, inputs: &[InputAt]) {
+    for InputAt { attempt, copied, .. } in inputs {
+        if let Some(Copied { number, .. }) = copied {
+            outputs.decline(*attempt, *number);
+        }
+    }
+}
+
 /// Opens the outputs that tasks of a query read.
 pub(super) struct Granting<'q> {
     pub node: &'q Node,
@@ -53,22 +63,22 @@ pub(super) struct Granting<'q> {
 impl Granting<'_> {
     /// Begins to copy those that several tasks read whole. From now on this host passes them on.
     pub fn begin_copies(&self, inputs: &[InputAt]) {
-        for InputAt { attempt, at, copied_from, .. } in inputs {
-            let Some(parent) = copied_from else { continue };
-            let origin = (parent != at).then_some(at);
-            let sources = [Some(parent), origin].into_iter().flatten();
-            let sources: Vec<Source> = sources.filter_map(|at| self.source(at)).collect();
-            let asked = ReadOutputs { query: self.query.to_owned(), attempts: vec![*attempt] };
-            let begin = || Ok(Copy::begin(self.node.output_file()?, asked, sources));
-            self.outputs.copy(*attempt, begin);
+        for InputAt { attempt, at, copied, .. } in inputs {
+            let Some(Copied { number, parent }) = copied else { continue };
+            let parent = parent.as_ref().map(|parent| (&parent.at, Some(parent.copy)));
+            let sources = parent.into_iter().chain([(at, None)]);
+            let sources = sources.filter_map(|(at, copy)| self.source(at, copy)).collect();
+            let query = self.query.to_owned();
+            let begin = || Ok(Copy::begin(self.node.output_file()?, query, *attempt, sources));
+            self.outputs.copy(*attempt, *number, begin);
         }
     }
 
-    fn source(&self, at: &At) -> Option<Source> {
+    fn source(&self, at: &At, copy: Option<u64>) -> Option<Source> {
         let (_, address) = self.host(at);
         let (address, token) = (address?, self.token.clone());
         let connect = async move { upgrade::connect(address, &token, OUTPUTS).await };
-        Some(Box::new(move || connect.boxed()))
+        Some(Source { connect: Box::new(move || connect.boxed()), copy })
     }
 
     /// The name and the address of a host.
@@ -83,8 +93,8 @@ impl Granting<'_> {
     pub async fn inputs(&self, inputs: Vec<InputAt>) -> Result<Grants, Failed> {
         let mut grants = Grants::default();
         let mut elsewhere: BTreeMap<At, Vec<(u32, u64)>> = BTreeMap::new();
-        for InputAt { task, attempt, at, copied_from } in inputs {
-            if copied_from.is_some()
+        for InputAt { task, attempt, at, copied } in inputs {
+            if copied.is_some()
                 && let Some(copy) = self.outputs.copied(attempt).await
             {
                 grants.inputs.push((task, OwnedFd::from(copy)));
@@ -121,7 +131,7 @@ impl Granting<'_> {
         let address = address.ok_or_else(|| unreadable("its address is not known"))?;
         let stream = upgrade::connect(address, self.token, OUTPUTS).await;
         let stream = stream.map_err(|error| unreadable(&error.message))?;
-        let asked = ReadOutputs { query: self.query.to_owned(), attempts };
+        let asked = ReadOutputs { query: self.query.to_owned(), attempts, copy: None };
         match opened::open(stream, &asked).await {
             Ok(socket) => Ok((HostOutputs { host, tasks }, socket)),
             Err(ReadError::Missing(places)) => {

@@ -24,7 +24,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 
 use super::gang_part::GangParts;
-use super::grants::{Granting, Missing, open_copy};
+use super::grants::{Granting, Missing, decline_copies, open_copy};
 use super::messages::{
     At, GangLinks, GangPart, ImagePart, OpenQuery, PartReserved, QueryOpened, STREAMS,
     SessionAnswer, SessionAsk, SessionReply, SessionRequest, StartTask, TaskEnd, TaskPlaced,
@@ -309,18 +309,23 @@ impl Query {
             None => self.runner.reserve_at_once(&ask).map(|room| (room, Vec::new())),
         };
         let Some((room, streams)) = room else {
+            decline_copies(self.outputs.all(), &inputs);
             return said(&mut stream, &TaskPlaced::NoRoom).await;
         };
         let files = match ask.files.iter().map(open_copy).collect::<Result<Vec<_>, _>>() {
             Ok(files) => files,
             Err(Missing(path)) => {
+                decline_copies(self.outputs.all(), &inputs);
                 return said(&mut stream, &TaskPlaced::FileMissing { path }).await;
             }
         };
-        let Some(abandoned) = self.tasks.begin(attempt) else { return Ok(()) };
+        let Some(abandoned) = self.tasks.begin(attempt) else {
+            decline_copies(self.outputs.all(), &inputs);
+            return Ok(());
+        };
         let (outputs, control) = (self.outputs.all(), self.control);
         let granting = Granting { node: &self.runner.node, query: &query, outputs, control, token };
-        // Control sends other hosts here as soon as it has the answer.
+        // Other hosts wait for them already.
         granting.begin_copies(&inputs);
         said(&mut stream, &TaskPlaced::Placed).await?;
         let starting = async {

@@ -194,10 +194,28 @@ pub(crate) struct InputAt {
     pub attempt: u64,
     /// The host.
     pub at: At,
-    /// If several tasks read all of it: from where the host copies it for all of its tasks. The host
-    /// that has made it is asked if that one fails.
+    /// If several tasks read all of it: how the host copies it, for all of its tasks.
     #[serde(default)]
-    pub copied_from: Option<At>,
+    pub copied: Option<Copied>,
+}
+
+/// A copy of an output on a host that has not made it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Copied {
+    /// Its number in the query.
+    pub number: u64,
+    /// From where it is copied; `None` is the host that has made the output, which is also asked if
+    /// the parent fails.
+    pub parent: Option<ParentCopy>,
+}
+
+/// A copy that another one is made of.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ParentCopy {
+    /// The host.
+    pub at: At,
+    /// The number of its copy, which is lower than that of its child.
+    pub copy: u64,
 }
 
 /// A host, seen from the one that runs a task.
@@ -252,6 +270,10 @@ pub(crate) struct ReadOutputs {
     pub query: String,
     /// The attempts that made them, in the order in which requests name them.
     pub attempts: Vec<u64>,
+    /// If copies of them are read: the number that these have at most. A host whose copy has a higher
+    /// number may wait for the one that asks.
+    #[serde(default)]
+    pub copy: Option<u64>,
 }
 
 /// The answer to [`ReadOutputs`].

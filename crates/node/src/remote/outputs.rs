@@ -8,11 +8,18 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::copies::Copy;
+
+/// How long a copy is waited for that has not begun: other hosts are told of it when its host is asked
+/// for a task, which has to arrive there.
+const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The outputs of all queries on a host.
 #[derive(Debug, Default)]
@@ -24,9 +31,19 @@ pub(crate) struct OutputStore {
 #[derive(Debug)]
 pub(crate) struct Outputs {
     files: Mutex<HashMap<u64, Arc<File>>>,
-    copies: Mutex<HashMap<u64, Arc<Copy>>>,
+    copies: Mutex<HashMap<u64, CopyHere>>,
+    // Notified when a copy has begun, or will not begin.
+    decided: Notify,
     /// Cancelled when the query has ended here.
     pub ended: CancellationToken,
+}
+
+/// What is known here of a copy. Numbers are those that control gives.
+#[derive(Debug, Default)]
+struct CopyHere {
+    begun: Option<(u64, Arc<Copy>)>,
+    // The last that did not begin with the task that was to begin it; 0 is none.
+    declined: u64,
 }
 
 /// An output on this host.
@@ -52,7 +69,8 @@ impl OutputStore {
     pub fn keep(self: &Arc<Self>, query: &str) -> Option<KeptOutputs> {
         let ended = CancellationToken::new();
         let (files, copies) = (Mutex::default(), Mutex::default());
-        let outputs = Arc::new(Outputs { files, copies, ended: ended.clone() });
+        let (decided, ends) = (Notify::new(), ended.clone());
+        let outputs = Arc::new(Outputs { files, copies, decided, ended: ends });
         let mut queries = self.lock();
         if queries.contains_key(query) {
             return None;
@@ -83,28 +101,65 @@ impl Outputs {
         self.get(attempt).map(|file| read_only(&file))
     }
 
-    /// The output of an attempt, or a copy of it that may still arrive.
-    pub fn find(&self, attempt: u64) -> Option<Output> {
-        let copied = || self.copies().get(&attempt).cloned().map(Output::Copied);
-        self.get(attempt).map(Output::Made).or_else(copied)
-    }
-
     /// Begins to copy the output of an attempt here, unless that was begun and has not failed.
-    pub fn copy(&self, attempt: u64, begin: impl FnOnce() -> std::io::Result<Copy>) {
+    pub fn copy(&self, attempt: u64, number: u64, begin: impl FnOnce() -> std::io::Result<Copy>) {
         let mut copies = self.copies();
-        if copies.get(&attempt).is_some_and(|copy| !copy.has_failed()) {
+        let here = copies.entry(attempt).or_default();
+        if here.begun.as_ref().is_some_and(|(_, copy)| !copy.has_failed()) {
             return;
         }
         match begin() {
-            Ok(copy) => drop(copies.insert(attempt, Arc::new(copy))),
-            Err(error) => tracing::warn!(%error, "an output is not copied to this host"),
+            Ok(copy) => here.begun = Some((number, Arc::new(copy))),
+            Err(error) => {
+                tracing::warn!(%error, "an output is not copied to this host");
+                here.declined = here.declined.max(number);
+            }
+        }
+        drop(copies);
+        self.decided.notify_waiters();
+    }
+
+    /// A task that was to begin a copy with this number does not begin here.
+    pub fn decline(&self, attempt: u64, number: u64) {
+        let mut copies = self.copies();
+        let here = copies.entry(attempt).or_default();
+        here.declined = here.declined.max(number);
+        drop(copies);
+        self.decided.notify_waiters();
+    }
+
+    /// A copy that may still arrive and has at most this number, once it has begun. `None` if it does
+    /// not begin in time.
+    pub async fn begun(&self, attempt: u64, number: u64) -> Option<Output> {
+        let begins = async {
+            loop {
+                let mut decided = pin!(self.decided.notified());
+                // Before the look, so that nothing after it is missed.
+                decided.as_mut().enable();
+                if let Some(copy) = self.decided_copy(attempt, number) {
+                    return copy;
+                }
+                decided.await;
+            }
+        };
+        let copy = tokio::time::timeout(BEGINS_WITHIN, begins).await.ok().flatten();
+        copy.map(Output::Copied)
+    }
+
+    /// None if it may begin; a copy with a higher number is none.
+    fn decided_copy(&self, attempt: u64, number: u64) -> Option<Option<Arc<Copy>>> {
+        let copies = self.copies();
+        let here = copies.get(&attempt)?;
+        match &here.begun {
+            Some((begun, copy)) => Some((*begun <= number).then(|| Arc::clone(copy))),
+            None => (here.declined >= number).then_some(None),
         }
     }
 
     /// The copy of the output of an attempt once it is whole, opened for reading only. `None` if there
     /// will be none.
     pub async fn copied(&self, attempt: u64) -> Option<File> {
-        let copy = self.copies().get(&attempt).cloned()?;
+        let copy = self.copies().get(&attempt)?.begun.as_ref().map(|(_, copy)| Arc::clone(copy))?;
         let size = copy.size().await?;
         if !copy.reaches(size).await {
             return None;
@@ -112,7 +167,7 @@ impl Outputs {
         read_only(copy.file()).ok()
     }
 
-    fn copies(&self) -> MutexGuard<'_, HashMap<u64, Arc<Copy>>> {
+    fn copies(&self) -> MutexGuard<'_, HashMap<u64, CopyHere>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -190,6 +245,9 @@ impl Drop for KeptOutputs {
 mod tests {
     use std::io::{Read, Write};
 
+    use futures::FutureExt;
+
+    use super::super::copies::Source;
     use super::*;
 
     fn file(content: &str) -> File {
@@ -214,6 +272,43 @@ mod tests {
         drop(kept);
         assert!(store.of("q").is_none() && outputs.get(2).is_none());
         assert!(outputs.ended.is_cancelled());
+    }
+
+    fn never_ends() -> std::io::Result<Copy> {
+        let connect = || std::future::pending().boxed();
+        let source = Source { connect: Box::new(connect), copy: None };
+        Ok(Copy::begin(tempfile::tempfile()?, "q".to_owned(), 1, vec![source]))
+    }
+
+    #[tokio::test]
+    async fn a_copy_is_waited_for_until_it_begins_or_is_declined_and_never_for_long() {
+        let store = Arc::new(OutputStore::default());
+        let kept = store.keep("q").unwrap();
+        let outputs = kept.all();
+        // Nobody says anything.
+        assert!(outputs.begun(1, 5).await.is_none());
+        let begins = async {
+            tokio::task::yield_now().await;
+            // For a question before, and for another output.
+            outputs.decline(1, 4);
+            outputs.decline(2, 5);
+            tokio::task::yield_now().await;
+            outputs.copy(1, 5, never_ends);
+        };
+        assert!(tokio::join!(outputs.begun(1, 5), begins).0.is_some());
+        // What is known is not waited for.
+        let at_once = |attempt, number| {
+            let copy = outputs.begun(attempt, number).now_or_never();
+            copy.map(|copy| copy.is_some())
+        };
+        assert_eq!([at_once(2, 5), at_once(1, 6)], [Some(false), Some(true)]);
+        assert_eq!(at_once(1, 4), Some(false), "one with a higher number may wait for who asks");
+        outputs.copy(3, 1, || Err(std::io::ErrorKind::StorageFull.into()));
+        assert_eq!(at_once(3, 1), Some(false));
+        outputs.decline(1, 5);
+        assert_eq!(at_once(1, 5), Some(true), "another task has begun it");
+        kept.release(&[1]);
+        assert_eq!(at_once(1, 5), None);
     }
 
     #[test]

@@ -25,13 +25,13 @@ pub(crate) async fn serve(mut stream: TcpStream, store: &OutputStore) {
     wait_for_readers(&stream);
     let served = async {
         let Some(frame) = read_frame_within(&mut stream, MOST_NAMES).await? else { return Ok(()) };
-        let ReadOutputs { query, attempts } = frame.expect(Kind::Request, "Request")?.parse()?;
-        let Some(outputs) = store.of(&query) else {
-            let opened = OutputsOpened { missing: attempts, sizes: Vec::new() };
+        let asked: ReadOutputs = frame.expect(Kind::Request, "Request")?.parse()?;
+        let Some(outputs) = store.of(&asked.query) else {
+            let opened = OutputsOpened { missing: asked.attempts, sizes: Vec::new() };
             return write_frame(&mut stream, &Frame::json(Kind::Reply, &opened)?).await;
         };
         tokio::select! {
-            served = answer(&mut stream, &outputs, attempts) => served,
+            served = answer(&mut stream, &outputs, asked) => served,
             () = outputs.ended.cancelled() => Ok(()),
         }
     };
@@ -45,11 +45,14 @@ pub(crate) async fn serve(mut stream: TcpStream, store: &OutputStore) {
 async fn answer(
     stream: &mut TcpStream,
     outputs: &Outputs,
-    attempts: Vec<u64>,
+    asked: ReadOutputs,
 ) -> snowmelt_wire::Result<()> {
     let (mut found, mut sizes, mut missing) = (Vec::new(), Vec::new(), Vec::new());
-    for attempt in attempts {
-        let output = outputs.find(attempt);
+    for attempt in asked.attempts {
+        let output = match asked.copy {
+            Some(number) => outputs.begun(attempt, number).await,
+            None => outputs.get(attempt).map(Output::Made),
+        };
         let size = match &output {
             Some(output) => output.size().await,
             None => None,
@@ -153,7 +156,7 @@ mod tests {
     }
 
     fn asked(query: &str, attempts: &[u64]) -> ReadOutputs {
-        ReadOutputs { query: query.to_owned(), attempts: attempts.to_vec() }
+        ReadOutputs { query: query.to_owned(), attempts: attempts.to_vec(), copy: None }
     }
 
     #[tokio::test]
