@@ -7,7 +7,7 @@ use snowmelt_types::{ErrorReport, HostName};
 use utoipa::ToSchema;
 
 /// What a host has and does.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct HostFacts {
     /// Version of the binary.
     pub version: String,
@@ -23,6 +23,15 @@ pub struct HostFacts {
     /// Memory limits that instances of deployed functions may have together, in bytes.
     #[serde(default)]
     pub functions: u64,
+    /// What `functions` lacks because of tasks of queries, in bytes.
+    #[serde(default)]
+    pub of_tasks: u64,
+    /// Memory of all sandboxes together, in bytes.
+    #[serde(default)]
+    pub sandboxes: u64,
+    /// What others than functions, ranks and tasks of queries have of `sandboxes`, in bytes.
+    #[serde(default)]
+    pub others: u64,
     /// Memory of the ranks that are there, in bytes: neither `memory` nor `functions` has it.
     #[serde(default)]
     pub reserved: u64,

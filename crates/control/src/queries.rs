@@ -21,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-use crate::hosts::{Hosts, QueryPeers};
+use crate::hosts::Hosts;
 use crate::now_ms;
+use crate::placements::{Placements, QueryPeers};
 use crate::progress::{EventReporter, Events, encoded};
 use crate::trees::Trees;
 use crate::udfs::{UdfRegistry, UdfSet};
@@ -43,8 +44,7 @@ const RETRIES: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Queries {
     node: Node,
-    hosts: Hosts,
-    trees: Trees,
+    peers: QueryPeers,
     udfs: UdfRegistry,
     shutdown: CancellationToken,
     running: Arc<AtomicU32>,
@@ -83,12 +83,13 @@ impl Drop for Running {
 impl Queries {
     pub fn new(
         node: Node,
-        (hosts, trees): (Hosts, Trees),
+        (hosts, trees, placements): (Hosts, Trees, Placements),
         udfs: UdfRegistry,
         shutdown: CancellationToken,
     ) -> Self {
         let with_objects = watch::Sender::default();
-        Self { node, hosts, trees, udfs, shutdown, running: Arc::default(), with_objects }
+        let peers = QueryPeers { hosts, trees, placements };
+        Self { node, peers, udfs, shutdown, running: Arc::default(), with_objects }
     }
 
     /// Running queries.
@@ -183,7 +184,7 @@ impl Queries {
         events.send(Event::Phase { phase: Phase::Plan });
         // A query that must exchange by files runs on one host: it is given no others here.
         let is_alone = matches!(request.options.exchange.medium, Medium::Files);
-        let hosts = self.hosts.of_query(is_alone);
+        let hosts = self.peers.hosts.of_query(is_alone);
         let all_cores = hosts.iter().map(|host| host.cores()).sum();
         let workers = workers(request.options.workers, all_cores)?;
         let limits = WorkerLimits::of_query(memory, workers, all_cores);
@@ -195,12 +196,9 @@ impl Queries {
         };
         let (node, own) = (self.node.clone(), tenant.clone());
         let runner = QueryRunner::new(node, name, own, accepted, limits, udfs.bindings);
-        let runner = Arc::new(match hosts.len() {
-            0 | 1 => runner,
-            _ => {
-                let (hosts, trees) = (self.hosts.clone(), self.trees.clone());
-                runner.on_hosts(Arc::new(QueryPeers { hosts, trees }))
-            }
+        let runner = Arc::new(match self.peers.may_have_others(is_alone) {
+            false => runner,
+            true => runner.on_hosts(Arc::new(self.peers.clone())),
         });
         let folder = PathBuf::from(&request.working_folder);
         let starting = tracing::debug_span!(target: SPANS, "query.start_driver");

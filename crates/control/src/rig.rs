@@ -128,7 +128,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         pool: HostPool::of(None, Duration::ZERO, (hosts.clone(), placements.clone())),
         queries: Queries::new(
             node.clone(),
-            (hosts.clone(), Trees::default()),
+            (hosts.clone(), Trees::default(), placements.clone()),
             udfs.clone(),
             over.clone(),
         ),

@@ -333,14 +333,14 @@ async fn platform(
         Functions::new(node.clone(), analysis.clone(), records, logs, placements.clone());
     let on = (hosts.clone(), trees.clone(), placements.clone());
     let bursts = Bursts::new(node.clone(), analysis, on, kept, over);
-    let cluster = (hosts.clone(), placements);
+    let cluster = (hosts.clone(), placements.clone());
     let pool = HostPool::of(settings.provider.as_ref(), placing.reclaim_after, cluster);
     tokio::spawn(pool.clone().keep(ending.over.clone()));
     Ok(Arc::new(Platform {
         leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs.clone())),
         queries: Queries::new(
             node.clone(),
-            (hosts.clone(), trees),
+            (hosts.clone(), trees, placements),
             udfs.clone(),
             ending.over.clone(),
         ),

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use snowmelt_ledger::{Amount, Reservation, Use, Waiting};
-use snowmelt_types::{Code, ErrorReport};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport};
 use snowmelt_wire::TaskAsk;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -61,6 +61,27 @@ impl QueryRunner {
         self.room.waiting.load(Ordering::Relaxed)
     }
 
+    /// Memory and processor of the sandboxes of a task with these UDFs.
+    pub(crate) fn sandboxes_of(&self, udfs: &[String]) -> (ByteSize, CpuMillis) {
+        let worker = Amount::one(self.limits.memory, self.limits.cpu);
+        let Amount { memory, cpu_millis, .. } = worker + self.udf_amount(udfs.iter());
+        (memory, CpuMillis(u32::try_from(cpu_millis).unwrap_or(u32::MAX)))
+    }
+
+    /// Whether no task runs in the kept room.
+    pub(crate) fn kept_room_is_free(&self) -> bool {
+        self.room.free.available_permits() > 0
+    }
+
+    /// The kept room for a task, once no other one runs in it.
+    pub(crate) async fn kept_task_room(&self, ask: &TaskAsk) -> Result<TaskRoom> {
+        let needs = self.needs(ask);
+        match Arc::clone(&self.room.free).acquire_owned().await {
+            Ok(permit) => Ok(self.in_kept_room(&needs, permit)),
+            Err(_) => self.task_room(ask).await,
+        }
+    }
+
     /// Waits until the query has room for its driver and one task, and leases the driver.
     pub(crate) async fn admit(&self, spec: &WorkerSpec) -> Result<WorkerLease> {
         let (asked, account) = (Instant::now(), &self.node.inner.account);
@@ -69,7 +90,7 @@ impl QueryRunner {
         if let Some(idle) = self.node.inner.workers.idle_one(spec, asked) {
             if let Ok(room) = account.at_once(&ask(beside)) {
                 self.keep(room);
-                return Ok(idle);
+                return Ok(idle.used_for(Use::Driver));
             }
             idle.put_back();
         }
@@ -79,7 +100,8 @@ impl QueryRunner {
         let mut room = account.within(ask(all), QUERY_PATIENCE).await?;
         let driver = room.take(spec.amount(), Use::Driver);
         self.keep(room);
-        self.node.inner.workers.lease(spec, Some(driver), asked).await
+        let leased = self.node.inner.workers.lease(spec, Some(driver), asked).await?;
+        Ok(leased.used_for(Use::Driver))
     }
 
     fn keep(&self, mut room: Reservation) {

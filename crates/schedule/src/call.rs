@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName, Tenant};
 
-/// A call or gang that waits or runs. Later tickets are greater.
+/// A call, gang or task that waits or runs. Later tickets are greater.
 pub type Ticket = u64;
 
 /// How many ranks of a gang each host has, in the order of ranks.
@@ -50,7 +50,7 @@ pub struct Call {
     pub only: Option<HostName>,
 }
 
-/// What is to be done with a call or a gang.
+/// What is to be done with a call, a gang or a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It runs on this host.
@@ -70,4 +70,13 @@ pub enum Reclaimed {
     Function(HostName, Digest),
     /// The host is to leave the tree of this image.
     Image(HostName, Digest),
+}
+
+/// What a call or task does.
+#[derive(Debug)]
+pub(crate) enum State {
+    Waits,
+    RunsOn(HostName),
+    /// Its host was removed.
+    Lost,
 }

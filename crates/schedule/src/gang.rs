@@ -40,7 +40,8 @@ pub(crate) struct HeldGang {
 /// For whom room is kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept {
-    /// A call that gets the next room, or the gang whose share of the hosts is kept.
+    /// A call that gets the next room, or the gang whose share of the hosts is kept, or the task that
+    /// has kept room on a host.
     pub ticket: Option<Ticket>,
     /// The gang that has waited for the longest, while its share is not kept: it waits for other gangs,
     /// or for a call that has waited for longer.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the memory of a gang that was placed is counted on its hosts until it has ended, also
 //! on a host that was removed and came back meanwhile. Room that is kept for a waiting gang is no
-//! more than what it needs, and calls that run are all that is in its way there.
+//! more than what it needs, and calls and tasks that run are all that is in its way there.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -90,9 +90,9 @@ impl Scheduler {
     }
 
     /// Keeps room for those who have waited for long: for the longest of them, be it a call or a
-    /// gang. Of a gang it is the share of each host that it would get if no calls ran. If other gangs
-    /// are in its way, calls are not: those that come later wait behind it, unless their tenants have
-    /// less than its own.
+    /// gang. Of a gang it is the share of each host that it would get if no calls and tasks ran. If
+    /// other gangs are in its way, calls and tasks are not: gangs that come later wait behind it, unless
+    /// their tenants have less than its own. Without such a call or gang, it is a task.
     pub(crate) fn keep_room(&mut self, now: Duration) -> Kept {
         let call = self.starved(now);
         let has_waited = |held: &HeldGang| {
@@ -105,11 +105,12 @@ impl Scheduler {
             self.hosts.values_mut().for_each(|host| host.reserved = 0);
         }
         let Some((ticket, held)) = gang.and_then(|it| self.gangs.get_key_value(&it)) else {
-            return Kept { ticket: call, first_gang: None };
+            return self.kept_beside(None, call, now);
         };
         let without_calls = |_: &HostName, host: &Host| host.left_without_calls();
         let Some(parts) = place(&held.gang, &self.hosts, &self.policy, without_calls) else {
-            return Kept { ticket: call, first_gang: Some(*ticket) };
+            let ticket = *ticket;
+            return self.kept_beside(Some(ticket), call, now);
         };
         if call.is_some_and(|call| call < *ticket) {
             return Kept { ticket: call, first_gang: Some(*ticket) };
@@ -122,6 +123,12 @@ impl Scheduler {
         }
         self.has_reserved = true;
         Kept { ticket: Some(ticket), first_gang: None }
+    }
+
+    /// What is kept while no gang has a share: a query goes on in its own room, so a task comes after
+    /// calls and gangs, which expire.
+    fn kept_beside(&mut self, gang: Option<Ticket>, call: Option<Ticket>, now: Duration) -> Kept {
+        Kept { ticket: call.or_else(|| self.keep_room_for_task(now)), first_gang: gang }
     }
 
     /// A gang starts, or has started before.
@@ -205,15 +212,16 @@ impl Scheduler {
         first.is_some_and(|first| self.taken(&gang.tenant) >= self.taken(&first.gang.tenant))
     }
 
-    fn could_start_on(&self, call: &Call, name: &HostName, host: &Host) -> bool {
+    pub(crate) fn could_start_on(&self, call: &Call, name: &HostName, host: &Host) -> bool {
         let on = self.functions.get(&call.function).and_then(|on| on.get(name));
         could_start(call, name, host, on, &self.policy)
     }
 }
 
-/// Each gang has a line of its own in the queue: one that fits may pass one that does not.
-fn line(ticket: Ticket) -> Digest {
-    Digest::of(format!("gang {ticket}"))
+/// Each gang and each task has a line of its own in the queue: one that fits may pass one that does
+/// not.
+pub(crate) fn line(ticket: Ticket) -> Digest {
+    Digest::of(format!("line {ticket}"))
 }
 
 /// Whether a host may get ranks of a gang.

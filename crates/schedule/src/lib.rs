@@ -1,14 +1,14 @@
 //! Which host runs a call of a function, and when: a queue with deadlines that is fair between
 //! tenants, and a choice of host by idle instances, free cores and memory, and what the host holds
-//! already (FaaSNet 3.2 and 5). Gangs, whose ranks start together, wait in the same queue. And when
-//! a host is reclaimed from a function that is not called there any more, and how many hosts there
-//! are to be.
+//! already (FaaSNet 3.2 and 5). Gangs, whose ranks start together, and tasks of queries wait in the
+//! same queue. And when a host is reclaimed from a function that is not called there any more, and how
+//! many hosts there are to be.
 //!
 //! Boundary: decisions only. There is no I/O and no clock; who asks gives the time. What a host
 //! really has is known there: it may refuse a call, which then waits again.
 //! Invariants: a call is on one host at a time; by what is known, no host has more memory taken than
 //! it has, nor more instances of a function than the policy allows; a call or gang that waits runs,
-//! is refused or expires.
+//! is refused or expires. A task that waits runs or is withdrawn.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,8 @@ mod queue;
 mod reclaim;
 mod scheduler;
 mod shares;
+mod task;
+mod tasks;
 mod uses;
 
 #[cfg(test)]
@@ -34,3 +36,4 @@ pub use gang::{Gang, GangRoom};
 pub use host::HostRoom;
 pub use pool::{Pool, PoolHost, PoolPolicy, PoolStep};
 pub use scheduler::Scheduler;
+pub use task::{Task, Wish};

@@ -135,10 +135,11 @@ impl Scheduler {
         self.may_grow = may_grow;
     }
 
-    /// How many further hosts, as large as the largest one, the calls and gangs need that wait.
+    /// How many further hosts, as large as the largest one, the calls, gangs and tasks need that wait.
     pub fn lacking(&self, now: Duration) -> u32 {
-        let gangs = now.checked_sub(WAITS_FOR).map_or(0, |since| self.lacking_for_gangs(since));
-        self.lacking_for_calls(now).saturating_add(gangs)
+        let Some(since) = now.checked_sub(WAITS_FOR) else { return 0 };
+        let whole = self.lacking_for_gangs(since).saturating_add(self.lacking_for_tasks(since));
+        self.lacking_for_calls(now).saturating_add(whole)
     }
 
     fn lacking_for_calls(&self, now: Duration) -> u32 {

@@ -1,5 +1,6 @@
-//! Calls and gangs that wait for hosts: first come, first served among the calls of one function;
-//! between tenants, the one whose running calls and gangs have the least memory comes first.
+//! Calls, gangs and tasks that wait for hosts: first come, first served among the calls of one
+//! function; between tenants, the one whose running calls, gangs and tasks have the least memory comes
+//! first.
 
 use std::collections::{BTreeMap, VecDeque};
 

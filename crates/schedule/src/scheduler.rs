@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName, Tenant};
 
-use crate::call::{Call, Decision, Policy, Ticket};
+use crate::call::{Call, Decision, Policy, State, Ticket};
 use crate::choose::{Hosts, choose, could_start, may_ever_run};
 use crate::gang::{HeldGang, Kept};
 use crate::host::{Host, HostRoom};
 use crate::on_hosts::OnHosts;
 use crate::queue::Queue;
+use crate::task::HeldTask;
 use crate::uses::Uses;
 
-/// Calls, gangs, hosts, and who waits. All times are those of one clock.
+/// Calls, gangs, tasks, hosts, and who waits. All times are those of one clock.
 #[derive(Debug)]
 pub struct Scheduler {
     pub(crate) policy: Policy,
@@ -23,19 +24,20 @@ pub struct Scheduler {
     pub(crate) uses: Uses,
     pub(crate) calls: HashMap<Ticket, Held>,
     pub(crate) gangs: BTreeMap<Ticket, HeldGang>,
+    pub(crate) tasks: BTreeMap<Ticket, HeldTask>,
     pub(crate) queue: Queue,
-    /// Calls and gangs that wait, by their deadline.
+    /// What waits, by its deadline.
     pub(crate) deadlines: BTreeSet<(Duration, Ticket)>,
-    /// Memory of running calls and gangs.
+    /// Memory of what runs.
     pub(crate) taken: HashMap<Tenant, u64>,
     next: Ticket,
     /// Room may have become free since the queue was looked through.
     pub(crate) is_changed: bool,
     /// Hosts may come.
     pub(crate) may_grow: bool,
-    /// Room of hosts is kept for a gang.
+    /// Room of hosts is kept for a gang or a task.
     pub(crate) has_reserved: bool,
-    /// Calls and gangs that were added since then.
+    /// What was added since then.
     pub(crate) new: Vec<Ticket>,
 }
 
@@ -53,14 +55,6 @@ impl Held {
     }
 }
 
-#[derive(Debug)]
-enum State {
-    Waits,
-    RunsOn(HostName),
-    /// Its host was removed.
-    Lost,
-}
-
 impl Scheduler {
     /// Without hosts.
     pub fn new(policy: Policy) -> Self {
@@ -71,6 +65,7 @@ impl Scheduler {
             uses: Uses::default(),
             calls: HashMap::new(),
             gangs: BTreeMap::new(),
+            tasks: BTreeMap::new(),
             queue: Queue::default(),
             deadlines: BTreeSet::new(),
             taken: HashMap::new(),
@@ -113,6 +108,7 @@ impl Scheduler {
             lost.push(Arc::clone(&held.call));
         }
         lost.iter().for_each(|call| self.leave(call, host, None, now));
+        self.lose_tasks(host);
         self.hosts.remove(host);
         self.uses.remove(host);
         for on in self.functions.values_mut() {
@@ -221,8 +217,10 @@ impl Scheduler {
     }
 
     fn look(&self, ticket: Ticket, kept: Kept, now: Duration) -> Option<Decision> {
-        let Some(held) = self.calls.get(&ticket) else { return self.look_at_gang(ticket, kept) };
-        if !matches!(held.state, State::Waits) {
+        let Some(held) = self.calls.get(&ticket) else {
+            return self.look_at_task(ticket, kept).or_else(|| self.look_at_gang(ticket, kept));
+        };
+        if !held.is_waiting() {
             return None;
         }
         let call = &held.call;
@@ -238,10 +236,10 @@ impl Scheduler {
         Some(Decision::Run(ticket, host.clone()))
     }
 
-    /// A call or gang has ended. `instances` is how many of the call's function the host says it has
-    /// now.
+    /// A call, gang or task has ended. `instances` is how many of the call's function the host says
+    /// it has now.
     pub fn ended(&mut self, ticket: Ticket, instances: Option<u32>, now: Duration) {
-        if self.end_gang(ticket) {
+        if self.end_gang(ticket) || self.end_task(ticket, now) {
             return;
         }
         let Some(held) = self.calls.remove(&ticket) else { return };
@@ -260,16 +258,16 @@ impl Scheduler {
         }
     }
 
-    /// Nobody waits for a call or gang any more, running or not.
+    /// Nobody waits for a call, gang or task any more, running or not.
     pub fn withdraw(&mut self, ticket: Ticket, now: Duration) {
         self.ended(ticket, None, now);
     }
 
-    /// A host had no room for a call: it waits again, where it stood before, and the host gets no
-    /// new instance until its next report.
+    /// A host had no room for a call or task: it waits again, where it stood before, and the host
+    /// gets no new instance, or task, until its next report.
     pub fn refused(&mut self, ticket: Ticket, now: Duration) {
-        let Some(held) = self.calls.get_mut(&ticket) else { return };
-        if matches!(held.state, State::Waits) {
+        let Some(held) = self.calls.get_mut(&ticket) else { return self.refuse_task(ticket, now) };
+        if held.is_waiting() {
             return;
         }
         let was = std::mem::replace(&mut held.state, State::Waits);
@@ -286,7 +284,7 @@ impl Scheduler {
         self.is_changed = true;
     }
 
-    /// Calls and gangs that wait.
+    /// How many wait.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
@@ -335,7 +333,9 @@ impl Scheduler {
     }
 
     fn begin(&mut self, ticket: Ticket, name: &HostName, now: Duration) {
-        let Some(held) = self.calls.get_mut(&ticket) else { return };
+        let Some(held) = self.calls.get_mut(&ticket) else {
+            return self.begin_task(ticket, name, now);
+        };
         held.state = State::RunsOn(name.clone());
         let call = Arc::clone(&held.call);
         self.deadlines.remove(&(held.deadline, ticket));

@@ -1,11 +1,13 @@
 //! Decisions; `properties` and `gang_properties` have invariants after any sequence of requests,
-//! `gangs` what starts together, `reclaim` what is taken back, and `pool` how many hosts there are.
+//! `gangs` what starts together, `tasks` what queries ask for, `reclaim` what is taken back, and `pool`
+//! how many hosts there are.
 
 mod gang_properties;
 mod gangs;
 mod pool;
 mod properties;
 mod reclaim;
+mod tasks;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -190,17 +190,7 @@ impl HostApi for FakeHost {
 
 /// What each of them has.
 fn facts() -> HostFacts {
-    HostFacts {
-        version: String::new(),
-        cores: 1,
-        memory: 1 << 30,
-        ranks: 0,
-        tasks: 0,
-        functions: 0,
-        reserved: 0,
-        overcommit: 1,
-        expelled: Vec::new(),
-    }
+    HostFacts { cores: 1, memory: 1 << 30, overcommit: 1, ..HostFacts::default() }
 }
 
 /// The end of a rank that succeeded.

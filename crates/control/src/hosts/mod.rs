@@ -32,7 +32,6 @@ use clock::Clock;
 use drained::Drained;
 pub(crate) use first::in_time;
 pub use member::{Member, Membership};
-pub(crate) use peers::QueryPeers;
 pub use remote::Remote;
 
 /// How often a host reports.
@@ -173,17 +172,7 @@ impl Hosts {
         }
         // Hosts join with the token, so a control that had hosts has one.
         let Some(token) = self.token.clone() else { return self.local() };
-        let facts = HostFacts {
-            version: String::new(),
-            cores: 0,
-            memory: 0,
-            ranks: 0,
-            tasks: 0,
-            functions: 0,
-            reserved: 0,
-            overcommit: 1,
-            expelled: Vec::new(),
-        };
+        let facts = HostFacts { overcommit: 1, ..HostFacts::default() };
         let join = HostJoin { name, address: Some(address), facts };
         let agent = Arc::new(Remote::new(address, token));
         Arc::new(Host::new(agent, join, &self.clock, &self.drained))
@@ -324,17 +313,7 @@ mod tests {
     }
 
     fn joins(address: SocketAddr) -> HostJoin {
-        let facts = snowmelt_api::HostFacts {
-            version: String::new(),
-            cores: 1,
-            memory: 0,
-            ranks: 0,
-            tasks: 0,
-            functions: 0,
-            reserved: 0,
-            overcommit: 1,
-            expelled: Vec::new(),
-        };
+        let facts = HostFacts { cores: 1, overcommit: 1, ..HostFacts::default() };
         HostJoin { name: "one".to_owned().try_into().unwrap(), address: Some(address), facts }
     }
 

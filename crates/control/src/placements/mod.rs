@@ -1,5 +1,5 @@
-//! On which hosts calls of functions and bursts run: the scheduler with the hosts that report, and
-//! those who wait for its decisions.
+//! On which hosts calls of functions, bursts and tasks of queries run: the scheduler with the hosts
+//! that report, and those who wait for its decisions.
 //!
 //! Invariant: whoever was given a host tells the scheduler when the call is over, also if the call
 //! is dropped. On a platform of one host no calls are placed: the account of that host has a queue.
@@ -7,10 +7,12 @@
 mod arrivals;
 mod elsewhere;
 mod gangs;
+mod peers;
 mod placed;
 mod prepared;
 mod reclaim;
 mod refused;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +35,7 @@ use crate::trees::{self, OwnPlaces, Role, Trees};
 use arrivals::JOINED_AGAIN;
 pub(crate) use elsewhere::Ran;
 pub(crate) use gangs::{NoHosts, PlacedGang};
+pub(crate) use peers::QueryPeers;
 pub(crate) use placed::Placed;
 use prepared::Prepared;
 
@@ -93,7 +96,7 @@ struct State {
     joined_again: Duration,
 }
 
-/// What a call or burst that waits is told.
+/// What is told to what waits.
 #[derive(Debug)]
 enum Decided {
     On(Arc<Host>),
@@ -303,7 +306,7 @@ impl Placements {
         state.decide(now);
     }
 
-    /// A call or burst is over, or nobody waits for it.
+    /// A call, burst or task is over, or nobody waits for it.
     fn is_over(&self, ticket: Ticket, instances: Option<u32>) {
         let now = self.now();
         let mut state = self.lock();
@@ -332,9 +335,11 @@ fn room(facts: &HostFacts) -> HostRoom {
     // The scheduler counts what it has placed, so that it counts once what has reserved by now.
     let of_ranks = facts.reserved.saturating_mul(facts.overcommit.into());
     HostRoom {
-        memory: facts.functions.saturating_add(of_ranks),
+        memory: facts.functions.saturating_add(of_ranks).saturating_add(facts.of_tasks),
         cpu_millis: u64::from(facts.cores) * 1000,
         ranks: facts.memory.saturating_add(facts.reserved),
+        tasks: facts.sandboxes.saturating_sub(facts.others),
+        sandboxes: facts.sandboxes,
         overcommit: facts.overcommit,
     }
 }
@@ -361,7 +366,7 @@ impl State {
         }
     }
 
-    /// Tells all calls and bursts that can be decided.
+    /// Tells all that can be decided.
     fn decide(&mut self, now: Duration) {
         while let Some(decision) = self.scheduler.next(now) {
             let (ticket, decided) = match decision {

@@ -31,7 +31,7 @@ impl Placements {
         }
     }
 
-    /// How many further hosts the calls and bursts need that wait.
+    /// How many further hosts the calls, bursts and tasks need that wait.
     pub fn lacking(&self) -> u32 {
         self.lock().scheduler.lacking(self.now())
     }
@@ -81,7 +81,9 @@ impl State {
 
     /// The state of a host for display.
     pub(super) fn state_of(&self, host: &HostSummary, own: &HostName) -> HostState {
-        let is_placed = host.calls > 0 || self.scheduler.has_ranks(&host.name);
+        let is_placed = host.calls > 0
+            || self.scheduler.has_ranks(&host.name)
+            || self.scheduler.has_tasks(&host.name);
         let works = is_placed || host.facts.works();
         match host.state {
             HostState::Drained if host.calls > 0 => HostState::Draining,

@@ -1,10 +1,11 @@
 //! Calls that wait for hosts, and hosts that cannot be reached.
 
 use futures::FutureExt;
-use snowmelt_api::HostJoin;
+use snowmelt_api::{HostJoin, HostState};
 use snowmelt_node::agent::Agent;
+use snowmelt_node::remote::peers::{TaskPlace, TaskWish};
 use snowmelt_rpc::Token;
-use snowmelt_schedule::{Gang, GangRoom};
+use snowmelt_schedule::{Gang, GangRoom, Task};
 use snowmelt_types::ByteSize;
 
 use super::*;
@@ -45,12 +46,10 @@ fn join(hosts: &Hosts, host: &str, functions: u64) {
         version,
         cores: 8,
         memory: functions,
-        ranks: 0,
-        tasks: 0,
         functions,
-        reserved: 0,
+        sandboxes: functions,
         overcommit: 1,
-        expelled: Vec::new(),
+        ..HostFacts::default()
     };
     // Nobody listens there.
     let address = Some("127.0.0.1:1".parse().unwrap());
@@ -206,6 +205,95 @@ async fn a_burst_waits_for_calls_for_as_long_as_the_setting_says_or_not_at_all()
     assert_eq!((refused.waited, refused.room.most), (None, 100 * MIB));
     drop(call);
     placements.place_gang(&gang(1, 50 * MIB), |_| {}).await.unwrap();
+}
+
+fn task(memory: u64) -> Task {
+    Task { tenant: "t".parse().unwrap(), memory, cpu_millis: 1000, only: None }
+}
+
+fn wish(behind: u32) -> TaskWish {
+    TaskWish { hosts: vec![name("far")], behind, waited: Duration::ZERO }
+}
+
+/// The host reports what it has left, with this memory of tasks.
+fn report(hosts: &Hosts, tasks: u64) {
+    let facts = hosts.all()[1].facts();
+    let functions = facts.functions + facts.of_tasks - tasks;
+    let facts = HostFacts { functions, of_tasks: tasks, ..facts };
+    let address = Some("127.0.0.1:1".parse().unwrap());
+    hosts.join(HostJoin { name: name("far"), address, facts }).unwrap();
+}
+
+#[tokio::test]
+async fn a_task_of_a_query_is_counted_once_and_waits_behind_a_call() {
+    let (placements, hosts, _idle) = placements(100 * MIB).await;
+    let mut first = placements.task(task(60 * MIB)).unwrap();
+    assert!(first.take(&name("far")));
+    assert_eq!(placements.list()[1].state, HostState::Active);
+    // What it has reserved by now is counted once.
+    report(&hosts, 60 * MIB);
+    placements.take_reports();
+    let call = place(&placements, 40 * MIB).await.unwrap();
+    drop(call);
+    let mut call = Box::pin(place(&placements, 41 * MIB));
+    assert!((&mut call).now_or_never().is_none());
+
+    let mut second = placements.task(task(60 * MIB)).unwrap();
+    assert!(!second.take(&name("far")));
+    assert_eq!(second.wait(wish(0)), None);
+    assert!(second.placed().now_or_never().is_none());
+    drop(first);
+    report(&hosts, 0);
+    let call = call.await.unwrap();
+    assert!(second.placed().now_or_never().is_none(), "the call has asked before");
+    drop(call);
+    second.placed().await;
+    assert_eq!(second.wait(wish(0)), Some(name("far")));
+    // It has no room after all: until it reports again it is not asked.
+    second.refused();
+    assert_eq!(second.wait(wish(0)), None);
+    placements.take_reports();
+    second.placed().await;
+    drop(second);
+    assert!(!placements.has_tasks(&name("far")));
+    assert!(placements.lock().waiting.is_empty());
+    assert_eq!(placements.lock().scheduler.waiting(), 0);
+}
+
+#[tokio::test]
+async fn tasks_that_start_together_have_all_their_hosts_or_none() {
+    let (placements, _, _idle) = placements(100 * MIB).await;
+    let on = |memory, host| (task(memory), name(host));
+    let refused = placements.tasks(vec![on(60 * MIB, "far"), on(60 * MIB, "far")]);
+    assert_eq!(refused.unwrap_err(), name("far"));
+    assert!(!placements.has_tasks(&name("far")));
+    let placed = placements.tasks(vec![on(50 * MIB, "far"), on(50 * MIB, "far")]).unwrap();
+    assert_eq!(placed.len(), 2);
+    // A query may have outputs on a host where nothing of it runs.
+    let used = placements.uses(task(0), &name("far"));
+    drop(placed);
+    assert!(placements.has_tasks(&name("far")));
+    drop(used);
+    assert!(!placements.has_tasks(&name("far")));
+}
+
+#[tokio::test]
+async fn tasks_that_wait_need_hosts() {
+    let (placements, hosts, _idle) = placements(100 * MIB).await;
+    // Control's own host has the memory of this machine.
+    hosts.set_drained(&name("control"), true);
+    placements.take_reports();
+    let mut first = placements.task(task(100 * MIB)).unwrap();
+    assert!(first.take(&name("far")));
+    let mut second = placements.task(task(50 * MIB)).unwrap();
+    assert_eq!(second.wait(wish(3)), None);
+    while placements.lacking() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // One as large as that holds them all.
+    assert_eq!(placements.lacking(), 1);
+    second.leave();
+    assert_eq!(placements.lacking(), 0);
 }
 
 impl Placements {

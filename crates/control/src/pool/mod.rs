@@ -1,5 +1,5 @@
-//! The pool of hosts: asks a provider for more when calls or bursts wait for room, and gives back
-//! hosts that have been free for long.
+//! The pool of hosts: asks a provider for more when calls, bursts or tasks of queries wait for room,
+//! and gives back hosts that have been free for long.
 //!
 //! Invariants: a host is released only after it was drained and nothing ran there any more; calls
 //! never wait for the provider, and its failures end none.
@@ -228,6 +228,7 @@ impl HostPool {
         listed.iter().filter(|host| host.name == *name).all(is_idle)
             && !self.inner.placements.has_functions(name)
             && !self.inner.placements.has_ranks(name)
+            && !self.inner.placements.has_tasks(name)
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {

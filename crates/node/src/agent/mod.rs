@@ -10,6 +10,7 @@ mod code;
 mod functions;
 mod inspect;
 mod part;
+mod room;
 mod serve;
 
 use std::collections::HashMap;
@@ -73,14 +74,18 @@ impl Agent {
     /// Resources and load of the host.
     pub fn facts(&self) -> HostFacts {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let room = self.inner.room();
         HostFacts {
             version: snowmelt_rpc::version().to_owned(),
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
             memory: self.inner.memory_left(),
             ranks: self.inner.ranks.load(Ordering::Relaxed),
             tasks: self.inner.node.usage().workers[0],
-            functions: self.inner.room_for_functions(),
-            reserved: self.inner.memory_of_ranks(),
+            functions: room.functions,
+            of_tasks: room.of_tasks,
+            sandboxes: room.sandboxes,
+            others: room.others,
+            reserved: room.ranks,
             overcommit: u32::try_from(self.inner.node.inner.account.limits_in(1))
                 .unwrap_or(u32::MAX),
             expelled: self.inner.node.expelled_hosts(),
@@ -230,18 +235,6 @@ impl Inner {
         let uses = self.node.inner.account.ledger.figures().uses.into_iter();
         let ranks = uses.filter(|(use_, _)| *use_ == Use::Burst);
         ranks.map(|(_, reserved)| reserved.memory.bytes()).sum()
-    }
-
-    /// Memory limits that instances of functions may have together, in bytes. An instance reserves a
-    /// part of its limit.
-    fn room_for_functions(&self) -> u64 {
-        let account = &self.node.inner.account;
-        let capacity = account.ledger.capacity().memory;
-        let most = self.memory.unwrap_or(capacity).min(capacity);
-        let uses = account.ledger.figures().uses.into_iter();
-        let others = uses.filter(|(use_, _)| *use_ != Use::Function);
-        let taken: u64 = others.map(|(_, reserved)| reserved.memory.bytes()).sum();
-        account.limits_in(most.bytes().saturating_sub(taken))
     }
 
     fn called(&self, job: &JobId) -> Option<Arc<Called>> {

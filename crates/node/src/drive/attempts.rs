@@ -1,8 +1,8 @@
 //! The attempts of the tasks of one query: on which hosts they run, and the outputs that they leave.
 //!
 //! A task takes the first room that there is on any host, in the order of `placement`. If there is
-//! none, it waits for room here or for another task of the query to end. Since the query keeps room
-//! for one task on this host, each task runs at last.
+//! none, it waits for room, in the queue of the cluster where that decides, or for another task of the
+//! query to end. Since the query keeps room for one task on this host, each task runs at last.
 //!
 //! Invariant: an attempt that reads outputs of a host ends when that host is lost, also while it
 //! waits for room or starts.
@@ -23,8 +23,9 @@ use super::copies::CopyTrees;
 use super::gangs::{Gangs, Taken};
 use super::inputs;
 use super::places::{Place, Places};
+use super::placing::Start;
 use super::scope::{Scope, refused};
-use super::starts::{Asked, Attempt, Begun, Runs, Start, Starts};
+use super::starts::{Asked, Attempt, Begun, Runs, Starts};
 use super::turns::{Found, Steps, Turns};
 use crate::remote::session::Session;
 use crate::runner::{QueryRunner, Started};
@@ -111,7 +112,8 @@ impl<'q> Attempts<'q> {
         if let Some(gang) = asked.ask.gang {
             return self.begin_in_gang(gang, asked).await;
         }
-        if !self.starts.cluster.has_others() {
+        let cluster = &self.starts.cluster;
+        if !cluster.has_others() && !cluster.places_tasks() {
             let room = self.starts.runner.reserve(&asked.ask).await?;
             let counted = self.starts.cluster.count(&Choice::Here);
             return self.starts.start_here(asked, room, counted, Vec::new()).boxed().await;
@@ -122,7 +124,7 @@ impl<'q> Attempts<'q> {
         }
         // A second attempt takes no room that a task without any waits for.
         if self.waiting() == 0
-            && let Found::Place(room) = start.at_once().await?
+            && let Found::Place(room) = start.look(&mut start.ask()).await?
             && let Some(begun) = start.start(room).await?
         {
             return Ok(begun);
@@ -140,8 +142,8 @@ impl<'q> Attempts<'q> {
             Taken::There(session, counted) => (session, counted),
         };
         let begun = match self.starts.place_there(asked, &session).await? {
-            Some(placed) => self.starts.start_there(asked, placed, counted).await?,
-            None => None,
+            Ok(placed) => self.starts.start_there(asked, placed, counted).await?,
+            Err(_) => None,
         };
         begun.ok_or_else(|| {
             let message = format!("the room of a gang on the host {} was lost", session.name());

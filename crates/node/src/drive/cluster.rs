@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use snowmelt_types::{ErrorReport, HostName, micros};
+use snowmelt_types::{ErrorReport, HostName, Tenant, micros};
 use snowmelt_wire::{GangTask, TaskAsk};
 use tokio::sync::Notify;
 
@@ -15,7 +15,7 @@ use super::places::{Input, Place};
 use super::sent_files::SentFiles;
 use crate::bound::{UdfBinding, UdfImage};
 use crate::remote::messages::{ImagePart, OpenQuery, UdfPart};
-use crate::remote::peers::{Peer, Peers};
+use crate::remote::peers::{Peer, Peers, TaskPlace};
 use crate::remote::session::{NotOpened, Session};
 use crate::runner::QueryRunner;
 
@@ -55,6 +55,8 @@ struct HostState {
     is_apart: AtomicBool,
     // Files that it does not have.
     missing: Mutex<BTreeSet<String>>,
+    // Says that the query uses it, which may have outputs there. None where nobody has to know.
+    used: OnceLock<Option<Box<dyn TaskPlace>>>,
 }
 
 /// A host that a task may run on.
@@ -68,11 +70,24 @@ pub(super) enum Choice {
 
 /// Counts a task on its host for as long as it is there.
 #[derive(Debug)]
-pub(super) struct Counted(Arc<AtomicU32>);
+pub(super) struct Counted {
+    running: Arc<AtomicU32>,
+    // None in room that the query keeps, and where each host decides alone.
+    place: Option<Box<dyn TaskPlace>>,
+}
+
+impl Counted {
+    /// The same with its place among all work of the cluster.
+    pub fn at(self, place: Option<Box<dyn TaskPlace>>) -> Self {
+        let mut counted = self;
+        counted.place = place;
+        counted
+    }
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -111,6 +126,21 @@ impl Cluster {
         self.peers.as_ref().is_some_and(|peers| !peers.others().is_empty())
     }
 
+    /// The other hosts; `None` if the query runs on this host alone.
+    pub fn peers(&self) -> Option<&Arc<dyn Peers>> {
+        self.peers.as_ref()
+    }
+
+    /// Whether the cluster decides where tasks run.
+    pub fn places_tasks(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.places_tasks())
+    }
+
+    /// Whether no other host can run a task with these UDFs.
+    pub fn is_here_only(&self, udfs: &[String]) -> bool {
+        udfs.iter().any(|udf| self.own_udfs.contains(udf))
+    }
+
     /// The name of this host; `None` if the query runs on it alone.
     pub fn own_name(&self) -> Option<HostName> {
         self.peers.as_ref().map(|peers| peers.own_name())
@@ -119,8 +149,7 @@ impl Cluster {
     /// The hosts that may run a task, the best first, each with the number of rounds of tasks that it
     /// runs. This host is always one of them.
     pub fn choices(&self, ask: &TaskAsk, inputs: &[Input]) -> Vec<(u32, Choice)> {
-        let is_portable = !ask.udfs.iter().any(|udf| self.own_udfs.contains(udf));
-        let peers = self.peers.as_ref().filter(|_| is_portable);
+        let peers = self.peers.as_ref().filter(|_| !self.is_here_only(&ask.udfs));
         let others = peers.map(|peers| peers.others()).unwrap_or_default();
         let may_run = |peer: &Arc<dyn Peer>| {
             let state = self.state(&peer.name());
@@ -181,7 +210,13 @@ impl Cluster {
             Choice::There(peer) => Arc::clone(&self.state(&peer.name()).running),
         };
         running.fetch_add(1, Ordering::Relaxed);
-        Counted(running)
+        Counted { running, place: None }
+    }
+
+    /// A task of the query is on another host.
+    pub fn uses(&self, tenant: &Tenant, host: &HostName) {
+        let uses = || self.peers.as_ref().and_then(|peers| peers.uses(tenant, host));
+        self.state(host).used.get_or_init(uses);
     }
 
     /// The session of the query on a host, which begins to be opened when it is first asked for.

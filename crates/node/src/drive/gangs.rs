@@ -91,7 +91,10 @@ impl Gangs {
         let Some(claimed) = self.claim(ask.streams()) else { return Ok(None) };
         let mut without = Without::default();
         // Ends, because each turn adds a host.
-        while let Some(slots) = Slots::of(&starts.cluster, ask, &without).await {
+        while let Some(mut slots) = Slots::of(&starts.cluster, ask, &without).await {
+            if !slots.place(starts, ask, &mut without) {
+                continue;
+            }
             if let Some(whole) = self.begin(starts, ask, &slots, &mut without).await {
                 let gang = whole.gang;
                 self.live().insert(gang, Gang { slots, _whole: whole, _streams: claimed });

@@ -24,6 +24,7 @@ mod loss;
 mod opening;
 mod placement;
 mod places;
+mod placing;
 mod quoted;
 mod scope;
 mod sent_files;

@@ -13,6 +13,7 @@ use snowmelt_wire::{GangAsk, GangTask};
 
 use super::cluster::{Choice, Cluster, Counted};
 use super::opening::Opened;
+use super::starts::Starts;
 use crate::remote::messages::{At, GangLinks, GangPart, ReceiversAt};
 use crate::remote::pass_on::buffer_bytes;
 use crate::remote::session::Session;
@@ -92,6 +93,44 @@ impl Slots {
             tokio::select! {
                 () = changed => {}
                 () = tokio::time::sleep(LOOKED_AGAIN) => {}
+            }
+        }
+    }
+
+    /// Gives all slots their places among all work of the cluster. False if a host has no room for
+    /// its part, without which the gang is tried next.
+    pub fn place(&mut self, starts: &Starts<'_>, ask: &GangAsk, without: &mut Without) -> bool {
+        let (Some(peers), Some(own)) = (starts.cluster.peers(), starts.cluster.own_name()) else {
+            return true;
+        };
+        let mut in_kept_room = starts.runner.kept_room_is_free();
+        let mut placed = Vec::new();
+        for task in ask.senders.iter().chain(&ask.receivers) {
+            let Some(slot) = self.0.get(&task.task) else { continue };
+            let name = slot.host.name();
+            // The first of this host runs in the room that the query keeps.
+            if name.is_none() && std::mem::take(&mut in_kept_room) {
+                continue;
+            }
+            placed.push((task.task, starts.needs(&task.udfs), name.unwrap_or(&own).clone()));
+        }
+        let needs = placed.iter().map(|(_, needs, host)| (needs.clone(), host.clone())).collect();
+        match peers.tasks(needs) {
+            Ok(places) => {
+                for ((task, ..), place) in placed.iter().zip(places) {
+                    if let Some(Slot { host, counted }) = self.0.remove(task) {
+                        self.0.insert(*task, Slot { host, counted: counted.at(Some(place)) });
+                    }
+                }
+                true
+            }
+            Err(host) if host == own => {
+                without.here = true;
+                false
+            }
+            Err(host) => {
+                without.others.insert(host);
+                false
             }
         }
     }

@@ -1,28 +1,25 @@
-//! The starts of attempts: where there is room for one, and what it is granted there.
+//! The starts of attempts: whether a host has room for one, and what it is granted there.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use futures::FutureExt;
 use snowmelt_types::{ErrorReport, HostName};
 use snowmelt_wire::{Failed, FileGrant, Grants, TaskAsk};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::DriverReporter;
-use super::cluster::{Choice, Cluster, Counted, refused_udf};
+use super::cluster::{Cluster, Counted, refused_udf};
 use super::copies::{self, CopyTrees};
 use super::copy_tree::Spot;
 use super::inputs;
 use super::loss::explain;
-use super::opening::Opened;
 use super::places::{Input, Place, Places};
 use super::scope::Scope;
-use super::turns::{Found, Steps};
 use crate::query_room::TaskRoom;
 use crate::remote::messages::{At, Copied, InputAt, ParentCopy, StartTask};
 use crate::remote::outputs::KeptOutputs;
+use crate::remote::peers::TaskNeeds;
 use crate::remote::session::Session;
 use crate::remote::starting::{NotPlaced, NotStarted, Placed, Relayed, place};
 use crate::remote::stream_ends::Streams;
@@ -68,16 +65,12 @@ pub(super) struct Asked {
     pub inputs: Vec<Input>,
 }
 
-/// Where an attempt has room.
-pub(super) enum Room {
-    Here(Box<TaskRoom>, Counted),
-    There(Placed, Counted),
-}
-
-/// The start of an attempt.
-pub(super) struct Start<'a, 'q> {
-    pub starts: &'a Starts<'q>,
-    pub asked: &'a Asked,
+/// Why another host does not take an attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NotTaken {
+    NoRoom,
+    /// It cannot run it, or is lost.
+    Unfit,
 }
 
 /// An attempt that runs, and the connection to its worker.
@@ -120,15 +113,15 @@ impl Starts<'_> {
         Ok((attempt, socket.into()))
     }
 
-    /// Asks another host for room; `None` if it does not take the attempt.
+    /// Asks another host for room.
     pub async fn place_there(
         &self,
         asked: &Asked,
         session: &Arc<Session>,
-    ) -> Result<Option<Placed>, Failed> {
+    ) -> Result<Result<Placed, NotTaken>, Failed> {
         if let Some((udf, why)) = refused_udf(session, &asked.ask) {
             self.note_refused(session, &udf, why);
-            return Ok(None);
+            return Ok(Err(NotTaken::Unfit));
         }
         let there = Place::There(Arc::clone(session));
         // From now on other hosts copy from this one what several tasks read whole.
@@ -149,12 +142,16 @@ impl Starts<'_> {
         let placed = place(session, &task, &asked.plan).await;
         asking.answered(placed.is_ok());
         match placed {
-            Ok(placed) => Ok(Some(placed)),
-            Err(NotPlaced::NoRoom | NotPlaced::Lost) => Ok(None),
+            Ok(placed) => {
+                self.cluster.uses(&self.runner.tenant, session.name());
+                Ok(Ok(placed))
+            }
+            Err(NotPlaced::NoRoom) => Ok(Err(NotTaken::NoRoom)),
+            Err(NotPlaced::Lost) => Ok(Err(NotTaken::Unfit)),
             Err(NotPlaced::FileMissing(path)) => {
                 tracing::info!(host = %session.name(), path, "a host does not have a file");
                 self.cluster.lacks(session.name(), path);
-                Ok(None)
+                Ok(Err(NotTaken::Unfit))
             }
             Err(NotPlaced::Failed(failed)) => {
                 Err(self.explain(failed, &asked.inputs, Some(session.name())).await)
@@ -190,6 +187,13 @@ impl Starts<'_> {
         Ok(Some((attempt, socket.into())))
     }
 
+    /// What a task with these UDFs needs.
+    pub fn needs(&self, udfs: &[String]) -> TaskNeeds {
+        let (memory, cpu) = self.runner.sandboxes_of(udfs);
+        let is_here_only = self.cluster.is_here_only(udfs);
+        TaskNeeds { tenant: self.runner.tenant.clone(), memory, cpu, is_here_only }
+    }
+
     /// The real reason why an attempt failed.
     pub async fn explain(
         &self,
@@ -201,7 +205,7 @@ impl Starts<'_> {
     }
 
     /// Says which hosts run no tasks of the query.
-    fn note_failures(&self) {
+    pub fn note_failures(&self) {
         for why in self.cluster.take_failures() {
             self.reporter.note(&format!("{why}: the query runs on the others"));
         }
@@ -232,62 +236,6 @@ fn seen_from(host: &Place, place: &Place) -> Option<At> {
         Place::There(other) => {
             let (name, address) = (other.name().clone(), other.peer().address()?);
             Some(At::Host { name, address })
-        }
-    }
-}
-
-#[async_trait]
-impl Steps for Start<'_, '_> {
-    type Place = Room;
-    type Begun = Begun;
-    type Error = Failed;
-
-    async fn at_once(&self) -> Result<Found<Room>, Failed> {
-        let Self { starts, asked } = self;
-        starts.note_failures();
-        // The round of the best host that is expected to have a session soon.
-        let mut expected = None;
-        for (round, choice) in starts.cluster.choices(&asked.ask, &asked.inputs) {
-            if expected.is_some_and(|better| better < round) {
-                return Ok(Found::Soon);
-            }
-            let counted = starts.cluster.count(&choice);
-            let room = match &choice {
-                Choice::Here => {
-                    let room = starts.runner.reserve_at_once(&asked.ask);
-                    room.map(|room| Room::Here(Box::new(room), counted))
-                }
-                Choice::There(peer) => match starts.cluster.session(peer) {
-                    Opened::Session(session) => {
-                        let placed = starts.place_there(asked, &session).await?;
-                        placed.map(|placed| Room::There(placed, counted))
-                    }
-                    Opened::Soon => {
-                        expected.get_or_insert(round);
-                        None
-                    }
-                    Opened::Later | Opened::Never => None,
-                },
-            };
-            if let Some(room) = room {
-                return Ok(Found::Place(room));
-            }
-        }
-        Ok(Found::NoRoom)
-    }
-
-    async fn here(&self) -> Result<Room, Failed> {
-        let room = self.starts.runner.reserve(&self.asked.ask).await?;
-        Ok(Room::Here(Box::new(room), self.starts.cluster.count(&Choice::Here)))
-    }
-
-    async fn start(&self, room: Room) -> Result<Option<Begun>, Failed> {
-        let Self { starts, asked } = self;
-        match room {
-            Room::Here(room, counted) => {
-                starts.start_here(asked, *room, counted, Vec::new()).boxed().await.map(Some)
-            }
-            Room::There(placed, counted) => starts.start_there(asked, placed, counted).await,
         }
     }
 }

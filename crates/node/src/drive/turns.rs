@@ -1,13 +1,13 @@
 //! The order in which tasks are placed for which there is no room.
 //!
 //! One task looks for room, the others wait for that: so they do not take each other's, and are
-//! placed in the order in which they were asked for.
+//! placed in the order in which they were asked for. It waits for all of them where it is decided for
+//! the whole cluster who gets a host.
 //!
 //! Invariant: a task has the turn until it has its place, and not while it starts there.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
@@ -34,9 +34,24 @@ pub(super) trait Steps: Sync {
     /// It runs.
     type Begun: Send;
     type Error: Send;
+    /// Its request for a host, from the first look until it has one.
+    type Asked: Send;
+
+    /// Begins to ask.
+    fn ask(&self) -> Self::Asked;
 
     /// Looks for room on all hosts.
-    async fn at_once(&self) -> Result<Found<Self::Place>, Self::Error>;
+    async fn look(&self, asked: &mut Self::Asked) -> Result<Found<Self::Place>, Self::Error>;
+
+    /// The same in its turn: if there is no room, it waits for some.
+    async fn look_in_turn(
+        &self,
+        asked: &mut Self::Asked,
+        queue: Waiting,
+    ) -> Result<Found<Self::Place>, Self::Error>;
+
+    /// Ends when it has a host for which it has waited.
+    async fn placed(&self, asked: &mut Self::Asked);
 
     /// Waits for room on this host.
     async fn here(&self) -> Result<Self::Place, Self::Error>;
@@ -45,27 +60,51 @@ pub(super) trait Steps: Sync {
     async fn start(&self, place: Self::Place) -> Result<Option<Self::Begun>, Self::Error>;
 }
 
+/// The tasks of a query that wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub tasks: usize,
+    /// Since when some do.
+    pub since: Instant,
+}
+
 /// The turns of the tasks of one query.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     turn: AsyncMutex<()>,
-    waiting: AtomicUsize,
+    // None if no task waits. Held for a count only.
+    waiting: Mutex<Option<Waiting>>,
     freed: Arc<Notify>,
 }
 
 /// Counts a task that waits.
-struct Counted<'t>(&'t AtomicUsize);
+struct Counted<'t>(&'t Turns);
+
+impl<'t> Counted<'t> {
+    fn new(turns: &'t Turns) -> Self {
+        let mut waiting = turns.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.get_or_insert_with(|| Waiting { tasks: 0, since: Instant::now() }).tasks += 1;
+        Self(turns)
+    }
+}
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting = waiting
+            .map(|it| Waiting { tasks: it.tasks.saturating_sub(1), ..it })
+            .filter(|it| it.tasks > 0);
     }
 }
 
 impl Turns {
     /// Tasks that wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.queue().map_or(0, |waiting| waiting.tasks)
+    }
+
+    fn queue(&self) -> Option<Waiting> {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// To be notified when there may be room where there was none.
@@ -84,17 +123,14 @@ impl Turns {
     }
 
     async fn place<T: Steps>(&self, task: &T) -> Result<T::Place, T::Error> {
-        let counted = || {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-            Counted(&self.waiting)
-        };
-        let mut waits = None;
+        let counted = || Counted::new(self);
+        let (mut waits, mut asked) = (None, task.ask());
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             // Before the look, so that no end after it is missed.
             freed.as_mut().enable();
-            match task.at_once().await? {
+            match task.look(&mut asked).await? {
                 Found::Place(place) => return Ok(place),
                 Found::NoRoom => break,
                 Found::Soon => {}
@@ -112,7 +148,8 @@ impl Turns {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            let found = task.at_once().await?;
+            let queue = self.queue().unwrap_or(Waiting { tasks: 1, since: Instant::now() });
+            let found = task.look_in_turn(&mut asked, queue).await?;
             let may_wait_here = match found {
                 Found::Place(place) => return Ok(place),
                 Found::NoRoom => true,
@@ -120,6 +157,7 @@ impl Turns {
             };
             tokio::select! {
                 place = &mut here, if may_wait_here => return place,
+                () = task.placed(&mut asked) => {}
                 () = freed => {}
                 () = tokio::time::sleep(ASKED_AGAIN) => {}
             }
@@ -129,8 +167,6 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use futures::future::pending;
     use tokio::task::yield_now;
 
@@ -146,6 +182,11 @@ mod tests {
         starts: Mutex<Vec<usize>>,
         /// The first starts, whose host is lost meanwhile.
         lost: Mutex<usize>,
+        /// The place that the cluster has found for the task that waits.
+        found: Mutex<Option<usize>>,
+        is_found: Notify,
+        /// The tasks that waited at each look in turn.
+        queues: Mutex<Vec<usize>>,
     }
 
     struct Task<'h> {
@@ -158,8 +199,24 @@ mod tests {
         type Place = usize;
         type Begun = usize;
         type Error = ();
+        type Asked = ();
 
-        async fn at_once(&self) -> Result<Found<usize>, ()> {
+        fn ask(&self) {}
+
+        async fn look_in_turn(&self, _: &mut (), queue: Waiting) -> Result<Found<usize>, ()> {
+            self.hosts.queues.lock().unwrap().push(queue.tasks);
+            let found = self.hosts.found.lock().unwrap().take();
+            if let Some(host) = found {
+                return Ok(Found::Place(host));
+            }
+            self.look(&mut ()).await
+        }
+
+        async fn placed(&self, _: &mut ()) {
+            self.hosts.is_found.notified().await;
+        }
+
+        async fn look(&self, _: &mut ()) -> Result<Found<usize>, ()> {
             // As a question to another host.
             yield_now().await;
             if *self.hosts.soon.lock().unwrap() {
@@ -241,6 +298,25 @@ mod tests {
         };
         let (begun, ()) = tokio::join!(all, opens);
         assert_eq!(begun, [Ok(1), Ok(1)]);
+        assert_eq!(turns.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_task_that_has_its_turn_waits_for_all_and_is_told_of_its_place() {
+        let (hosts, turns) = (Hosts::default(), Turns::default());
+        let tasks: Vec<_> = (0..3).map(|_| Task { hosts: &hosts, starts_at_once: true }).collect();
+        let all = futures::future::join_all(tasks.iter().map(|task| turns.begin(task)));
+        let decides = async {
+            for place in [5, 6, 7] {
+                settled().await;
+                *hosts.found.lock().unwrap() = Some(place);
+                hosts.is_found.notify_one();
+            }
+        };
+        let (begun, ()) = tokio::join!(all, decides);
+        assert_eq!(begun, [Ok(5), Ok(6), Ok(7)]);
+        let queues = hosts.queues.lock().unwrap();
+        assert!(queues.contains(&3) && queues.last() == Some(&1), "{queues:?}");
         assert_eq!(turns.waiting(), 0);
     }
 

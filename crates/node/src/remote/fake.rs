@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::messages::{OpenQuery, QueryOpened, SESSION, SessionAsk, SessionRequest};
-use super::peers::{Peer, Peers};
+use super::peers::{Peer, Peers, TaskNeeds, TaskPlace};
 use super::session::Session;
 use crate::TreePlace;
 
@@ -90,6 +90,18 @@ impl Peers for FakePeers {
     }
 
     fn join_tree(&self, _: &str, _: &[HostName]) {}
+
+    fn task(&self, _: TaskNeeds) -> Option<Box<dyn TaskPlace>> {
+        None
+    }
+
+    fn tasks(&self, _: Vec<(TaskNeeds, HostName)>) -> Result<Vec<Box<dyn TaskPlace>>, HostName> {
+        Ok(Vec::new())
+    }
+
+    fn uses(&self, _: &Tenant, _: &HostName) -> Option<Box<dyn TaskPlace>> {
+        None
+    }
 }
 
 pub(crate) fn order() -> OpenQuery {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use snowmelt_ledger::Reservation;
+use snowmelt_ledger::{Reservation, Use};
 use snowmelt_types::{ByteSize, Digest, Outcome};
 
 use super::Workers;
@@ -46,6 +46,14 @@ impl WorkerLease {
         Ok(worker.sandbox.connect().map_err(snowmelt_wire::Error::from)?)
     }
 
+    /// Its room is for this use until it is returned. An idle worker is any query's.
+    pub(crate) fn used_for(mut self, use_: Use) -> Self {
+        if let Some(worker) = &mut self.worker {
+            worker.used_for(use_);
+        }
+        self
+    }
+
     /// The most memory that it held.
     pub fn memory_peak(&self) -> Option<ByteSize> {
         self.worker.as_ref()?.sandbox.memory_peak()
@@ -71,7 +79,8 @@ impl WorkerLease {
         let may_be_idle = |worker: &Worker| {
             worker.room.is_some() && worker.is_alive() && !self.workers.account.ledger.is_wanted()
         };
-        if let Some(worker) = self.worker.take().filter(may_be_idle) {
+        if let Some(mut worker) = self.worker.take().filter(may_be_idle) {
+            worker.used_for(Use::Worker);
             drop(self.workers.idle.put(self.key.clone(), worker, WORKER_KEPT, ByteSize(0)));
             // Whoever began to wait meanwhile did not find it.
             self.workers.account.make_room();

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use futures::FutureExt;
-use snowmelt_ledger::{Amount, Reservation};
+use snowmelt_ledger::{Amount, Reservation, Use};
 use snowmelt_sandbox::{
     Bind, Limits, Network, Policy, ProcessSettings, Root, Sandbox, SandboxSpec,
 };
@@ -92,6 +92,14 @@ impl Worker {
         let read_end = sandbox.take_log().ok_or(Error::OUTPUT_TAKEN)?;
         let log = LogCollector::new(read_end, PLATFORM_LOG).map_err(snowmelt_wire::Error::from)?;
         Ok(Self { sandbox, log, room })
+    }
+
+    /// Its room is for this use from now on.
+    pub fn used_for(&mut self, use_: Use) {
+        if let Some(room) = &mut self.room {
+            let all = room.amount();
+            *room = room.take(all, use_);
+        }
     }
 
     pub fn is_alive(&self) -> bool {

@@ -1,4 +1,5 @@
-//! Gangs beside a plain model, over any sequence of requests, and under a flood of others.
+//! Gangs and tasks of queries beside a plain model, over any sequence of requests, and under a flood of
+//! others.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,15 +9,32 @@ use proptest::prelude::*;
 use snowmelt_types::HostName;
 
 use super::gangs::{OVERCOMMIT, ROOM, ask, gang, hosts, of_tenant};
+use super::tasks::{of_whom, wish};
 use super::{SECOND, call, decided, name, of};
-use crate::{Call, Decision, Gang, GangRoom, Parts, Scheduler, Ticket};
+use crate::{Call, Decision, Gang, GangRoom, Parts, Scheduler, Task, Ticket};
 
 /// What a test does to the scheduler.
 #[derive(Clone, Debug)]
 enum Step {
-    Call { tenant: u8, memory: u8 },
-    Gang { tenant: u8, ranks: u8, memory: u8, most_hosts: Option<u32> },
+    Call {
+        tenant: u8,
+        memory: u8,
+    },
+    Gang {
+        tenant: u8,
+        ranks: u8,
+        memory: u8,
+        most_hosts: Option<u32>,
+    },
+    /// On this host at once, or on one of two in the queue.
+    Task {
+        tenant: u8,
+        memory: u8,
+        host: u8,
+        waits: bool,
+    },
     End(u8),
+    Refuse(u8),
     Withdraw(u8),
     Remove(u8),
     Report(u8),
@@ -32,7 +50,11 @@ fn step() -> impl Strategy<Value = Step> {
         5 => gang.prop_map(|(tenant, ranks, memory, most_hosts)| {
             Step::Gang { tenant, ranks, memory, most_hosts }
         }),
+        4 => (0..3_u8, 1..40_u8, 1..4_u8, any::<bool>()).prop_map(|(tenant, memory, host, waits)| {
+            Step::Task { tenant, memory, host, waits }
+        }),
         6 => any::<u8>().prop_map(Step::End),
+        1 => any::<u8>().prop_map(Step::Refuse),
         1 => any::<u8>().prop_map(Step::Withdraw),
         1 => (1..5_u8).prop_map(Step::Remove),
         2 => (1..5_u8).prop_map(Step::Report),
@@ -46,13 +68,19 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     calls: HashMap<Ticket, (Arc<Call>, Option<HostName>)>,
     gangs: HashMap<Ticket, (Arc<Gang>, Option<Parts>)>,
+    tasks: HashMap<Ticket, (Arc<Task>, Option<HostName>)>,
     drained: BTreeSet<HostName>,
 }
 
 impl Model {
     fn take(&mut self, decision: Decision) {
         match decision {
-            Decision::Run(ticket, host) => self.calls.get_mut(&ticket).unwrap().1 = Some(host),
+            Decision::Run(ticket, host) => {
+                assert!(!self.drained.contains(&host), "{host}");
+                let call = self.calls.get_mut(&ticket).map(|(_, on)| on);
+                let held = call.or(self.tasks.get_mut(&ticket).map(|(_, on)| on)).unwrap();
+                assert!(held.replace(host).is_none(), "it runs once");
+            }
             Decision::Start(ticket, parts) => {
                 let (gang, held) = self.gangs.get_mut(&ticket).unwrap();
                 assert_eq!(parts.iter().map(|(_, ranks)| ranks).sum::<u32>(), gang.ranks);
@@ -69,25 +97,29 @@ impl Model {
         }
     }
 
-    /// Bytes of instances and of ranks on a host.
+    /// Bytes of instances, and of ranks and tasks, on a host.
     fn on(&self, host: &HostName) -> (u64, u64) {
         let calls = self.calls.values().filter(|(_, on)| on.as_ref() == Some(host));
         let gangs = self.gangs.values().flat_map(|(gang, parts)| {
             let here = parts.iter().flatten().filter(|(on, _)| on == host);
             here.map(|(_, ranks)| u64::from(*ranks) * gang.memory)
         });
-        (calls.map(|(call, _)| call.memory).sum(), gangs.sum())
+        let tasks = self.tasks.values().filter(|(_, on)| on.as_ref() == Some(host));
+        let whole = gangs.sum::<u64>() + tasks.map(|(task, _)| task.memory).sum::<u64>();
+        (calls.map(|(call, _)| call.memory).sum(), whole)
     }
 
     fn waiting(&self) -> usize {
         let calls = self.calls.values().filter(|(_, on)| on.is_none()).count();
-        calls + self.gangs.values().filter(|(_, parts)| parts.is_none()).count()
+        let tasks = self.tasks.values().filter(|(_, on)| on.is_none()).count();
+        calls + tasks + self.gangs.values().filter(|(_, parts)| parts.is_none()).count()
     }
 
     fn nth(&self, at: u8, runs: bool) -> Option<Ticket> {
         let calls = self.calls.iter().filter(|(_, it)| it.1.is_some() == runs).map(|it| *it.0);
         let gangs = self.gangs.iter().filter(|(_, it)| it.1.is_some() == runs).map(|it| *it.0);
-        let mut all: Vec<_> = calls.chain(gangs).collect();
+        let tasks = self.tasks.iter().filter(|(_, it)| it.1.is_some() == runs).map(|it| *it.0);
+        let mut all: Vec<_> = calls.chain(gangs).chain(tasks).collect();
         all.sort_unstable();
         (!all.is_empty()).then(|| all[usize::from(at) % all.len()])
     }
@@ -95,6 +127,7 @@ impl Model {
     fn forget(&mut self, ticket: Ticket) {
         self.calls.remove(&ticket);
         self.gangs.remove(&ticket);
+        self.tasks.remove(&ticket);
     }
 }
 
@@ -113,6 +146,27 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
             let ticket = scheduler.ask_gang(Arc::clone(&made), *now, *now + 60 * SECOND);
             model.gangs.insert(ticket, (made, None));
         }
+        Step::Task { tenant, memory, host, waits } => {
+            let (made, number) = (of_whom(&format!("t{tenant}"), memory.into()), host.into());
+            let ticket = match waits {
+                true => Some(scheduler.ask_task(Arc::clone(&made), wish(&[number, 1]), *now)),
+                false => scheduler.start_task(Arc::clone(&made), &name(number), *now),
+            };
+            assert!(waits || ticket.is_none() || !model.drained.contains(&name(number)));
+            if let Some(ticket) = ticket {
+                model.tasks.insert(ticket, (made, (!waits).then(|| name(number))));
+            }
+        }
+        Step::Refuse(at) => {
+            let running = model.tasks.iter_mut().filter(|(_, (_, on))| on.is_some());
+            let mut running: Vec<_> = running.collect();
+            running.sort_unstable_by_key(|(ticket, _)| **ticket);
+            let at = usize::from(at) % running.len().max(1);
+            if let Some((ticket, held)) = running.into_iter().nth(at) {
+                scheduler.refused(*ticket, *now);
+                held.1 = None;
+            }
+        }
         Step::End(at) => {
             if let Some(ticket) = model.nth(at, true) {
                 scheduler.ended(ticket, Some(0), *now);
@@ -130,6 +184,7 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
             scheduler.remove(&host, *now);
             model.drained.remove(&host);
             model.calls.retain(|_, (_, on)| on.as_ref() != Some(&host));
+            model.tasks.retain(|_, (_, on)| on.as_ref() != Some(&host));
         }
         Step::Report(host) => scheduler.report(&name(host.into()), ROOM),
         Step::Drain(host, is_drained) => {
@@ -149,7 +204,7 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
 
 proptest! {
     #[test]
-    fn gangs_start_as_a_whole_within_the_memory_of_hosts_beside_calls(
+    fn gangs_start_as_a_whole_within_the_memory_of_hosts_beside_calls_and_tasks(
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let (mut scheduler, mut model, mut now) = (hosts(3), Model::default(), Duration::ZERO);
@@ -158,13 +213,22 @@ proptest! {
             decided(&mut scheduler, now).into_iter().for_each(|decision| model.take(decision));
             prop_assert_eq!(scheduler.waiting(), model.waiting());
             for host in (1..5).map(name) {
-                let (calls, ranks) = model.on(&host);
-                prop_assert!(calls + ranks * u64::from(OVERCOMMIT) <= 100, "{calls} {ranks}");
+                let (calls, whole) = model.on(&host);
+                prop_assert!(calls + whole * u64::from(OVERCOMMIT) <= 100, "{calls} {whole}");
                 let known = scheduler.memory(&host).map(|(taken, _)| taken);
                 prop_assert!(known.is_none_or(|known| known == calls));
             }
         }
-        // Whatever waits runs, is refused or expires; what has ended leaves nothing.
+        // Whatever waits runs, is refused or expires, but tasks; what has ended leaves nothing.
+        let waits = |model: &Model| {
+            let mut waits = model.tasks.iter().filter(|(_, it)| it.1.is_none());
+            waits.next().map(|(ticket, _)| *ticket)
+        };
+        while let Some(ticket) = waits(&model) {
+            scheduler.withdraw(ticket, now);
+            model.forget(ticket);
+            decided(&mut scheduler, now).into_iter().for_each(|decision| model.take(decision));
+        }
         now += 120 * SECOND;
         decided(&mut scheduler, now).into_iter().for_each(|decision| model.take(decision));
         prop_assert_eq!(scheduler.waiting(), 0);
@@ -181,25 +245,31 @@ proptest! {
     }
 
     #[test]
-    fn no_gang_starves_behind_calls_and_smaller_gangs(
+    fn no_gang_starves_behind_calls_tasks_and_smaller_gangs(
         wanted in (1..6_u32, 20..50_u64),
-        others in prop::collection::vec((any::<bool>(), 5..40_u8, 0..3_u8, 1..5_u32), 200),
+        others in prop::collection::vec((0..3_u8, 5..40_u8, 0..3_u8, 1..5_u32), 200),
     ) {
         let (mut scheduler, mut now) = (hosts(3), Duration::ZERO);
         let mut ends: VecDeque<(Duration, Ticket)> = VecDeque::new();
         let mut asked = None;
         let mut started = None;
-        for (at, (is_call, memory, tenant, seconds)) in others.into_iter().enumerate() {
+        for (at, (kind, memory, tenant, seconds)) in others.into_iter().enumerate() {
             now += SECOND / 4;
             let (due, later) = ends.into_iter().partition::<Vec<_>, _>(|(end, _)| *end <= now);
             ends = later.into();
             due.iter().for_each(|(_, ticket)| scheduler.ended(*ticket, Some(0), now));
             let tenant = format!("t{tenant}");
-            if is_call {
-                let made = of(&tenant, call(&format!("f{at}"), u64::from(memory) * 2));
-                scheduler.ask(Arc::new(made), now, now + 30 * SECOND);
-            } else {
-                ask(&mut scheduler, of_tenant(&tenant, gang(1, memory.into())), now);
+            match kind {
+                0 => {
+                    let made = of(&tenant, call(&format!("f{at}"), u64::from(memory) * 2));
+                    scheduler.ask(Arc::new(made), now, now + 30 * SECOND);
+                }
+                1 => {
+                    scheduler.ask_task(of_whom(&tenant, memory.into()), wish(&[1, 2, 3]), now);
+                }
+                _ => {
+                    ask(&mut scheduler, of_tenant(&tenant, gang(1, memory.into())), now);
+                }
             }
             if at == 40 {
                 let (ranks, memory) = wanted;

@@ -9,10 +9,16 @@ use super::{SECOND, call, decided, name, of, run, scheduler, waits};
 use crate::{Decision, Gang, GangRoom, HostRoom, Parts, Scheduler, Ticket};
 
 pub(super) const OVERCOMMIT: u32 = 2;
-pub(super) const ROOM: HostRoom =
-    HostRoom { memory: 100, cpu_millis: 2000, ranks: 50, overcommit: OVERCOMMIT };
+pub(super) const ROOM: HostRoom = HostRoom {
+    memory: 100,
+    cpu_millis: 2000,
+    ranks: 50,
+    tasks: 50,
+    sandboxes: 50,
+    overcommit: OVERCOMMIT,
+};
 
-/// Hosts that have 100 bytes for instances of calls, or 50 for ranks.
+/// Hosts that have 100 bytes for instances of calls, or 50 for ranks, or 50 for tasks.
 pub(super) fn hosts(count: usize) -> Scheduler {
     let mut made = scheduler(0, 0, 0);
     (1..=count).for_each(|number| made.report(&name(number), ROOM));

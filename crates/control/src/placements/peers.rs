@@ -1,0 +1,91 @@
+//! The hosts of the cluster, as queries see them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use snowmelt_node::TreePlace;
+use snowmelt_node::remote::peers::{Peer, Peers, TaskNeeds, TaskPlace};
+use snowmelt_schedule::Task;
+use snowmelt_types::{ByteSize, CpuMillis, HostName, Tenant};
+
+use super::Placements;
+use super::tasks::PlacedTask;
+use crate::hosts::Hosts;
+use crate::trees::Trees;
+
+/// The hosts of a cluster, the trees in which they read images and files, and who decides where tasks
+/// run.
+#[derive(Clone, Debug)]
+pub(crate) struct QueryPeers {
+    pub hosts: Hosts,
+    pub trees: Trees,
+    pub placements: Placements,
+}
+
+impl QueryPeers {
+    /// Whether tasks of a query may run on other hosts: there are some, or some may come while it runs.
+    pub fn may_have_others(&self, is_alone: bool) -> bool {
+        self.hosts.of_query(is_alone).len() > 1 || (!is_alone && !self.placements.is_alone())
+    }
+
+    fn needs(&self, needs: TaskNeeds) -> Task {
+        let TaskNeeds { tenant, memory, cpu, is_here_only } = needs;
+        let only = is_here_only.then(|| self.own_name());
+        Task { tenant, memory: memory.bytes(), cpu_millis: cpu.0, only }
+    }
+}
+
+fn boxed(placed: PlacedTask) -> Box<dyn TaskPlace> {
+    Box::new(placed)
+}
+
+impl Peers for QueryPeers {
+    fn others(&self) -> Vec<Arc<dyn Peer>> {
+        let others = self.hosts.all().into_iter().filter(|host| !host.is_local());
+        others.map(|host| host as Arc<dyn Peer>).collect()
+    }
+
+    fn own_name(&self) -> HostName {
+        self.hosts.local().name.clone()
+    }
+
+    fn own_address(&self) -> Option<SocketAddr> {
+        self.hosts.local().address()
+    }
+
+    fn tree_place(&self, tree: &str, host: &HostName) -> Option<TreePlace> {
+        let host = self.hosts.all().into_iter().find(|known| known.name == *host)?;
+        // Control's own host has a place already if it needs one: it has read the signatures in the
+        // image. It is no member of the trees of files, as it has them.
+        self.trees.place(tree, &self.hosts, &[host]).pop()
+    }
+
+    fn join_tree(&self, tree: &str, hosts: &[HostName]) {
+        let known = self.hosts.all().into_iter();
+        let joining: Vec<_> = known.filter(|known| hosts.contains(&known.name)).collect();
+        self.trees.place(tree, &self.hosts, &joining);
+    }
+
+    fn places_tasks(&self) -> bool {
+        !self.placements.is_alone()
+    }
+
+    fn task(&self, needs: TaskNeeds) -> Option<Box<dyn TaskPlace>> {
+        self.placements.task(self.needs(needs)).map(boxed)
+    }
+
+    fn tasks(
+        &self,
+        tasks: Vec<(TaskNeeds, HostName)>,
+    ) -> Result<Vec<Box<dyn TaskPlace>>, HostName> {
+        let tasks = tasks.into_iter().map(|(needs, host)| (self.needs(needs), host));
+        let placed = self.placements.tasks(tasks.collect())?;
+        Ok(placed.into_iter().map(boxed).collect())
+    }
+
+    fn uses(&self, tenant: &Tenant, host: &HostName) -> Option<Box<dyn TaskPlace>> {
+        let (memory, cpu) = (ByteSize(0), CpuMillis(0));
+        let needs = TaskNeeds { tenant: tenant.clone(), memory, cpu, is_here_only: false };
+        Some(boxed(self.placements.uses(self.needs(needs), host)))
+    }
+}
