@@ -29,7 +29,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The process that has this pid now, unless it is a zombie.
+    /// The process that has this pid now, unless it is a zombie. One whose first thread has ended
+    /// before the others is none: it still has its files and locks.
     pub fn of(pid: i32) -> Option<Self> {
         Self::with_parent(pid).map(|(_, process)| process)
     }
@@ -45,11 +46,12 @@ impl Process {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name in parentheses may contain any characters.
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let state = fields.next()?;
+        let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
-        let began = fields.nth(17)?.parse().ok()?;
-        let state = state.chars().next().filter(|state| !matches!(state, 'Z' | 'X'))?;
-        Some((state, parent, Self { pid, began }))
+        let threads: u32 = fields.nth(15)?.parse().ok()?;
+        let began = fields.nth(1)?.parse().ok()?;
+        let is_over = matches!(state, 'Z' | 'X') && threads <= 1;
+        (!is_over).then_some((state, parent, Self { pid, began }))
     }
 
     /// Whether it was stopped by a signal.
@@ -249,6 +251,29 @@ mod tests {
             thread::sleep(POLL_INTERVAL);
         }
         send(&all, Signal::KILL).unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_is_alive_until_its_last_thread_has_ended() {
+        // The system call ends the first thread alone.
+        let code = "import ctypes, platform, threading, time
+threading.Thread(target=time.sleep, args=(3600,)).start()
+ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)";
+        let mut child = Command::new("python3").args(["-c", code]).spawn().unwrap();
+        let seen = Process::of(child.id() as i32).unwrap();
+        let state = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", seen.pid)).unwrap();
+            stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+        };
+        while state() != 'Z' {
+            thread::sleep(POLL_INTERVAL);
+        }
+        assert!(seen.is_alive());
+        seen.kill().unwrap();
+        while seen.is_alive() {
+            thread::sleep(POLL_INTERVAL);
+        }
         child.wait().unwrap();
     }
 
