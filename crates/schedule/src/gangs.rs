@@ -108,7 +108,11 @@ impl Scheduler {
             return self.kept_beside(None, call, now);
         };
         let without_calls = |_: &HostName, host: &Host| host.left_without_calls();
-        let Some(parts) = place(&held.gang, &self.hosts, &self.policy, without_calls) else {
+        // What calls and tasks use may be missing in what a host reports now.
+        let ever = |_: &HostName, host: &Host| host.most_of_ranks.saturating_sub(host.ranks);
+        let share = place(&held.gang, &self.hosts, &self.policy, without_calls);
+        let share = share.or_else(|| place(&held.gang, &self.hosts, &self.policy, ever));
+        let Some(parts) = share else {
             let ticket = *ticket;
             return self.kept_beside(Some(ticket), call, now);
         };

@@ -198,7 +198,7 @@ impl Host {
 
     /// Memory for tasks of which new ones can have some.
     pub fn left_for_new_tasks(&self) -> u64 {
-        if self.is_drained { 0 } else { self.left_for_tasks() }
+        if self.takes_tasks() { self.left_for_tasks() } else { 0 }
     }
 
     /// Whether it gets tasks if it has room for them.

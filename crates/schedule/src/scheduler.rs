@@ -84,6 +84,7 @@ impl Scheduler {
             None => {
                 let mut new = Host::new(room);
                 self.gang_parts_on(host).for_each(|(gang, ranks)| new.add_ranks(gang, ranks));
+                self.tasks_on(host).for_each(|held| new.add_task(&held.task, held.since));
                 self.hosts.insert(host.clone(), new);
             }
         }
@@ -98,7 +99,8 @@ impl Scheduler {
         }
     }
 
-    /// Removes a host that was lost. Its calls are over for those who made them.
+    /// Removes a host that was lost. Its calls are over for those who made them. What gangs and queries
+    /// have there is counted again if it comes back before they are over.
     pub fn remove(&mut self, host: &HostName, now: Duration) {
         let runs_there = |held: &Held| matches!(&held.state, State::RunsOn(on) if on == host);
         let calls: Vec<_> = self.calls.values_mut().filter(|held| runs_there(held)).collect();
@@ -108,7 +110,6 @@ impl Scheduler {
             lost.push(Arc::clone(&held.call));
         }
         lost.iter().for_each(|call| self.leave(call, host, None, now));
-        self.lose_tasks(host);
         self.hosts.remove(host);
         self.uses.remove(host);
         for on in self.functions.values_mut() {

@@ -100,7 +100,7 @@ impl Scheduler {
             let memory = held.task.memory;
             let hosts = held.wish.hosts.iter();
             let known = hosts.filter_map(|name| Some((name, self.hosts.get(name)?)));
-            let could = known.filter(|(_, it)| !it.is_drained && it.most_for_tasks() >= memory);
+            let could = known.filter(|(_, it)| it.takes_tasks() && it.most_for_tasks() >= memory);
             let (name, _) = could.min_by_key(|(_, host)| Reverse(host.left_for_tasks()))?;
             Some((ticket, name.clone(), memory))
         })?;
@@ -115,12 +115,10 @@ impl Scheduler {
         let task = Arc::clone(&held.task);
         self.deadlines.remove(&(NEVER, ticket));
         self.queue.remove(&task.tenant, &line(ticket), ticket);
-        let Some(host) = self.hosts.get_mut(name) else {
-            held.state = State::Lost;
-            return;
-        };
         held.state = State::RunsOn(name.clone());
-        host.add_task(&task, now);
+        if let Some(host) = self.hosts.get_mut(name) {
+            host.add_task(&task, now);
+        }
         *self.taken.entry(task.tenant.clone()).or_default() += task.memory;
     }
 
@@ -133,7 +131,7 @@ impl Scheduler {
                 self.deadlines.remove(&(NEVER, ticket));
             }
             State::RunsOn(host) => self.leave_host(&task, &host, now),
-            State::Lost => return true,
+            State::Lost => {}
         }
         self.is_changed = true;
         true
@@ -158,16 +156,11 @@ impl Scheduler {
         self.is_changed = true;
     }
 
-    /// A host was lost, and its tasks with it.
-    pub(crate) fn lose_tasks(&mut self, host: &HostName) {
-        let mut lost = Vec::new();
-        for held in self.tasks.values_mut() {
-            if matches!(&held.state, State::RunsOn(on) if on == host) {
-                held.state = State::Lost;
-                lost.push(Arc::clone(&held.task));
-            }
-        }
-        lost.iter().for_each(|task| self.gives_back(&task.tenant, task.memory));
+    /// Tasks that were placed on a host, also while it is not known.
+    pub(crate) fn tasks_on(&self, host: &HostName) -> impl Iterator<Item = &HeldTask> {
+        let is_there =
+            move |held: &&HeldTask| matches!(&held.state, State::RunsOn(on) if on == host);
+        self.tasks.values().filter(is_there)
     }
 
     fn leave_host(&mut self, task: &Task, host: &HostName, now: Duration) {
@@ -180,7 +173,9 @@ impl Scheduler {
     /// How many further hosts, as large as the largest one, the tasks need that wait since then.
     pub(crate) fn lacking_for_tasks(&self, since: Duration) -> u32 {
         let waits = |held: &&HeldTask| {
-            held.is_waiting() && held.task.only.is_none() && held.wish.since <= since
+            // One that a host has just refused has no wish yet.
+            let may_move = held.task.only.is_none() && !held.wish.hosts.is_empty();
+            held.is_waiting() && may_move && held.wish.since <= since
         };
         let most = self.hosts.values().map(|host| host.most_of_tasks).max().unwrap_or_default();
         let mut free: Vec<u64> = self.hosts.values().map(Host::left_for_new_tasks).collect();

@@ -62,7 +62,8 @@ impl StartProfile {
         let tables = try_join_all(readers.iter().map(|reader| reader.table())).await?;
         let tables: Vec<&Table> = tables.into_iter().map(AsRef::as_ref).collect();
         for (own, reader) in readers.iter().enumerate() {
-            let of_reader = blocks.iter().filter(|(blob, _)| *blob == own);
+            let count = tables[own].entries().len();
+            let of_reader = blocks.iter().filter(|(blob, block)| *blob == own && *block < count);
             reader.expect(of_reader.map(|(_, block)| *block));
         }
         let fetched = || readers.first().map_or(0, |reader| reader.fetched_bytes());
@@ -77,9 +78,7 @@ impl StartProfile {
             .buffer_unordered(concurrency.max(1))
             .try_collect()
             .await;
-        if prefetched.is_err() {
-            readers.iter().for_each(|reader| reader.expect_nothing());
-        }
+        readers.iter().for_each(|reader| reader.prefetched(prefetched.is_ok()));
         prefetched
     }
 

@@ -39,6 +39,8 @@ struct Touched {
     seen: Vec<bool>,
     /// Whether each block is one that the profile of a start has.
     expected: Vec<bool>,
+    /// They are being prefetched.
+    is_prefetching: bool,
 }
 
 impl BlobReader {
@@ -62,7 +64,7 @@ impl BlobReader {
     /// The bytes of a range; the part of the range past the end is ignored.
     pub async fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
         let table = self.table().await?;
-        let more = self.record(table.touched(range.clone()), table.entries().len());
+        let more = self.record(table.touched(range.clone()), table);
         self.read_with(range, more).await
     }
 
@@ -159,16 +161,22 @@ impl BlobReader {
 
     /// A start reads these blocks, which are prefetched: what follows them is not read ahead.
     pub(crate) fn expect(&self, blocks: impl IntoIterator<Item = usize>) {
-        let Touched { expected, .. } = &mut *self.touches();
+        let Touched { expected, is_prefetching, .. } = &mut *self.touches();
+        *is_prefetching = true;
         for block in blocks {
             expected.resize(expected.len().max(block + 1), false);
             expected[block] = true;
         }
     }
 
-    /// Nothing is prefetched: what follows a read may be read next, as without a profile.
-    pub(crate) fn expect_nothing(&self) {
-        self.touches().expected.clear();
+    /// They were prefetched, or could not be: then what follows a read may be read next, as without a
+    /// profile.
+    pub(crate) fn prefetched(&self, are_here: bool) {
+        let mut touches = self.touches();
+        touches.is_prefetching = false;
+        if !are_here {
+            touches.expected.clear();
+        }
     }
 
     fn touches(&self) -> MutexGuard<'_, Touched> {
@@ -176,10 +184,14 @@ impl BlobReader {
     }
 
     /// Records the blocks that are read. Returns by how many blocks the request should be extended:
-    /// twice the number of preceding blocks that were read, or not at all if they were expected.
-    fn record(&self, blocks: Range<usize>, count: usize) -> usize {
-        let Touched { order, seen, expected } = &mut *self.touches();
+    /// twice the number of preceding blocks that were read, or not at all if they were expected. Those
+    /// that were prefetched may have been evicted since.
+    fn record(&self, blocks: Range<usize>, table: &Table) -> usize {
+        let count = table.entries().len();
+        let Touched { order, seen, expected, is_prefetching } = &mut *self.touches();
         let is_expected = blocks.clone().all(|block| expected.get(block) == Some(&true));
+        let is_expected =
+            is_expected && (*is_prefetching || self.blocks.has(table, blocks.clone()));
         seen.resize(count, false);
         let below = blocks.start.saturating_sub(BELOW)..blocks.start;
         let below = seen[below].iter().filter(|seen| **seen).count();

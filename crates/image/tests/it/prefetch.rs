@@ -80,6 +80,7 @@ impl BlockSource for TwoStripes {
 struct Setup {
     reader: Arc<BlobReader>,
     blocks: Arc<Blocks>,
+    cache: Arc<BlockCache>,
     source: Arc<MemorySource>,
     gate: Arc<Semaphore>,
     _folder: tempfile::TempDir,
@@ -93,10 +94,10 @@ fn setup(permits: usize) -> Setup {
     let gated = Gated { inner: Arc::clone(&source), gate: Arc::clone(&gate) };
     let folder = tempfile::tempdir().unwrap();
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
-    let blocks = Arc::new(Blocks::new(Arc::new(gated), Some(cache)));
+    let blocks = Arc::new(Blocks::new(Arc::new(gated), Some(Arc::clone(&cache))));
     let reader = BlobReader::new(Arc::clone(&blocks), image.layers[0].clone()).unwrap();
     let reader = Arc::new(reader);
-    Setup { reader, blocks, source, gate, _folder: folder }
+    Setup { reader, blocks, cache, source, gate, _folder: folder }
 }
 
 async fn read(setup: &Setup, block: u64) {
@@ -188,6 +189,32 @@ fn what_follows_the_blocks_of_a_start_is_not_read_ahead() {
             read(&setup, block).await;
         }
         assert!(requested(&setup).contains(&32), "{:?}", requested(&setup));
+    });
+}
+
+#[test]
+fn blocks_of_a_start_that_do_not_exist_are_skipped() {
+    let setup = setup(1000);
+    let root = setup.reader.summary().root;
+    let start = StartProfile { blocks: vec![(root, 1), (root, u32::MAX - 1)] };
+    runtime().block_on(start.prefetch(&[Arc::clone(&setup.reader)], 4)).unwrap();
+    assert_eq!(requested(&setup), [1]);
+}
+
+#[test]
+fn blocks_of_a_start_that_were_evicted_are_read_ahead_again() {
+    let setup = setup(1000);
+    let root = setup.reader.summary().root;
+    let start = StartProfile { blocks: (0..24).map(|block| (root, block)).collect() };
+    runtime().block_on(async {
+        start.prefetch(&[Arc::clone(&setup.reader)], 4).await.unwrap();
+        setup.cache.empty();
+        setup.source.requested.lock().unwrap().clear();
+        for block in 0..8 {
+            read(&setup, block).await;
+        }
+        let requests = ranges(&setup).len();
+        assert!(requests < 8, "{requests} for 8 blocks");
     });
 }
 

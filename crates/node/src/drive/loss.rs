@@ -11,11 +11,11 @@ use super::inputs::by_host;
 use super::places::{Input, Places};
 use crate::remote::grants::gone;
 
-/// S3 may refuse one host alone, whose clock is wrong.
+/// S3 may refuse one host alone: whose clock is wrong, which its message says.
 fn with_host(failed: Failed, reader: Option<&HostName>) -> Failed {
-    let Some(host) = reader.filter(|_| failed.report.code == Code::S3_SETTING.code) else {
-        return failed;
-    };
+    let report = &failed.report;
+    let is_of_clock = report.code == Code::S3_SETTING.code && report.message.contains("clock");
+    let Some(host) = reader.filter(|_| is_of_clock) else { return failed };
     let hint = format!("the host {host} was refused: drain it if others are not");
     Failed { report: Box::new(failed.report.hint(hint)), ..failed }
 }

@@ -184,7 +184,6 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
             scheduler.remove(&host, *now);
             model.drained.remove(&host);
             model.calls.retain(|_, (_, on)| on.as_ref() != Some(&host));
-            model.tasks.retain(|_, (_, on)| on.as_ref() != Some(&host));
         }
         Step::Report(host) => scheduler.report(&name(host.into()), ROOM),
         Step::Drain(host, is_drained) => {

@@ -170,14 +170,54 @@ fn a_host_that_refuses_gets_no_tasks_until_it_reports_and_calls_all_the_same() {
     scheduler.start_task(task(10), &name(1), now).unwrap();
     scheduler.drain(&name(1), true);
     assert_eq!(scheduler.start_task(task(10), &name(1), now), None);
-    // Nothing of a host that was lost is counted when it comes back.
+    scheduler.withdraw(first, now);
+}
+
+#[test]
+fn a_host_that_comes_back_still_has_its_tasks() {
+    let (mut scheduler, now) = (hosts(2), Duration::ZERO);
+    let first = scheduler.start_task(task(30), &name(2), now).unwrap();
+    let second = scheduler.start_task(task(10), &name(2), now).unwrap();
     scheduler.remove(&name(2), SECOND);
+    // It may have been silent for a while only: whoever lost it says so.
+    scheduler.ended(second, None, SECOND);
     scheduler.report(&name(2), super::gangs::ROOM);
-    assert!(!scheduler.has_tasks(&name(2)));
-    let whole = scheduler.start_task(task(50), &name(2), SECOND).unwrap();
+    assert!(scheduler.has_tasks(&name(2)));
+    assert_eq!(scheduler.start_task(task(21), &name(2), SECOND), None);
     scheduler.ended(first, None, SECOND);
-    assert_eq!(scheduler.start_task(task(1), &name(2), SECOND), None);
-    scheduler.ended(whole, None, SECOND);
+    assert!(!scheduler.has_tasks(&name(2)));
+    scheduler.start_task(task(50), &name(2), SECOND).unwrap();
+}
+
+#[test]
+fn a_host_that_refuses_tasks_is_not_free_for_those_that_wait() {
+    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let only = scheduler.start_task(task(10), &name(1), now).unwrap();
+    scheduler.refused(only, now);
+    assert_eq!(scheduler.lacking(SECOND), 0, "nobody has said that it waits");
+    scheduler.withdraw(only, now);
+    waiting(&mut scheduler, task(10), &[1], now);
+    assert_eq!(scheduler.lacking(SECOND), 1);
+    scheduler.report(&name(1), super::gangs::ROOM);
+    assert_eq!(decided(&mut scheduler, SECOND).len(), 1);
+}
+
+#[test]
+fn a_share_is_kept_for_a_gang_also_of_memory_that_tasks_really_use() {
+    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let first = scheduler.start_task(task(30), &name(1), now).unwrap();
+    let burst = ask(&mut scheduler, gang(1, 40), now);
+    // The memory of the machine that is left, as long as the task runs.
+    let used = HostRoom { ranks: 20, ..super::gangs::ROOM };
+    scheduler.report(&name(1), used);
+    let before = scheduler.start_task(task(5), &name(1), SECOND).unwrap();
+    scheduler.ended(before, None, SECOND);
+    assert_eq!(decided(&mut scheduler, 11 * SECOND), []);
+    assert_eq!(scheduler.start_task(task(5), &name(1), 11 * SECOND), None);
+    scheduler.ended(first, None, 12 * SECOND);
+    scheduler.report(&name(1), super::gangs::ROOM);
+    let expected = vec![(name(1), 1)];
+    assert_eq!(decided(&mut scheduler, 12 * SECOND), [Decision::Start(burst, expected)]);
 }
 
 #[test]
