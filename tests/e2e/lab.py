@@ -10,11 +10,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from conftest import Result, Snowmelt, wait_for
 
 from common.paths import SNOWMELT
 
 PYTHON = Path(__file__).resolve().parents[2] / "python"
+
+# As any S3 client in the lab, with the variables that `lab run` sets.
+UPLOAD = """
+import os, sys
+from pyarrow import fs
+store = fs.S3FileSystem(
+    access_key=os.environ["AWS_ACCESS_KEY_ID"],
+    secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
+    endpoint_override=os.environ["AWS_ENDPOINT_URL"].removeprefix("http://"),
+    scheme="http",
+)
+bucket = os.environ["SNOWMELT_LAB_STORE"].removeprefix("s3://")
+fs.copy_files(
+    sys.argv[1], f"{bucket}/t", source_filesystem=fs.LocalFileSystem(), destination_filesystem=store
+)
+"""
 
 
 @dataclass
@@ -62,6 +80,10 @@ class Lab:
     def bursts(self) -> list[dict[str, Any]]:
         """The bursts that control knows."""
         return list(json.loads(self.client("burst", "ls", "-o", "json")))
+
+    def upload(self, folder: Path) -> None:
+        """Writes the files of a folder to the table `t` in the store."""
+        self.command("run", "--", sys.executable, "-c", UPLOAD, folder).succeeded()
 
     def fail(self, host: str, how: str = "kill") -> None:
         self.command("fail", host, "--how", how).succeeded()
@@ -114,6 +136,14 @@ class Lab:
 
     def wait_until_clean(self) -> None:
         wait_for("the devices of jobs to go", lambda: not self.job_devices())
+
+
+def write_numbers(folder: Path, rows: int, files: int) -> None:
+    """A table with the numbers from 0 on in its column `a`."""
+    each = rows // files
+    for part in range(files):
+        table = pa.table({"a": range(part * each, (part + 1) * each)})
+        pq.write_table(table, folder / f"{part}.parquet", compression="none")
 
 
 @contextmanager

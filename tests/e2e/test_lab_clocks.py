@@ -1,16 +1,12 @@
 """Wall clocks of hosts that are set an hour ahead or behind while functions and queries run."""
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from conftest import Snowmelt, wait_for
-from lab import Lab, lab
-from test_lab_services import UPLOAD
+from lab import Lab, lab, write_numbers
 
 from common.paths import SNOWMELT
 
@@ -88,15 +84,13 @@ def test_bursts_and_calls_go_on_while_clocks_are_set(alone: Snowmelt, tmp_path: 
 def test_a_query_names_the_host_whose_clock_is_too_wrong_for_a_store(
     alone: Snowmelt, tmp_path: Path
 ) -> None:
-    rows = 40_000
-    for part in range(8):
-        table = pa.table({"a": range(part * rows, (part + 1) * rows)})
-        pq.write_table(table, tmp_path / f"{part}.parquet", compression="none")
+    rows = 320_000
+    write_numbers(tmp_path, rows, files=8)
     options = ("--link", "1gbit", "--memory", "1GiB", "--store", "--store-link", "100mbit")
     with lab(alone, 3, *options) as made:
-        made.command("run", "--", sys.executable, "-c", UPLOAD, tmp_path).succeeded()
+        made.upload(tmp_path)
         query = "select sum(a) as s from 's3://lab/t/*.parquet'"
-        expected = [{"s": sum(range(8 * rows))}]
+        expected = [{"s": sum(range(rows))}]
 
         def asked() -> object:
             out = made.client("sql", query, "--workers", 6, "--memory", "128MiB", "-o", "json")

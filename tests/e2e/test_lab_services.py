@@ -1,43 +1,22 @@
 """The registry and the store of a lab, their faults, and disks of hosts that are full."""
 
 import json
-import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from conftest import Snowmelt, wait_for
 from host_trees import warnings
-from lab import lab
+from lab import lab, write_numbers
 from lab_images import SMALL, children, image_lab, root
-
-# As any S3 client in the lab, with the variables that `lab run` sets.
-UPLOAD = """
-import os, sys
-from pyarrow import fs
-store = fs.S3FileSystem(
-    access_key=os.environ["AWS_ACCESS_KEY_ID"],
-    secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
-    endpoint_override=os.environ["AWS_ENDPOINT_URL"].removeprefix("http://"),
-    scheme="http",
-)
-bucket = os.environ["SNOWMELT_LAB_STORE"].removeprefix("s3://")
-fs.copy_files(
-    sys.argv[1], f"{bucket}/t", source_filesystem=fs.LocalFileSystem(), destination_filesystem=store
-)
-"""
 
 
 def test_queries_read_the_store_of_a_lab_until_it_is_gone(alone: Snowmelt, tmp_path: Path) -> None:
-    rows = 40_000
-    for part in range(2):
-        table = pa.table({"a": range(part * rows, (part + 1) * rows)})
-        pq.write_table(table, tmp_path / f"{part}.parquet", compression="none")
+    rows = 80_000
+    write_numbers(tmp_path, rows, files=2)
     options = ("--link", "1gbit", "--memory", "1GiB", "--store", "--store-link", "100mbit")
     with lab(alone, 3, *options) as made:
-        made.command("run", "--", sys.executable, "-c", UPLOAD, tmp_path).succeeded()
+        made.upload(tmp_path)
         query = "select sum(a) as s from 's3://lab/t/*.parquet'"
-        expected = [{"s": sum(range(2 * rows))}]
+        expected = [{"s": sum(range(rows))}]
 
         def asked() -> object:
             out = made.client("sql", query, "--workers", 2, "--memory", "256MiB", "-o", "json")
@@ -45,7 +24,7 @@ def test_queries_read_the_store_of_a_lab_until_it_is_gone(alone: Snowmelt, tmp_p
 
         before = made.sent("store")
         assert asked() == expected
-        assert made.sent("store") - before > 2 * rows, "over its own link"
+        assert made.sent("store") - before > rows, "over its own link"
         made.fail("store", "kill")
         wait_for("it to end", lambda: not made.services()["store"]["runs"])
         sql = ("run", "--", "snowmelt", "--errors", "json", "sql", query, "--timeout", "5s")
