@@ -88,7 +88,7 @@ impl Queries {
         shutdown: CancellationToken,
     ) -> Self {
         let with_objects = watch::Sender::default();
-        let peers = QueryPeers { hosts, trees, placements };
+        let peers = QueryPeers { hosts, trees, placements, is_alone: false };
         Self { node, peers, udfs, shutdown, running: Arc::default(), with_objects }
     }
 
@@ -196,9 +196,9 @@ impl Queries {
         };
         let (node, own) = (self.node.clone(), tenant.clone());
         let runner = QueryRunner::new(node, name, own, accepted, limits, udfs.bindings);
-        let runner = Arc::new(match self.peers.may_have_others(is_alone) {
+        let runner = Arc::new(match self.peers.are_several() {
             false => runner,
-            true => runner.on_hosts(Arc::new(self.peers.clone())),
+            true => runner.on_hosts(Arc::new(self.peers.of_query(is_alone))),
         });
         let folder = PathBuf::from(&request.working_folder);
         let starting = tracing::debug_span!(target: SPANS, "query.start_driver");

@@ -20,17 +20,25 @@ pub(crate) struct QueryPeers {
     pub hosts: Hosts,
     pub trees: Trees,
     pub placements: Placements,
+    /// The query runs on control's own host.
+    pub is_alone: bool,
 }
 
 impl QueryPeers {
-    /// Whether tasks of a query may run on other hosts: there are some, or some may come while it runs.
-    pub fn may_have_others(&self, is_alone: bool) -> bool {
-        self.hosts.of_query(is_alone).len() > 1 || (!is_alone && !self.placements.is_alone())
+    /// The same for a query, which may have to run on control's own host.
+    pub fn of_query(&self, is_alone: bool) -> Self {
+        Self { is_alone, ..self.clone() }
+    }
+
+    /// Whether others than the query decide about hosts: there are some, or some may come while it
+    /// runs.
+    pub fn are_several(&self) -> bool {
+        self.hosts.of_query(false).len() > 1 || !self.placements.is_alone()
     }
 
     fn needs(&self, needs: TaskNeeds) -> Task {
         let TaskNeeds { tenant, memory, cpu, is_here_only } = needs;
-        let only = is_here_only.then(|| self.own_name());
+        let only = (is_here_only || self.is_alone).then(|| self.own_name());
         Task { tenant, memory: memory.bytes(), cpu_millis: cpu.0, only }
     }
 }
@@ -41,7 +49,8 @@ fn boxed(placed: PlacedTask) -> Box<dyn TaskPlace> {
 
 impl Peers for QueryPeers {
     fn others(&self) -> Vec<Arc<dyn Peer>> {
-        let others = self.hosts.all().into_iter().filter(|host| !host.is_local());
+        let all = self.hosts.all().into_iter().filter(|_| !self.is_alone);
+        let others = all.filter(|host| !host.is_local());
         others.map(|host| host as Arc<dyn Peer>).collect()
     }
 

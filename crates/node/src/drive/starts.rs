@@ -146,8 +146,8 @@ impl Starts<'_> {
                 self.cluster.uses(&self.runner.tenant, session.name());
                 Ok(Ok(placed))
             }
-            Err(NotPlaced::NoRoom) => Ok(Err(NotTaken::NoRoom)),
-            Err(NotPlaced::Lost) => Ok(Err(NotTaken::Unfit)),
+            // One that cannot be reached gets no tasks either, until its next report.
+            Err(NotPlaced::NoRoom | NotPlaced::Lost) => Ok(Err(NotTaken::NoRoom)),
             Err(NotPlaced::FileMissing(path)) => {
                 tracing::info!(host = %session.name(), path, "a host does not have a file");
                 self.cluster.lacks(session.name(), path);
