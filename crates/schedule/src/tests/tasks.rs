@@ -212,12 +212,12 @@ fn a_share_is_kept_for_a_gang_also_of_memory_that_tasks_really_use() {
     scheduler.report(&name(1), used);
     let before = scheduler.start_task(task(5), &name(1), SECOND).unwrap();
     scheduler.ended(before, None, SECOND);
-    assert_eq!(decided(&mut scheduler, 11 * SECOND), []);
-    assert_eq!(scheduler.start_task(task(5), &name(1), 11 * SECOND), None);
-    scheduler.ended(first, None, 12 * SECOND);
+    assert_eq!(decided(&mut scheduler, 16 * SECOND), []);
+    assert_eq!(scheduler.start_task(task(5), &name(1), 16 * SECOND), None);
+    scheduler.ended(first, None, 17 * SECOND);
     scheduler.report(&name(1), super::gangs::ROOM);
     let expected = vec![(name(1), 1)];
-    assert_eq!(decided(&mut scheduler, 12 * SECOND), [Decision::Start(burst, expected)]);
+    assert_eq!(decided(&mut scheduler, 17 * SECOND), [Decision::Start(burst, expected)]);
 }
 
 #[test]
