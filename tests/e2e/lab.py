@@ -73,6 +73,11 @@ class Lab:
         """The output of a command of the command line, as a client of the lab."""
         return self.command("run", "--", SNOWMELT, *words).succeeded().out
 
+    def rows(self, sql: str, *options: object) -> list[dict[str, Any]]:
+        """The answer of a query."""
+        out = self.client("sql", sql, *options, "-o", "json")
+        return [json.loads(line) for line in out.splitlines()]
+
     def client_start(self, *words: object) -> "subprocess.Popen[str]":
         """A command of the command line that runs as a client of the lab."""
         return self.snowmelt.start("lab", "run", "--", SNOWMELT, "--errors", "json", *words)

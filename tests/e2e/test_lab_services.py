@@ -1,6 +1,5 @@
 """The registry and the store of a lab, their faults, and disks of hosts that are full."""
 
-import json
 from pathlib import Path
 
 from conftest import Snowmelt, wait_for
@@ -19,8 +18,7 @@ def test_queries_read_the_store_of_a_lab_until_it_is_gone(alone: Snowmelt, tmp_p
         expected = [{"s": sum(range(rows))}]
 
         def asked() -> object:
-            out = made.client("sql", query, "--workers", 2, "--memory", "256MiB", "-o", "json")
-            return [json.loads(line) for line in out.splitlines()]
+            return made.rows(query, "--workers", 2, "--memory", "256MiB")
 
         before = made.sent("store")
         assert asked() == expected

@@ -160,6 +160,12 @@ fn the_next_blocks_of_a_sequential_reader_are_requested_early() {
     assert!(bytes < SIZE + 4 * BLOCK, "no byte is requested twice: {bytes}");
 }
 
+/// The profile of a start that reads these blocks.
+fn start_of(setup: &Setup, blocks: impl IntoIterator<Item = u32>) -> StartProfile {
+    let root = setup.reader.summary().root;
+    StartProfile { blocks: blocks.into_iter().map(|block| (root, block)).collect() }
+}
+
 /// The blocks that the source was asked for, in order.
 fn requested(setup: &Setup) -> Vec<u64> {
     let blocks = |range: Range<u64>| range.start / BLOCK..range.end.div_ceil(BLOCK);
@@ -174,8 +180,7 @@ fn requested(setup: &Setup) -> Vec<u64> {
 #[test]
 fn what_follows_the_blocks_of_a_start_is_not_read_ahead() {
     let setup = setup(1000);
-    let root = setup.reader.summary().root;
-    let start = StartProfile { blocks: (0..24).map(|block| (root, block)).collect() };
+    let start = start_of(&setup, 0..24);
     runtime().block_on(async {
         start.prefetch(&[Arc::clone(&setup.reader)], 4).await.unwrap();
         for block in 0..24 {
@@ -195,8 +200,7 @@ fn what_follows_the_blocks_of_a_start_is_not_read_ahead() {
 #[test]
 fn blocks_of_a_start_that_do_not_exist_are_skipped() {
     let setup = setup(1000);
-    let root = setup.reader.summary().root;
-    let start = StartProfile { blocks: vec![(root, 1), (root, u32::MAX - 1)] };
+    let start = start_of(&setup, [1, u32::MAX - 1]);
     runtime().block_on(start.prefetch(&[Arc::clone(&setup.reader)], 4)).unwrap();
     assert_eq!(requested(&setup), [1]);
 }
@@ -204,8 +208,7 @@ fn blocks_of_a_start_that_do_not_exist_are_skipped() {
 #[test]
 fn blocks_of_a_start_that_were_evicted_are_read_ahead_again() {
     let setup = setup(1000);
-    let root = setup.reader.summary().root;
-    let start = StartProfile { blocks: (0..24).map(|block| (root, block)).collect() };
+    let start = start_of(&setup, 0..24);
     runtime().block_on(async {
         start.prefetch(&[Arc::clone(&setup.reader)], 4).await.unwrap();
         setup.cache.empty();
@@ -221,8 +224,7 @@ fn blocks_of_a_start_that_were_evicted_are_read_ahead_again() {
 #[test]
 fn without_the_blocks_of_a_start_readers_read_ahead() {
     let setup = setup(1000);
-    let root = setup.reader.summary().root;
-    let start = StartProfile { blocks: (0..24).map(|block| (root, block)).collect() };
+    let start = start_of(&setup, 0..24);
     runtime().block_on(async {
         setup.reader.table().await.unwrap();
         *setup.source.faults.lock().unwrap() = vec![Fault::Fail; 100];

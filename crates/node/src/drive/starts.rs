@@ -69,7 +69,7 @@ pub(super) struct Asked {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NotTaken {
     NoRoom,
-    /// It cannot run it, or is lost.
+    /// It cannot run it.
     Unfit,
 }
 
