@@ -33,10 +33,17 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(checkout: Path) -> tuple[int, list[str]]:
-    """The exit code, and the end of the log."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+def run(checkout: Path, **extra: str) -> tuple[int, list[str]]:
+    """The exit code, and the end of the log.
+
+    Nothing of continuous integration's own environment is passed on: with its CI and
+    CARGO_TARGET_DIR, on a disk with little free, this run would remove the builds of the project.
+    """
+    environment = {
+        "HOME": str(checkout),
+        "PATH": f"{checkout}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        **extra,
+    }
     ran = subprocess.run(
         [checkout / ".ci/run"], env=environment, capture_output=True, text=True, timeout=120
     )
@@ -54,6 +61,36 @@ def test_the_log_ends_with_the_tests_that_failed(checkout: Path) -> None:
     test = ["  test_it::test_a", "    AssertionError: numbers assert 1 == 2"]
     ends = ["e2e: 1 failed:", *test, "e2e-second: 1 failed:", *test]
     assert [line for line in log if line][-6:] == ends
+
+
+def test_the_cached_builds_are_removed_only_in_ci_if_little_of_the_disk_is_free(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(checkout, "def test_a():\n    pass\n")
+    of_ci = checkout / "of-ci"
+    of_ci.mkdir()
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setenv("CARGO_TARGET_DIR", str(of_ci))
+    _free_gib(checkout, 19)
+    assert run(checkout)[0] == 0
+    assert of_ci.exists()
+
+    cached = checkout / "cache/snowmelt-ci/target"
+    cached.mkdir(parents=True)
+    _free_gib(checkout, 20)
+    assert run(checkout, CI="true", XDG_CACHE_HOME=f"{checkout}/cache")[0] == 0
+    assert cached.exists()
+    _free_gib(checkout, 19)
+    assert run(checkout, CI="true", XDG_CACHE_HOME=f"{checkout}/cache")[0] == 0
+    assert not cached.exists()
+
+
+def _free_gib(checkout: Path, free: int) -> None:
+    """Makes `df` tell this much."""
+    program = checkout / "bin/df"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\nprintf 'Avail\\n  {free}G\\n'\n")
+    program.chmod(0o755)
 
 
 def test_what_passes_when_it_runs_again_is_named(checkout: Path) -> None:
