@@ -14,7 +14,7 @@
 use std::io;
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::block::OciDigest;
@@ -34,8 +34,11 @@ const AT_WORK: u32 = u32::MAX;
 /// The longest text of a failure.
 const MAX_TEXT: usize = 1024;
 
-/// Bytes of a piece that are read at once.
+/// The most bytes of a piece that are read at once, and the size of the buffers that they are read to.
 const STEP: usize = 128 << 10;
+
+/// A buffer with less space is replaced by a new one.
+const LEAST_SPACE: usize = 16 << 10;
 
 /// What one host asks another one for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,11 +162,14 @@ pub(super) struct Reading {
     pub left: u64,
     /// Those of them that are in the piece which is being read.
     in_piece: u64,
+    /// The next bytes are read to its end. A slow link gives a few packets at a time: a buffer for
+    /// each read would cost more than all else that a host does with the bytes.
+    buffer: BytesMut,
 }
 
 impl Reading {
     pub fn new(length: u64) -> Self {
-        Self { left: length, in_piece: 0 }
+        Self { left: length, in_piece: 0, buffer: BytesMut::new() }
     }
 
     /// Whether a piece has begun of which bytes are left.
@@ -187,15 +193,17 @@ impl Reading {
             }
         }
         let most = usize::try_from(self.in_piece).map_or(STEP, |bytes| bytes.min(STEP));
-        let mut bytes = BytesMut::zeroed(most);
-        let count = from.read(&mut bytes).await?;
+        if self.buffer.capacity() < most.min(LEAST_SPACE) {
+            let expected = usize::try_from(self.left).map_or(STEP, |bytes| bytes.min(STEP));
+            self.buffer = BytesMut::with_capacity(expected);
+        }
+        let count = from.read_buf(&mut (&mut self.buffer).limit(most)).await?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        bytes.truncate(count);
         self.in_piece -= count as u64;
         self.left -= count as u64;
-        Ok(Part::Bytes(bytes.freeze()))
+        Ok(Part::Bytes(self.buffer.split().freeze()))
     }
 }
 
@@ -260,6 +268,30 @@ mod tests {
         assert_eq!((of(3, 4), of(0, MAX_RANGE)), (Some(1), Some(MAX_RANGE)));
         assert_eq!((of(3, 3), of(4, 3), of(0, MAX_RANGE + 1)), (None, None, None));
         assert_eq!(of(u64::MAX, 0), None);
+    }
+
+    #[tokio::test]
+    async fn pieces_that_arrive_in_small_parts_share_their_buffers() {
+        let sent: Vec<u8> = (0..300_000_u32).map(|it| (it % 251) as u8).collect();
+        let (mut to, mut from) = tokio::io::duplex(1000);
+        let writing = sent.clone();
+        let writer = tokio::spawn(async move {
+            for piece in writing.chunks(100_000) {
+                write_piece(&mut to, piece).await.unwrap();
+            }
+        });
+        let (mut reading, mut received) = (Reading::new(sent.len() as u64), Vec::new());
+        let mut allocated = 0;
+        while reading.left > 0 {
+            let before = reading.buffer.capacity();
+            if let Part::Bytes(bytes) = reading.next(&mut from).await.unwrap() {
+                allocated += usize::from(reading.buffer.capacity() + bytes.len() > before);
+                received.extend_from_slice(&bytes);
+            }
+        }
+        writer.await.unwrap();
+        assert_eq!(received, sent);
+        assert!(allocated <= 4, "{allocated} buffers of 128 KiB for 300 reads");
     }
 
     #[tokio::test]
