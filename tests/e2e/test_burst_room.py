@@ -36,8 +36,7 @@ ENDLESS = """
     import time
     sm.burst(lambda rank: time.sleep(600), {ranks}, memory="{rank}", timeout="15m", progress=False)
 """
-
-
+WORD = '{"word": "snow"}'
 SHOWN = """
     import sys
     sys.stderr = open({said!r}, "w")
@@ -188,6 +187,46 @@ def test_a_burst_of_an_earlier_control_still_has_its_memory(alone: Snowmelt) -> 
         made.client("burst", "cancel", job)
         first.communicate(timeout=60)
         assert [rank[0] for rank in answer(second)] == [0, 3]
+
+
+def test_a_burst_that_nobody_waits_for_survives_a_control_that_is_killed_while_it_waits(
+    alone: Snowmelt, tmp_path: Path
+) -> None:
+    with lab(alone, 3, "--memory", "1GiB", "--control-only") as made:
+        deploy(made, tmp_path, "--memory", RANK)
+        first = made.start(endless(2))
+        blocks = until_one(made, "running")["job"]
+        accepted = made.client("fn", "burst", "f", "-n", "2", "--data", WORD, "--async").strip()
+        before = until_one(made, "waiting")
+        assert before["job"] == accepted
+        made.fail("host-1")
+        made.heal("host-1")
+        wait_for("the hosts to join again", lambda: len(made.ranks()) == 3)
+        after = until_one(made, "waiting")
+        same = ("job", "function", "functions", "since_ms")
+        assert [after[key] for key in same] == [before[key] for key in same]
+        made.client("burst", "cancel", blocks)
+        first.communicate(timeout=60)
+        answers = made.client("burst", "wait", accepted).splitlines()
+        assert [json.loads(one)["result"]["word"] for one in answers] == ["snow", "snow"]
+        # It was called once, and its request is gone: the next control has its results only.
+        made.fail("host-1")
+        made.heal("host-1")
+        wait_for("the hosts to join again", lambda: len(made.ranks()) == 3)
+        assert [burst["state"] for burst in made.bursts()] == ["ended"]
+
+
+def test_a_burst_that_nobody_waits_for_survives_a_control_that_is_killed_while_it_starts(
+    alone: Snowmelt, tmp_path: Path
+) -> None:
+    with lab(alone, 3, "--memory", "1GiB", "--control-only") as made:
+        deploy(made, tmp_path, text="import time\ntime.sleep(6)\ndef handler(event): return 7\n")
+        accepted = made.client("fn", "burst", "f", "-n", "2", "--data", "{}", "--async").strip()
+        assert until_one(made, "starting")["job"] == accepted
+        made.fail("host-1")
+        made.heal("host-1")
+        answers = made.client("burst", "wait", accepted).splitlines()
+        assert [json.loads(one)["result"] for one in answers] == [7, 7]
 
 
 @pytest.mark.parametrize(("wait", "said"), [("0", "to give\n"), ("2s", "to give after 2s")])

@@ -1,22 +1,38 @@
-//! Bursts on disk, so that a control that is restarted goes on with those that run and has the
-//! answers of those that ended.
+//! Bursts on disk, so that a control that is restarted starts those that it has accepted, goes on
+//! with those that run and has the answers of those that ended.
 //!
-//! Records are in the store, with short answers; a long answer is a file, because a store of small
-//! values keeps all controls in step. Invariant: a record that says that a burst succeeded is written
-//! after the file of its answer.
+//! Records are in the store, with short answers. What may be long is a file, because a store of small
+//! values keeps all controls in step: the request of a burst that nobody waits for, until its
+//! functions are called, and a long answer. Invariants: a record that says that a burst succeeded is
+//! written after the file of its answer; the file of a request is removed after the record is
+//! written, so one that has no record was not called.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use snowmelt_types::{ErrorReport, JobId};
+use snowmelt_api::BurstCalls;
+use snowmelt_types::{Code, ErrorReport, JobId};
 
 use super::job::{Outcome, Stored};
-use crate::records::{JobEnd, JobRecord, Records};
+use crate::records::{FunctionRecord, JobEnd, JobRecord, Records};
 use crate::{now_ms, permissions};
 
 /// Answers up to this length are in the record, and stay in memory.
 const SHORT: usize = 256 << 10;
+
+/// The end of the name of a file with a request.
+const REQUEST: &str = "request";
+
+/// A burst whose client was told its identifier and does not wait for it, until it is called.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Accepted {
+    pub since_ms: u64,
+    pub record: FunctionRecord,
+    /// With the identifier.
+    pub calls: BurstCalls,
+}
 
 /// Where bursts are kept. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -29,6 +45,38 @@ impl Kept {
     /// Records in the store, and answers in a folder.
     pub fn new(records: Records, folder: PathBuf) -> Self {
         Self { records, folder }
+    }
+
+    /// Writes the request of a burst; on return it survives a crash.
+    pub(super) async fn accept(&self, job: &JobId, request: &Accepted) -> Result<(), ErrorReport> {
+        let text = serde_json::to_vec(request);
+        let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
+        self.write(self.request(job), text.into()).await
+    }
+
+    /// Removes the request of a burst that has a record, or whose client has cancelled it.
+    pub async fn remove_request(&self, job: &JobId) -> Result<(), ErrorReport> {
+        removed(&self.request(job)).await
+    }
+
+    /// The requests of bursts that were not called, the oldest first.
+    pub(super) async fn requests(&self) -> Vec<Accepted> {
+        let mut requests = Vec::new();
+        for path in self.files().await {
+            if path.extension().is_none_or(|end| end != REQUEST) {
+                continue;
+            }
+            let read = tokio::fs::read(&path).await.map_err(|error| error.to_string());
+            let parse = |text: Vec<u8>| serde_json::from_slice(&text);
+            match read.and_then(|text| parse(text).map_err(|error| error.to_string())) {
+                Ok(request) => requests.push(request),
+                Err(error) => {
+                    tracing::error!(path = %path.display(), %error, "a burst cannot be started");
+                }
+            }
+        }
+        requests.sort_by_key(|request: &Accepted| request.since_ms);
+        requests
     }
 
     /// The functions of the burst are about to be called.
@@ -45,7 +93,11 @@ impl Kept {
         let is_short = |answer: &&Bytes| answer.len() <= SHORT;
         let short = outcome.as_ref().ok().filter(is_short).and_then(text);
         let stored = match (&outcome, &short) {
-            (Ok(answer), None) => Some(self.write(&record.job, answer.clone()).await?),
+            (Ok(answer), None) => {
+                let path = self.path(&record.job);
+                self.write(path.clone(), answer.clone()).await?;
+                Some(Stored::File(path, answer.len() as u64))
+            }
             _ => None,
         };
         let error = outcome.as_ref().err().cloned();
@@ -57,13 +109,8 @@ impl Kept {
     /// Removes what is kept of a burst.
     pub async fn forget(&self, job: &JobId) -> Result<(), ErrorReport> {
         self.records.remove_job(job).await?;
-        let path = self.path(job);
-        match tokio::fs::remove_file(&path).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(permissions::failure(&path, &error))
-            }
-            _ => Ok(()),
-        }
+        self.remove_request(job).await?;
+        removed(&self.path(job)).await
     }
 
     /// All that is kept, with the outcomes of bursts that have ended. Removes files without a
@@ -83,14 +130,22 @@ impl Kept {
             all.push((record, outcome));
         }
         let known: Vec<PathBuf> = all.iter().map(|(record, _)| self.path(&record.job)).collect();
-        let Ok(mut files) = tokio::fs::read_dir(&self.folder).await else { return Ok(all) };
-        while let Ok(Some(file)) = files.next_entry().await {
-            if !known.contains(&file.path()) {
+        for path in self.files().await {
+            if !known.contains(&path) && path.extension().is_none_or(|end| end != REQUEST) {
                 // What cannot be removed now is tried again at the next start.
-                let _ = tokio::fs::remove_file(file.path()).await;
+                let _ = tokio::fs::remove_file(path).await;
             }
         }
         Ok(all)
+    }
+
+    async fn files(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let Ok(mut files) = tokio::fs::read_dir(&self.folder).await else { return found };
+        while let Ok(Some(file)) = files.next_entry().await {
+            found.push(file.path());
+        }
+        found
     }
 
     async fn found(&self, job: &JobId) -> Outcome {
@@ -100,25 +155,37 @@ impl Kept {
         Ok(Stored::File(path, length))
     }
 
-    async fn write(&self, job: &JobId, answer: Bytes) -> Result<Stored, ErrorReport> {
-        let (path, folder) = (self.path(job), self.folder.clone());
+    async fn write(&self, path: PathBuf, text: Bytes) -> Result<(), ErrorReport> {
+        let (to, folder) = (path.clone(), self.folder.clone());
         let written = tokio::task::spawn_blocking(move || {
             use std::io::Write;
             std::fs::create_dir_all(&folder)?;
-            let part = path.with_extension("part");
+            let part = to.with_extension("part");
             let mut file = permissions::private_file(&part)?;
             file.set_len(0)?;
-            file.write_all(&answer)?;
+            file.write_all(&text)?;
             file.sync_all()?;
-            std::fs::rename(&part, &path)?;
-            Ok(Stored::File(path, answer.len() as u64))
+            std::fs::rename(&part, &to)
         });
         let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        written.map_err(|error| permissions::failure(&self.path(job), &error))
+        written.map_err(|error| permissions::failure(&path, &error))
     }
 
     fn path(&self, job: &JobId) -> PathBuf {
         self.folder.join(format!("{job}.json"))
+    }
+
+    fn request(&self, job: &JobId) -> PathBuf {
+        self.folder.join(format!("{job}.{REQUEST}"))
+    }
+}
+
+async fn removed(path: &Path) -> Result<(), ErrorReport> {
+    match tokio::fs::remove_file(path).await {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(permissions::failure(path, &error))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -4,7 +4,8 @@
 //! hosts at the same time: open (the network is made, instances start),
 //! ready (all hosts answer each other, the code is loaded) and call. Whatever fails before the call
 //! closes every part; nothing was run then. From the call on, a burst survives the loss of any
-//! connection, and a restart of control (`resume`).
+//! connection, and a restart of control (`resume`). A burst that its client does not wait for
+//! survives a restart from the moment that the client has its identifier.
 
 mod failing;
 mod gather;
@@ -30,6 +31,7 @@ use snowmelt_api::{BurstCalls, BurstRequest};
 use snowmelt_node::Node;
 use snowmelt_rpc::trace::{Context, SPANS};
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
@@ -44,6 +46,7 @@ use crate::trees::Trees;
 use job::Identity;
 use job_networks::JobNetworks;
 use jobs::Jobs;
+use kept::Accepted;
 use network::Overlays;
 
 pub(crate) use job::{Claim, Job};
@@ -141,30 +144,49 @@ impl Bursts {
             asynchronous,
             claim_within_ms,
         };
-        self.start_accepted(record, calls)
+        self.start_accepted(record, calls).await
     }
 
-    /// The same for a function that was accepted before.
-    pub fn start_accepted(
+    /// The same for a function that was accepted before. On return, a burst whose client does not
+    /// wait for it survives a crash.
+    pub async fn start_accepted(
         &self,
         record: FunctionRecord,
         calls: BurstCalls,
     ) -> Result<Arc<Job>, ErrorReport> {
         check(&calls)?;
         let id = calls.job.clone().unwrap_or_else(JobId::new);
-        let (tenant, function) = (record.tenant.clone(), record.spec.name.clone());
-        let identity = Identity::new(id, tenant, function, calls.events.len());
-        let claim_within = Duration::from_millis(calls.claim_within_ms).min(MOST_UNCLAIMED);
-        let (job, is_new) = self.jobs.add(Identity { claim_within, ..identity })?;
+        let request =
+            Accepted { since_ms: now_ms(), record, calls: BurstCalls { job: Some(id), ..calls } };
+        let (job, is_new) = self.jobs.add(identity(&request))?;
         if is_new {
+            let kept = self.kept.clone().filter(|_| request.calls.asynchronous);
             let (bursts, running) = (self.clone(), Arc::clone(&job));
-            // Its requests to hosts carry the identifier of the client's request.
+            // A task of its own, for the client may go away. Its requests to hosts carry the
+            // identifier of the client's request.
+            let (tell, accepted) = oneshot::channel();
             tokio::spawn(Context::current_or_new().scope(async move {
-                let span = span_of(&running, &record);
-                bursts.run(&running, record, calls).instrument(span).await;
+                if let Some(kept) = kept
+                    && let Err(error) = kept.accept(&running.id, &request).await
+                {
+                    bursts.jobs.forget(&running.id);
+                    running.finish(Err(error.clone()));
+                    let _ = tell.send(Err(error));
+                    return;
+                }
+                let _ = tell.send(Ok(()));
+                bursts.run_accepted(&running, request).await;
             }));
+            if let Ok(accepted) = accepted.await {
+                accepted?;
+            }
         }
         Ok(job)
+    }
+
+    async fn run_accepted(&self, job: &Arc<Job>, request: Accepted) {
+        let span = span_of(job, &request.record);
+        self.run(job, request.record, request.calls).instrument(span).await;
     }
 
     /// Ends a burst, or forgets its outcome.
@@ -220,6 +242,15 @@ impl Part {
         let message = format!("{}: {}", self.host.name, error.message);
         ErrorReport { message, ..error }
     }
+}
+
+fn identity(request: &Accepted) -> Identity {
+    let Accepted { since_ms, record, calls } = request;
+    let id = calls.job.clone().unwrap_or_else(JobId::new);
+    let claim_within = Duration::from_millis(calls.claim_within_ms).min(MOST_UNCLAIMED);
+    let (tenant, function) = (record.tenant.clone(), record.spec.name.clone());
+    let identity = Identity::new(id, tenant, function, calls.events.len());
+    Identity { claim_within, since_ms: *since_ms, ..identity }
 }
 
 /// The span of a burst. It may end after that of the request by which it was started.

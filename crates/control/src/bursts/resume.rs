@@ -1,4 +1,5 @@
-//! Bursts of an earlier control: what ran goes on, what had ended is known.
+//! Bursts of an earlier control: what ran goes on, what had ended is known, and what was accepted and
+//! not called yet starts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use snowmelt_types::ErrorReport;
 use super::gather::lost;
 use super::job::{Identity, Job};
 use super::run::Ready;
-use super::{Bursts, Part};
+use super::{Bursts, Part, identity};
 use crate::now_ms;
 use crate::records::JobRecord;
 
@@ -19,7 +20,8 @@ impl Bursts {
         let Some(kept) = &self.kept else { return Ok(()) };
         for (record, outcome) in kept.load().await? {
             let function = record.function.name.clone();
-            let size = record.parts.iter().map(|part| part.count as usize).sum();
+            let placed: usize = record.parts.iter().map(|part| part.count as usize).sum();
+            let size = placed.max(record.ranks as usize);
             let identity = Identity {
                 claim_within: Duration::from_millis(record.claim_within_ms),
                 since_ms: record.since_ms,
@@ -30,6 +32,17 @@ impl Bursts {
                 Some(outcome) => job.finish(outcome),
                 None => self.go_on(job, record),
             }
+        }
+        for request in kept.requests().await {
+            let (job, is_new) = self.jobs.add(identity(&request))?;
+            if !is_new {
+                // Control ended between the two steps.
+                kept.remove_request(&job.id).await?;
+                continue;
+            }
+            tracing::info!(job = %job.id, "a burst that an earlier control has accepted starts");
+            let bursts = self.clone();
+            tokio::spawn(async move { bursts.run_accepted(&job, request).await });
         }
         Ok(())
     }
@@ -67,8 +80,9 @@ mod tests {
     use snowmelt_node::agent::api::{PartOpen, PartReady};
     use snowmelt_types::{Code, JobId, Tenant};
 
+    use super::super::kept::Accepted;
     use super::*;
-    use crate::records::{JobEnd, PartRecord};
+    use crate::records::{FunctionRecord, JobEnd, PartRecord};
     use crate::rig::{idle_platform, spec};
 
     fn record(address: Option<std::net::SocketAddr>) -> JobRecord {
@@ -80,10 +94,22 @@ mod tests {
             function: spec("def handler(event): pass"),
             since_ms: now_ms(),
             claim_within_ms: 60_000,
+            ranks: 1,
             parts: vec![PartRecord { host, address, first: 0, count: 1, open, ready }],
             networks: Vec::new(),
             started_us: 1,
             ended: None,
+        }
+    }
+
+    /// For three functions, that nobody waits for.
+    fn request(job: &JobId) -> Accepted {
+        let calls = format!(r#"{{"events": [1, 2, 3], "asynchronous": true, "job": "{job}"}}"#);
+        let (tenant, spec) = (Tenant::default(), spec("def handler(event): pass"));
+        Accepted {
+            since_ms: 7,
+            record: FunctionRecord { tenant, spec, deployed_ms: 1, files: None, packed: None },
+            calls: serde_json::from_str(&calls).unwrap(),
         }
     }
 
@@ -98,6 +124,43 @@ mod tests {
         // The next control knows it as well.
         let ended = idle.records.jobs().await.unwrap().remove(0).ended.unwrap();
         assert_eq!(ended.error.unwrap().code, Code::HOST_LOST.code);
+    }
+
+    #[tokio::test]
+    async fn a_burst_that_was_accepted_starts_and_its_failure_is_kept() {
+        let idle = idle_platform().await;
+        let bursts = &idle.platform.bursts;
+        let kept = bursts.kept.clone().unwrap();
+        let (job, tenant) = (JobId::new(), Tenant::default());
+        kept.accept(&job, &request(&job)).await.unwrap();
+        bursts.resume().await.unwrap();
+        let found = bursts.jobs.find(&tenant, &job).unwrap();
+        assert_eq!((found.size, found.since_ms), (3, 7));
+        // Nothing can run on this platform.
+        let error = found.outcome().await.unwrap_err();
+        let [record] = &idle.records.jobs().await.unwrap()[..] else { panic!("one record") };
+        assert_eq!(record.ended.clone().unwrap().error.unwrap().code, error.code);
+        assert_eq!((record.ranks, record.parts.len()), (3, 0));
+        while !kept.requests().await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        bursts.remove(&tenant, &job).await.unwrap();
+        assert!(idle.records.jobs().await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_request_of_a_burst_with_a_record_is_removed() {
+        let idle = idle_platform().await;
+        let (bursts, running) = (&idle.platform.bursts, record(None));
+        let kept = bursts.kept.clone().unwrap();
+        kept.accept(&running.job, &request(&running.job)).await.unwrap();
+        let error = Some(ErrorReport::new(Code::HOST_LOST, "gone"));
+        let ended = Some(JobEnd { at_ms: now_ms(), error, answer: None });
+        idle.records.put_job(&JobRecord { ended, ..running.clone() }).await.unwrap();
+        bursts.resume().await.unwrap();
+        assert!(kept.requests().await.is_empty());
+        let job = bursts.jobs.find(&running.tenant, &running.job).unwrap();
+        assert_eq!(job.outcome().await.unwrap_err().message, "gone");
     }
 
     #[tokio::test]

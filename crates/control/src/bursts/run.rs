@@ -20,7 +20,7 @@ use super::job::{Job, Stored};
 use super::network::{Overlay, plan};
 use super::opened::Opened;
 use super::program::{check, upload};
-use super::{Bursts, Part};
+use super::{Bursts, Kept, Part};
 use crate::hosts::Host;
 use crate::placements::PlacedGang;
 use crate::records::{FunctionRecord, JobRecord, PartRecord};
@@ -41,21 +41,44 @@ impl Bursts {
     /// with the server, unless all its parts are on other hosts: the next control goes on with it.
     pub(super) async fn run(&self, job: &Arc<Job>, record: FunctionRecord, calls: BurstCalls) {
         let begun = Instant::now();
+        let accepted = self.kept.as_ref().filter(|_| calls.asynchronous);
         let started = async {
-            let started = self.until_given_up(job, self.ready(job, &record, calls, begun)).await;
-            let ready = started.unwrap_or_else(|| Err(ended_with_server()))?;
-            if let Some(kept) = &self.kept {
-                kept.begin(&ready.record).await?;
-            }
-            Ok(ready)
+            let Some(started) =
+                self.until_given_up(job, self.ready(job, &record, calls, begun)).await
+            else {
+                return accepted.is_none().then(|| Err(ended_with_server()));
+            };
+            Some(match (&self.kept, started) {
+                (Some(kept), Ok(ready)) => kept.begin(&ready.record).await.map(|()| ready),
+                (_, started) => started,
+            })
         };
         match started.await {
-            Ok(ready) => self.run_ready(job, ready, begun).await,
-            Err(error) => {
+            Some(Ok(ready)) => {
+                self.has_record(job, accepted).await;
+                self.run_ready(job, ready, begun).await;
+            }
+            Some(Err(error)) => {
                 trace::failed(&Span::current(), &error);
                 self.close(job).await;
-                job.finish(Err(error));
+                match accepted {
+                    // Its client may ask the next control for it.
+                    Some(_) => self.finish(job, &not_called(job, &record), Err(error)).await,
+                    None => job.finish(Err(error)),
+                }
+                self.has_record(job, accepted).await;
             }
+            // The next control starts it.
+            None => self.close(job).await,
+        }
+    }
+
+    /// The request of a burst is not needed any more.
+    async fn has_record(&self, job: &Job, accepted: Option<&Kept>) {
+        if let Some(kept) = accepted
+            && let Err(error) = kept.remove_request(&job.id).await
+        {
+            tracing::warn!(job = %job.id, %error, "the request of a burst cannot be removed");
         }
     }
 
@@ -163,20 +186,11 @@ impl Bursts {
             .then(|| self.networks.list(&job.id, whose, parts, networks.clone()));
         let within = Duration::from_millis(request.start_within_ms);
         let (open, ready) = Opened { job: &job.id, parts }.start(orders, within).await?;
-        let function = without_code(&record.spec);
-        let timeout_ms = function.options.timeout_ms;
         let recorded = parts.iter().zip(open).zip(ready).map(recorded).collect();
-        let record = JobRecord {
-            job: job.id.clone(),
-            tenant: record.tenant.clone(),
-            function,
-            since_ms: job.since_ms,
-            claim_within_ms: millis(job.claim_within),
-            parts: recorded,
-            networks,
-            started_us: micros(begun.elapsed()),
-            ended: None,
-        };
+        let started_us = micros(begun.elapsed());
+        let not_called = not_called(job, record);
+        let record = JobRecord { parts: recorded, networks, started_us, ..not_called };
+        let timeout_ms = record.function.options.timeout_ms;
         let calls = Some(part_calls(parts, request.events, timeout_ms));
         Ok(Ready { record, calls, _overlay: overlay, _room: Some(room) })
     }
@@ -230,6 +244,22 @@ impl Bursts {
             }
             None => vec![None; on.len()],
         }
+    }
+}
+
+/// The record of a burst that has no hosts.
+fn not_called(job: &Job, record: &FunctionRecord) -> JobRecord {
+    JobRecord {
+        job: job.id.clone(),
+        tenant: record.tenant.clone(),
+        function: without_code(&record.spec),
+        since_ms: job.since_ms,
+        claim_within_ms: millis(job.claim_within),
+        ranks: job.size,
+        parts: Vec::new(),
+        networks: Vec::new(),
+        started_us: 0,
+        ended: None,
     }
 }
 

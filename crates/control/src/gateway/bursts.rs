@@ -35,7 +35,7 @@ pub(super) async fn start_deployed(
     let calls: BurstCalls = body::parse(&body)?;
     let record = platform.functions.record(&function(identity, name)?).await?;
     let asynchronous = calls.asynchronous;
-    answered(platform.bursts.start_accepted(record, calls)?, asynchronous).await
+    answered(platform.bursts.start_accepted(record, calls).await?, asynchronous).await
 }
 
 pub(super) async fn list(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {

@@ -1,4 +1,5 @@
-//! Bursts whose functions are called: what a control that was restarted needs to go on with them.
+//! Bursts whose functions are called or that have failed: what a control that was restarted needs to
+//! go on with them.
 
 use std::net::SocketAddr;
 
@@ -15,7 +16,7 @@ use super::{PAGE, Records, collect, parse, written};
 /// The prefix of the keys of bursts.
 const PREFIX: &str = "jobs/";
 
-/// A burst from its first call on.
+/// A burst from its first call on, or one that was never called and has failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct JobRecord {
     pub job: JobId,
@@ -24,7 +25,10 @@ pub(crate) struct JobRecord {
     pub function: FunctionSpec,
     pub since_ms: u64,
     pub claim_within_ms: u64,
-    /// In the order of ranks.
+    /// Functions in all. Records of earlier versions have only those of `parts`.
+    #[serde(default)]
+    pub ranks: u32,
+    /// In the order of ranks; empty if it was never called.
     pub parts: Vec<PartRecord>,
     /// The network of each part, if they have one.
     pub networks: Vec<JobSpec>,

@@ -125,7 +125,11 @@ impl Agent {
     }
 
     /// Makes the network of a part and starts its instances; on an error nothing of it is left.
+    ///
+    /// A part of the same job that is not called ends first: a control that was restarted starts the
+    /// bursts again that were not called.
     pub async fn open(&self, order: JobPart) -> Result<PartOpen, ErrorReport> {
+        drop(self.inner.take(&order.job));
         let place = Place::take(&self.inner, &order.job)?;
         let (job, patience) = (order.job.clone(), Duration::from_millis(order.start_within_ms));
         let (part, open) = Part::open(&self.inner.node, order).await?;
