@@ -253,6 +253,7 @@ fn needs(record: &FunctionRecord, code: &FunctionCode) -> snowmelt_schedule::Cal
         concurrency: limits.concurrency,
         idle: limits.idle,
         only: None,
+        near_first: false,
     }
 }
 

@@ -48,6 +48,9 @@ pub struct Call {
     pub idle: Duration,
     /// The only host that can run it, if that is so.
     pub only: Option<HostName>,
+    /// What its client sends goes through control's own host: that one comes before idle instances of
+    /// others as long as it has a free core.
+    pub near_first: bool,
 }
 
 /// What is to be done with a call, a gang or a task.

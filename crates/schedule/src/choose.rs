@@ -48,6 +48,7 @@ pub(crate) type Hosts = BTreeMap<HostName, Host>;
 /// A free instance is taken first, if a core is free for it: its start is the cheapest. A new
 /// instance on a host with a free core comes next, unless that host would have to read an image
 /// first: a call on cores that others use may take several times as long, and a start does not.
+/// Control's own host comes before all of them if the call says so, and a core of it is free.
 pub(crate) fn choose<'a>(
     call: &Call,
     hosts: &'a Hosts,
@@ -78,7 +79,20 @@ pub(crate) fn choose<'a>(
         let has_all = |rank: &Rank<'_>| call.image.is_none() || rank.lacks != Lacks::Image;
         room().filter(|rank| rank.overload == 0 && has_all(rank))
     };
-    slot(true)
+    let own = || {
+        let own = policy.near.as_ref().filter(|name| call.near_first && of_call(name))?;
+        let (name, host) = hosts.get_key_value(own)?;
+        let instances = on.and_then(|on| on.get(name));
+        let slot = instances.and_then(|it| slot_rank(call, (name, host), it, policy, now));
+        let has_room = || {
+            let is_free = overload(call, host) == 0 && !is_kept(name, host);
+            is_free && may_start(call, host, instances, policy)
+        };
+        let has_slot = slot.is_some_and(|rank| rank.overload == 0);
+        (has_slot || has_room()).then_some(name)
+    };
+    own()
+        .or_else(|| slot(true))
         .or_else(|| near().map(|rank| rank.name))
         .or_else(|| slot(false))
         .or_else(|| room().map(|rank| rank.name))

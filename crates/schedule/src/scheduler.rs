@@ -313,6 +313,12 @@ impl Scheduler {
         self.hosts.get(host).map(|host| (host.memory, host.room.memory))
     }
 
+    /// The host that has the most memory for instances that is not taken, and how much.
+    pub fn most_free(&self) -> Option<(&HostName, u64)> {
+        let open = self.hosts.iter().filter(|(_, host)| !host.is_drained);
+        open.map(|(name, host)| (name, host.left())).max_by_key(|(_, left)| *left)
+    }
+
     pub(crate) fn taken(&self, tenant: &Tenant) -> u64 {
         self.taken.get(tenant).copied().unwrap_or_default()
     }

@@ -53,6 +53,7 @@ fn call(function: &str, memory: u64) -> Call {
         concurrency: 1,
         idle: 60 * SECOND,
         only: None,
+        near_first: false,
     }
 }
 
@@ -96,6 +97,39 @@ fn a_call_goes_where_an_instance_is_idle_and_first_to_control() {
     assert_eq!(run(&mut scheduler, call("f", MIB), now).1, name(1));
     assert_eq!(run(&mut scheduler, call("f", MIB), now).1, runs[2].1, "the one used last");
     assert_eq!(run(&mut scheduler, call("f", MIB), now).1, runs[1].1);
+}
+
+#[test]
+fn a_call_that_wants_controls_host_leaves_it_when_its_cores_are_taken() {
+    let mut scheduler = scheduler(3, 1024 * MIB, 1);
+    let lease = || Call { near_first: true, ..call("f", MIB) };
+    // An instance is idle on another host.
+    scheduler.drain(&name(1), true);
+    let (elsewhere, other) = run(&mut scheduler, call("f", MIB), Duration::ZERO);
+    scheduler.drain(&name(1), false);
+    scheduler.ended(elsewhere, Some(1), Duration::ZERO);
+    let (first, host) = run(&mut scheduler, lease(), SECOND);
+    assert_eq!(host, name(1), "a start is cheaper than the way of all that is sent");
+    assert_eq!(run(&mut scheduler, lease(), SECOND).1, other, "the idle one");
+    let third = run(&mut scheduler, lease(), SECOND).1;
+    assert!(third != name(1) && third != other);
+    scheduler.ended(first, Some(1), 2 * SECOND);
+    assert_eq!(run(&mut scheduler, lease(), 2 * SECOND).1, name(1));
+    // A host that gets nothing new is left alone.
+    scheduler.drain(&name(1), true);
+    assert_ne!(run(&mut scheduler, lease(), 2 * SECOND).1, name(1));
+}
+
+#[test]
+fn the_host_with_the_most_free_memory_is_known() {
+    let mut scheduler = scheduler(2, 100 * MIB, 8);
+    let (_, first) = run(&mut scheduler, call("f", 60 * MIB), Duration::ZERO);
+    let other = if first == name(1) { name(2) } else { name(1) };
+    assert_eq!(scheduler.most_free(), Some((&other, 100 * MIB)));
+    scheduler.drain(&other, true);
+    assert_eq!(scheduler.most_free(), Some((&first, 40 * MIB)));
+    scheduler.drain(&first, true);
+    assert_eq!(scheduler.most_free(), None);
 }
 
 #[test]

@@ -66,6 +66,7 @@ fn call(memory: u64) -> Arc<Call> {
         concurrency: 1,
         idle: Duration::ZERO,
         only: None,
+        near_first: false,
     })
 }
 

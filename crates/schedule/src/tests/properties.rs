@@ -85,7 +85,8 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
             // A function is its limits too.
             let named = format!("{tenant}-{function}-{memory}-{concurrency}");
             let call = of(&format!("t{tenant}"), call(&named, memory.into()));
-            let call = Arc::new(Call { concurrency: concurrency.into(), ..call });
+            let near_first = function % 2 == 1;
+            let call = Arc::new(Call { concurrency: concurrency.into(), near_first, ..call });
             let ticket = scheduler.ask(Arc::clone(&call), *now, *now + 30 * SECOND);
             model.waiting.insert(ticket, call);
         }

@@ -264,5 +264,6 @@ fn needs(number: u64, memory: u64, policy: &Policy) -> Arc<Call> {
         concurrency: 1,
         idle: policy.keep_idle,
         only: None,
+        near_first: false,
     })
 }
