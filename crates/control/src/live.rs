@@ -48,7 +48,8 @@ impl Live {
     ) -> Result<Self, ErrorReport> {
         let mut code = code_of(node, analysis, &record).await?;
         let place = placements.own_tree_place(&record);
-        let unit = code.prepare(node, place.as_ref()).await.map_err(|error| error.report())?;
+        let unit = code.prepare(node, place.as_ref(), Secrets::default()).await;
+        let unit = unit.map_err(|error| error.report())?;
         if let Some(image) = code.program.as_mut().and_then(|it| it.request.image.as_mut()) {
             // Other hosts take the image that the name leads to now.
             *image = pinned(image, &unit);
@@ -225,6 +226,8 @@ pub(crate) async fn code_of(
         packages,
         imports,
         files: spec.files.clone(),
+        secrets: None,
+        batches: None,
         limits: InstanceLimits::from(&spec.options),
     })
 }

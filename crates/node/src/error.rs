@@ -179,6 +179,16 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The last lines that an instance wrote before it ended.
+    pub fn last_output(&self) -> String {
+        match self {
+            Self::Ended { output, .. } => output.join("\n"),
+            _ => String::new(),
+        }
+    }
+}
+
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         match self {

@@ -90,10 +90,14 @@ impl Node {
         stream::iter(files.iter().map(move |file| fetch(file).boxed())).buffer_unordered(AT_ONCE)
     }
 
-    /// A unit whose instances see files: on control's own host those that clients have sent, on
-    /// others those that came from there.
-    pub(crate) async fn give_files(&self, unit: Unit, files: &FileRefs) -> Result<Unit> {
-        let secrets = Secrets::default();
+    /// A unit whose instances have these secrets, and see files: on control's own host those that
+    /// clients have sent, on others those that came from there.
+    pub(crate) async fn give_here(
+        &self,
+        unit: Unit,
+        files: &FileRefs,
+        secrets: Secrets,
+    ) -> Result<Unit> {
         let cluster = self.inner.images.cluster();
         match cluster.and_then(|cluster| cluster.control) {
             Some(_) => self.give_received(unit, files, secrets).await,

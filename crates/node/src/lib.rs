@@ -36,6 +36,7 @@ mod programs;
 mod query_room;
 mod readable_stream;
 mod regular_file;
+pub mod relayed;
 pub mod remote;
 mod runner;
 mod runner_errors;

@@ -43,7 +43,7 @@ impl Secrets {
     }
 
     /// What tells instances with other values apart, within this process.
-    pub(crate) fn fingerprint(&self) -> Digest {
+    pub fn fingerprint(&self) -> Digest {
         let values = self.0.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
         Digest::of_parts([SALT.as_str()].into_iter().chain(values))
     }

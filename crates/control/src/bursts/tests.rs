@@ -40,6 +40,8 @@ fn order(part: &Part, job: &JobId) -> JobPart {
             packages: Vec::new(),
             imports: Vec::new(),
             files: Default::default(),
+            secrets: None,
+            batches: None,
             limits: snowmelt_node::InstanceLimits::from(&spec.options),
         },
         place: None,

@@ -16,6 +16,7 @@
 //! | `PUT /v1/functions/{digest}` | [`PrepareFunction`] | 204: the host can run calls of it |
 //! | `POST /v1/functions/{digest}/calls` | [`FunctionCall`] | [`FunctionEnd`], or `SM-0711` if it was not prepared, or `SM-0514` if there is no room at once: then it has not run |
 //! | `DELETE /v1/functions/{digest}` | | 204: its idle instances are ended |
+//! | `GET /v1/leases` | leaves HTTP | an instance that is leased ([`crate::remote::leases`]) |
 //! | `POST /v1/images/places` | [`TreePlace`] | 204: the image or file is read from there from now on |
 //! | `GET /v1/images/bytes` | | list of [`HeldImage`] |
 //! | `GET /v1/host` | | [`snowmelt_api::HostFacts`] |
@@ -34,11 +35,11 @@ use serde_json::value::RawValue;
 use snowmelt_api::{Answer, FileRefs};
 use snowmelt_network::{Counters, JobSpec, Listener, Range, TracedRoute};
 use snowmelt_types::{Digest, ErrorReport, InvocationId, JobId, Tenant};
-use snowmelt_wire::{Mode, SourceCode};
+use snowmelt_wire::{Mode, OnError, SourceCode};
 
 pub use crate::images::HeldImage;
 pub use crate::shared_files::SharedFile;
-use crate::{InstanceLimits, PackageAt, ProgramRequest, RemovalReason, TreePlace};
+use crate::{InstanceLimits, PackageAt, ProgramRequest, RemovalReason, Secrets, TreePlace};
 
 /// What one host runs of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,8 +95,23 @@ pub struct FunctionCode {
     /// Files that its instances see, by their names.
     #[serde(default, skip_serializing_if = "FileRefs::is_empty")]
     pub files: FileRefs,
+    /// What tells its secrets apart, whose values are sent beside it; none without secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<Digest>,
+    /// How a function of SQL takes its batches; none for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batches: Option<BatchForm>,
     /// What each instance may use.
     pub limits: InstanceLimits,
+}
+
+/// How a function of SQL takes its batches, as in [`snowmelt_wire::Load`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BatchForm {
+    /// Their format.
+    pub batch: Option<String>,
+    /// What becomes of rows on which it raises.
+    pub on_error: OnError,
 }
 
 /// Has a host prepare a function, so that calls name it by its digest.
@@ -109,6 +125,9 @@ pub struct PrepareFunction {
     /// From where the host reads the function's files; empty for control's own host, which has them.
     #[serde(default)]
     pub files: Vec<SharedFile>,
+    /// Values that its instances have.
+    #[serde(default, skip_serializing_if = "Secrets::is_empty")]
+    pub secrets: Secrets,
     /// Instances to start and load now.
     #[serde(default)]
     pub start: u32,

@@ -2,10 +2,10 @@
 
 use snowmelt_package::Silent;
 use snowmelt_types::Digest;
-use snowmelt_wire::{Load, OnError};
+use snowmelt_wire::Load;
 
-use super::api::{FunctionCode, ProgramPart};
-use crate::{Node, Result, TreePlace, Unit};
+use super::api::{BatchForm, FunctionCode, ProgramPart};
+use crate::{Node, Result, Secrets, TreePlace, Unit};
 
 impl FunctionCode {
     /// Names the function with its limits: calls of the same one may use the same instances.
@@ -16,9 +16,17 @@ impl FunctionCode {
 
     /// Prepares all that instances need. The image is read from the host that `place` names; the
     /// files are here already.
-    pub async fn prepare(&self, node: &Node, place: Option<&TreePlace>) -> Result<Unit> {
+    pub async fn prepare(
+        &self,
+        node: &Node,
+        place: Option<&TreePlace>,
+        secrets: Secrets,
+    ) -> Result<Unit> {
         let unit = self.prepare_code(node, place).await?;
-        if self.files.is_empty() { Ok(unit) } else { node.give_files(unit, &self.files).await }
+        match self.files.is_empty() && secrets.is_empty() {
+            true => Ok(unit),
+            false => node.give_here(unit, &self.files, secrets).await,
+        }
     }
 
     async fn prepare_code(&self, node: &Node, place: Option<&TreePlace>) -> Result<Unit> {
@@ -37,12 +45,13 @@ impl FunctionCode {
 
     /// What an instance loads.
     pub fn load(&self, unit: &Unit) -> Load {
+        let BatchForm { batch, on_error } = self.batches.clone().unwrap_or_default();
         Load {
             mode: self.mode,
             code: unit.code(),
             function: self.handler.clone(),
-            batch: None,
-            on_error: OnError::default(),
+            batch,
+            on_error,
         }
     }
 }

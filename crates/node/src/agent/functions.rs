@@ -35,18 +35,33 @@ struct Known {
 
 /// A function that can be called.
 #[derive(Debug)]
-struct Prepared {
+pub(super) struct Prepared {
     unit: Unit,
     limits: Arc<InstanceLimits>,
-    load: Load,
-    /// Calls that run.
+    pub load: Load,
+    /// Calls and leases.
     running: AtomicU32,
 }
 
-/// A call that runs, until it is dropped.
-struct Running<'a>(&'a Prepared);
+/// A call that runs, or a lease, until it is dropped.
+pub(super) struct Running(pub Arc<Prepared>);
 
-impl Drop for Running<'_> {
+impl Running {
+    /// Counts one more, and says how many there were.
+    fn begin(prepared: Arc<Prepared>) -> (Self, u32) {
+        let others = prepared.running.fetch_add(1, Ordering::Relaxed);
+        (Self(prepared), others)
+    }
+
+    /// It is over. Instances of the function on the host now.
+    pub fn end(self, node: &Node) -> u32 {
+        let prepared = Arc::clone(&self.0);
+        drop(self);
+        prepared.instances(node)
+    }
+}
+
+impl Drop for Running {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
@@ -59,7 +74,7 @@ impl Agent {
         digest: Digest,
         order: PrepareFunction,
     ) -> Result<(), ErrorReport> {
-        let PrepareFunction { function, place, files, start, prewarmed } = order;
+        let PrepareFunction { function, place, files, secrets, start, prewarmed } = order;
         if function.digest() != digest {
             let message = format!("a function of another digest than {digest} came");
             return Err(ErrorReport::new(Code::PROTOCOL, message));
@@ -67,7 +82,8 @@ impl Agent {
         let node = &self.inner.node;
         let fetched = node.fetch_files(&function.tenant, &files).await;
         fetched.map_err(|error| error.report())?;
-        let unit = function.prepare(node, place.as_ref()).await.map_err(|error| error.report())?;
+        let unit = function.prepare(node, place.as_ref(), secrets).await;
+        let unit = unit.map_err(|error| error.report())?;
         let load = function.load(&unit);
         let limits = Arc::new(function.limits);
         let prepared = Arc::new(Prepared { unit, limits, load, running: AtomicU32::new(0) });
@@ -90,14 +106,8 @@ impl Agent {
         call: FunctionCall,
     ) -> Result<FunctionEnd, ErrorReport> {
         let node = &self.inner.node;
-        let prepared = self.inner.functions.find(digest).ok_or_else(|| not_prepared(digest))?;
-        if node.is_dead(&prepared.unit) {
-            self.inner.functions.remove(digest);
-            return Err(not_prepared(digest));
-        }
-        let others = prepared.running.fetch_add(1, Ordering::Relaxed);
-        let running = Running(&prepared);
-        let lease = prepared.lease(node, 1).await?.pop().ok_or_else(|| not_prepared(digest))?;
+        let (running, lease, others) = self.take(digest).await?;
+        let prepared = &running.0;
         let cold = lease.cold.then(|| ColdStart {
             others,
             removed: node.removal_reason(&prepared.unit, &prepared.limits),
@@ -106,14 +116,30 @@ impl Agent {
         let limit = Duration::from_millis(call.timeout_ms);
         let call = Call { invocation: call.invocation.as_str().to_owned(), event: call.event };
         let CallEnd { answer, log, instance_ended } = lease.run(&prepared.load, &call, limit).await;
-        drop(running);
         let (result, error) = match answer {
             Ok(result) => (Some(result), None),
             Err(error) => (None, Some(error)),
         };
-        let instances = prepared.instances(node);
+        let instances = running.end(node);
         let (log, log_dropped) = (log.text, log.dropped_bytes);
         Ok(FunctionEnd { result, error, instance_ended, cold, log, log_dropped, instances })
+    }
+
+    /// An instance of a function that was prepared, if there is room for it at once; and how many
+    /// calls and leases there are beside this one.
+    pub(super) async fn take(
+        &self,
+        digest: &Digest,
+    ) -> Result<(Running, InstanceLease, u32), ErrorReport> {
+        let node = &self.inner.node;
+        let prepared = self.inner.functions.find(digest).ok_or_else(|| not_prepared(digest))?;
+        if node.is_dead(&prepared.unit) {
+            self.inner.functions.remove(digest);
+            return Err(not_prepared(digest));
+        }
+        let (running, others) = Running::begin(Arc::clone(&prepared));
+        let lease = prepared.lease(node, 1).await?.pop().ok_or_else(|| not_prepared(digest))?;
+        Ok((running, lease, others))
     }
 
     /// The functions that are prepared.
@@ -156,7 +182,8 @@ impl Prepared {
         Ok(leases)
     }
 
-    fn instances(&self, node: &Node) -> u32 {
+    /// Instances of the function on the host, idle ones included.
+    pub fn instances(&self, node: &Node) -> u32 {
         let busy = self.running.load(Ordering::Relaxed).div_ceil(self.limits.concurrency.max(1));
         let idle = node.idle_instances(&self.unit, &self.limits);
         busy.saturating_add(u32::try_from(idle).unwrap_or(u32::MAX))

@@ -9,6 +9,7 @@ mod called;
 mod code;
 mod functions;
 mod inspect;
+mod leases;
 mod part;
 mod room;
 mod serve;

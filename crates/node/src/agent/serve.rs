@@ -13,13 +13,14 @@ use serde::de::DeserializeOwned;
 use snowmelt_rpc::{Problem, Token, admit};
 use snowmelt_types::{Code, Digest, ErrorReport, JobId};
 
-use super::Agent;
 use super::api::{EndsFrom, ReadyWithin};
+use super::{Agent, leases};
 use crate::remote;
 
 /// The routes of the tables in [`super::api`] and [`crate::remote`].
 pub fn router(agent: Agent, token: Token) -> Router {
     let tasks = remote::routes::all(agent.inner.node.clone(), token.clone());
+    let leases = leases::routes(agent.clone());
     Router::new()
         .route("/v1/host", get(facts))
         .route("/v1/code", post(upload))
@@ -38,6 +39,7 @@ pub fn router(agent: Agent, token: Token) -> Router {
         .route("/v1/jobs/{id}/route", post(route))
         .with_state(agent)
         .merge(tasks)
+        .merge(leases)
         .layer(middleware::from_fn_with_state(token, admit))
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use snowmelt_api::{Answer, Start};
 use snowmelt_rpc::trace::SPANS;
-use snowmelt_types::{ByteSize, Digest, End, Outcome, Tenant};
+use snowmelt_types::{ByteSize, Code, Digest, End, ErrorReport, Outcome, Report, Tenant};
 use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
 use tracing::Instrument;
 
@@ -167,6 +167,17 @@ impl InstanceLease {
         let instance = self.instance().ok()?;
         let outcome = tokio::time::timeout(patience, instance.sandbox.wait()).await.ok()?;
         Some(self.ended_with(name, outcome, None))
+    }
+
+    /// Why the connection to it has ended, and the last lines that it wrote.
+    pub async fn why_ended(&self, name: &str) -> (ErrorReport, String) {
+        match self.ended(name, END_IS_KNOWN_WITHIN).await {
+            Some(ended) => (ended.report(), ended.last_output()),
+            None => {
+                let message = format!("the instance of `{name}` closed its connection");
+                (ErrorReport::new(Code::PROTOCOL, message), String::new())
+            }
+        }
     }
 
     /// Returns the slot for the next call.

@@ -1,5 +1,6 @@
 //! Tasks of a query on other hosts: what control and an agent say to each other, and how a task
-//! reads the outputs of tasks on other hosts, and streams from them.
+//! reads the outputs of tasks on other hosts, and streams from them. And instances that clients of
+//! control lease on other hosts.
 //!
 //! All of it goes over connections that leave HTTP ([`snowmelt_rpc::upgrade`]), at the address where
 //! the agent listens already and with the token of the cluster:
@@ -10,6 +11,7 @@
 //! | `GET /v1/queries/tasks` | control, for each attempt of a task | `StartTask` and the plan, whether there is room, then the frames of the worker |
 //! | `GET /v1/queries/outputs` | the host of a task that reads outputs | `ReadOutputs`, then ranges of them |
 //! | `GET /v1/queries/streams` | the host of a task that streams, for each task on another host that receives | `OpenStream`, then the bytes of the stream |
+//! | `GET /v1/leases` | control, for each instance that is leased | see [`leases`] |
 //!
 //! Invariant: a host ends the tasks of a query, and removes their outputs, when the connection of
 //! its session ends, for whatever reason.
@@ -20,6 +22,7 @@ pub(crate) mod fake;
 pub(crate) mod gang_part;
 pub(crate) mod grants;
 pub(crate) mod hosted;
+pub mod leases;
 pub(crate) mod messages;
 pub(crate) mod opened;
 pub(crate) mod outputs;

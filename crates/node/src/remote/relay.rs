@@ -1,5 +1,7 @@
 //! Copies the bytes of a connection to another one, in both directions, without decoding them.
 
+use std::time::Duration;
+
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, copy_buf};
 use tokio::net::{TcpStream, UnixStream};
@@ -11,7 +13,13 @@ const STEP: usize = 64 << 10;
 /// some seconds otherwise, and a worker that computes, or a driver that writes to a disk, reads
 /// later. That the other host has vanished is found by the session of the query.
 pub(crate) fn wait_for_readers(stream: &TcpStream) {
-    if let Err(error) = sockopt::set_tcp_user_timeout(stream, 0) {
+    wait_for_readers_within(stream, Duration::ZERO);
+}
+
+/// The same for at most this long, where nothing else finds that the other host has vanished.
+pub(crate) fn wait_for_readers_within(stream: &TcpStream, within: Duration) {
+    let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
+    if let Err(error) = sockopt::set_tcp_user_timeout(stream, milliseconds) {
         tracing::debug!(%error, "a connection keeps its limit of time");
     }
 }

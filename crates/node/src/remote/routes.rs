@@ -89,22 +89,31 @@ impl Routes {
         request: Request,
         serve: impl FnOnce(Hosted, TcpStream) -> F + Send + 'static,
     ) -> Result<Response, Problem> {
-        let (answer, incoming) = Incoming::of(request)?;
         let Self { hosted, runtime } = self;
-        // On this thread as long as it is HTTP.
-        tokio::spawn(async move {
-            let taken = incoming.connection().await.map_err(|error| error.to_string());
-            let taken = taken.and_then(|stream| stream.into_std().map_err(|e| e.to_string()));
-            match taken {
-                Ok(stream) => drop(runtime.spawn(async move {
-                    match TcpStream::from_std(stream) {
-                        Ok(stream) => serve(hosted, stream).await,
-                        Err(error) => tracing::warn!(%error, "a connection cannot be served"),
-                    }
-                })),
-                Err(error) => tracing::debug!(error, "a connection was not opened"),
-            }
-        });
-        Ok(answer)
+        take(request, runtime, |stream| serve(hosted, stream))
     }
+}
+
+/// Serves the connection of a request in a runtime, once it has left HTTP.
+pub(crate) fn take<F: Future<Output = ()> + Send + 'static>(
+    request: Request,
+    runtime: Handle,
+    serve: impl FnOnce(TcpStream) -> F + Send + 'static,
+) -> Result<Response, Problem> {
+    let (answer, incoming) = Incoming::of(request)?;
+    // On this thread as long as it is HTTP.
+    tokio::spawn(async move {
+        let taken = incoming.connection().await.map_err(|error| error.to_string());
+        let taken = taken.and_then(|stream| stream.into_std().map_err(|e| e.to_string()));
+        match taken {
+            Ok(stream) => drop(runtime.spawn(async move {
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => serve(stream).await,
+                    Err(error) => tracing::warn!(%error, "a connection cannot be served"),
+                }
+            })),
+            Err(error) => tracing::debug!(error, "a connection was not opened"),
+        }
+    });
+    Ok(answer)
 }

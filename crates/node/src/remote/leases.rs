@@ -1,0 +1,384 @@
+//! Control's side of an instance that is leased on another host: one connection, over which the bytes
+//! of the instance's own connection travel in frames. Control's clients are given the end of a local
+//! socket, so that an instance elsewhere is as one here.
+//!
+//! | who | frame | what |
+//! |---|---|---|
+//! | control | `Request`, [`LeaseInstance`] | asks for an instance of a function that is prepared there |
+//! | host | `Reply`, [`InstanceLeased`] | the function is loaded on it |
+//! | host | `Failure`, `ErrorReport` | why not, as for a call: then nothing has run |
+//! | both | `Relayed` | bytes to the instance and from it |
+//! | control | `End` | returns the instance |
+//! | host | `Return`, [`LeaseEnd`] | the lease is over: the last frame |
+//!
+//! Invariant: the lease is over on the host when the connection is, or control's side of it. The end
+//! of a lease is known once: said by the host, or that the host was lost.
+
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use snowmelt_api::Start;
+use snowmelt_types::{Code, Digest, ErrorReport, Report};
+use snowmelt_wire::{
+    Error as WireError, Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, read_payload,
+    write_frame,
+};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::{oneshot, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::peers::Peer;
+use super::relay::wait_for_readers_within;
+use crate::relayed::{answer, forward, send};
+
+/// Where an instance is leased on another host.
+pub(crate) const LEASES: &str = "/v1/leases";
+
+/// How long either side may leave unread what the other one sends. A host, or a control, that has
+/// vanished is found in this time at the latest.
+pub(crate) const READ_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long a host may take to say how a lease ended that control has ended.
+const SAID_WITHIN: Duration = Duration::from_secs(5);
+
+/// Asks for an instance. The first message of the connection of a lease.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LeaseInstance {
+    /// The function, which the host has prepared.
+    pub function: Digest,
+}
+
+/// An instance on another host.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct InstanceLeased {
+    /// Where it came from.
+    pub start: Start,
+    /// True if a sandbox was started for it.
+    pub cold: bool,
+}
+
+/// How a lease of an instance on another host ended.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LeaseEnd {
+    /// Why the instance has ended, or the lease without it; none if it was returned or given up.
+    #[serde(default)]
+    pub error: Option<ErrorReport>,
+    /// What it wrote, as much as is kept.
+    pub log: String,
+    /// Instances of the function on the host now, idle ones included.
+    pub instances: u32,
+}
+
+/// Why there is no lease. Nothing of a client has run.
+#[derive(Debug)]
+pub enum NotLeased {
+    /// The host said why.
+    Refused(ErrorReport),
+    /// It cannot be reached, or was lost.
+    Unreachable(ErrorReport),
+}
+
+/// An instance on another host, until it is closed. Dropping it gives it up.
+#[derive(Debug)]
+pub struct FarInstance {
+    /// Said: it is returned. Dropped: it is given up.
+    returned: Option<oneshot::Sender<()>>,
+    end: watch::Receiver<Option<LeaseEnd>>,
+    _relay: AbortOnDropHandle<()>,
+}
+
+impl FarInstance {
+    /// Leases an instance of a function that a host has prepared. Gives also the connection to it.
+    pub async fn lease(
+        peer: Arc<dyn Peer>,
+        function: &Digest,
+        name: &str,
+        within: Duration,
+    ) -> Result<(Self, BlockingStream, InstanceLeased), NotLeased> {
+        let host = peer.name();
+        let leased = tokio::select! {
+            leased = tokio::time::timeout(within, ask(&*peer, function)) => leased,
+            () = peer.lost() => {
+                let message = format!("{host} does not answer any more");
+                let report = ErrorReport::new(Code::SERVER_UNREACHABLE, message);
+                return Err(NotLeased::Unreachable(report));
+            }
+        };
+        let (far, leased) = leased.unwrap_or_else(|_| {
+            let message = format!("{host} leases no instance within {within:?}");
+            Err(NotLeased::Unreachable(ErrorReport::new(Code::SERVER_UNREACHABLE, message)))
+        })?;
+        wait_for_readers_within(&far, READ_WITHIN);
+        let (near, connection) = local_pair().map_err(|error| {
+            let message = format!("an instance on {host} has no connection: {error}");
+            NotLeased::Refused(ErrorReport::new(Code::INTERNAL, message))
+        })?;
+        let (returned, is_returned) = oneshot::channel();
+        let (ended, end) = watch::channel(None);
+        let name = name.to_owned();
+        let relaying = tokio::spawn(async move {
+            let end = relay(far, near, is_returned, &*peer, &name).await;
+            ended.send_replace(Some(end));
+        });
+        let relay = AbortOnDropHandle::new(relaying);
+        Ok((Self { returned: Some(returned), end, _relay: relay }, connection, leased))
+    }
+
+    /// How the lease ended; `None` if it has not within this time.
+    pub async fn ended(&self, within: Duration) -> Option<LeaseEnd> {
+        let mut end = self.end.clone();
+        let ended = tokio::time::timeout(within, end.wait_for(Option::is_some)).await;
+        ended.ok()?.ok()?.clone()
+    }
+
+    /// Returns the instance for the next lease, or gives it up. Gives what the host says of the end.
+    pub async fn close(mut self, is_returned: bool) -> Option<LeaseEnd> {
+        if let Some(returned) = self.returned.take().filter(|_| is_returned) {
+            // The lease may be over already.
+            let _ = returned.send(());
+        }
+        self.ended(SAID_WITHIN).await
+    }
+}
+
+fn local_pair() -> std::io::Result<(UnixStream, BlockingStream)> {
+    let (near, connection) = BlockingStream::pair()?;
+    near.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(near)?, connection))
+}
+
+async fn ask(
+    peer: &dyn Peer,
+    function: &Digest,
+) -> Result<(TcpStream, InstanceLeased), NotLeased> {
+    let mut far = peer.connect(LEASES).await.map_err(NotLeased::Unreachable)?;
+    let asked = async {
+        let asked = LeaseInstance { function: function.clone() };
+        write_frame(&mut far, &Frame::json(Kind::Request, &asked)?).await?;
+        read_frame_within(&mut far, MAX_REQUEST_BYTES).await?.ok_or(WireError::Closed)
+    };
+    let answered = asked.await.map_err(|error| unreachable(peer, &error))?;
+    if answered.kind == Kind::Failure {
+        let report = answered.parse().map_err(|error| unreachable(peer, &error))?;
+        return Err(NotLeased::Refused(report));
+    }
+    let leased = answered.expect(Kind::Reply, "InstanceLeased").and_then(|frame| frame.parse());
+    Ok((far, leased.map_err(|error| unreachable(peer, &error))?))
+}
+
+fn unreachable(peer: &dyn Peer, error: &WireError) -> NotLeased {
+    let message = format!("{} leases no instance: {error}", peer.name());
+    NotLeased::Unreachable(ErrorReport::new(Code::SERVER_UNREACHABLE, message))
+}
+
+/// Relays until the host says how the lease ended, or is lost.
+async fn relay(
+    far: TcpStream,
+    near: UnixStream,
+    is_returned: oneshot::Receiver<()>,
+    peer: &dyn Peer,
+    name: &str,
+) -> LeaseEnd {
+    let (from_host, to_host) = far.into_split();
+    let (from_client, to_client) = near.into_split();
+    let telling = async {
+        // A host that is gone is seen where it would say the end.
+        let _ = tell(from_client, to_host, is_returned).await;
+        std::future::pending::<()>().await;
+    };
+    let why = tokio::select! {
+        heard = hear(from_host, to_client) => match heard {
+            Ok(end) => return end,
+            Err(error) => error.to_string(),
+        },
+        () = telling => String::new(),
+        () = peer.lost() => "it does not answer any more".to_owned(),
+    };
+    let host = peer.name();
+    let message = format!("{host} was lost while an instance of `{name}` on it was leased: {why}");
+    let report = ErrorReport::new(Code::CALL_LOST, message)
+        .hint("a call that was under way may have run; call again if that does no harm");
+    LeaseEnd { error: Some(report), ..LeaseEnd::default() }
+}
+
+/// Sends what the client sends for its instance, and at last that the instance is returned, or that
+/// nothing more comes.
+async fn tell(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut is_returned: oneshot::Receiver<()>,
+) -> snowmelt_wire::Result<()> {
+    let mut returned = None;
+    let over = async { returned = Some((&mut is_returned).await) };
+    answer(&mut from, &mut to, over).await?;
+    // A client may close its end of the connection before it ends the lease.
+    let returned = match returned {
+        Some(returned) => returned,
+        None => is_returned.await,
+    };
+    match returned {
+        Ok(()) => send(&mut to, &Frame::new(Kind::End, Vec::new())).await,
+        Err(_) => Ok(to.shutdown().await?),
+    }
+}
+
+/// Passes on what the instance sends, until the host says that the lease is over.
+async fn hear(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+) -> snowmelt_wire::Result<LeaseEnd> {
+    let (kind, length) = forward(&mut from, &mut to).await?.ok_or(WireError::Closed)?;
+    if length > MAX_REQUEST_BYTES as usize {
+        return Err(WireError::TooLong(length as u64));
+    }
+    read_payload(&mut from, kind, length).await?.expect(Kind::Return, "LeaseEnd")?.parse()
+}
+
+impl NotLeased {
+    /// The error of it.
+    pub fn into_report(self) -> ErrorReport {
+        match self {
+            Self::Refused(report) | Self::Unreachable(report) => report,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use snowmelt_wire::{read_frame, read_header};
+    use tokio::io::AsyncReadExt;
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+    use crate::remote::fake::{Connections, FakePeer, connection, heard, say};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// An instance that is leased, its connection, and the host's end.
+    async fn leased(
+        peer: &Arc<FakePeer>,
+        connections: &mut Connections,
+    ) -> (FarInstance, BlockingStream, TcpStream) {
+        let function = Digest::of("f");
+        let host = async {
+            let mut stream = connection(connections, LEASES).await;
+            assert_eq!(heard::<LeaseInstance>(&mut stream).await.function, function);
+            say(&mut stream, &InstanceLeased { start: Start::Zygote, cold: true }).await;
+            stream
+        };
+        let leasing = FarInstance::lease(Arc::clone(peer) as _, &function, "f", LONG);
+        let (leased, stream) = tokio::join!(leasing, host);
+        let (instance, connection, leased) = leased.unwrap();
+        assert!(leased.cold);
+        (instance, connection, stream)
+    }
+
+    async fn say_end(stream: &mut TcpStream, end: &LeaseEnd) {
+        write_frame(stream, &Frame::json(Kind::Return, end).unwrap()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_speaks_with_its_instance_and_returns_it() {
+        let (peer, mut connections) = FakePeer::new("a").await;
+        let (instance, mut client, mut host) = leased(&peer, &mut connections).await;
+        let speaking = spawn_blocking(move || {
+            client.write_all(b"call").unwrap();
+            let mut answer = [0; 6];
+            client.read_exact(&mut answer).unwrap();
+            (client, answer)
+        });
+        let mut got = Vec::new();
+        while got.len() < 4 {
+            let (kind, length) = read_header(&mut host).await.unwrap().unwrap();
+            assert_eq!(kind, Kind::Relayed);
+            let mut bytes = vec![0; length];
+            host.read_exact(&mut bytes).await.unwrap();
+            got.extend(bytes);
+        }
+        assert_eq!(got, b"call");
+        for part in ["ans", "wer"] {
+            send(&mut host, &Frame::new(Kind::Relayed, part)).await.unwrap();
+        }
+        let (client, answer) = speaking.await.unwrap();
+        assert_eq!(&answer, b"answer");
+        assert!(instance.ended(Duration::ZERO).await.is_none());
+        let hosting = async {
+            assert_eq!(read_frame(&mut host).await.unwrap().unwrap().kind, Kind::End);
+            let end = LeaseEnd { log: "said".to_owned(), instances: 2, error: None };
+            say_end(&mut host, &end).await;
+        };
+        let (end, ()) = tokio::join!(instance.close(true), hosting);
+        let end = end.unwrap();
+        assert_eq!((end.error, end.log.as_str(), end.instances), (None, "said", 2));
+        drop(client);
+    }
+
+    #[tokio::test]
+    async fn an_instance_that_is_given_up_is_known_to_the_host_also_without_its_lease() {
+        let (peer, mut connections) = FakePeer::new("a").await;
+        let (instance, client, mut host) = leased(&peer, &mut connections).await;
+        // The client has closed its own end before.
+        drop(client);
+        let hosting = async {
+            assert!(read_frame(&mut host).await.unwrap().is_none(), "it is not returned");
+            say_end(&mut host, &LeaseEnd::default()).await;
+        };
+        let (end, ()) = tokio::join!(instance.close(false), hosting);
+        assert_eq!(end.unwrap().error, None);
+        // A server that ends does not wait for it.
+        let (instance, _client, mut host) = leased(&peer, &mut connections).await;
+        drop(instance);
+        assert!(!matches!(read_frame(&mut host).await, Ok(Some(_))));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_an_instance_and_the_loss_of_its_host_are_told() {
+        let (peer, mut connections) = FakePeer::new("a").await;
+        let (instance, mut client, mut host) = leased(&peer, &mut connections).await;
+        let why = ErrorReport::new(Code::FUNCTION_EXIT, "it has ended");
+        say_end(&mut host, &LeaseEnd { error: Some(why.clone()), ..LeaseEnd::default() }).await;
+        assert_eq!(instance.ended(LONG).await.unwrap().error, Some(why));
+        let read = spawn_blocking(move || client.read(&mut [0; 8]).unwrap());
+        assert_eq!(read.await.unwrap(), 0, "its connection has ended");
+
+        // In the middle of a frame.
+        let (instance, _client, mut host) = leased(&peer, &mut connections).await;
+        let frame = Frame::new(Kind::Relayed, vec![0; 100]).header().unwrap();
+        host.write_all(&frame).await.unwrap();
+        drop(host);
+        let lost = instance.ended(LONG).await.unwrap().error.unwrap();
+        assert_eq!(lost.code, Code::CALL_LOST.code);
+        assert!(lost.message.starts_with("a was lost"), "{lost}");
+
+        // One that is silent keeps its connections.
+        let (instance, _client, _host) = leased(&peer, &mut connections).await;
+        peer.lost.cancel();
+        let lost = instance.ended(LONG).await.unwrap().error.unwrap();
+        assert_eq!(lost.code, Code::CALL_LOST.code);
+    }
+
+    #[tokio::test]
+    async fn a_host_says_why_it_leases_nothing() {
+        let (peer, mut connections) = FakePeer::new("a").await;
+        let function = Digest::of("f");
+        let host = async {
+            let mut stream = connection(&mut connections, LEASES).await;
+            heard::<LeaseInstance>(&mut stream).await;
+            let full = ErrorReport::new(Code::NO_ROOM, "full");
+            let frame = Frame::json(Kind::Failure, &full).unwrap();
+            write_frame(&mut stream, &frame).await.unwrap();
+        };
+        let leasing = FarInstance::lease(Arc::clone(&peer) as _, &function, "f", LONG);
+        let (leased, ()) = tokio::join!(leasing, host);
+        let Err(NotLeased::Refused(report)) = leased else { panic!("it was leased") };
+        assert_eq!(report.code, Code::NO_ROOM.code);
+        peer.lost.cancel();
+        let lost = FarInstance::lease(Arc::clone(&peer) as _, &function, "f", LONG).await;
+        assert!(matches!(lost, Err(NotLeased::Unreachable(_))));
+    }
+}
