@@ -17,12 +17,15 @@
 //! a UDF it sends `Schema` and `Batch`, and receives the same. A connection that ends without `End`
 //! gives the instance up: it is destroyed.
 //!
+//! On a cluster the instance may be on another host: then the socket leads to the server, which carries
+//! what is sent.
+//!
 //! By the API there is no descriptor: the connection carries what would be sent on that socket, in
 //! `Relayed` frames of both sides, until the client sends `End` or the server `Failure`. The borders of
 //! these frames mean nothing.
 
 use serde::{Deserialize, Serialize};
-use snowmelt_types::{FunctionName, Tenant};
+use snowmelt_types::{FunctionName, HostName, Tenant};
 
 use crate::{Start, UdfSource};
 
@@ -35,6 +38,9 @@ pub struct LeaseRequest {
     pub tenant: Option<Tenant>,
     /// What the instance runs.
     pub runs: LeaseOf,
+    /// True if it is to be on the server's own host: the client sends it descriptors.
+    #[serde(default)]
+    pub here: bool,
 }
 
 /// What a leased instance runs.
@@ -70,4 +76,8 @@ pub struct Leased {
     /// The most time for one call or batch, in milliseconds. The client keeps it: a client that
     /// ends the connection ends what takes longer.
     pub timeout_ms: u64,
+    /// The host that has it; absent: that of the server. The server carries bytes to another host, and
+    /// no descriptors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostName>,
 }

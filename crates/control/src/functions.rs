@@ -28,10 +28,10 @@ use crate::in_turn::InTurn;
 use crate::live::Live;
 use crate::logs::Logs;
 use crate::now_ms;
-use crate::placements::Placements;
+use crate::placements::{Acquired, Placements};
 use crate::records::{FunctionId, FunctionRecord, Records};
 use crate::times::CALLS_ASKED_EVERY;
-pub(crate) use slot::{Acquired, Slot};
+pub(crate) use slot::Slot;
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
 #[derive(Clone, Debug)]

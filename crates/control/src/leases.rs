@@ -1,21 +1,26 @@
 //! The lease service: an instance for whoever asks, on the local socket as a connected descriptor, by
-//! the API over the connection of the request.
+//! the API over the connection of the request. On a cluster the scheduler of calls decides on which
+//! host it is.
 //!
 //! A container manager of another engine, or a runtime, gets instances here. Invariant: a client gets
 //! instances of functions of its own tenant only, and none of its connections to an instance outlives
 //! its lease.
 
 mod client;
+mod held;
 mod relay;
+mod udf;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use snowmelt_api::{LeaseOf, LeaseRequest, Leased};
-use snowmelt_node::{InstanceLimits, LOAD_LIMIT, Node, Unit};
+use snowmelt_node::LOAD_LIMIT;
+use snowmelt_node::remote::leases::InstanceLeased;
 use snowmelt_rpc::upgrade::Incoming;
+use snowmelt_schedule::Call;
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
-use snowmelt_wire::{Frame, Kind, Load, Mode, read_frame_within, write_frame};
+use snowmelt_wire::{Frame, Kind, Mode, read_frame_within, write_frame};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
@@ -25,10 +30,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::functions::Functions;
 use crate::identity::Identity;
+use crate::placements::{Acquired, Callee, Placements, Ran};
 use crate::records::FunctionId;
 use crate::udfs::UdfRegistry;
-use client::{Client, Out, broken};
+use client::{Client, Keep, broken};
+use held::{At, Held, Out};
 use relay::Relayed;
+use udf::LeasedUdf;
 
 /// The longest request: the code of a UDF.
 const MOST_REQUEST: u32 = 64 << 20;
@@ -42,7 +50,6 @@ const MOST_RELAYED: usize = 1024;
 /// Gives leases of instances.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    node: Node,
     functions: Functions,
     udfs: UdfRegistry,
     relayed: Relays,
@@ -57,10 +64,10 @@ struct Relays {
 }
 
 impl Leases {
-    pub fn new(node: Node, functions: Functions, udfs: UdfRegistry) -> Self {
+    pub fn new(functions: Functions, udfs: UdfRegistry) -> Self {
         let room = Arc::new(Semaphore::new(MOST_RELAYED));
         let relayed = Relays { room, tasks: TaskTracker::new(), over: CancellationToken::new() };
-        Self { node, functions, udfs, relayed }
+        Self { functions, udfs, relayed }
     }
 
     /// Serves until the server ends, which ends all leases.
@@ -148,48 +155,35 @@ impl Leases {
         client: &mut impl Client,
         request: LeaseRequest,
     ) -> Result<(), ErrorReport> {
-        let Identity { tenant, .. } = client.identity(request.tenant)?;
-        match request.runs {
+        let LeaseRequest { tenant, runs, here } = request;
+        let Identity { tenant, .. } = client.identity(tenant)?;
+        match runs {
             LeaseOf::Function(name) => {
                 let live = self.functions.find(&FunctionId { tenant, name }).await?;
                 // It counts as one of the calls that the function may have.
                 let permit = live.permits.acquire().await;
                 let _permit = permit.map_err(broken)?;
-                let timeout_ms = live.record.spec.options.timeout_ms;
-                let out = self.open((&live.unit, &live.limits, &live.load), timeout_ms).await?;
-                client.follow(out, &|_| ()).await
+                self.follow(client, live.callee(), here, &|_| ()).await
             }
             LeaseOf::Udf { source, name } => {
-                let out = self.udf(&tenant, source, &name).await?;
-                client.follow(out, &|_| ()).await
+                self.udf(client, (&tenant, here), source, &name, &|_| ()).await
             }
             LeaseOf::Registered { name, version } => {
                 let source = self.udfs.source(&tenant, &name, version).await?;
-                let out = self.udf(&tenant, source, &name).await?;
-                client.follow(out, &|text| self.udfs.keep_log(&tenant, &name, text)).await
+                let keep = |text: &str| self.udfs.keep_log(&tenant, &name, text);
+                self.udf(client, (&tenant, here), source, &name, &keep).await
             }
         }
     }
 
-    async fn open(
-        &self,
-        (unit, limits, load): (&Unit, &Arc<InstanceLimits>, &Load),
-        timeout_ms: u64,
-    ) -> Result<Out, ErrorReport> {
-        let lease = self.node.lease_instance(unit, limits).await;
-        let lease = lease.map_err(|error| error.report())?;
-        let connection = lease.open(load, LOAD_LIMIT).await;
-        let connection = connection.map_err(|error| error.report())?;
-        let leased = Leased { start: lease.start, cold: lease.cold, timeout_ms };
-        Ok(Out { name: load.function.clone(), lease, connection, leased })
-    }
-
     async fn udf(
         &self,
-        tenant: &Tenant,
+        client: &mut impl Client,
+        (tenant, here): (&Tenant, bool),
         source: snowmelt_api::UdfSource,
         name: &str,
-    ) -> Result<Out, ErrorReport> {
+        keep: Keep<'_>,
+    ) -> Result<(), ErrorReport> {
         let set = self.udfs.prepare(tenant, &[source]).await?;
         let binding = set.bindings.iter().find(|udf| udf.name.eq_ignore_ascii_case(name));
         let binding = binding.ok_or_else(|| {
@@ -203,8 +197,60 @@ impl Leases {
             return Err(ErrorReport::new(Code::PLAN_UNSUPPORTED, message)
                 .hint("call it in a query of the platform: `snowmelt sql` or sm.sql"));
         }
-        let timeout_ms = u64::try_from(binding.timeout.as_millis()).unwrap_or(u64::MAX);
-        self.open((&binding.unit, &binding.limits, &binding.load), timeout_ms).await
+        let udf = LeasedUdf::new(tenant, binding, self.functions.placements());
+        self.follow(client, udf.callee(), here, keep).await
+    }
+
+    /// Places a lease, hands its instance over, and waits for its end.
+    async fn follow(
+        &self,
+        client: &mut impl Client,
+        callee: Callee<'_>,
+        here: bool,
+        keep: Keep<'_>,
+    ) -> Result<(), ErrorReport> {
+        let placements = self.functions.placements();
+        let needs = match placements.is_alone() {
+            true => Arc::clone(callee.needs),
+            false => {
+                let call = (**callee.needs).clone();
+                let only = if here { Some(placements.own_name()) } else { call.only };
+                Arc::new(Call { only, near_first: true, ..call })
+            }
+        };
+        let out = open(placements, Callee { needs: &needs, ..callee }).await?;
+        client.follow(out, keep).await
+    }
+}
+
+/// An instance with a connection on which the function is loaded.
+async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<'a>, ErrorReport> {
+    let timeout_ms = u64::try_from(callee.whose.limit.as_millis()).unwrap_or(u64::MAX);
+    let held = |at, placed| Held { at, placed, placements, callee, output: OnceLock::new() };
+    let mut acquired = placements.acquire(callee).await?;
+    let mut failures = 0;
+    loop {
+        let placed = match acquired {
+            Acquired::Here(lease, placed) => {
+                let connection = lease.open(callee.load, LOAD_LIMIT).await;
+                let connection = connection.map_err(|error| error.report())?;
+                let (start, cold) = (lease.start, lease.cold);
+                let leased = Leased { start, cold, timeout_ms, host: None };
+                return Ok(Out { held: held(At::Here(lease), placed), connection, leased });
+            }
+            Acquired::There(placed) => placed,
+        };
+        match placements.lease(&placed.host, callee).await? {
+            Ran::Done((far, connection, InstanceLeased { start, cold })) => {
+                let host = Some(placed.host.name.clone());
+                let leased = Leased { start, cold, timeout_ms, host };
+                return Ok(Out { held: held(At::There(far), placed), connection, leased });
+            }
+            Ran::Not { error, failed } => {
+                let why = (error, failed);
+                acquired = placements.acquire_again(callee, placed, why, &mut failures).await?;
+            }
+        }
     }
 }
 
@@ -222,7 +268,7 @@ mod tests {
     use std::os::unix::net::UnixStream as BlockingStream;
 
     use snowmelt_api::Start;
-    use snowmelt_wire::{Call, FrameStream};
+    use snowmelt_wire::FrameStream;
     use tokio::net::UnixStream;
     use tokio::task::spawn_blocking;
 
@@ -249,7 +295,7 @@ mod tests {
 
     fn call(instance: &mut FrameStream) -> snowmelt_wire::Result<String> {
         let event = serde_json::value::RawValue::from_string("1".to_owned()).unwrap();
-        let call = Call { invocation: "i".to_owned(), event };
+        let call = snowmelt_wire::Call { invocation: "i".to_owned(), event };
         instance.send(&Frame::json(Kind::Call, &call)?)?;
         let answer = instance.receive()?.expect(Kind::Return, "an answer")?;
         Ok(String::from_utf8_lossy(&answer.payload).into_owned())
@@ -340,9 +386,9 @@ mod tests {
         let (node, analysis) = functions.node_and_analysis();
         let secrets = SecretSources::new("/no/secrets");
         let places = functions.placements().own_places();
-        let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis, secrets, places));
+        let catalog = Arc::new(UdfCatalog::new(node, analysis, secrets, places));
         let logs = UdfLogs::new(std::env::temp_dir().join("no-udf-logs"));
         let udfs = UdfRegistry::new(functions.records().clone(), catalog, logs);
-        Arc::new(Leases::new(node, functions.clone(), udfs))
+        Arc::new(Leases::new(functions.clone(), udfs))
     }
 }

@@ -3,17 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime, check_files};
 use snowmelt_node::agent::api::{FunctionCode, ProgramPart};
-use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Unit, has_registry};
+use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Secrets, Unit, has_registry};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Load, Mode, SourceCode};
 use tokio::sync::Semaphore;
 
 use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
-use crate::placements::Placements;
+use crate::placements::{Callee, Placements, Sent, Whose};
 use crate::records::FunctionRecord;
 use crate::trees;
 
@@ -26,6 +27,8 @@ pub(crate) struct Live {
     pub record: FunctionRecord,
     /// What other hosts need to run it.
     pub code: FunctionCode,
+    /// The tree of its image, if hosts read that from a registry.
+    tree: Option<String>,
     /// What the scheduler needs to know of its calls.
     pub needs: Arc<snowmelt_schedule::Call>,
     /// It as this host runs it.
@@ -59,7 +62,22 @@ impl Live {
         let permits = Semaphore::new(most_calls(&limits, record.spec.options.instances));
         let only = is_bound_to_control(&record, &code).then(|| placements.own_name());
         let needs = Arc::new(snowmelt_schedule::Call { only, ..needs(&record, &code) });
-        Ok(Self { code, needs, unit, limits, load, permits, record, ended: Mutex::default() })
+        let (tree, ended) = (trees::image(&record), Mutex::default());
+        Ok(Self { code, tree, needs, unit, limits, load, permits, record, ended })
+    }
+
+    /// It as it is called.
+    pub fn callee(&self) -> Callee<'_> {
+        let Self { code, tree, needs, unit, limits, load, .. } = self;
+        let sent = Some(Sent { code, secrets: None, tree: tree.as_deref() });
+        Callee { whose: self.whose(), needs, unit, limits, load, sent }
+    }
+
+    /// Whose calls they are, and how long each may take.
+    pub fn whose(&self) -> Whose<'_> {
+        let spec = &self.record.spec;
+        let limit = Duration::from_millis(spec.options.timeout_ms);
+        Whose { function: spec.name.as_str(), limit }
     }
 
     /// Running calls.
@@ -267,7 +285,12 @@ fn is_bound_to_control(record: &FunctionRecord, code: &FunctionCode) -> bool {
     record.spec.root.is_some()
         || record.spec.image.as_deref().is_some_and(in_no_registry)
         || record.packed.as_ref().is_some_and(|at| in_no_registry(&at.name))
-        || code.packages.iter().any(|package| package.contains(" @ sha256:"))
+        || has_own_wheels(&code.packages)
+}
+
+/// Whether some packages are wheels of a user's own, which only control's host has.
+pub(crate) fn has_own_wheels(packages: &[String]) -> bool {
+    packages.iter().any(|package| package.contains(" @ sha256:"))
 }
 
 fn program_request(spec: &FunctionSpec, language: Language) -> ProgramRequest {

@@ -132,7 +132,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
             udfs.clone(),
             over.clone(),
         ),
-        leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs.clone())),
+        leases: Arc::new(Leases::new(functions.clone(), udfs.clone())),
         udfs,
         functions,
         images: Images::new(&state_dir, ImageSettings::default(), over.clone()),

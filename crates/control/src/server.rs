@@ -337,7 +337,7 @@ async fn platform(
     let pool = HostPool::of(settings.provider.as_ref(), placing.reclaim_after, cluster);
     tokio::spawn(pool.clone().keep(ending.over.clone()));
     Ok(Arc::new(Platform {
-        leases: Arc::new(Leases::new(node.clone(), functions.clone(), udfs.clone())),
+        leases: Arc::new(Leases::new(functions.clone(), udfs.clone())),
         queries: Queries::new(
             node.clone(),
             (hosts.clone(), trees, placements),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use snowmelt_api::FileRefs;
 use snowmelt_ledger::Use;
+use snowmelt_types::Digest;
 use snowmelt_wire::{Load, SourceCode};
 
 use crate::account::Rooms;
@@ -51,6 +52,8 @@ pub struct UdfImage {
     pub name: String,
     /// Its tree: the name as the user wrote it.
     pub tree: String,
+    /// The code, which this host has stored.
+    pub code: Digest,
 }
 
 /// A UDF, and the instances of it that the query's tasks need at first.

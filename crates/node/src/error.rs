@@ -177,9 +177,7 @@ impl Error {
         use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
         matches!(self, Self::Sandbox(ZygoteLost { .. } | SpawnerLost))
     }
-}
 
-impl Error {
     /// The last lines that an instance wrote before it ended.
     pub fn last_output(&self) -> String {
         match self {

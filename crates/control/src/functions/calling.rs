@@ -8,48 +8,20 @@ use snowmelt_api::{Answer, Invocation, LogEntry};
 use snowmelt_node::agent::api::{FunctionCall, FunctionEnd};
 use snowmelt_node::{CallEnd, InstanceLease, LogText};
 use snowmelt_rpc::trace::SPANS;
-use snowmelt_types::{ByteSize, Code, ErrorReport, FunctionName, Report};
+use snowmelt_types::{ByteSize, Code, ErrorReport, FunctionName};
 use snowmelt_wire::Call;
 use tracing::{Instrument, Span};
 
 use super::Functions;
-use super::slot::{Acquired, Slot};
+use super::slot::Slot;
 use crate::cold;
 use crate::live::Live;
-use crate::placements::{Placed, Ran, Whose};
-
-/// On so many hosts an instance is tried to be started for a call: what fails on all of them would
-/// fail on others as well.
-pub(super) const MOST_FAILURES: u32 = 3;
+use crate::placements::{Acquired, Placed, Ran};
 
 impl Functions {
     /// Waits for a host, and on this one for an instance.
     pub(crate) async fn acquire(&self, live: &Live) -> Result<Acquired, ErrorReport> {
-        let placed = self.placements().place(&live.needs, whose(live)).await?;
-        self.acquire_on(live, placed).await
-    }
-
-    async fn acquire_on(&self, live: &Live, mut placed: Placed) -> Result<Acquired, ErrorReport> {
-        let node = &self.inner.node;
-        loop {
-            if !placed.host.is_local() {
-                return Ok(Acquired::There(placed));
-            }
-            let leased = match placed.is_alone() {
-                true => node.lease_instance(&live.unit, &live.limits).await,
-                false => {
-                    let leased = node.lease_instances_at_once(&live.unit, &live.limits, 1).await;
-                    leased.into_iter().next().unwrap_or(Err(snowmelt_node::Error::NOT_STARTED))
-                }
-            };
-            match leased {
-                Ok(lease) => return Ok(Acquired::Here(lease, placed)),
-                Err(snowmelt_node::Error::NoRoom(_)) if !placed.is_alone() => {
-                    placed = placed.refused(&live.needs, whose(live)).await?;
-                }
-                Err(error) => return Err(error.report()),
-            }
-        }
+        self.placements().acquire(live.callee()).await
     }
 
     pub(super) async fn call(
@@ -80,20 +52,20 @@ impl Functions {
                 }
                 Acquired::There(mut placed) => {
                     let host = Arc::clone(&placed.host);
-                    match self.placements().call(&host, live, &call).await? {
-                        Ran::Ended(end) => {
+                    match self.placements().call(&host, live.callee(), &call).await? {
+                        Ran::Done(end) => {
                             placed.has_instances(end.instances);
                             invocation.host = Some(host.name.clone());
                             return self.ended_there(live, invocation, end);
                         }
                         Ran::Not { error, failed } => {
-                            failures += u32::from(failed);
-                            if failures == MOST_FAILURES {
-                                return Err(error);
-                            }
-                            tracing::debug!(host = %host.name, %error, "a call is placed again");
-                            let placed = placed.refused(&live.needs, whose(live)).await?;
-                            acquired = self.acquire_on(live, placed).await?;
+                            let again = self.placements().acquire_again(
+                                live.callee(),
+                                placed,
+                                (error, failed),
+                                &mut failures,
+                            );
+                            acquired = again.await?;
                         }
                     }
                 }
@@ -121,7 +93,7 @@ impl Functions {
         let call = Call { invocation: call.invocation.as_str().to_owned(), event: call.event };
         let CallEnd { answer, log, instance_ended } = lease.run(&live.load, &call, limit).await;
         if !placed.is_alone() {
-            placed.has_instances(self.instances_here(live));
+            placed.has_instances(self.placements().instances_here(live.callee()));
         }
         self.keep_log(live, invocation, log);
         answer.inspect_err(|error| {
@@ -157,14 +129,6 @@ impl Functions {
         }
     }
 
-    /// Instances on this host that are idle, or busy with other calls than the one that has ended.
-    fn instances_here(&self, live: &Live) -> u32 {
-        let idle = self.inner.node.idle_instances(&live.unit, &live.limits);
-        let calls = self.placements().running_here(&live.needs.function).saturating_sub(1);
-        let busy = calls.div_ceil(live.limits.concurrency.max(1));
-        u32::try_from(idle).unwrap_or(u32::MAX).saturating_add(busy)
-    }
-
     fn keep_log(&self, live: &Live, invocation: &mut Invocation, log: LogText) {
         if log.dropped_bytes > 0 {
             let name = &live.record.spec.name;
@@ -179,12 +143,6 @@ impl Functions {
         };
         self.inner.logs.keep(&live.record.id(), &entry);
     }
-}
-
-/// Whose call it is, and how long it may take.
-pub(super) fn whose(live: &Live) -> Whose<'_> {
-    let limit = Duration::from_millis(live.record.spec.options.timeout_ms);
-    Whose { function: &live.record.spec.name, limit }
 }
 
 fn log_was_cut(name: &FunctionName, limit: ByteSize, dropped: u64) -> ErrorReport {

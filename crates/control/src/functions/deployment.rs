@@ -7,11 +7,10 @@ use snowmelt_api::{FunctionSpec, FunctionSummary, PackRequest, Packed, Wheel};
 use snowmelt_node::{InstanceLease, LOAD_LIMIT};
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 
-use super::calling::{MOST_FAILURES, whose};
 use super::{Functions, Inner};
 use crate::live::{self, Live};
 use crate::now_ms;
-use crate::placements::Placed;
+use crate::placements::{MOST_FAILURES, Placed};
 use crate::records::FunctionId;
 
 impl Functions {
@@ -65,7 +64,7 @@ impl Functions {
         let options = &live.record.spec.options;
         let each = live.limits.concurrency.max(1);
         let expected = live.record.spec.expected.clamp(1, options.instances.max(1));
-        let mut placed = self.placements().place(&live.needs, whose(live)).await?;
+        let mut placed = self.placements().place(&live.needs, live.whose()).await?;
         let mut failures = 0;
         while !placed.host.is_local() {
             match self.start_there(live, &mut placed, expected).await {
@@ -74,7 +73,7 @@ impl Functions {
                     if is_of_host(&error) || error.retryable && failures + 1 < MOST_FAILURES =>
                 {
                     failures += u32::from(!is_of_host(&error));
-                    placed = placed.refused(&live.needs, whose(live)).await?;
+                    placed = placed.refused(&live.needs, live.whose()).await?;
                 }
                 started => return started,
             }
@@ -106,7 +105,7 @@ impl Functions {
     ) -> Result<(), ErrorReport> {
         let host = Arc::clone(&placed.host);
         tokio::select! {
-            prepared = self.placements().prepare(&host, live, expected, None) => prepared?,
+            prepared = self.placements().prepare(&host, live.callee(), expected, None) => prepared?,
             () = host.lost() => {
                 let message = format!("{} was lost while it loaded the function", host.name);
                 return Err(ErrorReport::new(Code::HOST_STOPPED, message));
@@ -126,11 +125,11 @@ impl Functions {
         let (functions, live) = (self.clone(), Arc::clone(live));
         tokio::spawn(async move {
             let prewarmed = async {
-                let placed = functions.placements().place(&live.needs, whose(&live)).await?;
+                let placed = functions.placements().place(&live.needs, live.whose()).await?;
                 if !functions.is_deployed(&live) {
                     return Ok(());
                 }
-                functions.placements().prepare(&placed.host, &live, 0, Some(count)).await
+                functions.placements().prepare(&placed.host, live.callee(), 0, Some(count)).await
             };
             if let Err(error) = prewarmed.await {
                 tracing::warn!(function = %live.record.id(), %error, "nothing is prewarmed");

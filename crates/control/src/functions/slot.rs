@@ -1,9 +1,8 @@
 //! What a call has before it runs.
 
-use snowmelt_node::InstanceLease;
 use snowmelt_types::ErrorReport;
 
-use crate::placements::Placed;
+use crate::placements::Acquired;
 
 /// What a call has already.
 pub(crate) enum Slot {
@@ -11,12 +10,4 @@ pub(crate) enum Slot {
     Wanted,
     /// Its caller holds a permit, and has acquired a host for it.
     Acquired(Box<Result<Acquired, ErrorReport>>),
-}
-
-/// Where a call runs.
-pub(crate) enum Acquired {
-    /// On an instance of this host.
-    Here(InstanceLease, Placed),
-    /// On another host, which finds an instance for it.
-    There(Placed),
 }

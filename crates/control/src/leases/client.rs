@@ -2,33 +2,19 @@
 
 use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream as BlockingStream;
 use std::time::Duration;
 
-use snowmelt_api::Leased;
-use snowmelt_node::InstanceLease;
 use snowmelt_rpc::Peer;
-use snowmelt_types::{Code, ErrorReport, Report, Tenant};
+use snowmelt_types::{Code, ErrorReport, Tenant};
 use snowmelt_wire::{Frame, Kind, read_frame_within, write_frame, write_frame_with};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
+use super::held::Out;
 use crate::identity::Identity;
-
-/// Longer than any lease: it is over when its client or its instance ends.
-const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// How long a process of this machine may take to send its request.
 const ASKS_WITHIN: Duration = Duration::from_secs(10);
-
-/// An instance that is leased, and the server's own end of its connection.
-pub(super) struct Out {
-    /// Of the function.
-    pub name: String,
-    pub lease: InstanceLease,
-    pub connection: BlockingStream,
-    pub leased: Leased,
-}
 
 /// What `follow` calls with the text that an instance wrote.
 pub(super) type Keep<'a> = &'a (dyn Fn(&str) + Sync);
@@ -53,7 +39,7 @@ pub(super) trait Client: Send {
     /// What the client is to be told: its instance has ended, or it broke the protocol.
     fn follow(
         &mut self,
-        out: Out,
+        out: Out<'_>,
         keep: Keep<'_>,
     ) -> impl Future<Output = Result<(), ErrorReport>> + Send;
 }
@@ -74,38 +60,28 @@ impl Client for UnixStream {
         Identity::new(Peer::User(user), named)
     }
 
-    async fn follow(&mut self, out: Out, keep: Keep<'_>) -> Result<(), ErrorReport> {
-        let Out { name, lease, connection, leased } = out;
+    async fn follow(&mut self, out: Out<'_>, keep: Keep<'_>) -> Result<(), ErrorReport> {
+        let Out { held, connection, leased } = out;
         let sent = async {
             let reply = Frame::json(Kind::Reply, &leased)?;
             write_frame_with(self, &reply, &[connection.as_fd()]).await?;
             read_frame_within(self, 0).await
         };
         let said = tokio::select! {
-            said = sent => said,
+            said = sent => Ok(said),
             // Its client only sees that the connection of its instance has ended.
-            Some(ended) = lease.ended(&name, FOR_EVER) => {
-                keep_output(&ended, keep);
-                return Err(ended.report());
-            }
+            why = held.ended() => Err(why),
         };
-        keep(&lease.take_log().text);
         // The client may have kept its descriptor, or given it to others: it leads nowhere now.
         let _ = connection.shutdown(Shutdown::Both);
-        if said.is_ok_and(|frame| frame.is_some_and(|frame| frame.kind == Kind::End)) {
-            lease.give_back();
+        let is_returned = matches!(&said, Ok(Ok(Some(frame))) if frame.kind == Kind::End);
+        keep(&held.close(is_returned).await);
+        if is_returned {
             let end = Frame::new(Kind::End, Vec::new());
             // A client that does not wait for it needs it not.
             let _ = write_frame(self, &end).await;
         }
-        Ok(())
-    }
-}
-
-/// Keeps what an instance wrote before it ended.
-pub(super) fn keep_output(ended: &snowmelt_node::Error, keep: Keep<'_>) {
-    if let snowmelt_node::Error::Ended { output, .. } = ended {
-        keep(&output.join("\n"));
+        said.map(drop)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Calls of functions on other hosts.
+//! Calls of functions on other hosts, and leases of instances there.
 //!
 //! Invariant: a call is sent again only if it is known not to have run.
 
@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use snowmelt_node::LOAD_LIMIT;
 use snowmelt_node::agent::api::{FunctionCall, FunctionEnd, PrepareFunction};
+use snowmelt_node::remote::leases::{FarInstance, FarLease, NotLeased};
+use snowmelt_node::remote::peers::Peer;
+use snowmelt_schedule::Call;
 use snowmelt_types::{Code, ErrorReport};
 
-use super::{Inner, Placements};
+use super::prepared::Cell;
+use super::{Callee, Inner, Placements, Sent};
 use crate::hosts::{AnswerRoom, Host, NotCalled};
 use crate::live::Live;
 use crate::sent_files;
@@ -21,10 +25,10 @@ const TRIES: usize = 2;
 /// another thread than the one that answers.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// What became of a call on another host.
-pub(crate) enum Ran {
-    /// It has ended.
-    Ended(FunctionEnd),
+/// What became of a call or a lease on another host.
+pub(crate) enum Ran<T> {
+    /// The call has ended, or the lease has begun.
+    Done(T),
     /// It has not run.
     Not {
         /// Why.
@@ -44,21 +48,16 @@ impl Placements {
     pub async fn call(
         &self,
         host: &Arc<Host>,
-        live: &Live,
+        callee: Callee<'_>,
         call: &FunctionCall,
-    ) -> Result<Ran, ErrorReport> {
-        let function = &live.needs.function;
+    ) -> Result<Ran<FunctionEnd>, ErrorReport> {
+        let Call { function, tenant, .. } = &**callee.needs;
         for _ in 0..TRIES {
             let cell = self.inner.prepared.cell(&host.name, function);
-            let preparing = cell.get_or_try_init(|| self.prepare(host, live, 0, None));
-            let prepared = tokio::select! {
-                prepared = preparing => prepared,
-                () = host.lost() => return Ok(Ran::Not { error: gone(host), failed: false }),
-            };
-            if let Err(error) = prepared {
+            if let Err(error) = self.prepared(host, callee, &cell).await {
                 return not_run(error);
             }
-            let room = AnswerRoom { node: &self.inner.node, tenant: &live.record.tenant };
+            let room = AnswerRoom { node: &self.inner.node, tenant };
             let limit = Duration::from_millis(call.timeout_ms) + LOAD_LIMIT + SLACK;
             let calling = host.agent.call_function(function, call, room);
             let called = tokio::select! {
@@ -69,16 +68,58 @@ impl Placements {
                 () = host.lost() => Err(NotCalled::Unknown(gone(host))),
             };
             match called {
-                Ok(end) => return Ok(Ran::Ended(end)),
+                Ok(end) => return Ok(Ran::Done(end)),
                 Err(NotCalled::Absent) => self.inner.prepared.forget(&host.name, function, &cell),
                 Err(NotCalled::NotRun(error)) => return Ok(Ran::Not { error, failed: false }),
                 Err(NotCalled::Unknown(error)) => return Err(lost(host, &error.message)),
                 Err(NotCalled::Failed(error)) => return not_run(error),
             }
         }
-        let message = format!("{} forgets the function as soon as it is prepared", host.name);
-        let error = ErrorReport::new(Code::FUNCTION_ABSENT, message);
-        Ok(Ran::Not { error, failed: true })
+        Ok(forgets(host))
+    }
+
+    /// Leases an instance on another host, where the function is prepared first if it is not.
+    ///
+    /// # Errors
+    /// The function cannot be prepared or loaded there, for a reason that is its own.
+    pub async fn lease(
+        &self,
+        host: &Arc<Host>,
+        callee: Callee<'_>,
+    ) -> Result<Ran<FarLease>, ErrorReport> {
+        let (function, name) = (&callee.needs.function, callee.whose.function);
+        for _ in 0..TRIES {
+            let cell = self.inner.prepared.cell(&host.name, function);
+            if let Err(error) = self.prepared(host, callee, &cell).await {
+                return not_run(error);
+            }
+            let peer = Arc::clone(host) as Arc<dyn Peer>;
+            let error = match FarInstance::lease(peer, function, name, LOAD_LIMIT + SLACK).await {
+                Ok(lease) => return Ok(Ran::Done(lease)),
+                Err(NotLeased::Unreachable(error)) => return Ok(Ran::Not { error, failed: false }),
+                Err(NotLeased::Refused(error)) => error,
+            };
+            match NotCalled::answered(error) {
+                NotCalled::Absent => self.inner.prepared.forget(&host.name, function, &cell),
+                NotCalled::NotRun(error) => return Ok(Ran::Not { error, failed: false }),
+                NotCalled::Unknown(error) | NotCalled::Failed(error) => return not_run(error),
+            }
+        }
+        Ok(forgets(host))
+    }
+
+    /// Has a host prepare a function, unless it has.
+    async fn prepared(
+        &self,
+        host: &Arc<Host>,
+        callee: Callee<'_>,
+        cell: &Cell,
+    ) -> Result<(), ErrorReport> {
+        let preparing = cell.get_or_try_init(|| self.prepare(host, callee, 0, None));
+        tokio::select! {
+            prepared = preparing => prepared.map(|()| ()),
+            () = host.lost() => Err(gone(host)),
+        }
     }
 
     /// Has a host prepare a function and start so many instances now. It keeps so many prewarmed
@@ -86,27 +127,35 @@ impl Placements {
     pub async fn prepare(
         &self,
         host: &Arc<Host>,
-        live: &Live,
+        callee: Callee<'_>,
         start: u32,
         prewarmed: Option<u32>,
     ) -> Result<(), ErrorReport> {
-        if let Some(program) = &live.code.program {
+        let function = &callee.needs.function;
+        let Some(Sent { code, secrets, tree }) = callee.sent else {
+            let name = callee.whose.function;
+            let message = format!("`{name}` cannot be sent to {}", host.name);
+            return Err(ErrorReport::new(Code::INTERNAL, message));
+        };
+        if let Some(program) = &code.program {
             sent_files::send(&self.inner.node, &program.files, host).await?;
         }
         let Inner { node, trees, hosts, .. } = &*self.inner;
         let on = std::slice::from_ref(host);
-        let files = sent_files::shared(node, (trees, hosts), &live.code, on).await?;
-        let place = self.tree_place(&live.record, host);
+        let files = sent_files::shared(node, (trees, hosts), code, on).await?;
+        // Control's own host has a place already, as it prepares each function first.
+        let place = tree.and_then(|tree| trees.place(tree, hosts, on).pop());
         let order = PrepareFunction {
-            function: live.code.clone(),
+            function: code.clone(),
             place,
             files: files.into_iter().flatten().collect(),
+            secrets: secrets.cloned().unwrap_or_default(),
             start,
             prewarmed,
         };
-        host.agent.prepare_function(&live.needs.function, &order).await?;
+        host.agent.prepare_function(function, &order).await?;
         if prewarmed.is_some() {
-            self.lock().scheduler.keep(&host.name, &live.needs.function);
+            self.lock().scheduler.keep(&host.name, function);
         }
         Ok(())
     }
@@ -135,12 +184,18 @@ impl Placements {
 
 /// What follows from an error before the call has run: one of the platform may be that of this host
 /// only.
-fn not_run(error: ErrorReport) -> Result<Ran, ErrorReport> {
+fn not_run<T>(error: ErrorReport) -> Result<Ran<T>, ErrorReport> {
     match error.known_code() {
         Code::HOST_STOPPED | Code::SERVER_UNREACHABLE => Ok(Ran::Not { error, failed: false }),
         _ if error.retryable => Ok(Ran::Not { error, failed: true }),
         _ => Err(error),
     }
+}
+
+fn forgets<T>(host: &Host) -> Ran<T> {
+    let message = format!("{} forgets the function as soon as it is prepared", host.name);
+    let error = ErrorReport::new(Code::FUNCTION_ABSENT, message);
+    Ran::Not { error, failed: true }
 }
 
 fn gone(host: &Host) -> ErrorReport {

@@ -4,7 +4,9 @@
 //! Invariant: whoever was given a host tells the scheduler when the call is over, also if the call
 //! is dropped. On a platform of one host no calls are placed: the account of that host has a queue.
 
+mod acquire;
 mod arrivals;
+mod callee;
 mod elsewhere;
 mod gangs;
 mod peers;
@@ -24,7 +26,7 @@ use std::time::{Duration, Instant};
 use snowmelt_api::{HostFacts, HostSummary};
 use snowmelt_node::{Node, TreePlace};
 use snowmelt_schedule::{Call, Decision, HostRoom, Policy, STARVED_AFTER, Scheduler, Ticket};
-use snowmelt_types::{Code, Digest, ErrorReport, FunctionName, HostName};
+use snowmelt_types::{Code, Digest, ErrorReport, HostName};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +34,9 @@ use crate::hosts::{BEAT, Host, Hosts};
 use crate::records::FunctionRecord;
 use crate::trees::{self, OwnPlaces, Role, Trees};
 
+pub(crate) use acquire::{Acquired, MOST_FAILURES};
 use arrivals::JOINED_AGAIN;
+pub(crate) use callee::{Callee, Sent, Whose};
 pub(crate) use elsewhere::Ran;
 pub(crate) use gangs::{NoHosts, PlacedGang};
 pub(crate) use peers::QueryPeers;
@@ -208,15 +212,6 @@ impl Placements {
         }
     }
 
-    /// The place of a host among those that read the image of a function, which it is about to use.
-    /// None for what is in no registry.
-    pub fn tree_place(&self, record: &FunctionRecord, host: &Arc<Host>) -> Option<TreePlace> {
-        let image = trees::image(record)?;
-        let Inner { trees, hosts, .. } = &*self.inner;
-        // Control's own host has a place already, as it prepares each function first.
-        trees.place(&image, hosts, std::slice::from_ref(host)).pop()
-    }
-
     /// The place of control's own host.
     pub fn own_tree_place(&self, record: &FunctionRecord) -> Option<TreePlace> {
         self.own_places().of(&trees::image(record)?)
@@ -322,13 +317,6 @@ impl Placements {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whose call it is, for errors, and how long the call may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Whose<'a> {
-    pub function: &'a FunctionName,
-    pub limit: Duration,
 }
 
 fn room(facts: &HostFacts) -> HostRoom {

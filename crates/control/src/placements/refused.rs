@@ -8,11 +8,20 @@ use super::{PATIENCE, Placements, Whose};
 impl Placements {
     /// No host had room in time.
     pub(super) fn no_room(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
-        let hosts = self.lock().hosts.len();
+        let (hosts, free) = {
+            let state = self.lock();
+            let free = state.scheduler.most_free().map(|(host, free)| (host.clone(), free));
+            (state.hosts.len(), free)
+        };
         let (name, memory) = (whose.function, ByteSize(call.memory));
         let patience = whose.limit.max(PATIENCE);
+        let free = match free {
+            Some((host, free)) => format!("{host} has the most free memory, {}", ByteSize(free)),
+            None => "all of them are drained".to_owned(),
+        };
         let message = format!(
-            "none of {hosts} hosts had room for an instance of `{name}` ({memory}) within {patience:?}"
+            "none of {hosts} hosts had room for an instance of `{name}` ({memory}) within \
+             {patience:?}: {free}"
         );
         ErrorReport::new(Code::NO_ROOM, message).hint(
             "try again when other calls have ended, add hosts (`snowmelt node`), or allow more \
@@ -38,7 +47,12 @@ impl Placements {
                 "start one with `snowmelt node`, or let control take functions (`--memory`)",
             );
         }
-        let message = format!("no host has room for an instance of `{name}`: it takes {memory}");
+        let most = self.lock().hosts.values().map(|host| host.memory_of_functions()).max();
+        let most = ByteSize(most.unwrap_or_default());
+        let message = format!(
+            "no host has room for an instance of `{name}`: it takes {memory}, and the most that one \
+             of them has is {most}"
+        );
         ErrorReport::new(Code::NO_ROOM, message)
             .hint("ask for less memory, or add a host that has it (`snowmelt node --memory`)")
     }

@@ -71,8 +71,7 @@ fn call(memory: u64) -> Arc<Call> {
 }
 
 async fn place(placements: &Placements, memory: u64) -> Result<Placed, ErrorReport> {
-    let function = "f".parse().unwrap();
-    let whose = Whose { function: &function, limit: Duration::from_secs(1) };
+    let whose = Whose { function: "f", limit: Duration::from_secs(1) };
     placements.place(&call(memory), whose).await
 }
 
@@ -98,8 +97,7 @@ async fn a_call_waits_until_another_one_is_over() {
 async fn a_host_that_joins_takes_a_call_that_the_others_refuse() {
     let (placements, hosts, _idle) = placements(100 * MIB).await;
     let placed = place(&placements, 60 * MIB).await.unwrap();
-    let function = "f".parse().unwrap();
-    let whose = Whose { function: &function, limit: Duration::from_secs(1) };
+    let whose = Whose { function: "f", limit: Duration::from_secs(1) };
     let call = call(60 * MIB);
     let mut again = Box::pin(placed.refused(&call, whose));
     assert!((&mut again).now_or_never().is_none());

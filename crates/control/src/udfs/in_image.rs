@@ -32,12 +32,12 @@ impl UdfCatalog {
         let registration = register(&source.code, &[], signatures)?;
         // Other hosts read it from its registry.
         let elsewhere = has_registry(image).then(|| {
-            let Given { files, secrets } = given.clone();
+            let Given { files: given, secrets } = given.clone();
             let name = pinned(image, &usual);
             let (code, tree) = (source.code.clone(), image.to_owned());
-            let image = Some(UdfImage { name, tree });
+            let image = Some(UdfImage { name, tree, code: files.clone() });
             let (packages, imports) = (Vec::new(), Vec::new());
-            Arc::new(PortableUdf { code, packages, imports, image, files, secrets })
+            Arc::new(PortableUdf { code, packages, imports, image, files: given, secrets })
         });
         // A program gets its memory limit, so one with another limit is another program.
         let mut units = HashMap::from([(MEMORY, usual)]);

@@ -338,7 +338,7 @@ fn udf_part(udf: &UdfBinding) -> Option<UdfPart> {
     })
 }
 
-fn image_part(UdfImage { name, tree }: UdfImage) -> ImagePart {
+fn image_part(UdfImage { name, tree, .. }: UdfImage) -> ImagePart {
     ImagePart { name, tree, place: None }
 }
 

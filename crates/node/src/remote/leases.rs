@@ -90,6 +90,9 @@ pub struct FarInstance {
     _relay: AbortOnDropHandle<()>,
 }
 
+/// An instance on another host, the connection to it, and how it came to be.
+pub type FarLease = (FarInstance, BlockingStream, InstanceLeased);
+
 impl FarInstance {
     /// Leases an instance of a function that a host has prepared. Gives also the connection to it.
     pub async fn lease(
@@ -97,7 +100,7 @@ impl FarInstance {
         function: &Digest,
         name: &str,
         within: Duration,
-    ) -> Result<(Self, BlockingStream, InstanceLeased), NotLeased> {
+    ) -> Result<FarLease, NotLeased> {
         let host = peer.name();
         let leased = tokio::select! {
             leased = tokio::time::timeout(within, ask(&*peer, function)) => leased,
@@ -235,15 +238,6 @@ async fn hear(
         return Err(WireError::TooLong(length as u64));
     }
     read_payload(&mut from, kind, length).await?.expect(Kind::Return, "LeaseEnd")?.parse()
-}
-
-impl NotLeased {
-    /// The error of it.
-    pub fn into_report(self) -> ErrorReport {
-        match self {
-            Self::Refused(report) | Self::Unreachable(report) => report,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,112 @@
+//! A leased instance, on control's own host or on another one.
+//!
+//! Invariant: it counts on its host until it is closed or dropped. One that is not returned is
+//! destroyed.
+
+use std::future::pending;
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use snowmelt_api::Leased;
+use snowmelt_node::InstanceLease;
+use snowmelt_node::remote::leases::FarInstance;
+use snowmelt_types::{Code, ErrorReport, Report};
+
+use crate::placements::{Callee, Placed, Placements};
+
+/// Longer than any lease: it is over when its client or its instance ends.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// How long it may take until the end of an instance is known whose connection has ended.
+const END_IS_KNOWN_WITHIN: Duration = Duration::from_secs(3);
+
+/// An instance that is leased, and the server's own end of its connection.
+pub(super) struct Out<'a> {
+    pub held: Held<'a>,
+    pub connection: BlockingStream,
+    pub leased: Leased,
+}
+
+/// A leased instance.
+pub(super) struct Held<'a> {
+    pub at: At,
+    pub placed: Placed,
+    pub placements: &'a Placements,
+    pub callee: Callee<'a>,
+    /// What it wrote at last, if that was read to tell why it has ended.
+    pub output: OnceLock<String>,
+}
+
+/// Where it is.
+pub(super) enum At {
+    Here(InstanceLease),
+    There(FarInstance),
+}
+
+impl Held<'_> {
+    /// Waits for its end, and says why.
+    pub async fn ended(&self) -> ErrorReport {
+        match &self.at {
+            At::Here(lease) => match lease.ended(self.name(), FOR_EVER).await {
+                Some(ended) => self.told(ended.report(), ended.last_output()),
+                None => pending().await,
+            },
+            At::There(far) => self.far_end(far, FOR_EVER).await,
+        }
+    }
+
+    /// Why its connection has ended.
+    pub async fn why_ended(&self) -> ErrorReport {
+        match &self.at {
+            At::Here(lease) => {
+                let (report, output) = lease.why_ended(self.name()).await;
+                self.told(report, output)
+            }
+            At::There(far) => self.far_end(far, END_IS_KNOWN_WITHIN).await,
+        }
+    }
+
+    /// Returns it for the next lease, or gives it up. Gives what it wrote.
+    pub async fn close(self, is_returned: bool) -> String {
+        let Self { at, mut placed, placements, callee, output } = self;
+        match at {
+            At::Here(lease) => {
+                let text = output.into_inner().unwrap_or_default() + &lease.take_log().text;
+                match is_returned {
+                    true => lease.give_back(),
+                    false => drop(lease),
+                }
+                if !placed.is_alone() {
+                    placed.has_instances(placements.instances_here(callee));
+                }
+                text
+            }
+            At::There(far) => match far.close(is_returned).await {
+                Some(end) => {
+                    placed.has_instances(end.instances);
+                    end.log
+                }
+                None => String::new(),
+            },
+        }
+    }
+
+    async fn far_end(&self, far: &FarInstance, within: Duration) -> ErrorReport {
+        let error = far.ended(within).await.and_then(|end| end.error);
+        error.unwrap_or_else(|| {
+            let message = format!("the instance of `{}` closed its connection", self.name());
+            ErrorReport::new(Code::PROTOCOL, message)
+        })
+    }
+
+    fn told(&self, report: ErrorReport, output: String) -> ErrorReport {
+        // An instance has one end.
+        let _ = self.output.set(output);
+        report
+    }
+
+    fn name(&self) -> &str {
+        &self.callee.load.function
+    }
+}
