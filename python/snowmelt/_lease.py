@@ -2,7 +2,8 @@
 
 The protocol is that of `crates/api/src/leases.rs`: a connection to the platform for the lease, and
 one to the instance. On one machine the platform passes the second one as a descriptor, so nothing
-is between the engine and the function; a platform of another host relays it (`_link.py`).
+is between the engine and the function; a platform of another host relays it (`_link.py`), and so
+does one whose cluster has the instance on another host.
 
 Invariant: the end of this process ends the connections, and with them the instance. A lease whose
 call did not end is never used for another one.

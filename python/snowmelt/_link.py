@@ -39,7 +39,10 @@ class Link(Protocol):
     """To the instance, once it is leased."""
 
     shares_memory: bool
-    """Whether a descriptor can be sent to the instance."""
+    """Whether a descriptor can be sent to the instance, once it is leased."""
+
+    host: str | None
+    """Of the instance, once it is leased, if it is not on the platform's own host."""
 
     def ask(self, request: dict[str, Any]) -> float:
         """Waits for the instance. Gives the most seconds for a batch. Raises `Error`."""
@@ -70,11 +73,11 @@ def link(server: Server | RemoteServer) -> Link:
 
 class Passed:
     """To a platform of this machine, which passes a descriptor: nothing is between the engine and
-    the function."""
-
-    shares_memory = True
+    the function, unless the instance is on another host of the platform's cluster."""
 
     def __init__(self, server: Server) -> None:
+        self.shares_memory = True
+        self.host: str | None = None
         self._platform = _connect(server)
         self._control = Connection(self._platform)
         self._socket: socket.socket | None = None
@@ -89,6 +92,8 @@ class Passed:
         if kind == _REPLY and descriptor is not None:
             self._socket = socket.socket(fileno=descriptor)
             self.instance = Connection(self._socket)
+            self.host = _host(answer)
+            self.shares_memory = self.host is None
             return _timeout(answer)
         if descriptor is not None:
             os.close(descriptor)
@@ -139,6 +144,7 @@ class Relayed:
         self._control = Connection(self._platform)
         self._bytes = _Bytes(self._control)
         self.instance = Connection(self._bytes)
+        self.host: str | None = None
 
     def ask(self, request: dict[str, Any]) -> float:
         try:
@@ -149,6 +155,7 @@ class Relayed:
             raise self._server.lost(error) from None
         kind, answer = frame or (0, b"")
         if kind == _REPLY:
+            self.host = _host(answer)
             return _timeout(answer)
         raise _refused(kind, answer)
 
@@ -260,6 +267,11 @@ def _kernel_timeouts_apart() -> Iterator[None]:
 
 def _timeout(answer: frames.Payload) -> float:
     return int(json.loads(answer)["timeout_ms"]) / 1000 or 1e6
+
+
+def _host(answer: frames.Payload) -> str | None:
+    host = json.loads(answer).get("host")
+    return None if host is None else str(host)
 
 
 def _refused(kind: int, answer: frames.Payload) -> Error:

@@ -134,6 +134,8 @@ class Remote:
         self._request: dict[str, Any] = {
             "runs": called.runs,
             **({} if tenant is None else {"tenant": tenant}),
+            # All others pass descriptors, which lead to no other host of a cluster.
+            **({} if transport in ("auto", "socket") else {"here": True}),
         }
         self._pool: _Pool | None = None
 

@@ -69,6 +69,7 @@ class Platform:
         self._instance, self._code = instance, code
         self.returned = 0
         self.timeout_ms = 60_000
+        self.more: dict[str, str] = {}
         self.instances: list[Any] = []
         self.controls: list[Connection] = []
         self.reason: dict[str, Any] | None = None
@@ -93,7 +94,7 @@ class Platform:
         self.controls.append(connection)
         if self.reason is not None:
             instance._socket.shutdown(socket.SHUT_RDWR)
-        answer = {"start": "idle", "cold": False, "timeout_ms": self.timeout_ms}
+        answer = {"start": "idle", "cold": False, "timeout_ms": self.timeout_ms, **self.more}
         reply = json.dumps(answer).encode()
         connection.send_with_descriptor(REPLY, reply, instance._socket.fileno())
         if self.reason is not None:
@@ -139,6 +140,15 @@ def test_batches_of_all_sizes_come_back(platform: Platform, share_from: int | No
     assert is_shared == (share_from is not None)
     lease.give_back()
     assert platform.returned == 1
+
+
+def test_an_instance_on_another_host_is_sent_all_batches(platform: Platform) -> None:
+    platform.more = {"host": "host-2"}
+    lease = platform.lease("same", 0)
+    for rows in (1, 1000, 100_000):
+        assert lease.call(batch(rows, rows)) == batch(rows, rows).column(0)
+    assert lease._shared is None and lease._link.host == "host-2"
+    lease.give_back()
 
 
 def test_arguments_that_a_function_keeps_are_never_overwritten(platform: Platform) -> None:
