@@ -92,5 +92,6 @@ fn call(number: usize, options: &Options) -> anyhow::Result<Arc<Call>> {
         concurrency: 1,
         idle: Duration::from_secs(options.idle_s),
         only: None,
+        near_first: false,
     }))
 }

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_api::{CallMode, FunctionOptions, FunctionSpec, Runtime};
-use snowmelt_node::agent::Agent;
+use snowmelt_api::{CallMode, FunctionOptions, FunctionSpec, HostJoin, Runtime};
+use snowmelt_node::agent::{self, Agent};
 use snowmelt_node::{EnforcementChoice, ImageSettings, Node, Options};
+use snowmelt_rpc::Token;
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, SandboxId, Tenant};
 use snowmelt_wire::SourceCode;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::analysis_cache::AnalysisCache;
 use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
-use crate::hosts::Hosts;
+use crate::hosts::{Hosts, listen};
 use crate::images::Images;
 use crate::leases::Leases;
 use crate::logs::Logs;
@@ -152,6 +153,26 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         started_ms: 0,
     };
     IdlePlatform { platform: Arc::new(platform), records, _base: base }
+}
+
+/// The functions of a control that runs none of them, and of a host that does: an agent of the same
+/// node, which is reached over HTTP until `over`.
+pub(crate) fn on_another_host(functions: &Functions, over: &CancellationToken) -> Functions {
+    let (node, analysis) = functions.node_and_analysis();
+    let token = Token::new("sixteen-characters").unwrap();
+    let own = Agent::new(node.clone(), Some(ByteSize(0)));
+    let control = "control".to_owned().try_into().unwrap();
+    let hosts = Hosts::new(control, own, Some(token.clone()), None).unwrap();
+    let far = Agent::new(node.clone(), None);
+    let listener = listen::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = Some(listener.local_addr().unwrap());
+    let name = "far".to_owned().try_into().unwrap();
+    hosts.join(HostJoin { name, address, facts: far.facts() }).unwrap();
+    tokio::spawn(listen::serve(listener, agent::router(far, token), over.clone()));
+    let placements = placements(&node, &hosts);
+    placements.take_reports();
+    let logs = Logs::new(std::env::temp_dir().join("no-logs"));
+    Functions::new(node, analysis, functions.records().clone(), logs, placements)
 }
 
 /// A node that is a platform of one host.

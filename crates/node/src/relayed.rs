@@ -74,10 +74,15 @@ pub async fn tell(to: &mut (impl AsyncWrite + Unpin), frame: Result<Frame>) {
 }
 
 /// Passes on what a client sends for its instance, until it says something else.
-async fn last_word(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin)) -> Said {
+async fn last_word(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+) -> Said {
     match forward(from, to).await {
         Ok(Some((Kind::End, 0))) => Said::Returned,
-        Ok(Some((found, _))) => Said::Wrong(Error::Unexpected { found, expected: "bytes or the end" }),
+        Ok(Some((found, _))) => {
+            Said::Wrong(Error::Unexpected { found, expected: "bytes or the end" })
+        }
         Ok(None) | Err(Error::Io(_)) => Said::Gone,
         Err(error) => Said::Wrong(error),
     }

@@ -117,7 +117,7 @@ impl Placements {
     ) -> Result<(), ErrorReport> {
         let preparing = cell.get_or_try_init(|| self.prepare(host, callee, 0, None));
         tokio::select! {
-            prepared = preparing => prepared.map(|()| ()),
+            prepared = preparing => prepared.map(|_| ()),
             () = host.lost() => Err(gone(host)),
         }
     }

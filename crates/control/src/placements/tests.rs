@@ -116,6 +116,7 @@ async fn a_call_that_no_host_can_ever_take_fails_at_once() {
     let refused = place(&placements, 101 * MIB).await.unwrap_err();
     assert_eq!(refused.known_code(), Code::NO_ROOM);
     assert!(refused.message.contains("101 MiB"), "{refused}");
+    assert!(refused.message.ends_with("of them has is 100 MiB"), "{refused}");
 }
 
 #[tokio::test]

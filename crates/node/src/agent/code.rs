@@ -46,12 +46,6 @@ impl FunctionCode {
     /// What an instance loads.
     pub fn load(&self, unit: &Unit) -> Load {
         let BatchForm { batch, on_error } = self.batches.clone().unwrap_or_default();
-        Load {
-            mode: self.mode,
-            code: unit.code(),
-            function: self.handler.clone(),
-            batch,
-            on_error,
-        }
+        Load { mode: self.mode, code: unit.code(), function: self.handler.clone(), batch, on_error }
     }
 }

@@ -72,10 +72,11 @@ impl Agent {
             let connection = opened.map_err(|error| error.report())?;
             Ok::<_, ErrorReport>((running, lease, connection))
         };
+        let mut said = [0; 1];
         let (running, lease, connection) = tokio::select! {
             leased = leasing => leased?,
-            // Control says nothing before the answer: its client has gone, or it has itself.
-            _ = stream.peek(&mut [0; 1]) => return Ok(Ok(())),
+            // Control says nothing before the answer: it is gone, or does not wait any more.
+            _ = stream.peek(&mut said) => return Ok(Ok(())),
         };
         let leased = InstanceLeased { start: lease.start, cold: lease.cold };
         let first = Frame::json(Kind::Reply, &leased).map_err(|error| error.report())?;

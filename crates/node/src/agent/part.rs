@@ -38,7 +38,8 @@ impl Part {
         let begun = Instant::now();
         let made = async {
             node.fetch_files(&order.function.tenant, &order.files).await?;
-            let unit = order.function.prepare(node, order.place.as_ref(), Secrets::default()).await?;
+            let unit =
+                order.function.prepare(node, order.place.as_ref(), Secrets::default()).await?;
             for _ in 1..TRIES {
                 match Self::make(node, &order, &unit, begun).await {
                     // All instances come from one zygote, and the network is for its children.

@@ -153,10 +153,7 @@ fn local_pair() -> std::io::Result<(UnixStream, BlockingStream)> {
     Ok((UnixStream::from_std(near)?, connection))
 }
 
-async fn ask(
-    peer: &dyn Peer,
-    function: &Digest,
-) -> Result<(TcpStream, InstanceLeased), NotLeased> {
+async fn ask(peer: &dyn Peer, function: &Digest) -> Result<(TcpStream, InstanceLeased), NotLeased> {
     let mut far = peer.connect(LEASES).await.map_err(NotLeased::Unreachable)?;
     let asked = async {
         let asked = LeaseInstance { function: function.clone() };
