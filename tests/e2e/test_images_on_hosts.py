@@ -1,6 +1,7 @@
 """Functions and UDFs in images on all hosts: the registry sends each block about once."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from test_image_trees import BALLAST, deploy
 from test_images import code, digest, home, made, pushed
 
 from snowmelt._client import client
+from snowmelt.engines import Remote
 
 __all__ = ["app", "code", "home", "made", "pushed"]
 
@@ -114,3 +116,13 @@ def test_udfs_in_an_image_run_on_all_hosts(
 
     # A host that is still preparing itself keeps no task from another one.
     wait_for("tasks on all hosts", on_all_hosts, 60)
+
+    # Instances that an engine leases are on all hosts too.
+    alone.run("udf", "add", udfs, "--image", name).succeeded()
+    with Remote("word") as called:
+        leased = [called.lease() for _ in range(3 * (os.cpu_count() or 1))]
+        assert {one._link.host or "h1" for one in leased} == NAMES
+        batch = pa.RecordBatch.from_arrays([pa.array([0, 1, 2])], names=["n"])
+        for one in leased:
+            assert one.call(batch).to_pylist() == list(words)
+            one.give_back()

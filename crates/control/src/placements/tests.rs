@@ -120,6 +120,17 @@ async fn a_call_that_no_host_can_ever_take_fails_at_once() {
 }
 
 #[tokio::test]
+async fn a_call_without_room_is_told_what_is_free() {
+    let (placements, _, _idle) = placements(100 * MIB).await;
+    let _placed = place(&placements, 60 * MIB).await.unwrap();
+    let whose = Whose { function: "f", limit: Duration::from_secs(1) };
+    let refused = placements.no_room(&call(50 * MIB), whose);
+    assert_eq!(refused.known_code(), Code::NO_ROOM);
+    assert!(refused.message.contains("an instance of `f` (50 MiB) within 30s"), "{refused}");
+    assert!(refused.message.ends_with("far has the most free memory, 40 MiB"), "{refused}");
+}
+
+#[tokio::test]
 async fn a_call_finds_a_host_that_has_just_joined() {
     let (placements, hosts, _idle) = placements(100 * MIB).await;
     placements.hosts_have_joined_again();
