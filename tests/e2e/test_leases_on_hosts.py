@@ -1,4 +1,4 @@
-"""Leased instances on all hosts of a cluster: where they are, and what happens to them in faults."""
+"""Leased instances on all hosts of a cluster: where they are, and what faults do to them."""
 
 import json
 import os
