@@ -1,6 +1,7 @@
 //! Leases of a real instance, on this host and on another one.
 
 use std::os::unix::net::UnixStream as BlockingStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use snowmelt_api::Start;
 use snowmelt_rpc::Peer;
@@ -170,6 +171,43 @@ fn a_client_is_told_why_its_instance_on_another_host_has_ended() {
         });
         let report: ErrorReport = told.await.unwrap().parse().unwrap();
         assert_eq!(report.code, Code::FUNCTION_EXIT.code, "{report}");
+        over.cancel();
+    });
+}
+
+#[test]
+fn an_instance_that_does_not_read_ends_with_its_client() {
+    let sleeps = "import time\ndef handler(event):\n    time.sleep(3600)\n";
+    with_functions(sleeps, async |functions, _| {
+        let over = CancellationToken::new();
+        let functions = on_another_host(&functions, &over);
+        let (node, _) = functions.node_and_analysis();
+        let leases = leases(&functions);
+        let mut client = client(&leases);
+        let leasing = spawn_blocking(move || {
+            let (_, instance) = lease(&mut client);
+            (client, instance)
+        });
+        let (client, mut instance) = leasing.await.unwrap();
+        assert_eq!(node.usage().instances[0], 1);
+        let sent = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&sent);
+        // More than all buffers on the way have.
+        let sending = spawn_blocking(move || {
+            while instance.send(&Frame::new(Kind::Call, vec![b' '; 1 << 20])).is_ok() {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let last = AtomicUsize::new(usize::MAX);
+        let waits = async || {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let now = sent.load(Ordering::Relaxed);
+            last.swap(now, Ordering::Relaxed) == now
+        };
+        until("the client waits", waits).await;
+        drop(client);
+        until("the instance ends", async || node.usage().instances[0] == 0).await;
+        sending.await.unwrap();
         over.cancel();
     });
 }

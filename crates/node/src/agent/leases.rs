@@ -4,10 +4,14 @@
 //! Invariant: an instance is leased as long as its connection: what control does not return is
 //! destroyed, also if control has vanished.
 
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowmelt_rpc::Problem;
 use snowmelt_types::{Digest, ErrorReport, Report};
 use snowmelt_wire::{
@@ -22,6 +26,9 @@ use crate::relayed::{Said, relay, tell};
 use crate::remote::leases::{InstanceLeased, LEASES, LeaseEnd, LeaseInstance, READ_WITHIN};
 use crate::remote::relay::wait_for_readers_within;
 use crate::remote::routes::take;
+
+/// How often it is looked whether control has closed its side of a connection.
+const LOOKED_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
 struct Leasing {
@@ -86,10 +93,13 @@ impl Agent {
             let instances = running.0.instances(node).saturating_sub(1);
             Frame::json(Kind::Return, &LeaseEnd { error: Some(error), log, instances })
         };
-        let relayed = relay(stream, connection, &first, ended).await;
-        let Some(said) = relayed.map_err(|error| WireError::Io(error).report())? else {
-            return Ok(Ok(()));
+        let broken = |error| WireError::Io(error).report();
+        let watched = stream.as_fd().try_clone_to_owned().map_err(broken)?;
+        let relayed = tokio::select! {
+            relayed = relay(stream, connection, &first, ended) => relayed.map_err(broken)?,
+            () = closed_for_long(&watched) => Some(Said::Gone),
         };
+        let Some(said) = relayed else { return Ok(Ok(())) };
         let log = lease.take_log().text;
         let error = match said {
             Said::Returned => {
@@ -109,5 +119,21 @@ impl Agent {
         // Control may not wait for it.
         tell(stream, Frame::json(Kind::Return, &end)).await;
         Ok(Ok(()))
+    }
+}
+
+/// Waits until control has closed its side of a connection, and that has not ended the lease: an
+/// instance that does not read what was sent to it keeps the end behind that from being read.
+async fn closed_for_long(stream: &OwnedFd) {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut was_closed = false;
+    loop {
+        tokio::time::sleep(LOOKED_EVERY).await;
+        let mut watched = [PollFd::new(stream, PollFlags::RDHUP)];
+        let is_closed = poll(&mut watched, Some(&at_once)).is_ok_and(|count| count > 0);
+        if is_closed && was_closed {
+            return;
+        }
+        was_closed = is_closed;
     }
 }
