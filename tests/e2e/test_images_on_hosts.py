@@ -20,7 +20,7 @@ from test_image_trees import BALLAST, deploy
 from test_images import code, digest, home, made, pushed
 
 from snowmelt._client import client
-from snowmelt.engines import Remote
+from snowmelt.engines import remote
 
 __all__ = ["app", "code", "home", "made", "pushed"]
 
@@ -119,7 +119,7 @@ def test_udfs_in_an_image_run_on_all_hosts(
 
     # Instances that an engine leases are on all hosts too.
     alone.run("udf", "add", udfs, "--image", name).succeeded()
-    with Remote("word") as called:
+    with remote("word") as called:
         leased = [called.lease() for _ in range(3 * (os.cpu_count() or 1))]
         assert {one._link.host or "h1" for one in leased} == NAMES
         batch = pa.RecordBatch.from_arrays([pa.array([0, 1, 2])], names=["n"])
