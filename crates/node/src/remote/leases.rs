@@ -4,7 +4,7 @@
 //!
 //! | who | frame | what |
 //! |---|---|---|
-//! | control | `Request`, [`LeaseInstance`] | asks for an instance of a function that is prepared there |
+//! | control | `Request`, `LeaseInstance` | asks for an instance of a function that is prepared there |
 //! | host | `Reply`, [`InstanceLeased`] | the function is loaded on it |
 //! | host | `Failure`, `ErrorReport` | why not, as for a call: then nothing has run |
 //! | both | `Relayed` | bytes to the instance and from it |
