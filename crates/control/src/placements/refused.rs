@@ -37,8 +37,8 @@ impl Placements {
                 "`{name}` runs on {only} alone, which has no room for an instance of {memory}"
             );
             return ErrorReport::new(Code::NO_ROOM, message).hint(
-                "put its image or package into a registry, so that all hosts can read it, or ask \
-                 for less memory",
+                "put its image or package into a registry, so that all hosts can read it, ask for \
+                 less memory, or lease an instance without `here` (transport=\"auto\")",
             );
         }
         if !self.lock().hosts.values().any(|host| host.memory_of_functions() > 0) {
