@@ -58,12 +58,12 @@ impl Placements {
         &self,
         callee: Callee<'_>,
         placed: Placed,
-        (error, failed): (ErrorReport, bool),
+        (error, failed): (Box<ErrorReport>, bool),
         failures: &mut u32,
     ) -> Result<Acquired, ErrorReport> {
         *failures += u32::from(failed);
         if *failures == MOST_FAILURES {
-            return Err(error);
+            return Err(*error);
         }
         tracing::debug!(host = %placed.host.name, %error, "a call is placed again");
         let placed = placed.refused(callee.needs, callee.whose).await?;

@@ -32,7 +32,7 @@ pub(crate) enum Ran<T> {
     /// It has not run.
     Not {
         /// Why.
-        error: ErrorReport,
+        error: Box<ErrorReport>,
         /// True if the host could not prepare the function or start an instance; false if it has no
         /// room or cannot be reached.
         failed: bool,
@@ -70,7 +70,7 @@ impl Placements {
             match called {
                 Ok(end) => return Ok(Ran::Done(end)),
                 Err(NotCalled::Absent) => self.inner.prepared.forget(&host.name, function, &cell),
-                Err(NotCalled::NotRun(error)) => return Ok(Ran::Not { error, failed: false }),
+                Err(NotCalled::NotRun(error)) => return Ok(not(error, false)),
                 Err(NotCalled::Unknown(error)) => return Err(lost(host, &error.message)),
                 Err(NotCalled::Failed(error)) => return not_run(error),
             }
@@ -96,12 +96,12 @@ impl Placements {
             let peer = Arc::clone(host) as Arc<dyn Peer>;
             let error = match FarInstance::lease(peer, function, name, LOAD_LIMIT + SLACK).await {
                 Ok(lease) => return Ok(Ran::Done(lease)),
-                Err(NotLeased::Unreachable(error)) => return Ok(Ran::Not { error, failed: false }),
+                Err(NotLeased::Unreachable(error)) => return Ok(not(error, false)),
                 Err(NotLeased::Refused(error)) => error,
             };
             match NotCalled::answered(error) {
                 NotCalled::Absent => self.inner.prepared.forget(&host.name, function, &cell),
-                NotCalled::NotRun(error) => return Ok(Ran::Not { error, failed: false }),
+                NotCalled::NotRun(error) => return Ok(not(error, false)),
                 NotCalled::Unknown(error) | NotCalled::Failed(error) => return not_run(error),
             }
         }
@@ -186,16 +186,20 @@ impl Placements {
 /// only.
 fn not_run<T>(error: ErrorReport) -> Result<Ran<T>, ErrorReport> {
     match error.known_code() {
-        Code::HOST_STOPPED | Code::SERVER_UNREACHABLE => Ok(Ran::Not { error, failed: false }),
-        _ if error.retryable => Ok(Ran::Not { error, failed: true }),
+        Code::HOST_STOPPED | Code::SERVER_UNREACHABLE => Ok(not(error, false)),
+        _ if error.retryable => Ok(not(error, true)),
         _ => Err(error),
     }
+}
+
+fn not<T>(error: ErrorReport, failed: bool) -> Ran<T> {
+    Ran::Not { error: Box::new(error), failed }
 }
 
 fn forgets<T>(host: &Host) -> Ran<T> {
     let message = format!("{} forgets the function as soon as it is prepared", host.name);
     let error = ErrorReport::new(Code::FUNCTION_ABSENT, message);
-    Ran::Not { error, failed: true }
+    not(error, true)
 }
 
 fn gone(host: &Host) -> ErrorReport {

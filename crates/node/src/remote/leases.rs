@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::Start;
-use snowmelt_types::{Code, Digest, ErrorReport, Report};
+use snowmelt_types::{Code, Digest, ErrorReport};
 use snowmelt_wire::{
     Error as WireError, Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, read_payload,
     write_frame,
