@@ -32,7 +32,7 @@ def speed(section: Section) -> None:
         rows.append([f"{hosts:,}", "yes" if idle else "no", f"{slowest:,.0f}"])
     section.say(
         "100 functions of 10 tenants, 2,000 calls at the same time on hosts of 16 cores and 64 GiB."
-        " Without idle instances each call is compared with all hosts."
+        " Without idle instances each call is placed by the orders of hosts for new instances."
     )
     section.table(["hosts", "idle instances are kept", "placements a second, one core"], rows)
     section.promise(

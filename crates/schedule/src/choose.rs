@@ -1,7 +1,14 @@
 //! The host for a call.
+//!
+//! A free instance is taken first, if a core is free for it: its start is the cheapest. A new
+//! instance on a host with a free core comes next, unless that host would have to read an image
+//! first: a call on cores that others use may take several times as long, and a start does not.
+//! Control's own host comes before all of them if the call says so, and a core of it is free.
+//!
+//! Few hosts are compared one by one. Among many, none is looked at that is not a candidate: what has
+//! to be compared is in an order already (`on_hosts`, `rooms`).
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use snowmelt_types::HostName;
@@ -9,7 +16,11 @@ use snowmelt_types::HostName;
 use crate::call::{Call, Policy};
 use crate::function::Instances;
 use crate::host::Host;
+use crate::hosts::{Entry, Hosts};
+use crate::load::{Core, Load};
 use crate::on_hosts::OnHosts;
+use crate::ranked::{Needs, Place, Ranked};
+use crate::rooms::{Rooms, depth_of};
 
 /// By what hosts are compared for a new instance; the least is taken.
 ///
@@ -17,16 +28,11 @@ use crate::on_hosts::OnHosts;
 /// another one is not. Among those the one that holds most of what it needs, then by places in
 /// trees, and then the fullest that it fits on, so that the emptiest hosts become free.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank<'a> {
+struct Rank {
     /// Load of the cores in thousandths, if they are all taken; else 0.
     overload: u64,
     lacks: Lacks,
-    /// Hosts above it in the tree of the image.
-    depth: u32,
-    /// Trees in which it sends to others.
-    inner: u32,
-    memory_left: u64,
-    name: &'a HostName,
+    place: Place,
 }
 
 /// What a host lacks for the first instance of a function.
@@ -39,63 +45,212 @@ enum Lacks {
     Image,
 }
 
-/// Hosts by name.
-pub(crate) type Hosts = BTreeMap<HostName, Host>;
+/// What free instances are compared by; the least is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SlotRank {
+    overload: u64,
+    /// Control's own host first, as no network is between.
+    is_far: bool,
+    /// The one that was used last, so that those of other hosts are idle for long enough to be given
+    /// up.
+    last: Reverse<Duration>,
+    order: u64,
+    id: u32,
+}
 
-/// The host that runs a call now; `None` if none has room. What becomes free on hosts that `kept` can
-/// start on is kept for that call.
-///
-/// A free instance is taken first, if a core is free for it: its start is the cheapest. A new
-/// instance on a host with a free core comes next, unless that host would have to read an image
-/// first: a call on cores that others use may take several times as long, and a start does not.
-/// Control's own host comes before all of them if the call says so, and a core of it is free.
-pub(crate) fn choose<'a>(
-    call: &Call,
-    hosts: &'a Hosts,
-    on: Option<&OnHosts>,
-    (policy, kept): (&Policy, Option<(&Call, Option<&OnHosts>)>),
-    now: Duration,
-) -> Option<&'a HostName> {
-    let of_call = |name: &HostName| call.only.as_ref().is_none_or(|only| only == name);
-    let slot = |needs_core| {
-        let rank = |name: &HostName| {
-            let (name, host) = hosts.get_key_value(name).filter(|(name, _)| of_call(name))?;
-            slot_rank(call, (name, host), on?.get(name)?, policy, now)
-        };
-        with_slot(on?, rank, (policy, needs_core)).map(|rank| rank.name)
-    };
-    let is_kept = |name: &HostName, host: &Host| {
-        kept.is_some_and(|(kept, on)| {
-            could_start(kept, name, host, on.and_then(|on| on.get(name)), policy)
-        })
-    };
-    let room = || {
-        let open = hosts
-            .iter()
-            .filter(|(name, host)| host.fits(call.memory) && of_call(name) && !is_kept(name, host));
-        with_room(call, open, on, policy)
-    };
-    let near = || {
-        let has_all = |rank: &Rank<'_>| call.image.is_none() || rank.lacks != Lacks::Image;
-        room().filter(|rank| rank.overload == 0 && has_all(rank))
-    };
-    let own = || {
-        let own = policy.near.as_ref().filter(|name| call.near_first && of_call(name))?;
-        let (name, host) = hosts.get_key_value(own)?;
-        let instances = on.and_then(|on| on.get(name));
-        let slot = instances.and_then(|it| slot_rank(call, (name, host), it, policy, now));
-        let has_room = || {
-            let is_free = overload(call, host) == 0 && !is_kept(name, host);
-            is_free && may_start(call, host, instances, policy)
-        };
+/// Which hosts may start an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Those with a free core that have the function.
+    Here,
+    /// Those with a free core that have its image as well.
+    Near,
+    /// All.
+    Any,
+}
+
+/// A call that is to run now.
+pub(crate) struct Choice<'a> {
+    pub call: &'a Call,
+    pub on: Option<&'a OnHosts>,
+    pub hosts: &'a Hosts,
+    pub rooms: &'a Rooms,
+    pub policy: &'a Policy,
+    /// What becomes free on hosts that this call can start on is kept for it.
+    pub kept: Option<(&'a Call, Option<&'a OnHosts>)>,
+    pub now: Duration,
+    /// So many hosts are few.
+    pub few: usize,
+}
+
+impl Choice<'_> {
+    /// Control's own host, if it comes before all others.
+    pub fn own(&self) -> Option<u32> {
+        let own = self.policy.near.as_ref().filter(|_| self.call.near_first)?;
+        let id = self.hosts.id(own)?;
+        let is_asked = self.call.only.as_ref().is_none_or(|only| only == own);
+        let slot = self.on.filter(|_| is_asked).and_then(|on| self.slot_rank(on, id));
         let has_slot = slot.is_some_and(|rank| rank.overload == 0);
-        (has_slot || has_room()).then_some(name)
-    };
-    own()
-        .or_else(|| slot(true))
-        .or_else(|| near().map(|rank| rank.name))
-        .or_else(|| slot(false))
-        .or_else(|| room().map(|rank| rank.name))
+        (has_slot || self.rank(id).is_some_and(|rank| rank.overload == 0)).then_some(id)
+    }
+
+    /// As [`Self::slot`], if that can be told from few hosts: without the orders by load, which then
+    /// need not be up to date.
+    pub fn slot_of_few(&self, needs_core: bool) -> Option<Option<u32>> {
+        let Some(on) = self.on else { return Some(None) };
+        let is_near = |rank: &SlotRank| rank.overload == 0;
+        let on_host = |name: &HostName| self.slot_rank(on, self.hosts.id(name)?);
+        if let Some(only) = &self.call.only {
+            let rank = on_host(only).filter(|rank| !needs_core || is_near(rank));
+            return Some(rank.map(|rank| rank.id));
+        }
+        let are_few = on.free().len() <= self.few;
+        let mut ranks = on.free().take(self.few).filter_map(|id| self.slot_rank(on, id));
+        if !needs_core {
+            return are_few.then(|| ranks.min().map(|rank| rank.id));
+        }
+        let near = self.policy.near.as_ref().and_then(on_host).filter(is_near);
+        // All others are far, so that the first of them in the order of their last use is the least.
+        let first = near.or_else(|| ranks.find(is_near)).map(|rank| rank.id);
+        (are_few || first.is_some()).then_some(first)
+    }
+
+    /// The host whose free instance is taken, on a core that is free too if it needs one.
+    pub fn slot(&self, needs_core: bool) -> Option<u32> {
+        let on = self.on?;
+        let may_take = |rank: &SlotRank| !needs_core || rank.overload == 0;
+        let on_host = |name: &HostName| self.slot_rank(on, self.hosts.id(name)?).filter(may_take);
+        if let Some(only) = &self.call.only {
+            return on_host(only).map(|rank| rank.id);
+        }
+        let mut best = self.policy.near.as_ref().and_then(on_host);
+        let cores = on.cores().map(|core| (core.over(self.call.cpu_millis), core));
+        let mut cores: Vec<_> = cores.filter(|(over, _)| *over == 0 || !needs_core).collect();
+        cores.sort_unstable();
+        for equal in cores.chunk_by(|one, other| one.0 == other.0) {
+            // Control's own host comes first among equals.
+            if best.is_some_and(|best| best.overload <= equal[0].0) {
+                break;
+            }
+            let first = equal.iter().filter_map(|(_, core)| self.first_slot(on, *core)).min();
+            if first.is_some() {
+                best = best.into_iter().chain(first).min();
+                break;
+            }
+        }
+        best.map(|rank| rank.id)
+    }
+
+    /// Whether the orders of hosts for new instances are not asked.
+    pub fn needs_no_orders(&self) -> bool {
+        self.call.only.is_some() || self.hosts.len() <= self.few
+    }
+
+    /// The host that starts a new instance.
+    pub fn start(&self, reach: Reach) -> Option<u32> {
+        let rank = match self.few() {
+            Some(few) => {
+                let least = few.into_iter().filter_map(|id| self.rank(id)).min();
+                least.filter(|rank| self.is_within(rank, reach))
+            }
+            None => self.least(reach),
+        };
+        rank.map(|rank| rank.place.id)
+    }
+
+    fn first_slot(&self, on: &OnHosts, core: Core) -> Option<SlotRank> {
+        on.slots(core, self.now).find_map(|id| self.slot_rank(on, id))
+    }
+
+    fn slot_rank(&self, on: &OnHosts, id: u32) -> Option<SlotRank> {
+        let (instances, entry) = (on.get(id)?, self.hosts.by_id(id)?);
+        // Another instance of a host that is full may be evicted meanwhile: it is asked all the same.
+        if !has_slot(self.call, &entry.host, instances, self.policy, self.now) {
+            return None;
+        }
+        // A call that shares an instance shares its core.
+        let is_shared = instances.has_shared_slot(self.call.concurrency);
+        let core = if is_shared { Core::Shared } else { Core::Own(Load::of(&entry.host)) };
+        Some(SlotRank {
+            overload: core.over(self.call.cpu_millis),
+            is_far: self.policy.near.as_ref() != Some(&entry.name),
+            last: Reverse(instances.last()),
+            order: entry.order,
+            id,
+        })
+    }
+
+    /// The hosts that are asked for a new instance, if they are few, or not all that there are.
+    fn few(&self) -> Option<Vec<u32>> {
+        if let Some(only) = &self.call.only {
+            return Some(self.hosts.id(only).into_iter().collect());
+        }
+        if self.hosts.len() <= self.few {
+            return Some(self.hosts.ids().collect());
+        }
+        let (kept, on) = self.kept.filter(|(kept, _)| kept.only.is_none())?;
+        // It could start nearly everywhere: all others are too small for it, or have as many of its
+        // instances as they may have.
+        let full = on.into_iter().flat_map(OnHosts::full);
+        Some(self.hosts.smaller_than(kept.memory).chain(full).collect())
+    }
+
+    fn is_within(&self, rank: &Rank, reach: Reach) -> bool {
+        let has_all = self.call.image.is_none() || rank.lacks != Lacks::Image;
+        match reach {
+            Reach::Here => rank.overload == 0 && rank.lacks == Lacks::Nothing,
+            Reach::Near => rank.overload == 0 && has_all,
+            Reach::Any => true,
+        }
+    }
+
+    /// A host that has the function is in the orders of its image and of all hosts as well, where it
+    /// comes later than in the first one: the least of all orders is the least of all hosts.
+    fn least(&self, reach: Reach) -> Option<Rank> {
+        let Call { memory, cpu_millis, ref image, .. } = *self.call;
+        let needs = Needs { memory, cpu_millis, free_core: reach != Reach::Any };
+        let first = |lacks, ranked: Option<&Ranked>| {
+            let (overload, place) = ranked?.first(needs, |id| self.rank(id).is_some())?;
+            Some(Rank { overload, lacks, place })
+        };
+        let here = first(Lacks::Nothing, self.on.map(OnHosts::starts));
+        if reach == Reach::Here {
+            return here;
+        }
+        let code = first(Lacks::Code, image.as_ref().and_then(|image| self.rooms.with(image)));
+        let needs_image = reach == Reach::Near && image.is_some();
+        let all = first(Lacks::Image, Some(self.rooms.all()).filter(|_| !needs_image));
+        [here, code, all].into_iter().flatten().min()
+    }
+
+    /// `None` if a host does not start an instance now.
+    fn rank(&self, id: u32) -> Option<Rank> {
+        let entry = self.hosts.by_id(id)?;
+        let Entry { name, order, host, .. } = entry;
+        let instances = self.on.and_then(|on| on.get(id));
+        let is_asked = self.call.only.as_ref().is_none_or(|only| only == name);
+        if !is_asked
+            || self.is_kept(id, entry)
+            || !may_start(self.call, host, instances, self.policy)
+        {
+            return None;
+        }
+        let image = self.call.image.as_ref();
+        let lacks = match (instances, image.and_then(|image| host.images.get(image))) {
+            (Some(_), _) => Lacks::Nothing,
+            (None, Some(_)) => Lacks::Code,
+            (None, None) => Lacks::Image,
+        };
+        let (depth, left) = (depth_of(host, image), host.left());
+        let place = Place { depth, inner: host.inner, left, order: *order, id };
+        Some(Rank { overload: Load::of(host).over(self.call.cpu_millis), lacks, place })
+    }
+
+    fn is_kept(&self, id: u32, entry: &Entry) -> bool {
+        self.kept.is_some_and(|(kept, on)| {
+            could_start(kept, &entry.name, &entry.host, on.and_then(|on| on.get(id)), self.policy)
+        })
+    }
 }
 
 /// Whether a call could have a new instance on a host if enough memory became free there.
@@ -136,93 +291,4 @@ fn has_slot(
 fn may_start(call: &Call, host: &Host, instances: Option<&Instances>, policy: &Policy) -> bool {
     let busy = instances.map_or(0, |it| it.busy(call.concurrency));
     busy < policy.instances_per_host && host.fits(call.memory)
-}
-
-/// What free instances are compared by; the least is taken.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct SlotRank<'a> {
-    overload: u64,
-    /// Control's own host first, as no network is between.
-    is_far: bool,
-    /// The one that was used last, so that those of other hosts are idle for long enough to be given
-    /// up.
-    last: Reverse<Duration>,
-    name: &'a HostName,
-}
-
-/// The free instance that is taken, on a core that is free too if it needs one.
-fn with_slot<'a>(
-    on: &OnHosts,
-    rank: impl Fn(&HostName) -> Option<SlotRank<'a>>,
-    (policy, needs_core): (&Policy, bool),
-) -> Option<SlotRank<'a>> {
-    if !needs_core {
-        return on.free().filter_map(rank).min();
-    }
-    let with_core = |name: &HostName| rank(name).filter(|rank| rank.overload == 0);
-    // All others are far, so that the first of them in the order of their last use is the least.
-    policy.near.as_ref().and_then(with_core).or_else(|| on.free().find_map(with_core))
-}
-
-fn slot_rank<'a>(
-    call: &Call,
-    (name, host): (&'a HostName, &Host),
-    instances: &Instances,
-    policy: &Policy,
-    now: Duration,
-) -> Option<SlotRank<'a>> {
-    // Another instance of a host that is full may be evicted meanwhile: it is asked all the same.
-    if !has_slot(call, host, instances, policy, now) {
-        return None;
-    }
-    // A call that shares an instance shares its core.
-    let is_shared = instances.has_shared_slot(call.concurrency);
-    Some(SlotRank {
-        overload: if is_shared { 0 } else { overload(call, host) },
-        is_far: policy.near.as_ref() != Some(name),
-        last: Reverse(instances.last()),
-        name,
-    })
-}
-
-fn with_room<'a>(
-    call: &Call,
-    hosts: impl Iterator<Item = (&'a HostName, &'a Host)>,
-    on: Option<&OnHosts>,
-    policy: &Policy,
-) -> Option<Rank<'a>> {
-    let open = hosts.filter_map(|(name, host)| {
-        let instances = on.and_then(|on| on.get(name));
-        may_start(call, host, instances, policy).then(|| rank(call, name, host, instances))
-    });
-    open.min()
-}
-
-/// Load of the cores in thousandths, if they do not suffice for a further instance; else 0.
-fn overload(call: &Call, host: &Host) -> u64 {
-    let taken = host.cpu_millis + u64::from(call.cpu_millis);
-    let cores = host.room.cpu_millis.max(1);
-    if taken <= cores { 0 } else { taken * 1000 / cores }
-}
-
-fn rank<'a>(
-    call: &Call,
-    name: &'a HostName,
-    host: &Host,
-    instances: Option<&Instances>,
-) -> Rank<'a> {
-    let held = call.image.as_ref().and_then(|image| host.images.get(image));
-    let lacks = match (instances, held) {
-        (Some(_), _) => Lacks::Nothing,
-        (None, Some(_)) => Lacks::Code,
-        (None, None) => Lacks::Image,
-    };
-    Rank {
-        overload: overload(call, host),
-        lacks,
-        depth: held.and_then(|held| held.depth).unwrap_or(u32::MAX),
-        inner: host.inner,
-        memory_left: host.left(),
-        name,
-    }
 }

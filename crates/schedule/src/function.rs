@@ -33,9 +33,19 @@ impl Instances {
         if self.is_kept(now) { self.count.saturating_sub(self.busy(each)) } else { 0 }
     }
 
-    /// Whether one could take another call, if it is kept for as long.
-    pub fn may_take(&self) -> bool {
-        self.count > self.busy(self.each) || self.has_shared_slot(self.each)
+    /// Instances that its calls need, each of which takes as many as those that began.
+    pub fn busy_now(&self) -> u32 {
+        self.busy(self.each)
+    }
+
+    /// The same for an instance with calls that takes another one.
+    pub fn has_shared_slot_now(&self) -> bool {
+        self.has_shared_slot(self.each)
+    }
+
+    /// Whether one is without calls, if it is kept for as long.
+    pub fn may_be_idle(&self) -> bool {
+        self.count > self.busy_now()
     }
 
     /// When it was used last.

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName};
 
-use crate::call::{Call, Decision, Parts, Policy, Ticket};
-use crate::choose::{Hosts, could_start};
+use crate::call::{Decision, Parts, Policy, Ticket};
 use crate::gang::{Gang, GangRoom, HeldGang, Kept};
 use crate::host::Host;
+use crate::hosts::Hosts;
 use crate::scheduler::Scheduler;
 use crate::shares::{Spare, shares};
 
@@ -102,7 +102,7 @@ impl Scheduler {
         };
         let gang = self.gangs.iter().find(|(_, held)| has_waited(held)).map(|(ticket, _)| *ticket);
         if std::mem::take(&mut self.has_reserved) {
-            self.hosts.values_mut().for_each(|host| host.reserved = 0);
+            self.hosts.change_all(|host| host.reserved > 0, |host| host.reserved = 0);
         }
         let Some((ticket, held)) = gang.and_then(|it| self.gangs.get_key_value(&it)) else {
             return self.kept_beside(None, call, now);
@@ -214,11 +214,6 @@ impl Scheduler {
     fn comes_after(&self, ticket: Ticket, gang: &Gang, first: Option<Ticket>) -> bool {
         let first = first.filter(|first| *first != ticket).and_then(|it| self.gangs.get(&it));
         first.is_some_and(|first| self.taken(&gang.tenant) >= self.taken(&first.gang.tenant))
-    }
-
-    pub(crate) fn could_start_on(&self, call: &Call, name: &HostName, host: &Host) -> bool {
-        let on = self.functions.get(&call.function).and_then(|on| on.get(name));
-        could_start(call, name, host, on, &self.policy)
     }
 }
 

@@ -76,6 +76,17 @@ pub(crate) struct Holding {
     pub used: Duration,
 }
 
+impl Holding {
+    /// How many hosts are above it; one that is in no tree comes after all others.
+    pub fn depth_of_tree(&self) -> u32 {
+        self.depth.unwrap_or(u32::MAX)
+    }
+
+    fn is_known(&self, now: Duration) -> bool {
+        self.depth.is_some() || now.saturating_sub(self.used) < IMAGES_KNOWN
+    }
+}
+
 impl Host {
     pub fn new(room: HostRoom) -> Self {
         Self {
@@ -119,18 +130,32 @@ impl Host {
         known.or_insert(Holding { depth: None, used: Duration::ZERO }).depth = Some(depth);
     }
 
+    /// It is in the tree of an image no more.
+    pub fn leaves_tree(&mut self, image: &Digest) {
+        if let Some(holding) = self.images.get_mut(image) {
+            holding.depth = None;
+        }
+    }
+
     /// Forgets places in trees, which are told again.
     pub fn forget_trees(&mut self) {
         self.images.values_mut().for_each(|holding| holding.depth = None);
         self.inner = 0;
     }
 
+    /// Whether it is in a tree, or was told to send in one.
+    pub fn has_trees(&self) -> bool {
+        self.inner > 0 || self.images.values().any(|holding| holding.depth.is_some())
+    }
+
     /// Forgets what it may have evicted since.
     pub fn sweep(&mut self, now: Duration) {
-        let is_known = |holding: &Holding| {
-            holding.depth.is_some() || now.saturating_sub(holding.used) < IMAGES_KNOWN
-        };
-        self.images.retain(|_, holding| is_known(holding));
+        self.images.retain(|_, holding| holding.is_known(now));
+    }
+
+    /// Whether it may have evicted something since.
+    pub fn is_to_be_swept(&self, now: Duration) -> bool {
+        self.images.values().any(|holding| !holding.is_known(now))
     }
 
     /// Ranks of a gang are placed on it.
@@ -215,8 +240,13 @@ impl Host {
         self.room.overcommit.max(1).into()
     }
 
+    /// Whether it gets new instances if it has room for them.
+    pub fn is_open(&self) -> bool {
+        !self.is_full && !self.is_drained
+    }
+
     /// Whether it has room for a new instance.
     pub fn fits(&self, memory: u64) -> bool {
-        !self.is_full && !self.is_drained && self.left() >= memory
+        self.is_open() && self.left() >= memory
     }
 }

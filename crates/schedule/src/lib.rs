@@ -14,14 +14,20 @@
 
 mod call;
 mod choose;
+mod choosing;
 mod function;
 mod gang;
 mod gangs;
 mod host;
+mod hosts;
+mod known;
+mod load;
 mod on_hosts;
 mod pool;
 mod queue;
+mod ranked;
 mod reclaim;
+mod rooms;
 mod scheduler;
 mod shares;
 mod task;

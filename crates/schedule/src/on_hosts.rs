@@ -1,108 +1,246 @@
-//! The instances of one function on all hosts, with those that could take a call in the order in
-//! which they are asked.
+//! The instances of one function on all hosts, in the orders in which hosts are asked for a free
+//! instance and for a new one.
 //!
-//! Invariant: every host whose instances could take another call is in that order, at the moment of
-//! its last change; one that cannot any more, because time has passed, may still be there.
+//! Invariant: after [`OnHosts::settle_slots`] and [`OnHosts::settle_starts`] of each host that has
+//! changed, every host with an instance for a call is in the first order, and every host of the
+//! function that may get a further instance in the second one. Time passes without a change: one
+//! whose instance is kept no longer may still be in the first order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use snowmelt_types::HostName;
+use snowmelt_types::Digest;
 
+use crate::call::Call;
 use crate::function::Instances;
+use crate::host::Host;
+use crate::hosts::{Entry, Hosts};
+use crate::load::{Core, Load};
+use crate::ranked::{Place, Ranked};
+use crate::rooms::{depth_of, place_of};
 
-/// Instances of one function, by host.
-#[derive(Debug, Default)]
+/// Instances of one function, by the numbers of hosts.
+#[derive(Debug)]
 pub(crate) struct OnHosts {
-    by_host: BTreeMap<HostName, Instances>,
-    /// The one that was used last comes first. Thousands of hosts may have instances, and nearly all
-    /// of them be busy: those are not looked at.
-    free: Free,
+    image: Option<Digest>,
+    /// Bytes of an instance.
+    memory: u64,
+    /// The most instances on a host.
+    most: u32,
+    /// How long instances are kept without calls, at the longest.
+    idle: Duration,
+    by_host: BTreeMap<u32, OnHost>,
+    /// All that may have a free instance, which is always up to date.
+    free: BTreeSet<Slot>,
+    /// Free instances, by the core that a call gets there.
+    slots: BTreeMap<Core, BTreeSet<Slot>>,
+    starts: Ranked,
+    /// Hosts with as many instances as they may have.
+    full: BTreeSet<u32>,
 }
 
-type Free = BTreeSet<(Reverse<Duration>, HostName)>;
+/// A free instance: when one of its host was used last, the order of the host and its number. The
+/// one that was used last comes first.
+type Slot = (Reverse<Duration>, u64, u32);
+
+/// The instances on a host, and where it is in the orders.
+#[derive(Debug, Default)]
+struct OnHost {
+    instances: Instances,
+    free: Option<Slot>,
+    slot: Option<(Core, Slot)>,
+    start: Option<(Load, Place)>,
+}
 
 impl OnHosts {
-    pub fn get(&self, host: &HostName) -> Option<&Instances> {
-        self.by_host.get(host)
+    /// Of the function of a call, of which a host may have so many instances.
+    pub fn new(call: &Call, most: u32) -> Self {
+        Self {
+            image: call.image.clone(),
+            memory: call.memory,
+            most,
+            idle: Duration::ZERO,
+            by_host: BTreeMap::new(),
+            free: BTreeSet::new(),
+            slots: BTreeMap::new(),
+            starts: Ranked::default(),
+            full: BTreeSet::new(),
+        }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&HostName, &Instances)> {
-        self.by_host.iter()
+    pub fn get(&self, host: u32) -> Option<&Instances> {
+        self.by_host.get(&host).map(|on| &on.instances)
     }
 
-    /// Hosts that may have an instance for a call, the one that was used last first.
-    pub fn free(&self) -> impl Iterator<Item = &HostName> {
-        self.free.iter().map(|(_, host)| host)
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Instances)> {
+        self.by_host.iter().map(|(host, on)| (*host, &on.instances))
     }
 
     pub fn is_empty(&self) -> bool {
         self.by_host.is_empty()
     }
 
-    /// Changes the instances of a host, which has none before if it is not known.
-    pub fn change<T>(&mut self, host: &HostName, change: impl FnOnce(&mut Instances) -> T) -> T {
-        let Self { by_host, free } = self;
-        listed(free, host, by_host.entry(host.clone()).or_default(), change)
+    /// Hosts that may have a free instance, the one that was used last first.
+    pub fn free(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.free.iter().map(|(.., host)| *host)
     }
 
-    /// Changes the instances of a host, if it has some.
-    pub fn change_known<T>(
+    /// The cores on which a call may find a free instance.
+    pub fn cores(&self) -> impl Iterator<Item = Core> {
+        self.slots.keys().copied()
+    }
+
+    /// Hosts that may have a free instance on such a core, the one that was used last first.
+    pub fn slots(&self, core: Core, now: Duration) -> impl Iterator<Item = u32> {
+        let slots = self.slots.get(&core).into_iter().flatten();
+        // Who shares an instance needs no idle one. All after the first that is over are over too.
+        let is_kept =
+            move |last: Duration| core == Core::Shared || now.saturating_sub(last) < self.idle;
+        let kept = slots.take_while(move |(Reverse(last), ..)| is_kept(*last));
+        kept.map(|(.., host)| *host)
+    }
+
+    /// The hosts that may get a further instance beside those that they have, or had lately.
+    pub fn starts(&self) -> &Ranked {
+        &self.starts
+    }
+
+    /// The hosts with as many instances as they may have.
+    pub fn full(&self) -> impl Iterator<Item = u32> {
+        self.full.iter().copied()
+    }
+
+    /// A call begins on a host, whose name has this order: how many new instances that needs.
+    pub fn begin(&mut self, host: u32, order: u64, call: &Call) -> u32 {
+        self.idle = self.idle.max(call.idle);
+        let instances = &mut self.by_host.entry(host).or_default().instances;
+        let before = instances.busy(call.concurrency);
+        instances.begin(call.concurrency, call.idle);
+        let new = instances.busy(call.concurrency) - before;
+        self.note(host, order);
+        new
+    }
+
+    /// A call of a host has ended, which says that it has so many instances: how many less have
+    /// calls. `None` if it has none.
+    pub fn end(
         &mut self,
-        host: &HostName,
-        change: impl FnOnce(&mut Instances) -> T,
-    ) -> Option<T> {
-        let Self { by_host, free } = self;
-        by_host.get_mut(host).map(|instances| listed(free, host, instances, change))
+        (host, order): (u32, u64),
+        call: &Call,
+        count: Option<u32>,
+        now: Duration,
+    ) -> Option<u32> {
+        let instances = &mut self.by_host.get_mut(&host)?.instances;
+        let before = instances.busy(call.concurrency);
+        instances.end(count, now);
+        let less = before - instances.busy(call.concurrency);
+        let is_over = instances.is_over(now);
+        self.note(host, order);
+        if is_over {
+            self.remove(host);
+        }
+        Some(less)
     }
 
-    pub fn remove(&mut self, host: &HostName) {
-        if let Some(instances) = self.by_host.remove(host) {
-            self.free.remove(&(Reverse(instances.last()), host.clone()));
+    /// The orders of names are others now.
+    pub fn order_anew(&mut self, hosts: &Hosts) {
+        let ids: Vec<u32> = self.by_host.keys().copied().collect();
+        let entries = ids.into_iter().filter_map(|id| Some((id, hosts.by_id(id)?.order)));
+        entries.for_each(|(id, order)| self.note(id, order));
+    }
+
+    pub fn remove(&mut self, host: u32) {
+        let Some(on) = self.by_host.remove(&host) else { return };
+        if let Some(slot) = on.free {
+            self.free.remove(&slot);
         }
+        self.move_slot(on.slot, None);
+        self.starts.replace(on.start, None);
+        self.full.remove(&host);
     }
 
     /// Forgets instances that hosts may not keep any more.
     pub fn sweep(&mut self, now: Duration) {
-        let Self { by_host, free } = self;
-        by_host.retain(|host, instances| {
-            let is_over = instances.is_over(now);
-            if is_over {
-                free.remove(&(Reverse(instances.last()), host.clone()));
+        let over = self.by_host.iter().filter(|(_, on)| on.instances.is_over(now));
+        let over: Vec<u32> = over.map(|(host, _)| *host).collect();
+        over.into_iter().for_each(|host| self.remove(host));
+    }
+
+    /// Takes what has become of a host, for its free instances; false if it has none of the function.
+    pub fn settle_slots(&mut self, id: u32, host: &Host, order: u64) -> bool {
+        let (most, memory) = (self.most, self.memory);
+        let Some(on) = self.by_host.get_mut(&id) else { return false };
+        let core = core(&on.instances, host, most, memory);
+        let after = core.map(|core| (core, (Reverse(on.instances.last()), order, id)));
+        let before = std::mem::replace(&mut on.slot, after);
+        if before != after {
+            self.move_slot(before, after);
+        }
+        true
+    }
+
+    /// The same for further instances.
+    pub fn settle_starts(&mut self, id: u32, entry: &Entry) {
+        let Some(on) = self.by_host.get_mut(&id) else { return };
+        let depth = depth_of(&entry.host, self.image.as_ref());
+        let after = place_of(id, entry, depth).filter(|_| !self.full.contains(&id));
+        let before = std::mem::replace(&mut on.start, after);
+        self.starts.replace(before, after);
+    }
+
+    fn move_slot(&mut self, before: Option<(Core, Slot)>, after: Option<(Core, Slot)>) {
+        if let Some((core, slot)) = before
+            && let Some(slots) = self.slots.get_mut(&core)
+        {
+            slots.remove(&slot);
+            if slots.is_empty() {
+                self.slots.remove(&core);
             }
-            !is_over
-        });
+        }
+        if let Some((core, slot)) = after {
+            self.slots.entry(core).or_default().insert(slot);
+        }
+    }
+
+    /// Notes whether a host may have a free instance, and whether it may have a further one.
+    fn note(&mut self, host: u32, order: u64) {
+        let Some(on) = self.by_host.get_mut(&host) else { return };
+        let instances = &on.instances;
+        let may_take = instances.may_be_idle() || instances.has_shared_slot_now();
+        let after = may_take.then(|| (Reverse(instances.last()), order, host));
+        let is_full = instances.busy_now() >= self.most;
+        let before = std::mem::replace(&mut on.free, after);
+        if before != after {
+            if let Some(slot) = before {
+                self.free.remove(&slot);
+            }
+            self.free.extend(after);
+        }
+        match is_full {
+            true => self.full.insert(host),
+            false => self.full.remove(&host),
+        };
     }
 }
 
-/// Changes instances, and their place in the order with them.
-fn listed<T>(
-    free: &mut Free,
-    host: &HostName,
-    instances: &mut Instances,
-    change: impl FnOnce(&mut Instances) -> T,
-) -> T {
-    let place = |it: &Instances| it.may_take().then(|| it.last());
-    let before = place(instances);
-    let changed = change(instances);
-    let after = place(instances);
-    if before != after {
-        if let Some(last) = before {
-            free.remove(&(Reverse(last), host.clone()));
-        }
-        if let Some(last) = after {
-            free.insert((Reverse(last), host.clone()));
-        }
-    }
-    changed
+/// The core of a call on a free instance, if there is one while the instances of the host are kept.
+fn core(instances: &Instances, host: &Host, most: u32, memory: u64) -> Option<Core> {
+    let is_shared = instances.has_shared_slot_now();
+    let has_idle = instances.may_be_idle() && instances.busy_now() < most && host.left() >= memory;
+    let is_free = has_idle || (is_shared && !host.is_full);
+    let core = || if is_shared { Core::Shared } else { Core::Own(Load::of(host)) };
+    (is_free && !host.is_drained).then(core)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use snowmelt_types::HostName;
 
     use super::*;
+    use crate::host::HostRoom;
+    use crate::tests::call;
 
     #[derive(Clone, Debug)]
     enum Step {
@@ -122,30 +260,64 @@ mod tests {
         ]
     }
 
+    fn hosts() -> Hosts {
+        let mut hosts = Hosts::default();
+        for number in 0..6 {
+            let name = HostName::try_from(format!("host-{number}")).unwrap();
+            let room = HostRoom { memory: 1 << 40, cpu_millis: 1000, ..HostRoom::default() };
+            hosts.insert(name, Host::new(room));
+        }
+        hosts
+    }
+
     proptest! {
         #[test]
         fn the_order_has_exactly_the_hosts_that_may_take_a_call(
             each in 1..4_u32,
             steps in prop::collection::vec((step(), 0..30_u64), 1..100),
         ) {
-            let name = |number: u8| HostName::try_from(format!("host-{number}")).unwrap();
-            let (mut on, mut now) = (OnHosts::default(), Duration::ZERO);
-            let idle = Duration::from_secs(60);
+            let call = Call { concurrency: each, ..call("f", 1) };
+            let (mut on, mut now, hosts) = (OnHosts::new(&call, 3), Duration::ZERO, hosts());
+            let order = |host: u8| hosts.by_id(host.into()).unwrap().order;
             for (step, seconds) in steps {
                 now += Duration::from_secs(seconds);
                 match step {
-                    Step::Begin(host) => on.change(&name(host), |it| it.begin(each, idle)),
-                    Step::End(host, count) => {
-                        on.change_known(&name(host), |it| it.end(count, now));
+                    // No host is given more.
+                    Step::Begin(host) if on.full().any(|full| full == u32::from(host)) => {}
+                    Step::Begin(host) => {
+                        on.begin(host.into(), order(host), &call);
                     }
-                    Step::Remove(host) => on.remove(&name(host)),
+                    Step::End(host, count) => {
+                        on.end((host.into(), order(host)), &call, count, now);
+                    }
+                    Step::Remove(host) => on.remove(host.into()),
                     Step::Sweep => on.sweep(now),
                 }
-                let may_take = on.iter().filter(|(_, it)| it.may_take());
+                for id in 0..6 {
+                    let entry = hosts.by_id(id).unwrap();
+                    on.settle_slots(id, &entry.host, entry.order);
+                    on.settle_starts(id, entry);
+                }
+                let mut expected: Vec<_> = on
+                    .iter()
+                    .filter(|(_, it)| {
+                        let is_idle = it.idle(each, now) > 0 && it.busy(each) < 3;
+                        is_idle || it.has_shared_slot(each)
+                    })
+                    .map(|(host, it)| (!it.has_shared_slot(each), Reverse(it.last()), host))
+                    .collect();
+                expected.sort_unstable();
+                let found: Vec<_> = on.cores().flat_map(|core| on.slots(core, now)).collect();
+                prop_assert!(found.iter().eq(expected.iter().map(|(.., host)| host)));
+                let may_take = on.iter().filter(|(_, it)| {
+                    it.may_be_idle() || it.has_shared_slot(each)
+                });
                 let mut expected: Vec<_> =
                     may_take.map(|(host, it)| (Reverse(it.last()), host)).collect();
                 expected.sort_unstable();
                 prop_assert!(on.free().eq(expected.iter().map(|(_, host)| *host)));
+                let full = on.iter().filter(|(_, it)| it.busy(each) >= 3).map(|(host, _)| host);
+                prop_assert!(on.full().eq(full));
             }
         }
     }

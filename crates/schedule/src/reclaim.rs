@@ -29,7 +29,7 @@ impl Scheduler {
 
     /// A host says that it has a function, of which it may not have been told by this scheduler.
     pub fn found(&mut self, host: &HostName, function: &Digest, now: Duration) {
-        if self.hosts.contains_key(host) {
+        if self.hosts.contains(host) {
             let function = self.uses.function(host, function);
             function.last = function.last.max(now);
         }
@@ -37,7 +37,7 @@ impl Scheduler {
 
     /// A host keeps instances of a function without calls, until the function is forgotten.
     pub fn keep(&mut self, host: &HostName, function: &Digest) {
-        if self.hosts.contains_key(host) {
+        if self.hosts.contains(host) {
             self.uses.function(host, function).is_kept = true;
         }
     }
@@ -68,23 +68,28 @@ impl Scheduler {
             let is_unused = |it: &Use| it.calls == 0 && !it.is_kept && is_over(it.last);
             for (function, _) in on_host.extract_if(|_, it| is_unused(it)) {
                 // Its idle instances end.
-                if let Some(on) = self.functions.get_mut(&function) {
-                    on.remove(host);
+                let on = self.functions.get_mut(&function);
+                if let (Some(on), Some(id)) = (on, self.hosts.id(host)) {
+                    on.remove(id);
                 }
                 reclaimed.push(Reclaimed::Function(host.clone(), function));
             }
         }
         self.uses.0.retain(|_, on_host| !on_host.is_empty());
         self.functions.retain(|_, on| !on.is_empty());
-        for (name, host) in self.hosts.iter_mut().filter(|(name, _)| near != Some(*name)) {
-            let busy = host.busy;
-            for (image, holding) in &mut host.images {
-                let is_unused = is_over(holding.used.max(busy)) && !self.uses.need(name, image);
-                if holding.depth.is_some() && is_unused {
-                    holding.depth = None;
-                    reclaimed.push(Reclaimed::Image(name.clone(), image.clone()));
-                }
+        let mut left = Vec::new();
+        for (name, host) in self.hosts.iter().filter(|(name, _)| near != Some(*name)) {
+            let in_trees = host.images.iter().filter(|(_, holding)| holding.depth.is_some());
+            let unused = in_trees.filter(|(image, holding)| {
+                is_over(holding.used.max(host.busy)) && !self.uses.need(name, image)
+            });
+            left.extend(unused.map(|(image, _)| (name.clone(), image.clone())));
+        }
+        for (name, image) in left {
+            if let Some(host) = self.hosts.get_mut(&name) {
+                host.leaves_tree(&image);
             }
+            reclaimed.push(Reclaimed::Image(name, image));
         }
         reclaimed
     }

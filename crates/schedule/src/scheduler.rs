@@ -7,13 +7,17 @@ use std::time::Duration;
 use snowmelt_types::{Digest, HostName, Tenant};
 
 use crate::call::{Call, Decision, Policy, State, Ticket};
-use crate::choose::{Hosts, choose, could_start, may_ever_run};
 use crate::gang::{HeldGang, Kept};
 use crate::host::{Host, HostRoom};
+use crate::hosts::Hosts;
 use crate::on_hosts::OnHosts;
 use crate::queue::Queue;
+use crate::rooms::Rooms;
 use crate::task::HeldTask;
 use crate::uses::Uses;
+
+/// So many hosts are looked at in less time than it takes to keep orders of them up to date.
+const FEW: usize = 16;
 
 /// Calls, gangs, tasks, hosts, and who waits. All times are those of one clock.
 #[derive(Debug)]
@@ -21,6 +25,10 @@ pub struct Scheduler {
     pub(crate) policy: Policy,
     pub(crate) hosts: Hosts,
     pub(crate) functions: HashMap<Digest, OnHosts>,
+    /// The hosts in the order in which they are asked for new instances.
+    pub(crate) rooms: Rooms,
+    /// So many hosts are compared one by one.
+    pub(crate) few: usize,
     pub(crate) uses: Uses,
     pub(crate) calls: HashMap<Ticket, Held>,
     pub(crate) gangs: BTreeMap<Ticket, HeldGang>,
@@ -60,8 +68,10 @@ impl Scheduler {
     pub fn new(policy: Policy) -> Self {
         Self {
             policy,
-            hosts: Hosts::new(),
+            hosts: Hosts::default(),
             functions: HashMap::new(),
+            rooms: Rooms::default(),
+            few: FEW,
             uses: Uses::default(),
             calls: HashMap::new(),
             gangs: BTreeMap::new(),
@@ -79,13 +89,12 @@ impl Scheduler {
 
     /// Adds a host, or takes its next report.
     pub fn report(&mut self, host: &HostName, room: HostRoom) {
-        match self.hosts.get_mut(host) {
-            Some(known) => known.report(room),
-            None => {
-                let mut new = Host::new(room);
-                self.gang_parts_on(host).for_each(|(gang, ranks)| new.add_ranks(gang, ranks));
-                self.tasks_on(host).for_each(|held| new.add_task(&held.task, held.since));
-                self.hosts.insert(host.clone(), new);
+        if !self.hosts.report(host, room) {
+            let mut new = Host::new(room);
+            self.gang_parts_on(host).for_each(|(gang, ranks)| new.add_ranks(gang, ranks));
+            self.tasks_on(host).for_each(|held| new.add_task(&held.task, held.since));
+            if self.hosts.insert(host.clone(), new) {
+                self.functions.values_mut().for_each(|on| on.order_anew(&self.hosts));
             }
         }
         self.is_changed = true;
@@ -110,10 +119,9 @@ impl Scheduler {
             lost.push(Arc::clone(&held.call));
         }
         lost.iter().for_each(|call| self.leave(call, host, None, now));
-        self.hosts.remove(host);
         self.uses.remove(host);
-        for on in self.functions.values_mut() {
-            on.remove(host);
+        if let Some(id) = self.hosts.remove(host) {
+            self.functions.values_mut().for_each(|on| on.remove(id));
         }
         self.functions.retain(|_, on| !on.is_empty());
         self.is_changed = true;
@@ -121,7 +129,7 @@ impl Scheduler {
 
     /// Forgets idle instances and images that hosts may not keep any more.
     pub fn sweep(&mut self, now: Duration) {
-        self.hosts.values_mut().for_each(|host| host.sweep(now));
+        self.hosts.change_all(|host| host.is_to_be_swept(now), |host| host.sweep(now));
         for on in self.functions.values_mut() {
             on.sweep(now);
         }
@@ -130,7 +138,7 @@ impl Scheduler {
 
     /// Forgets the places of hosts in trees, which are told again.
     pub fn forget_trees(&mut self) {
-        self.hosts.values_mut().for_each(Host::forget_trees);
+        self.hosts.change_all(Host::has_trees, Host::forget_trees);
     }
 
     /// A host is in the tree of an image, with so many hosts above it.
@@ -184,8 +192,9 @@ impl Scheduler {
             let mut tenants: Vec<_> =
                 self.queue.tenants().map(|tenant| (self.taken(tenant), tenant)).collect();
             tenants.sort_unstable();
-            let mut first = tenants.iter().flat_map(|(_, tenant)| self.queue.first_of(tenant));
-            let found = first.find_map(|ticket| self.look(ticket, kept, now));
+            let first = tenants.iter().flat_map(|(_, tenant)| self.queue.first_of(tenant));
+            let first: Vec<Ticket> = first.collect();
+            let found = first.into_iter().find_map(|ticket| self.look(ticket, kept, now));
             self.is_changed = found.is_some();
             if found.is_some() {
                 return found;
@@ -204,37 +213,31 @@ impl Scheduler {
     /// longest and could have a new instance anywhere.
     pub(crate) fn starved(&self, now: Duration) -> Option<Ticket> {
         let has_waited = |held: &&Held| {
-            now.saturating_sub(held.since) >= self.policy.starved_after && {
-                let on = self.functions.get(&held.call.function);
-                self.hosts.iter().any(|(name, host)| {
-                    let instances = on.and_then(|on| on.get(name));
-                    could_start(&held.call, name, host, instances, &self.policy)
-                })
-            }
+            now.saturating_sub(held.since) >= self.policy.starved_after
+                && self.could_ever_start(&held.call)
         };
         let first = self.queue.first();
         let starved = first.filter(|ticket| self.calls.get(ticket).filter(has_waited).is_some());
         starved.min()
     }
 
-    fn look(&self, ticket: Ticket, kept: Kept, now: Duration) -> Option<Decision> {
+    fn look(&mut self, ticket: Ticket, kept: Kept, now: Duration) -> Option<Decision> {
         let Some(held) = self.calls.get(&ticket) else {
             return self.look_at_task(ticket, kept).or_else(|| self.look_at_gang(ticket, kept));
         };
         if !held.is_waiting() {
             return None;
         }
-        let call = &held.call;
-        if !self.hosts.iter().any(|(name, host)| may_ever_run(call, name, host)) {
+        let call = Arc::clone(&held.call);
+        if !self.may_ever_run(&call) {
             let may_come = self.may_grow && call.only.is_none();
             return (!may_come).then_some(Decision::Refused(ticket));
         }
         let kept = kept.ticket.filter(|kept| *kept != ticket);
         let kept = kept.and_then(|kept| self.calls.get(&kept));
-        let kept = kept.map(|held| (&*held.call, self.functions.get(&held.call.function)));
-        let on = self.functions.get(&call.function);
-        let host = choose(call, &self.hosts, on, (&self.policy, kept), now)?;
-        Some(Decision::Run(ticket, host.clone()))
+        let kept = kept.map(|held| Arc::clone(&held.call));
+        let host = self.host_for(&call, kept.as_deref(), now)?;
+        Some(Decision::Run(ticket, host))
     }
 
     /// A call, gang or task has ended. `instances` is how many of the call's function the host says
@@ -290,35 +293,6 @@ impl Scheduler {
         self.queue.len()
     }
 
-    /// Calls of a function that run on each host.
-    pub fn running(&self, function: &Digest) -> impl Iterator<Item = (&HostName, u32)> {
-        let on = self.functions.get(function).into_iter().flat_map(OnHosts::iter);
-        on.map(|(host, instances)| (host, instances.calls))
-    }
-
-    /// Calls that run on a host.
-    pub fn calls_on(&self, host: &HostName) -> u32 {
-        self.functions.values().filter_map(|on| on.get(host)).map(|it| it.calls).sum()
-    }
-
-    /// Idle instances of a function on each host.
-    pub fn idle(&self, call: &Call, now: Duration) -> impl Iterator<Item = (&HostName, u32)> {
-        let on = self.functions.get(&call.function).into_iter().flat_map(OnHosts::iter);
-        let each = call.concurrency;
-        on.map(move |(host, instances)| (host, instances.idle(each, now)))
-    }
-
-    /// Memory that is taken on a host, and what it has.
-    pub fn memory(&self, host: &HostName) -> Option<(u64, u64)> {
-        self.hosts.get(host).map(|host| (host.memory, host.room.memory))
-    }
-
-    /// The host that has the most memory for instances that is not taken, and how much.
-    pub fn most_free(&self) -> Option<(&HostName, u64)> {
-        let open = self.hosts.iter().filter(|(_, host)| !host.is_drained);
-        open.map(|(name, host)| (name, host.left())).max_by_key(|(_, left)| *left)
-    }
-
     pub(crate) fn taken(&self, tenant: &Tenant) -> u64 {
         self.taken.get(tenant).copied().unwrap_or_default()
     }
@@ -347,12 +321,7 @@ impl Scheduler {
         let call = Arc::clone(&held.call);
         self.deadlines.remove(&(held.deadline, ticket));
         self.queue.remove(&call.tenant, &call.function, ticket);
-        let on = self.functions.entry(call.function.clone()).or_default();
-        let new = u64::from(on.change(name, |instances| {
-            let before = instances.busy(call.concurrency);
-            instances.begin(call.concurrency, call.idle);
-            instances.busy(call.concurrency) - before
-        }));
+        let new = u64::from(self.has_begun(name, &call));
         self.uses.begin(name, &call, now);
         if let Some(host) = self.hosts.get_mut(name) {
             host.memory += new * call.memory;
@@ -364,19 +333,21 @@ impl Scheduler {
         *self.taken.entry(call.tenant.clone()).or_default() += new * call.memory;
     }
 
+    /// The new instances that a call needs on its host.
+    fn has_begun(&mut self, name: &HostName, call: &Call) -> u32 {
+        let Some((id, order)) = self.hosts.number(name) else { return 0 };
+        self.hosts.has_function(id, &call.function);
+        let most = self.policy.instances_per_host;
+        let on = self.functions.entry(call.function.clone());
+        on.or_insert_with(|| OnHosts::new(call, most)).begin(id, order, call)
+    }
+
     fn leave(&mut self, call: &Call, name: &HostName, count: Option<u32>, now: Duration) {
+        let Some(number) = self.hosts.number(name) else { return };
         let Some(on) = self.functions.get_mut(&call.function) else { return };
-        let ended = on.change_known(name, |instances| {
-            let before = instances.busy(call.concurrency);
-            instances.end(count, now);
-            (before - instances.busy(call.concurrency), instances.is_over(now))
-        });
-        let Some((less, is_over)) = ended else { return };
+        let Some(less) = on.end(number, call, count, now) else { return };
         self.uses.end(name, &call.function, now);
         let less = u64::from(less);
-        if is_over {
-            on.remove(name);
-        }
         if on.is_empty() {
             self.functions.remove(&call.function);
         }

@@ -1,9 +1,11 @@
 //! Decisions; `properties` and `gang_properties` have invariants after any sequence of requests,
-//! `gangs` what starts together, `tasks` what queries ask for, `reclaim` what is taken back, and `pool`
+//! `choices` compares each choice of a host with a look at all of them (`linear`), `gangs` what starts together, `tasks` what queries ask for, `reclaim` what is taken back, and `pool`
 //! how many hosts there are.
 
+mod choices;
 mod gang_properties;
 mod gangs;
+mod linear;
 mod pool;
 mod properties;
 mod reclaim;
@@ -43,7 +45,7 @@ fn scheduler(hosts: usize, memory: u64, cores: u64) -> Scheduler {
     made
 }
 
-fn call(function: &str, memory: u64) -> Call {
+pub(crate) fn call(function: &str, memory: u64) -> Call {
     Call {
         tenant: "t".parse().unwrap(),
         function: Digest::of(function),

@@ -1,0 +1,137 @@
+//! The scheduler's choice of a host: brings those orders of hosts up to date that it needs, and takes
+//! the first host.
+//!
+//! Invariant: an order is asked only after all hosts that have changed were put where they belong.
+
+use std::time::Duration;
+
+use snowmelt_types::HostName;
+
+use crate::call::Call;
+use crate::choose::{Choice, Reach, could_start, may_ever_run};
+use crate::host::Host;
+use crate::hosts::{Entry, Follower};
+use crate::scheduler::Scheduler;
+
+impl Scheduler {
+    /// The host that runs a call now; `None` if none has room. What becomes free on hosts that `kept`
+    /// can start on is kept for that call.
+    pub(crate) fn host_for(
+        &mut self,
+        call: &Call,
+        kept: Option<&Call>,
+        now: Duration,
+    ) -> Option<HostName> {
+        let mut found = self.choice(call, kept, now).own();
+        if found.is_none() {
+            found = self.slot_for(call, kept, true, now);
+        }
+        if found.is_none() {
+            if !self.choice(call, kept, now).needs_no_orders() {
+                self.settle_starts();
+            }
+            found = self.choice(call, kept, now).start(Reach::Here);
+        }
+        if found.is_none() {
+            if !self.choice(call, kept, now).needs_no_orders() {
+                self.settle_rooms();
+            }
+            found = self.choice(call, kept, now).start(Reach::Near);
+        }
+        if found.is_none() {
+            found = self.slot_for(call, kept, false, now);
+        }
+        if found.is_none() {
+            found = self.choice(call, kept, now).start(Reach::Any);
+        }
+        self.hosts.by_id(found?).map(|entry| entry.name.clone())
+    }
+
+    fn slot_for(
+        &mut self,
+        call: &Call,
+        kept: Option<&Call>,
+        needs_core: bool,
+        now: Duration,
+    ) -> Option<u32> {
+        if let Some(found) = self.choice(call, kept, now).slot_of_few(needs_core) {
+            return found;
+        }
+        self.settle_slots();
+        self.choice(call, kept, now).slot(needs_core)
+    }
+
+    /// Whether a host has the memory for a call while others take nothing.
+    pub(crate) fn may_ever_run(&self, call: &Call) -> bool {
+        match &call.only {
+            Some(only) => self.hosts.get(only).is_some_and(|host| may_ever_run(call, only, host)),
+            None => self.hosts.with_most(call.memory).next().is_some(),
+        }
+    }
+
+    /// Whether a call could have a new instance anywhere if enough memory became free there.
+    pub(crate) fn could_ever_start(&self, call: &Call) -> bool {
+        match &call.only {
+            Some(only) => {
+                self.hosts.get(only).is_some_and(|host| self.could_start_on(call, only, host))
+            }
+            None => self
+                .hosts
+                .with_most(call.memory)
+                .any(|entry| self.could_start_on(call, &entry.name, &entry.host)),
+        }
+    }
+
+    /// The same for one host.
+    pub(crate) fn could_start_on(&self, call: &Call, name: &HostName, host: &Host) -> bool {
+        let on = self.functions.get(&call.function);
+        let instances = self.hosts.id(name).and_then(|id| on?.get(id));
+        could_start(call, name, host, instances, &self.policy)
+    }
+
+    fn choice<'a>(&'a self, call: &'a Call, kept: Option<&'a Call>, now: Duration) -> Choice<'a> {
+        let on = |call: &Call| self.functions.get(&call.function);
+        Choice {
+            call,
+            on: on(call),
+            hosts: &self.hosts,
+            rooms: &self.rooms,
+            policy: &self.policy,
+            kept: kept.map(|kept| (kept, on(kept))),
+            now,
+            few: self.few,
+        }
+    }
+
+    fn settle_slots(&mut self) {
+        let Self { hosts, functions, .. } = self;
+        for id in hosts.changed(Follower::Slots) {
+            let Some(Entry { host, order, functions: here, .. }) = hosts.entry_mut(id) else {
+                continue;
+            };
+            here.retain(|function| {
+                let on = functions.get_mut(function);
+                on.is_some_and(|on| on.settle_slots(id, host, *order))
+            });
+        }
+    }
+
+    fn settle_starts(&mut self) {
+        let Self { hosts, functions, .. } = self;
+        for id in hosts.changed(Follower::Starts) {
+            let Some(entry) = hosts.by_id(id) else { continue };
+            for function in &entry.functions {
+                if let Some(on) = functions.get_mut(function) {
+                    on.settle_starts(id, entry);
+                }
+            }
+        }
+    }
+
+    fn settle_rooms(&mut self) {
+        let Self { hosts, rooms, .. } = self;
+        for id in hosts.changed(Follower::Rooms) {
+            rooms.settle(id, hosts.by_id(id));
+        }
+    }
+}

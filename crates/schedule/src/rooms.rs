@@ -1,0 +1,110 @@
+//! All hosts, and those that hold each image, in the order in which they are asked for a new
+//! instance.
+//!
+//! Invariant: after [`Rooms::settle`] of each host that has changed, every host that may get new
+//! instances is in the order of all hosts, and in that of each image that it holds.
+
+use std::collections::{BTreeMap, HashMap};
+
+use snowmelt_types::Digest;
+
+use crate::host::{Holding, Host};
+use crate::hosts::Entry;
+use crate::load::Load;
+use crate::ranked::{Place, Ranked};
+
+/// The depth of a host that is in no tree of the image.
+pub(crate) const IN_NO_TREE: u32 = u32::MAX;
+
+/// The orders.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms {
+    all: Ranked,
+    by_image: HashMap<Digest, Ranked>,
+    known: BTreeMap<u32, Known>,
+}
+
+/// Where a host is in the orders.
+#[derive(Debug, Default)]
+struct Known {
+    at: Option<(Load, Place)>,
+    /// Its depth in the tree of each image.
+    images: HashMap<Digest, u32>,
+}
+
+impl Rooms {
+    pub fn all(&self) -> &Ranked {
+        &self.all
+    }
+
+    /// The hosts that hold an image.
+    pub fn with(&self, image: &Digest) -> Option<&Ranked> {
+        self.by_image.get(image)
+    }
+
+    /// Takes what has become of a host, which may be gone.
+    pub fn settle(&mut self, id: u32, entry: Option<&Entry>) {
+        let Self { all, by_image, known } = self;
+        let held = known.entry(id).or_default();
+        let after = entry.and_then(|entry| place_of(id, entry, IN_NO_TREE));
+        let before = std::mem::replace(&mut held.at, after);
+        all.replace(before, after);
+        let images = entry.map(|entry| &entry.host.images);
+        held.images.retain(|image, depth| {
+            let deep = images.and_then(|images| images.get(image)).map(Holding::depth_of_tree);
+            let after = deep.and_then(|deep| at_depth(after, deep));
+            move_in(by_image, image, at_depth(before, *depth), after);
+            *depth = deep.unwrap_or(*depth);
+            deep.is_some()
+        });
+        for (image, holding) in images.into_iter().flatten() {
+            if held.images.len() == images.map_or(0, HashMap::len) {
+                break;
+            }
+            if !held.images.contains_key(image) {
+                let deep = holding.depth_of_tree();
+                move_in(by_image, image, None, at_depth(after, deep));
+                held.images.insert(image.clone(), deep);
+            }
+        }
+        if entry.is_none() {
+            known.remove(&id);
+        }
+    }
+}
+
+/// Where a host is in an order of hosts for new instances; `None` if it gets none.
+pub(crate) fn place_of(id: u32, entry: &Entry, depth: u32) -> Option<(Load, Place)> {
+    let Entry { host, order, .. } = entry;
+    let place = Place { depth, inner: host.inner, left: host.left(), order: *order, id };
+    host.is_open().then(|| (Load::of(host), place))
+}
+
+/// The depth of a host in the tree of an image.
+pub(crate) fn depth_of(host: &Host, image: Option<&Digest>) -> u32 {
+    let held = image.and_then(|image| host.images.get(image));
+    held.map_or(IN_NO_TREE, Holding::depth_of_tree)
+}
+
+fn at_depth(place: Option<(Load, Place)>, depth: u32) -> Option<(Load, Place)> {
+    place.map(|(load, place)| (load, Place { depth, ..place }))
+}
+
+fn move_in(
+    by_image: &mut HashMap<Digest, Ranked>,
+    image: &Digest,
+    before: Option<(Load, Place)>,
+    after: Option<(Load, Place)>,
+) {
+    if before == after {
+        return;
+    }
+    let ranked = match by_image.get_mut(image) {
+        Some(ranked) => ranked,
+        None => by_image.entry(image.clone()).or_default(),
+    };
+    ranked.replace(before, after);
+    if ranked.is_empty() {
+        by_image.remove(image);
+    }
+}

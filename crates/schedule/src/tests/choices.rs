@@ -1,0 +1,177 @@
+//! The choice of a host by orders beside the one by a look at all hosts, over any sequence of
+//! requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use snowmelt_types::Digest;
+
+use super::gangs::gang;
+use super::linear;
+use super::tasks::of_whom;
+use super::{SECOND, call, decided, name};
+use crate::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
+
+/// Functions of a test, some of which share an image.
+const FUNCTIONS: u8 = 6;
+
+/// Hosts that may be there.
+const HOSTS: usize = 8;
+
+/// What a test does to the scheduler.
+#[derive(Clone, Debug)]
+enum Step {
+    Ask(u8),
+    End(u8, Option<u32>),
+    Refuse(u8),
+    Remove(usize),
+    Report(usize, u8, u8),
+    Drain(usize, bool),
+    Trees(Vec<(usize, u8, u32)>, Vec<(usize, u32)>),
+    Gang(u8),
+    Task(usize, u8),
+    Sweep,
+    Reclaim,
+    Pass(u16),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let host = || 1..=HOSTS;
+    let depths = prop::collection::vec((host(), 0..3_u8, 0..3_u32), 0..10);
+    let senders = prop::collection::vec((host(), 0..3_u32), 0..6);
+    prop_oneof![
+        12 => (0..FUNCTIONS).prop_map(Step::Ask),
+        8 => (any::<u8>(), prop::option::of(0..4_u32)).prop_map(|(at, count)| Step::End(at, count)),
+        1 => any::<u8>().prop_map(Step::Refuse),
+        1 => host().prop_map(Step::Remove),
+        3 => (host(), 1..5_u8, 0..5_u8).prop_map(|(host, memory, cores)| {
+            Step::Report(host, memory, cores)
+        }),
+        1 => (host(), any::<bool>()).prop_map(|(host, is)| Step::Drain(host, is)),
+        2 => (depths, senders).prop_map(|(depths, senders)| Step::Trees(depths, senders)),
+        1 => any::<u8>().prop_map(Step::Gang),
+        1 => (host(), 0..20_u8).prop_map(|(host, memory)| Step::Task(host, memory)),
+        1 => Just(Step::Sweep),
+        1 => Just(Step::Reclaim),
+        3 => (0..600_u16).prop_map(Step::Pass),
+    ]
+}
+
+/// One that may be of any size, with or without an image, shared instances, or a host of its own.
+fn function(number: u8) -> Call {
+    let image = (number > 0).then(|| Digest::of(format!("image {}", number / 2)));
+    Call {
+        image,
+        memory: [10, 25, 40, 10, 60, 150][usize::from(number)],
+        cpu_millis: [1000, 300, 1000, 700, 2000, 1000][usize::from(number)],
+        concurrency: if number % 3 == 1 { 3 } else { 1 },
+        idle: SECOND * 60 * u32::from(number % 2 + 1),
+        only: (number == 3).then(|| name(2)),
+        near_first: number > 3,
+        ..call(&format!("f{number}"), 1)
+    }
+}
+
+fn room(memory: u8, cores: u8) -> HostRoom {
+    let memory = u64::from(memory) * 40;
+    let whole = memory * 2;
+    HostRoom {
+        memory,
+        cpu_millis: u64::from(cores) * 700,
+        ranks: whole,
+        tasks: whole,
+        sandboxes: whole,
+        overcommit: 2,
+    }
+}
+
+fn apply(scheduler: &mut Scheduler, running: &mut Vec<Ticket>, step: Step, now: &mut Duration) {
+    let nth =
+        |running: &[Ticket], at: u8| (!running.is_empty()).then(|| usize::from(at) % running.len());
+    match step {
+        Step::Ask(number) => {
+            scheduler.ask(Arc::new(function(number)), *now, *now + 900 * SECOND);
+        }
+        Step::End(at, count) => {
+            if let Some(at) = nth(running, at) {
+                scheduler.ended(running.swap_remove(at), count, *now);
+            }
+        }
+        Step::Refuse(at) => {
+            if let Some(at) = nth(running, at) {
+                scheduler.refused(running.swap_remove(at), *now);
+            }
+        }
+        Step::Remove(host) => scheduler.remove(&name(host), *now),
+        Step::Report(host, memory, cores) => scheduler.report(&name(host), room(memory, cores)),
+        Step::Drain(host, is_drained) => scheduler.drain(&name(host), is_drained),
+        Step::Trees(depths, senders) => {
+            scheduler.forget_trees();
+            for (host, image, depth) in depths {
+                scheduler.holds(&name(host), &Digest::of(format!("image {image}")), depth);
+            }
+            senders.into_iter().for_each(|(host, trees)| scheduler.sends_in(&name(host), trees));
+        }
+        Step::Gang(ranks) => {
+            let made = gang(u32::from(ranks % 4) + 1, 15);
+            scheduler.ask_gang(Arc::new(made), *now, *now + 60 * SECOND);
+        }
+        Step::Task(host, memory) => {
+            let task = of_whom("t", memory.into());
+            running.extend(scheduler.start_task(task, &name(host), *now));
+        }
+        Step::Sweep => scheduler.sweep(*now),
+        Step::Reclaim => drop(scheduler.reclaim(*now)),
+        Step::Pass(seconds) => *now += SECOND * u32::from(seconds),
+    }
+}
+
+/// Each function, alone and beside others that room may be kept for.
+fn agree(scheduler: &mut Scheduler, now: Duration) -> Result<(), TestCaseError> {
+    for number in 0..FUNCTIONS {
+        let call = function(number);
+        for kept in [None, Some(0), Some(2), Some(5)] {
+            let kept = kept.map(function);
+            let expected = linear::choose(scheduler, &call, kept.as_ref(), now);
+            let found = scheduler.host_for(&call, kept.as_ref(), now);
+            prop_assert_eq!(found, expected, "{} beside {:?}", number, kept);
+        }
+        let could = linear::could_ever_start(scheduler, &call);
+        prop_assert_eq!(scheduler.could_ever_start(&call), could);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn the_host_is_the_one_that_a_look_at_all_hosts_finds(
+        steps in prop::collection::vec(step(), 1..80),
+        (most, near, few) in (1..4_u32, prop::option::of(1..=HOSTS), 0..4_usize),
+    ) {
+        let mut scheduler = Scheduler::new(Policy {
+            instances_per_host: most,
+            near: near.map(name),
+            starved_after: 10 * SECOND,
+            reclaim_after: 900 * SECOND,
+        });
+        // Of most choices, so few hosts are not all.
+        scheduler.few = few;
+        for host in 1..=4 {
+            scheduler.report(&name(host), room(3, 3));
+        }
+        let (mut now, mut running) = (Duration::ZERO, Vec::new());
+        for step in steps {
+            apply(&mut scheduler, &mut running, step, &mut now);
+            agree(&mut scheduler, now)?;
+            for decision in decided(&mut scheduler, now) {
+                if let Decision::Run(ticket, _) | Decision::Start(ticket, _) = decision {
+                    running.push(ticket);
+                }
+            }
+        }
+        agree(&mut scheduler, now)?;
+    }
+}
