@@ -93,7 +93,8 @@ def _replayed(snowmelt: Snowmelt, *arguments: object) -> dict[str, dict[str, Any
     replays = {replay["strategy"]: replay for replay in answer["replays"]}
     for replay in replays.values():
         assert replay["synthetic"] == answer["synthetic"]
-        assert replay["ran"] + replay["expired"] + replay["refused"] == replay["calls"]
+        failed = replay["losses"]["failed"] if "losses" in replay else 0
+        assert replay["ran"] + replay["expired"] + replay["refused"] + failed == replay["calls"]
         assert sum(window["arrived"] for window in replay["windows"]) == replay["calls"]
     return replays
 
@@ -125,6 +126,40 @@ def test_an_hour_of_the_iot_application_is_replayed(snowmelt: Snowmelt) -> None:
     assert stripes["wait"]["p90"] == 0
     assert 300 < stripes["most_hosts"] <= 1000
     assert stripes["seconds"] > 54 * 60
+
+
+def test_calls_fail_with_their_host_or_run_again_and_the_platform_goes_on(
+    snowmelt: Snowmelt,
+) -> None:
+    ways = ("--strategy", "tree,stripes", "--seed", 5)
+    kills = ("--kill", "40@11.5m,5@21.5m", "--detect", "5s", "--absent", "30s")
+    whole = _replayed(snowmelt, *GAMING, *ways)
+    synchronous = _replayed(snowmelt, *GAMING, *ways, *kills)
+    assert synchronous == _replayed(snowmelt, *GAMING, *ways, *kills)
+    asynchronous = _replayed(snowmelt, *GAMING, *ways, *kills, "--async", 1)
+    for name, found in synchronous.items():
+        losses, again = found["losses"], asynchronous[name]["losses"]
+        assert "losses" not in whole[name]
+        assert (losses["hosts"], losses["joined"]) == (again["hosts"], again["joined"]) == (45, 45)
+        assert losses["failed"] > 0 == losses["run_again"]
+        assert again["run_again"] > 0 == again["failed"]
+        assert asynchronous[name]["ran"] == asynchronous[name]["calls"]
+        # It takes the time until the failure is noticed, and then the call as a whole.
+        assert again["response_around"]["most"] > 5 + 2
+        assert again["response_otherwise"]["most"] <= again["response_around"]["most"]
+        assert found["moves"] > whole[name]["moves"]
+        failed = [window["failed"] for window in found["windows"]]
+        assert sum(failed) == losses["failed"]
+        assert failed[11] > 0 == sum(failed[:11])
+
+
+def test_failures_that_leave_no_host_are_refused(snowmelt: Snowmelt) -> None:
+    trace = ("--synthetic", "gaming", "--hosts", 10)
+    refused = snowmelt.run("simulate", *trace, "--kill", "6@5m,4@10m")
+    refused.failed_with("SM-0110", "no host is left if 4 fail at 600s")
+    joined = ("--kill", "6@5m,4@10m", "--absent", "1m", "--strategy", "tree")
+    assert _replayed(snowmelt, *trace, *joined)["tree"]["losses"]["joined"] == 10
+    snowmelt.run("simulate", *trace, "--kill", "6").failed_with("SM-0110", "does not say when")
 
 
 def _azure(folder: Path, *rows: str) -> Path:

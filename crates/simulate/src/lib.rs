@@ -28,7 +28,9 @@ mod tests;
 
 pub use error::Error;
 pub use outcome::{Outcome, Spread};
-pub use replay::{Policy, Progress, Replayed, TRACE_ASSUMPTIONS, Waits, Window, replay};
+pub use replay::{
+    Kill, Losses, Policy, Progress, Replayed, TRACE_ASSUMPTIONS, Waits, Window, replay,
+};
 pub use run::simulate;
 pub use setting::{ASSUMPTIONS, Setting};
 pub use snowmelt_tree::Repair;

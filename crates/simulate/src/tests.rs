@@ -1,5 +1,6 @@
 //! Tests of simulations as a whole, against what can be worked out by hand.
 
+mod failures;
 mod reading;
 mod shares;
 mod traces;

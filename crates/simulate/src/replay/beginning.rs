@@ -16,17 +16,20 @@ const SECOND: Duration = Duration::from_secs(1);
 impl Run<'_> {
     /// All hosts report that they are empty.
     pub(super) fn report_hosts(&mut self) -> Done {
+        (0..self.setting.hosts).try_for_each(|host| self.report_host(host))
+    }
+
+    /// The next host reports that it is empty.
+    pub(super) fn report_host(&mut self, number: u32) -> Done {
         let room = HostRoom {
             memory: self.policy.host_memory,
             cpu_millis: u64::from(self.setting.cores) * 1000,
             ..HostRoom::default()
         };
-        for number in 0..self.setting.hosts {
-            // The order of names is that of numbers.
-            let name = HostName::try_from(format!("h{number:010}"))?;
-            self.scheduler.report(&name, room);
-            self.names.push(name);
-        }
+        // The order of names is that of numbers.
+        let name = HostName::try_from(format!("h{number:010}"))?;
+        self.scheduler.report(&name, room);
+        self.names.push(name);
         Ok(())
     }
 
@@ -44,7 +47,7 @@ impl Run<'_> {
                 }
             }
         }
-        self.first_ticket = placed.len() as u64;
+        self.calls.begin(placed.len() as u64);
         let begun = self.keep_warm(&placed);
         begun.map_err(|what| Error::Invariant { what, nanoseconds: 0, seed: self.setting.seed })
     }

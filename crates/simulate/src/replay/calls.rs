@@ -1,7 +1,12 @@
 //! What became of each call so far.
 //!
-//! Invariant: a call goes forward, from one state to the next; calls of one function are placed in
-//! the order in which they arrived.
+//! Invariant: a call goes forward, from one state to the next. Only one that was on a host that
+//! failed, or is asynchronous and found no host, goes back. Requests for hosts of one function are
+//! placed in the order in which they were made, but for those that come back.
+
+use std::collections::{HashMap, HashSet};
+
+use snowmelt_schedule::Ticket;
 
 use crate::trace::Arrival;
 
@@ -13,33 +18,67 @@ pub(crate) enum State {
     /// A host has it, which may still start an instance for it.
     Placed,
     Runs,
+    /// Its host has failed, which nobody knows yet.
+    Lost,
+    /// It will be asked for again.
+    Pauses,
     Ended,
     /// No host had room for it in time.
     Expired,
     /// No host can ever have room for it.
     Refused,
+    /// Its host was lost, and it is not asynchronous.
+    Failed,
 }
 
 pub(crate) struct Calls<'a> {
     arrivals: &'a [Arrival],
+    /// Those that are asynchronous, if some are.
+    asynchronous: Vec<bool>,
     states: Vec<State>,
     /// The member that has a placed call.
     members: Vec<u32>,
-    /// The call of each function that was placed last.
-    last: Vec<Option<u32>>,
+    /// How often a call was lost with its host.
+    losses: HashMap<u32, u32>,
+    /// How often an asynchronous call is asked for again.
+    tries: HashMap<u32, u32>,
+    has_started: Vec<bool>,
+    /// The call of each ticket, and when its patience is over.
+    tickets: Vec<(u32, u64)>,
+    /// The last ticket of each call.
+    last_tickets: Vec<Ticket>,
+    /// Tickets that wait a second time.
+    back: HashSet<Ticket>,
+    /// The ticket of the first call.
+    first_ticket: Ticket,
+    /// The request of each function that was placed last.
+    last: Vec<Option<Ticket>>,
     /// Calls that are over.
     pub over: usize,
 }
 
 impl<'a> Calls<'a> {
-    pub fn new(arrivals: &'a [Arrival], functions: usize) -> Self {
+    pub fn new(arrivals: &'a [Arrival], functions: usize, asynchronous: Vec<bool>) -> Self {
         Self {
             arrivals,
+            asynchronous,
             states: vec![State::Ahead; arrivals.len()],
             members: vec![u32::MAX; arrivals.len()],
+            losses: HashMap::new(),
+            tries: HashMap::new(),
+            has_started: vec![false; arrivals.len()],
+            tickets: Vec::with_capacity(arrivals.len()),
+            last_tickets: vec![Ticket::MAX; arrivals.len()],
+            back: HashSet::new(),
+            first_ticket: 0,
             last: vec![None; functions],
             over: 0,
         }
+    }
+
+    /// The tickets of calls begin with this one.
+    pub fn begin(&mut self, first: Ticket) {
+        self.first_ticket = first;
     }
 
     pub fn arrival(&self, call: u32) -> Arrival {
@@ -54,16 +93,53 @@ impl<'a> Calls<'a> {
         self.states[call as usize]
     }
 
-    pub fn arrives(&mut self, call: u32) -> Result<(), String> {
-        self.goes(call, State::Ahead, State::Waits)
+    pub fn is_asynchronous(&self, call: u32) -> bool {
+        self.asynchronous.get(call as usize).copied().unwrap_or(false)
+    }
+
+    /// How often it was lost: what was planned before is over.
+    pub fn losses(&self, call: u32) -> u32 {
+        self.losses.get(&call).copied().unwrap_or(0)
+    }
+
+    /// The call of a ticket.
+    pub fn of(&self, ticket: Ticket) -> Result<u32, String> {
+        self.asked(ticket).map(|(call, _)| call)
+    }
+
+    /// The ticket with which a call waits or runs.
+    pub fn ticket(&self, call: u32) -> Ticket {
+        self.last_tickets[call as usize]
+    }
+
+    /// When the patience of a call is over.
+    pub fn deadline(&self, call: u32) -> Result<u64, String> {
+        self.asked(self.ticket(call)).map(|(_, deadline)| deadline)
+    }
+
+    /// It arrives, or is asked for again: the scheduler has this ticket for it.
+    pub fn is_asked(&mut self, call: u32, ticket: Ticket, deadline: u64) -> Result<(), String> {
+        if ticket != self.first_ticket + self.tickets.len() as u64 {
+            return Err(format!("call {call} has ticket {ticket}"));
+        }
+        self.tickets.push((call, deadline));
+        self.last_tickets[call as usize] = ticket;
+        match self.state(call) {
+            State::Pauses => self.goes(call, State::Pauses, State::Waits),
+            _ => self.goes(call, State::Ahead, State::Waits),
+        }
     }
 
     pub fn is_placed(&mut self, call: u32) -> Result<(), String> {
         self.goes(call, State::Waits, State::Placed)?;
+        let ticket = self.ticket(call);
+        if self.back.remove(&ticket) {
+            return Ok(());
+        }
         let function = self.arrival(call).function as usize;
-        match self.last[function].replace(call) {
-            Some(last) if last > call => {
-                Err(format!("call {call} was overtaken by call {last} of the same function"))
+        match self.last[function].replace(ticket) {
+            Some(last) if last > ticket => {
+                Err(format!("call {call} was overtaken by another one of the same function"))
             }
             _ => Ok(()),
         }
@@ -73,11 +149,15 @@ impl<'a> Calls<'a> {
         self.members[call as usize] = member;
     }
 
-    /// It starts, after this time of waiting.
-    pub fn starts(&mut self, call: u32, now: u64) -> Result<u64, String> {
+    /// It starts: after which time of waiting, if it does so for the first time.
+    pub fn starts(&mut self, call: u32, now: u64) -> Result<Option<u64>, String> {
         self.goes(call, State::Placed, State::Runs)?;
         let arrived = self.arrival(call).at;
-        now.checked_sub(arrived).ok_or_else(|| format!("call {call} starts before it arrives"))
+        let waited = now
+            .checked_sub(arrived)
+            .ok_or_else(|| format!("call {call} starts before it arrives"))?;
+        let is_first = !std::mem::replace(&mut self.has_started[call as usize], true);
+        Ok(is_first.then_some(waited))
     }
 
     pub fn ends(&mut self, call: u32) -> Result<(), String> {
@@ -91,15 +171,60 @@ impl<'a> Calls<'a> {
         self.goes(call, State::Waits, state)
     }
 
+    /// The calls that these members have, up to this one.
+    pub fn on(&self, members: &HashSet<u32>, until: u32) -> Vec<u32> {
+        let is_there = |call: &u32| {
+            matches!(self.state(*call), State::Placed | State::Runs)
+                && members.contains(&self.member(*call))
+        };
+        (0..until).filter(is_there).collect()
+    }
+
+    /// It was sent to a host that has failed, or fails now.
+    pub fn is_lost(&mut self, call: u32) -> Result<(), String> {
+        *self.losses.entry(call).or_default() += 1;
+        match self.state(call) {
+            State::Runs => self.goes(call, State::Runs, State::Lost),
+            _ => self.goes(call, State::Placed, State::Lost),
+        }
+    }
+
+    /// A host that has failed had not begun with it: it waits where it stood before.
+    pub fn is_back(&mut self, call: u32) -> Result<(), String> {
+        self.back.insert(self.ticket(call));
+        self.goes(call, State::Placed, State::Waits)
+    }
+
+    /// It is known that its host is lost.
+    pub fn fails(&mut self, call: u32) -> Result<(), String> {
+        self.over += 1;
+        self.goes(call, State::Lost, State::Failed)
+    }
+
+    /// It is asynchronous, and was lost or found no host: how often that happened before.
+    pub fn pauses(&mut self, call: u32, was: State) -> Result<u32, String> {
+        let tries = self.tries.entry(call).or_default();
+        *tries += 1;
+        let before = *tries - 1;
+        self.goes(call, was, State::Pauses).map(|()| before)
+    }
+
     /// # Errors
     /// A call that is not over.
     pub fn check(&self) -> Result<(), String> {
-        let is_over =
-            |state: &State| matches!(state, State::Ended | State::Expired | State::Refused);
+        let is_over = |state: &State| {
+            matches!(state, State::Ended | State::Expired | State::Refused | State::Failed)
+        };
         match self.states.iter().position(|state| !is_over(state)) {
             Some(call) => Err(format!("call {call} is lost: it is {:?}", self.states[call])),
             None => Ok(()),
         }
+    }
+
+    fn asked(&self, ticket: Ticket) -> Result<(u32, u64), String> {
+        let number = ticket.checked_sub(self.first_ticket).map(|number| number as usize);
+        let asked = number.and_then(|number| self.tickets.get(number));
+        asked.copied().ok_or_else(|| format!("there is no ticket {ticket}"))
     }
 
     fn goes(&mut self, call: u32, from: State, to: State) -> Result<(), String> {

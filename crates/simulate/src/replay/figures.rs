@@ -68,6 +68,28 @@ pub struct Window {
     pub hosts: u32,
     /// Bytes that the registry sent in it.
     pub registry_bytes: u64,
+    /// Calls whose loss with their host was noticed in it.
+    pub failed: u64,
+}
+
+/// What hosts that failed came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Losses {
+    /// Hosts that failed.
+    pub hosts: u32,
+    /// Hosts that joined in place of them.
+    pub joined: u32,
+    /// Calls that were sent to a host that failed, and are not asynchronous.
+    pub failed: u64,
+    /// Times that an asynchronous call was run again after such a loss.
+    pub run_again: u64,
+    /// Times that a call was placed again, because the host that failed had not begun with it.
+    pub placed_again: u64,
+    /// From the arrival to the answer of calls that were under way at a failure or arrived within the
+    /// minute after one.
+    pub response_around: Waits,
+    /// The same of all other calls.
+    pub response_otherwise: Waits,
 }
 
 /// One replay of a trace.
@@ -93,7 +115,7 @@ pub struct Replayed {
     pub provisioned: u64,
     /// Times that a host was reclaimed from a function.
     pub reclaimed: u64,
-    /// From a call's arrival to its start, of those that ran.
+    /// From a call's arrival to its first start, of those that started.
     pub wait: Waits,
     /// From a host's first call of a function to the start of its first instance.
     pub provisioning: Waits,
@@ -117,6 +139,9 @@ pub struct Replayed {
     pub events: u64,
     /// The seed that gives this outcome again.
     pub seed: u64,
+    /// What the failures of hosts came to, if hosts fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub losses: Option<Losses>,
     /// The table over time, until the last call arrived.
     pub windows: Vec<Window>,
 }
@@ -126,6 +151,7 @@ pub(super) struct Figures {
     every: u64,
     pub waits: Vec<u64>,
     pub provisioning: Vec<u64>,
+    pub ran: u64,
     pub expired: u64,
     pub refused: u64,
     pub cold_starts: u64,
@@ -152,6 +178,7 @@ impl Figures {
             every,
             waits: Vec::new(),
             provisioning: Vec::new(),
+            ran: 0,
             expired: 0,
             refused: 0,
             cold_starts: 0,
@@ -198,6 +225,11 @@ impl Figures {
     pub fn is_cold(&mut self, now: u64) {
         self.cold_starts += 1;
         self.window(now).cold_starts += 1;
+    }
+
+    /// A call fails with its host.
+    pub fn fails(&mut self, now: u64) {
+        self.window(now).failed += 1;
     }
 
     /// Minutes of hosts until now.

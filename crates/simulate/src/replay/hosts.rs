@@ -17,15 +17,13 @@ pub(super) struct Member {
     pub calls: u32,
     /// Since when instances are idle, the last ones at the end.
     idle: VecDeque<u64>,
-    /// When the last call ended.
-    pub last: u64,
     pub server: Server,
     /// Calls that wait for the first start.
     pub waiting: Vec<u32>,
     /// When the last fork is done.
     pub forked: u64,
-    /// A check whether it is to be reclaimed is due.
-    pub is_watched: bool,
+    /// Its host has failed.
+    pub is_lost: bool,
 }
 
 /// The process that instances are forked from, which lives as long as one of them.
@@ -87,11 +85,10 @@ impl Hosts {
             is_new: true,
             calls: 0,
             idle: VecDeque::new(),
-            last: now,
             server: Server::None,
             waiting: Vec::new(),
             forked: 0,
-            is_watched: false,
+            is_lost: false,
         });
         self.by_place.insert((function, host), number);
         let members = &mut self.hosts[host as usize].members;
@@ -109,6 +106,25 @@ impl Hosts {
         self.by_place.remove(&(function, member.host));
         host.members.retain(|&other| other != number);
         self.active -= u32::from(host.members.is_empty());
+    }
+
+    /// A new host, without anything.
+    pub fn add(&mut self) {
+        self.hosts.push(Host::default());
+    }
+
+    /// A host fails with all that it has: its functions, as members.
+    pub fn fail(&mut self, host: u32) -> Vec<u32> {
+        let lost = std::mem::take(&mut self.hosts[host as usize]).members;
+        self.active -= u32::from(!lost.is_empty());
+        for &number in &lost {
+            let member = &mut self.members[number as usize];
+            (member.is_lost, member.calls, member.server) = (true, 0, Server::None);
+            member.idle.clear();
+            member.waiting.clear();
+            self.by_place.remove(&(member.function, host));
+        }
+        lost
     }
 
     /// Gives a placed call an idle instance, if there is one.
@@ -156,7 +172,6 @@ impl Hosts {
     pub fn end(&mut self, number: u32, now: u64) -> u32 {
         let member = &mut self.members[number as usize];
         member.calls -= 1;
-        member.last = now;
         member.idle.push_back(now);
         self.expire(number, now);
         let member = &self.members[number as usize];

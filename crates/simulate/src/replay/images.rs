@@ -29,12 +29,16 @@ pub(super) struct Images {
     sources: Vec<Source>,
     /// Changes of each function's trees since they were looked at.
     unchecked: Vec<usize>,
+    /// The hosts in the trees of each function, unless they have changed since.
+    roles: Vec<Option<Vec<Role>>>,
     /// The stream of a host in a tree. Trees are numbered function by function.
     streams: HashMap<(u32, u32), u32>,
     /// The host of each stream.
     hosts: Vec<u32>,
     /// Links of each host, up and down.
     links: Vec<[u32; 2]>,
+    /// Their rate.
+    rate: f64,
     registry: u32,
     parts: u32,
     /// Hosts that got another parent, once for each time.
@@ -73,9 +77,11 @@ impl Images {
             local: Local::new(blocks, setting.start.div_ceil(u64::from(parts))),
             sources: (0..functions).map(source).collect(),
             unchecked: vec![0; functions],
+            roles: (0..functions).map(|_| None).collect(),
             streams: HashMap::new(),
             hosts: Vec::new(),
             links,
+            rate,
             registry,
             parts,
             moves: 0,
@@ -124,6 +130,22 @@ impl Images {
         }
     }
 
+    /// A new host, without anything.
+    pub fn add_host(&mut self) {
+        let links = &mut self.engine.links;
+        self.links.push([links.link(self.rate), links.link(self.rate)]);
+    }
+
+    /// A host has failed: nothing comes to it or from it any more. It stays in the trees until it
+    /// [leaves](Self::leave) them.
+    pub fn fail(&mut self, function: u32, host: u32) {
+        for part in 0..self.parts {
+            if let Some(&stream) = self.streams.get(&(self.tree(function, part), host)) {
+                self.engine.fail(stream);
+            }
+        }
+    }
+
     /// Streams so far.
     pub fn streams(&self) -> u64 {
         self.hosts.len() as u64
@@ -134,7 +156,8 @@ impl Images {
         self.sources.iter().any(|source| !matches!(source, Source::Registry))
     }
 
-    /// A host is reclaimed from a function: it leaves the trees, and has nothing of the image.
+    /// A host is reclaimed from a function, or it has failed: it leaves the trees, and has nothing of
+    /// the image.
     ///
     /// # Errors
     /// As [`Self::join`].
@@ -173,28 +196,10 @@ impl Images {
     }
 
     /// The hosts in the trees of a function, as control tells them to the scheduler.
-    pub fn roles(&self, function: u32) -> Vec<Role> {
-        match &self.sources[function as usize] {
-            Source::Tree(tree) => {
-                let role = |host: &u32| Role {
-                    host: *host,
-                    depth: tree.depth(host).unwrap_or(0) as u32,
-                    is_inner: tree.children(host).next().is_some(),
-                };
-                tree.hosts().map(role).collect()
-            }
-            Source::Striped(striped) => {
-                let stripes = || 0..striped.stripes();
-                let role = |host: &u32| {
-                    let depth = stripes().filter_map(|stripe| striped.depth(stripe, host)).min();
-                    let is_inner =
-                        stripes().any(|stripe| striped.children(stripe, host).next().is_some());
-                    Role { host: *host, depth: depth.unwrap_or(0) as u32, is_inner }
-                };
-                striped.hosts(0).map(role).collect()
-            }
-            Source::Registry => Vec::new(),
-        }
+    pub fn roles(&mut self, function: u32) -> &[Role] {
+        let Self { roles, sources, .. } = self;
+        let source = &sources[function as usize];
+        roles[function as usize].get_or_insert_with(|| source.roles())
     }
 
     /// Whether every host that is there has each byte of its images once. All streams must have
@@ -219,6 +224,7 @@ impl Images {
         };
         self.levels = self.levels.max(levels);
         self.unchecked[function] += 1;
+        self.roles[function] = None;
         match self.unchecked[function] * CHECKED_PART >= hosts {
             true => self.check_trees(function),
             false => Ok(()),
@@ -251,6 +257,33 @@ impl Images {
         match parent {
             REGISTRY => self.registry,
             _ => self.links[self.hosts[parent as usize] as usize][0],
+        }
+    }
+}
+
+impl Source {
+    /// The hosts in the trees of one function.
+    fn roles(&self) -> Vec<Role> {
+        match self {
+            Source::Tree(tree) => {
+                let role = |host: &u32| Role {
+                    host: *host,
+                    depth: tree.depth(host).unwrap_or(0) as u32,
+                    is_inner: tree.children(host).next().is_some(),
+                };
+                tree.hosts().map(role).collect()
+            }
+            Source::Striped(striped) => {
+                let stripes = || 0..striped.stripes();
+                let role = |host: &u32| {
+                    let depth = stripes().filter_map(|stripe| striped.depth(stripe, host)).min();
+                    let is_inner =
+                        stripes().any(|stripe| striped.children(stripe, host).next().is_some());
+                    Role { host: *host, depth: depth.unwrap_or(0) as u32, is_inner }
+                };
+                striped.hosts(0).map(role).collect()
+            }
+            Source::Registry => Vec::new(),
         }
     }
 }

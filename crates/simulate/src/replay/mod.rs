@@ -2,11 +2,14 @@
 //! images get to hosts through the trees of control.
 //!
 //! Boundary: what is decided is decided by `snowmelt-schedule` and `snowmelt-tree`. What hosts do
-//! (instances, images, reclaiming) is a model.
-//! Invariant: each call arrives once, and then runs once, or expires, or is refused.
+//! (instances, images, failures) is a model.
+//! Invariant: each call arrives once, and then runs once, or expires, is refused, or fails with its
+//! host.
 
 mod beginning;
 mod calls;
+mod failing;
+mod failures;
 mod figures;
 mod hosts;
 mod images;
@@ -22,8 +25,8 @@ use crate::strategy::Strategy;
 use crate::trace::Trace;
 
 #[cfg(test)]
-pub(crate) use calls::Calls;
-pub use figures::{Replayed, Waits, Window};
+pub(crate) use calls::{Calls, State};
+pub use figures::{Losses, Replayed, Waits, Window};
 
 /// The most rows of the table over time.
 const MOST_WINDOWS: u128 = 1_000_000;
@@ -50,10 +53,26 @@ pub struct Policy {
     pub every: Duration,
     /// Instances of each function that are idle when the trace begins, on hosts that have its image.
     pub warm: u32,
+    /// Hosts that fail.
+    pub kills: Vec<Kill>,
+    /// From the failure of a host until another one joins in place of it, if one does.
+    pub absent: Option<Duration>,
+    /// Part of the calls that are asynchronous, from 0 to 1: they are run again when their host is
+    /// lost, or when no host had room for them in time.
+    pub asynchronous: f64,
+}
+
+/// Hosts that fail at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kill {
+    /// How many, of those that are there.
+    pub hosts: u32,
+    /// From the first call.
+    pub at: Duration,
 }
 
 /// What a replay leaves out or takes as given, in place of [`crate::ASSUMPTIONS`].
-pub const TRACE_ASSUMPTIONS: [&str; 8] = [
+pub const TRACE_ASSUMPTIONS: [&str; 9] = [
     "links share their rate fairly (max-min) between streams, without loss, headers or ramp-up",
     "the network between the hosts' links is never the bottleneck",
     "every host gets the blocks in the same order: those of the start profile, then the rest",
@@ -62,6 +81,7 @@ pub const TRACE_ASSUMPTIONS: [&str; 8] = [
     "a host that is reclaimed from a function has nothing of its image any more",
     "all functions are of one tenant, and have images of one size that share no blocks",
     "hosts join trees when they get their first call; the scheduler is told their places once a second",
+    "a host that fails does not answer any more; control and the hosts below it in trees notice that at the same time",
 ];
 
 /// How far a replay is.
@@ -75,8 +95,8 @@ pub struct Progress {
     pub now: Duration,
 }
 
-/// Replays a trace. Of `setting`, functions, containers and failures are not used. `progress` is
-/// called now and then, and may end the replay.
+/// Replays a trace. Of `setting`, functions, containers and the number of failures are not used.
+/// `progress` is called now and then, and may end the replay.
 ///
 /// # Errors
 /// Settings that contradict each other, invariants that do not hold, and [`Error::Cancelled`].
@@ -122,9 +142,40 @@ fn check(
     if policy.patience.is_zero() {
         return wrong("calls wait for no time, so that none would run");
     }
-    let times = [policy.keep_idle, policy.reclaim, policy.patience, policy.every];
-    match times.iter().any(|time| *time > LONGEST) {
-        true => wrong("times are longer than decades"),
-        false => Ok(()),
+    let absent = policy.absent.unwrap_or_default();
+    let times = [policy.keep_idle, policy.reclaim, policy.patience, policy.every, absent];
+    if times.iter().any(|time| *time > LONGEST) {
+        return wrong("times are longer than decades");
     }
+    if !(0.0..=1.0).contains(&policy.asynchronous) {
+        return wrong("the part of calls that are asynchronous is not from 0 to 1");
+    }
+    check_kills(trace, setting, policy)
+}
+
+/// At any time a host is left, and no host fails when the trace is over.
+fn check_kills(trace: &Trace, setting: &Setting, policy: &Policy) -> Result<(), Error> {
+    let wrong = |what: String| Err(Error::Setting(what));
+    let mut kills = policy.kills.clone();
+    kills.sort_unstable_by_key(|kill| kill.at);
+    let mut killed = 0_u64;
+    for kill in &kills {
+        let (hosts, at) = (u64::from(kill.hosts), kill.at);
+        if hosts == 0 {
+            return wrong(format!("no host fails at {at:?}"));
+        }
+        if at > trace.length() {
+            let length = trace.length();
+            return wrong(format!("hosts fail at {at:?}, but the last call arrives at {length:?}"));
+        }
+        let earlier = kills.iter().filter(|kill| {
+            policy.absent.and_then(|absent| kill.at.checked_add(absent)).is_some_and(|it| it < at)
+        });
+        let joined: u64 = earlier.map(|kill| u64::from(kill.hosts)).sum();
+        killed += hosts;
+        if killed >= u64::from(setting.hosts) + joined {
+            return wrong(format!("no host is left if {hosts} fail at {at:?}"));
+        }
+    }
+    Ok(())
 }

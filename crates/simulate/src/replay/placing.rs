@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_schedule::{Decision, Ticket};
+use snowmelt_schedule::{Decision, Reclaimed};
 
 use super::calls::State;
 use super::hosts::Server;
@@ -19,18 +19,19 @@ const SWEEP: u64 = 60_000_000_000;
 
 impl Run<'_> {
     pub(super) fn arrives(&mut self, call: u32) -> Done {
-        let arrival = self.calls.arrival(call);
-        self.calls.arrives(call)?;
         self.figures.arrives(self.now);
-        let deadline = self.now + nanoseconds(self.policy.patience);
-        let needs = Arc::clone(&self.needs[arrival.function as usize]);
-        let ticket = self.scheduler.ask(needs, self.clock(), Duration::from_nanos(deadline));
-        if self.call(ticket) != call {
-            return Err(format!("call {call} has ticket {ticket}"));
-        }
         if !std::mem::replace(&mut self.has_sweep_due, true) {
             self.events.push(Reverse((self.now + SWEEP, Event::Sweep)));
         }
+        self.ask(call)
+    }
+
+    /// Asks the scheduler for a host.
+    pub(super) fn ask(&mut self, call: u32) -> Done {
+        let deadline = self.now + nanoseconds(self.policy.patience);
+        let needs = Arc::clone(&self.needs[self.calls.arrival(call).function as usize]);
+        let ticket = self.scheduler.ask(needs, self.clock(), Duration::from_nanos(deadline));
+        self.calls.is_asked(call, ticket, deadline)?;
         self.decide()?;
         if self.calls.state(call) == State::Waits {
             self.events.push(Reverse((deadline, Event::Wake)));
@@ -38,30 +39,34 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Tickets are in the order of the calls.
-    fn call(&self, ticket: Ticket) -> u32 {
-        (ticket - self.first_ticket) as u32
-    }
-
     /// Everything that the scheduler can decide now.
     pub(super) fn decide(&mut self) -> Done {
         while let Some(decision) = self.scheduler.next(self.clock()) {
             match decision {
                 Decision::Run(ticket, host) => {
-                    let call = self.call(ticket);
+                    let call = self.calls.of(ticket)?;
                     self.calls.is_placed(call)?;
                     let host = number(&host)?;
-                    self.place(call, host)?;
+                    match self.failures.is_silent(host) {
+                        true => self.place_in_vain(call, host)?,
+                        false => self.place(call, host)?,
+                    }
                 }
                 // A trace has calls only.
                 Decision::Start(..) => {}
                 Decision::Expired(ticket) => {
-                    self.figures.expired += 1;
-                    self.calls.is_given_up(self.call(ticket), State::Expired)?;
+                    let call = self.calls.of(ticket)?;
+                    match self.calls.is_asynchronous(call) {
+                        true => self.pause(call, State::Waits)?,
+                        false => {
+                            self.figures.expired += 1;
+                            self.calls.is_given_up(call, State::Expired)?;
+                        }
+                    }
                 }
                 Decision::Refused(ticket) => {
                     self.figures.refused += 1;
-                    self.calls.is_given_up(self.call(ticket), State::Refused)?;
+                    self.calls.is_given_up(self.calls.of(ticket)?, State::Refused)?;
                 }
             }
         }
@@ -94,7 +99,8 @@ impl Run<'_> {
         match on.server {
             Server::Runs => {
                 on.forked = on.forked.max(self.now) + fork;
-                self.events.push(Reverse((on.forked, Event::Start(call))));
+                let losses = self.calls.losses(call);
+                self.events.push(Reverse((on.forked, Event::Start(call, losses))));
             }
             Server::Waits | Server::Starts => on.waiting.push(call),
             Server::None => {
@@ -158,6 +164,9 @@ impl Run<'_> {
 
     /// The first instance of a member has started: further ones are forked.
     pub(super) fn ready(&mut self, member: u32) -> Done {
+        if self.hosts.member(member).is_lost {
+            return Ok(());
+        }
         self.share_cores(member, false);
         let (fork, now) = (nanoseconds(self.setting.fork), self.now);
         let on = self.hosts.member(member);
@@ -172,7 +181,10 @@ impl Run<'_> {
             forked = now + number as u64 * fork;
             match number {
                 0 => self.start(call)?,
-                _ => self.events.push(Reverse((forked, Event::Start(call)))),
+                _ => {
+                    let losses = self.calls.losses(call);
+                    self.events.push(Reverse((forked, Event::Start(call, losses))));
+                }
             }
         }
         self.hosts.member(member).forked = forked;
@@ -181,50 +193,63 @@ impl Run<'_> {
 
     pub(super) fn start(&mut self, call: u32) -> Done {
         let arrival = self.calls.arrival(call);
-        let wait = self.calls.starts(call, self.now)?;
-        self.figures.starts(arrival.at, wait);
-        self.events.push(Reverse((self.now + arrival.duration, Event::End(call))));
+        if let Some(wait) = self.calls.starts(call, self.now)? {
+            self.figures.starts(arrival.at, wait);
+        }
+        let end = Event::End(call, self.calls.losses(call));
+        self.events.push(Reverse((self.now + arrival.duration, end)));
         Ok(())
     }
 
     pub(super) fn end(&mut self, call: u32) -> Done {
         self.calls.ends(call)?;
+        self.figures.ran += 1;
+        self.failures.answers(self.calls.arrival(call).at, self.now);
         let member = self.calls.member(call);
         let count = self.hosts.end(member, self.now);
-        self.scheduler.ended(self.first_ticket + u64::from(call), Some(count), self.clock());
+        self.scheduler.ended(self.calls.ticket(call), Some(count), self.clock());
         self.watch(member);
         self.decide()
     }
 
-    /// Has a member without calls be looked at when it may be reclaimed.
+    /// Has a member without calls be looked at when it may be reclaimed: control looks once a second.
     pub(super) fn watch(&mut self, member: u32) {
-        let on = self.hosts.member(member);
-        if on.calls == 0 && !std::mem::replace(&mut on.is_watched, true) {
-            let due = self.now + nanoseconds(self.policy.reclaim);
-            self.events.push(Reverse((due, Event::Reclaim(member))));
+        if self.hosts.member(member).calls > 0 {
+            return;
+        }
+        let due = (self.now + nanoseconds(self.policy.reclaim)).div_ceil(BEAT) * BEAT;
+        if self.reclaims_at.replace(due) != Some(due) {
+            self.events.push(Reverse((due, Event::Reclaim)));
         }
     }
 
-    pub(super) fn reclaim(&mut self, member: u32) -> Done {
-        let reclaim = nanoseconds(self.policy.reclaim);
-        let on = self.hosts.member(member);
-        let due = on.last + reclaim;
-        if on.calls > 0 {
-            on.is_watched = false;
-        } else if due > self.now {
-            self.events.push(Reverse((due, Event::Reclaim(member))));
-        } else {
-            let (function, host) = (on.function, on.host);
+    /// Takes back what the scheduler says. The trees of an image are left together with its only
+    /// function.
+    pub(super) fn reclaim(&mut self) -> Done {
+        for reclaimed in self.scheduler.reclaim(self.clock()) {
+            let Reclaimed::Function(host, function) = reclaimed else { continue };
+            let host = number(&host)?;
+            if self.failures.is_silent(host) {
+                continue;
+            }
+            let function = self.numbers.get(&function).copied();
+            let member = function.and_then(|function| self.hosts.find(function, host));
+            let (Some(function), Some(member)) = (function, member) else {
+                return Err(format!("host {host} is reclaimed from what it does not have"));
+            };
+            if self.hosts.member(member).calls > 0 {
+                return Err(format!("host {host} is reclaimed from a function with calls"));
+            }
             self.hosts.leave(member);
             self.images.leave(function, host)?;
             self.figures.reclaimed += 1;
-            self.figures.hosts(self.hosts.active, self.now);
             self.tell_roles_soon();
         }
+        self.figures.hosts(self.hosts.active, self.now);
         Ok(())
     }
 
-    fn tell_roles_soon(&mut self) {
+    pub(super) fn tell_roles_soon(&mut self) {
         if self.images.has_trees() && !std::mem::replace(&mut self.has_roles_due, true) {
             let due = (self.now / BEAT + 1) * BEAT;
             self.events.push(Reverse((due, Event::Roles)));
@@ -252,8 +277,11 @@ impl Run<'_> {
         self.has_sweep_due = false;
         self.scheduler.sweep(self.clock());
         for (number, name) in (0..).zip(&self.names) {
-            let (known, has) = (self.scheduler.memory(name), self.hosts.busy_memory(number));
-            if known.is_none_or(|(taken, _)| taken != has) {
+            let known = self.scheduler.memory(name);
+            let in_vain = self.memory_in_vain(number);
+            let has = in_vain.unwrap_or_else(|| self.hosts.busy_memory(number));
+            // One that is known to have failed is not there any more.
+            if known.is_some_and(|(taken, _)| taken != has) || (known.is_none() && has > 0) {
                 return Err(format!("host {number} has calls of {has} bytes, not {known:?}"));
             }
         }

@@ -4,15 +4,17 @@
 //! whole, then instances and calls in the order of [`Event`], and then arrivals.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fastrand::Rng;
 use snowmelt_schedule::{Call, Policy as Placing, STARVED_AFTER, Scheduler};
 use snowmelt_types::{Digest, HostName, Tenant};
 
 use super::calls::Calls;
+use super::failures::Failures;
 use super::figures::{Figures, Replayed, Waits};
 use super::hosts::Hosts;
 use super::images::Images;
@@ -29,15 +31,23 @@ const REPORTED: u64 = 4096;
 pub(super) enum Event {
     /// The first instance of a member is ready.
     Ready(u32),
-    /// A further instance is ready for a call.
-    Start(u32),
-    /// A call ends.
-    End(u32),
-    /// A member may have been without calls for long enough.
-    Reclaim(u32),
+    /// A further instance is ready for a call, which was lost so often when this was planned.
+    Start(u32, u32),
+    /// A call ends, likewise.
+    End(u32, u32),
+    /// Hosts fail.
+    Fail(u32),
+    /// Control knows that a host has failed.
+    Noticed(u32),
+    /// A host joins.
+    Joins,
+    /// Control looks which hosts are to be reclaimed.
+    Reclaim,
     /// Control tells the scheduler who is where in the trees.
     Roles,
     Sweep,
+    /// An asynchronous call is asked for again.
+    Again(u32),
     /// The time of a waiting call is over.
     Wake,
 }
@@ -50,17 +60,20 @@ pub(super) struct Run<'a> {
     pub scheduler: Scheduler,
     /// What a call of each function needs.
     pub needs: Vec<Arc<Call>>,
+    /// The number of each function.
+    pub numbers: HashMap<Digest, u32>,
     pub names: Vec<HostName>,
     pub calls: Calls<'a>,
+    pub failures: Failures,
     pub hosts: Hosts,
     pub images: Images,
     pub figures: Figures,
     pub events: BinaryHeap<Reverse<(u64, Event)>>,
     /// The call that arrives next.
     pub next: u32,
-    /// The ticket of the first call.
-    pub first_ticket: u64,
     pub now: u64,
+    /// When control looks last which hosts are to be reclaimed, as far as that is planned.
+    pub reclaims_at: Option<u64>,
     pub has_roles_due: bool,
     pub has_sweep_due: bool,
 }
@@ -81,13 +94,16 @@ impl<'a> Run<'a> {
         let memory = |function: &crate::trace::Function| function.memory.unwrap_or(policy.memory);
         let memory: Vec<u64> = trace.functions.iter().map(memory).collect();
         let needs = (0_u64..).zip(&memory).map(|(number, &memory)| needs(number, memory, policy));
+        let needs: Vec<_> = needs.collect();
+        let mut random = Rng::with_seed(setting.seed);
+        let moments = policy.kills.iter().map(|kill| nanoseconds(kill.at));
+        let calls = asynchronous(policy.asynchronous, trace.calls.len(), &mut random.fork());
         let functions = trace.functions.len();
         let placing = Placing {
             instances_per_host: setting.per_host,
             near: None,
             starved_after: STARVED_AFTER,
-            // Instances end after their idle time; what hosts have prepared is not simulated.
-            reclaim_after: Duration::MAX,
+            reclaim_after: policy.reclaim,
         };
         let keep_idle = nanoseconds(policy.keep_idle);
         Self {
@@ -96,16 +112,18 @@ impl<'a> Run<'a> {
             policy,
             strategy,
             scheduler: Scheduler::new(placing),
-            needs: needs.collect(),
+            numbers: needs.iter().map(|call| call.function.clone()).zip(0..).collect(),
+            needs,
             names: Vec::new(),
-            calls: Calls::new(&trace.calls, functions),
+            calls: Calls::new(&trace.calls, functions, calls),
+            failures: Failures::new(setting.hosts, moments.collect(), random),
             hosts: Hosts::new(setting.hosts, policy.host_memory, keep_idle, memory),
             images: Images::new(setting, strategy, functions),
             figures: Figures::new(nanoseconds(trace.length()), nanoseconds(policy.every)),
             events: BinaryHeap::new(),
             next: 0,
-            first_ticket: 0,
             now: 0,
+            reclaims_at: None,
             has_roles_due: false,
             has_sweep_due: false,
         }
@@ -124,6 +142,7 @@ impl<'a> Run<'a> {
         let seed = self.setting.seed;
         self.report_hosts().map_err(|what| broken(0, seed, what))?;
         self.warm_up()?;
+        self.plan_failures();
         for moment in 0_u64.. {
             if moment.is_multiple_of(REPORTED) {
                 let (ended, calls) = (self.calls.over, self.trace.calls.len());
@@ -183,14 +202,20 @@ impl<'a> Run<'a> {
     fn happens(&mut self, event: Event) -> Done {
         match event {
             Event::Ready(member) => self.ready(member),
-            Event::Start(call) => self.start(call),
-            Event::End(call) => self.end(call),
-            Event::Reclaim(member) => self.reclaim(member),
+            Event::Start(call, losses) if losses == self.calls.losses(call) => self.start(call),
+            Event::End(call, losses) if losses == self.calls.losses(call) => self.end(call),
+            // The host was lost with it meanwhile.
+            Event::Start(..) | Event::End(..) => Ok(()),
+            Event::Fail(kill) => self.fail(kill),
+            Event::Noticed(host) => self.noticed(host),
+            Event::Joins => self.joins(),
+            Event::Reclaim => self.reclaim(),
             Event::Roles => {
                 self.tell_roles();
                 Ok(())
             }
             Event::Sweep => self.sweep(),
+            Event::Again(call) => self.ask(call),
             Event::Wake => self.decide(),
         }
     }
@@ -202,6 +227,8 @@ impl<'a> Run<'a> {
             0 => {}
             waiting => return Err(format!("{waiting} calls wait that are over")),
         }
+        self.notice_all()?;
+        self.check_hosts()?;
         self.images.engine.run(None, &mut self.images.local)?;
         self.images.check_all()
     }
@@ -215,7 +242,7 @@ impl<'a> Run<'a> {
         let (expired, refused) = (figures.expired, figures.refused);
         let (cold_starts, reclaimed) = (figures.cold_starts, figures.reclaimed);
         let provisioned = figures.provisioned;
-        let most_hosts = figures.most_hosts;
+        let (ran, most_hosts) = (figures.ran, figures.most_hosts);
         let (waits, provisioning, windows) = figures.into_windows(engine.from_registry);
         let recorded = &self.trace.recorded;
         Replayed {
@@ -223,7 +250,7 @@ impl<'a> Run<'a> {
             origin: self.trace.origin,
             synthetic: self.trace.origin.is_synthetic(),
             calls: self.trace.calls.len() as u64,
-            ran: waits.len() as u64,
+            ran,
             expired,
             refused,
             cold_starts,
@@ -241,6 +268,7 @@ impl<'a> Run<'a> {
             seconds: ended as f64 / 1e9,
             events: engine.handled,
             seed: self.setting.seed,
+            losses: self.failures.into_losses(),
             windows,
         }
     }
@@ -250,6 +278,12 @@ impl<'a> Run<'a> {
 pub(super) fn number(host: &HostName) -> Result<u32, String> {
     let number = host.as_str().trim_start_matches('h');
     number.parse().map_err(|_| format!("there is no host {host}"))
+}
+
+/// Which calls are asynchronous: none without a part.
+fn asynchronous(part: f64, calls: usize, random: &mut Rng) -> Vec<bool> {
+    let count = if part > 0.0 { calls } else { 0 };
+    (0..count).map(|_| random.f64() < part).collect()
 }
 
 /// What the scheduler needs to know of the calls of a function. All functions are of one tenant.

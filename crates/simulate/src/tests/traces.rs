@@ -7,18 +7,18 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{assert_close, bare};
-use crate::replay::Calls;
+use crate::replay::{Calls, State};
 use crate::{
     Arrival, Error, Function, Origin, Policy, Profile, Replayed, Setting, Strategy, Trace, replay,
     simulate,
 };
 
-const SECOND: u64 = 1_000_000_000;
-const MIB: u64 = 1 << 20;
-const REPLAYED: [Strategy; 4] =
+pub(super) const SECOND: u64 = 1_000_000_000;
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const REPLAYED: [Strategy; 4] =
     [Strategy::Tree, Strategy::Stripes, Strategy::Registry, Strategy::Pull];
 
-fn policy() -> Policy {
+pub(super) fn policy() -> Policy {
     Policy {
         host_memory: 4096 * MIB,
         memory: 2048 * MIB,
@@ -28,11 +28,14 @@ fn policy() -> Policy {
         patience: Duration::from_secs(60),
         every: Duration::from_secs(60),
         warm: 0,
+        kills: Vec::new(),
+        absent: None,
+        asynchronous: 0.0,
     }
 }
 
 /// Calls of functions at so many milliseconds, which take so many.
-fn trace(functions: u32, calls: impl IntoIterator<Item = (u64, u32, u64)>) -> Trace {
+pub(super) fn trace(functions: u32, calls: impl IntoIterator<Item = (u64, u32, u64)>) -> Trace {
     let function = |number| Function { name: format!("f{number}"), memory: None };
     let milliseconds = |time: u64| time * SECOND / 1000;
     let arrival = |(at, function, duration)| Arrival {
@@ -48,13 +51,18 @@ fn trace(functions: u32, calls: impl IntoIterator<Item = (u64, u32, u64)>) -> Tr
     }
 }
 
-fn replayed(trace: &Trace, setting: &Setting, policy: &Policy, strategy: Strategy) -> Replayed {
+pub(super) fn replayed(
+    trace: &Trace,
+    setting: &Setting,
+    policy: &Policy,
+    strategy: Strategy,
+) -> Replayed {
     let replayed = replay(trace, setting, policy, strategy, &mut go_on);
     replayed.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Reading, a tail and forks, so that nothing that a start consists of is left out.
-fn starting(hosts: u32) -> Setting {
+pub(super) fn starting(hosts: u32) -> Setting {
     Setting {
         read_rate: 50_000_000,
         unpack_rate: 25_000_000,
@@ -225,11 +233,13 @@ fn policies_that_make_no_sense_are_refused() {
 #[test]
 fn calls_that_are_lost_repeated_or_overtaken_are_found() {
     let calls = trace(1, [(5, 0, 1), (6, 0, 1)]).calls;
-    let mut found = Calls::new(&calls, 1);
+    let new = || Calls::new(&calls, 1, Vec::new());
+    let mut found = new();
     assert!(found.is_placed(0).is_err(), "it has not arrived");
-    let mut found = Calls::new(&calls, 1);
-    found.arrives(0).unwrap();
-    found.arrives(1).unwrap();
+    let mut found = new();
+    assert!(found.is_asked(0, 1, 0).is_err(), "tickets are in their order");
+    found.is_asked(0, 0, 0).unwrap();
+    found.is_asked(1, 1, 0).unwrap();
     found.is_placed(1).unwrap();
     assert!(found.is_placed(0).unwrap_err().contains("overtaken"));
     assert!(found.starts(1, 5_999_999).unwrap_err().contains("before it arrives"));
@@ -237,7 +247,34 @@ fn calls_that_are_lost_repeated_or_overtaken_are_found() {
     assert!(found.check().unwrap_err().contains("lost"));
 }
 
-fn go_on(_: crate::Progress) -> ControlFlow<()> {
+#[test]
+fn a_call_comes_back_only_from_a_host_that_failed() {
+    let calls = trace(1, [(5, 0, 1), (6, 0, 1)]).calls;
+    let mut found = Calls::new(&calls, 1, vec![true, false]);
+    (0..2).for_each(|call| found.is_asked(call, call.into(), 0).unwrap());
+    assert!(found.fails(0).is_err(), "no host has it");
+    let mut found = Calls::new(&calls, 1, vec![true, false]);
+    (0..2).for_each(|call| found.is_asked(call, call.into(), 0).unwrap());
+    found.is_placed(0).unwrap();
+    found.is_placed(1).unwrap();
+    // One of them was not sent to its host, and stands where it stood.
+    found.is_back(0).unwrap();
+    found.is_placed(0).unwrap();
+    found.starts(0, 7_000_000).unwrap().unwrap();
+    found.is_lost(0).unwrap();
+    assert_eq!(found.losses(0), 1);
+    assert!(found.ends(0).is_err(), "its host is gone");
+    let mut found = Calls::new(&calls, 1, vec![true, false]);
+    found.is_asked(0, 0, 0).unwrap();
+    found.is_placed(0).unwrap();
+    found.is_lost(0).unwrap();
+    assert_eq!(found.pauses(0, State::Lost), Ok(0));
+    found.is_asked(0, 1, 9).unwrap();
+    assert_eq!((found.of(0), found.of(1), found.deadline(0)), (Ok(0), Ok(0), Ok(9)));
+    assert!(found.check().is_err());
+}
+
+pub(super) fn go_on(_: crate::Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 

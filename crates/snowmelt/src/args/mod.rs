@@ -40,7 +40,7 @@ pub use lab::{
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use run::RunArgs;
 pub use server::{ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
-pub use simulate::{Application, RepairWay, SimulateArgs, TraceArgs, Way};
+pub use simulate::{Application, KillSpec, RepairWay, SimulateArgs, TraceArgs, Way};
 pub use sql::SqlArgs;
 pub use token::{NewTokenArgs, TlsArgs, TokenCommand};
 pub use udf::{AddUdfArgs, RemoveUdfArgs, ShowUdfArgs, TestUdfArgs, UdfCommand, UdfLogArgs};

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -22,6 +23,7 @@ Examples:
   snowmelt simulate --hosts 64 --link 25mbit --image-size 233MB --start-bytes 73MB -o json
   snowmelt simulate --synthetic iot --warm 30 --strategy stripes,registry --every 60s
   snowmelt simulate --trace calls.csv --hosts 200 --reclaim 10m -o json
+  snowmelt simulate --synthetic iot --kill 100@15m --detect 5s --absent 2m --async 0.5
 
 Times are simulated, not measured: `-o json` lists what the model assumes. Sizes are those that are
 sent. The defaults are FaaSNet's image and the start of an image with scientific packages here.";
@@ -61,12 +63,11 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "SIZE", default_value = "0B", hide_default_value = true)]
     #[arg(conflicts_with = REPLAYED)]
     pub on_demand: ByteSize,
-    /// Hosts that fail at random moments
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = REPLAYED)]
-    pub kill: u32,
-    /// Time from a failure until the tree is repaired
+    /// Hosts that fail at random moments of a burst, or at these times of a trace: 20@10m,5@40m
+    #[arg(long, value_name = "N[@TIME]", value_delimiter = ',')]
+    pub kill: Vec<KillSpec>,
+    /// Time from a failure until control notices it and the trees are repaired
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
-    #[arg(conflicts_with = REPLAYED)]
     pub detect: Duration,
     /// Seed of all that is random; the same seed gives the same outcome
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -123,9 +124,41 @@ pub struct TraceArgs {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     #[arg(requires = REPLAYED)]
     pub patience: Duration,
+    /// Time from the failure of a host until another one joins in place of it [default: none joins]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "kill")]
+    #[arg(requires = REPLAYED)]
+    pub absent: Option<Duration>,
+    /// Part of the calls that are asynchronous, 0 to 1: they run again when their host is lost
+    #[arg(long = "async", value_name = "PART", default_value_t = 0.0, requires = REPLAYED)]
+    pub asynchronous: f64,
     /// Print a table over time, with a row for each of these times [JSON has it always: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = REPLAYED)]
     pub every: Option<Duration>,
+}
+
+/// How many hosts fail, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KillSpec {
+    /// How many.
+    pub hosts: u32,
+    /// The time of a trace.
+    pub at: Option<Duration>,
+}
+
+impl FromStr for KillSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (hosts, at) = match text.split_once('@') {
+            Some((hosts, at)) => (hosts, Some(at)),
+            None => (text, None),
+        };
+        let hosts = hosts.trim().parse().map_err(|_| {
+            format!("`{text}` is not a number of hosts, or one with a time: write 20 or 20@10m")
+        })?;
+        let at = at.map(parse_duration).transpose().map_err(|error| error.to_string())?;
+        Ok(Self { hosts, at })
+    }
 }
 
 /// Applications of FaaSNet 4.2.

@@ -4,9 +4,9 @@ mod traces;
 
 use serde::Serialize;
 use snowmelt_simulate::{ASSUMPTIONS, Outcome as Simulated, Repair, Setting, Strategy, simulate};
-use snowmelt_types::Report;
+use snowmelt_types::{Code, ErrorReport, Report};
 
-use crate::args::{RepairWay, SimulateArgs, Way};
+use crate::args::{KillSpec, RepairWay, SimulateArgs, Way};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::list;
@@ -48,14 +48,14 @@ pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
 }
 
 fn burst(args: &SimulateArgs, printer: Printer) -> Outcome {
-    let setting = setting(args);
+    let setting = Setting { kill: killed(args)?, ..setting(args) };
     let all = [Way::Tree, Way::Registry, Way::Layers, Way::Stripes, Way::Pull];
     let ways = if args.strategy.is_empty() { &all[..] } else { &args.strategy };
     let simulated = |&way: &Way| simulate(&setting, strategy(way));
     let outcomes: Result<Vec<_>, _> = ways.iter().map(simulated).collect();
     let outcomes = outcomes.map_err(|error| error.report())?;
     let mut headings = HEADINGS.to_vec();
-    if args.kill > 0 {
+    if setting.kill > 0 {
         headings.extend(FAILURE_HEADINGS);
     }
     let cells = |outcome| row(outcome).into_iter().take(headings.len()).collect();
@@ -67,6 +67,19 @@ fn burst(args: &SimulateArgs, printer: Printer) -> Outcome {
         args.seed
     ));
     Ok(0)
+}
+
+/// The hosts of a burst that fail, at moments of their own.
+fn killed(args: &SimulateArgs) -> Result<u32, ErrorReport> {
+    match args.kill.as_slice() {
+        [] => Ok(0),
+        [KillSpec { hosts, at: None }] => Ok(*hosts),
+        _ => {
+            let message = "a burst has one number of hosts that fail, at random moments";
+            let hint = "write --kill 20, or replay a trace (--trace, --synthetic)";
+            Err(ErrorReport::new(Code::OPTION, message).hint(hint))
+        }
+    }
 }
 
 fn row(outcome: &Simulated) -> Vec<String> {
@@ -129,7 +142,7 @@ fn setting(args: &SimulateArgs) -> Setting {
         fork: local.fork,
         cores: local.cores,
         unpack_rate: local.unpack_rate.bytes(),
-        kill: args.kill,
+        kill: 0,
         detect: args.detect,
         seed: args.seed,
     }

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use snowmelt_simulate::{
-    Error, Origin, Policy, Profile, Progress as Passed, Replayed, Setting, Strategy,
+    Error, Kill, Origin, Policy, Profile, Progress as Passed, Replayed, Setting, Strategy,
     TRACE_ASSUMPTIONS, Trace, Window, replay,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
 use tokio_util::sync::CancellationToken;
 
 use super::{name, setting, size, strategy};
-use crate::args::{Application, ListFormat, SimulateArgs, TraceArgs};
+use crate::args::{Application, KillSpec, ListFormat, SimulateArgs, TraceArgs};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -48,6 +48,20 @@ const HEADINGS: [&str; 14] = [
     ">most hosts",
     ">host-minutes",
     ">registry sent",
+];
+const LOSS_HEADINGS: [&str; 12] = [
+    "strategy",
+    ">lost hosts",
+    ">joined",
+    ">failed",
+    ">run again",
+    ">placed again",
+    ">moves",
+    ">p50 around",
+    ">p99 around",
+    ">longest around",
+    ">p99 otherwise",
+    ">longest otherwise",
 ];
 const TIME_HEADINGS: [&str; 8] = [
     "strategy",
@@ -86,7 +100,7 @@ enum Calls {
 
 /// Replays the trace for each strategy.
 pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
-    let (trace, replays) = simulated(task(args), config, printer)?;
+    let (trace, replays) = simulated(task(args)?, config, printer)?;
     show(args, &trace, &replays)?;
     let of = source(&args.calls, &trace);
     printer.note(&format!(
@@ -100,7 +114,7 @@ pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-fn task(args: &SimulateArgs) -> Task {
+fn task(args: &SimulateArgs) -> Result<Task, ErrorReport> {
     let calls = &args.calls;
     let source = match (&calls.replayed.trace, calls.replayed.synthetic) {
         (Some(file), _) => Calls::File(file.clone(), calls.duration),
@@ -119,9 +133,21 @@ fn task(args: &SimulateArgs) -> Task {
         patience: calls.patience,
         every: calls.every.unwrap_or(EVERY),
         warm: calls.warm,
+        kills: args.kill.iter().map(kill).collect::<Result<_, _>>()?,
+        absent: calls.absent.filter(|absent| !absent.is_zero()),
+        asynchronous: calls.asynchronous,
     };
     let strategies = if chosen.is_empty() { STRATEGIES.to_vec() } else { chosen };
-    Task { calls: source, setting: setting(args), policy, strategies }
+    Ok(Task { calls: source, setting: setting(args), policy, strategies })
+}
+
+fn kill(spec: &KillSpec) -> Result<Kill, ErrorReport> {
+    let hosts = spec.hosts;
+    let at = spec.at.ok_or_else(|| {
+        let message = format!("--kill {hosts} does not say when the hosts of a trace fail");
+        ErrorReport::new(Code::OPTION, message).hint(format!("write --kill {hosts}@10m"))
+    })?;
+    Ok(Kill { hosts, at })
 }
 
 /// Works in a thread of its own, until it is done or a signal arrives.
@@ -212,18 +238,36 @@ fn show(args: &SimulateArgs, trace: &Trace, replays: &[Replayed]) -> Result<(), 
         replays,
     };
     let totals: Vec<_> = replays.iter().map(row).collect();
+    let print =
+        |headings: &[&str], rows: &[Vec<String>]| list::print(args.output, headings, rows, &answer);
+    let losses: Vec<_> = replays.iter().filter_map(loss_row).collect();
+    let print_totals = || match (args.output, losses.is_empty()) {
+        (ListFormat::Table, false) => {
+            print(&HEADINGS, &totals)?;
+            print(&LOSS_HEADINGS, &losses)
+        }
+        // One file of CSV has one header.
+        (ListFormat::Csv, false) => {
+            let headings: Vec<_> =
+                HEADINGS.into_iter().chain(LOSS_HEADINGS[1..].to_vec()).collect();
+            let joined =
+                totals.iter().zip(&losses).map(|(total, loss)| [&total[..], &loss[1..]].concat());
+            print(&headings, &joined.collect::<Vec<_>>())
+        }
+        _ => print(&HEADINGS, &totals),
+    };
     let Some(every) = args.calls.every.filter(|_| args.output != ListFormat::Json) else {
-        return list::print(args.output, &HEADINGS, &totals, &answer);
+        return print_totals();
     };
     let windows = |replay: &Replayed| {
         let strategy = replay.strategy;
         replay.windows.iter().map(|window| time_row(strategy, window, every)).collect::<Vec<_>>()
     };
     let rows: Vec<_> = replays.iter().flat_map(windows).collect();
-    list::print(args.output, &TIME_HEADINGS, &rows, &answer)?;
+    print(&TIME_HEADINGS, &rows)?;
     // One file of CSV has one header.
     match args.output {
-        ListFormat::Table => list::print(args.output, &HEADINGS, &totals, &answer),
+        ListFormat::Table => print_totals(),
         _ => Ok(()),
     }
 }
@@ -234,7 +278,7 @@ fn row(replay: &Replayed) -> Vec<String> {
     let mut cells = vec![
         name(replay.strategy).to_owned(),
         replay.calls.to_string(),
-        (replay.expired + replay.refused).to_string(),
+        (replay.calls - replay.ran).to_string(),
         replay.cold_starts.to_string(),
     ];
     cells.extend(waits.map(|seconds| format!("{seconds:.3}")));
@@ -245,6 +289,23 @@ fn row(replay: &Replayed) -> Vec<String> {
         size(replay.registry_bytes as f64 / 1e6),
     ]);
     cells
+}
+
+fn loss_row(replay: &Replayed) -> Option<Vec<String>> {
+    let losses = replay.losses.as_ref()?;
+    let (around, otherwise) = (&losses.response_around, &losses.response_otherwise);
+    let times = [around.p50, around.p99, around.most, otherwise.p99, otherwise.most];
+    let mut cells = vec![
+        name(replay.strategy).to_owned(),
+        losses.hosts.to_string(),
+        losses.joined.to_string(),
+        losses.failed.to_string(),
+        losses.run_again.to_string(),
+        losses.placed_again.to_string(),
+        replay.moves.to_string(),
+    ];
+    cells.extend(times.map(|seconds| format!("{seconds:.3}")));
+    Some(cells)
 }
 
 fn time_row(strategy: Strategy, window: &Window, every: Duration) -> Vec<String> {

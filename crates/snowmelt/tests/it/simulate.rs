@@ -110,3 +110,46 @@ fn a_trace_that_is_not_as_expected_is_refused() {
     let alone = env.run(&["simulate", "--reclaim=5m"]);
     assert_eq!(alone.exit, Some(2), "{}", alone.err);
 }
+
+#[test]
+fn hosts_of_a_trace_fail_at_their_time() {
+    let env = TestEnv::new();
+    let file = env.write("calls.csv", CALLS).display().to_string();
+    let failing = ["--kill=1@92s,1@400s", "--detect=500ms", "--absent=5m", "--strategy=tree,pull"];
+    let ran = |more: &[&str]| {
+        let ran = env.run(&replay(&file, &[&failing, more].concat()));
+        assert_eq!(ran.exit, Some(0), "{}", ran.err);
+        format!("{}\n{}", ran.out, ran.err).replace(&file, "[calls.csv]")
+    };
+    insta::assert_snapshot!("failures", ran(&["--async=0.5"]));
+    let csv = ran(&["-o=csv"]);
+    let mut fields = csv.lines().take(3).map(|line| line.split(',').count());
+    assert!(fields.all(|count| count == 25), "{csv}");
+    let json = ran(&["-o=json"]);
+    let answer: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    let losses = &answer["replays"][0]["losses"];
+    assert_eq!((&losses["hosts"], &losses["joined"]), (&2.into(), &2.into()));
+}
+
+#[test]
+fn failures_that_make_no_sense_are_refused() {
+    let env = TestEnv::new();
+    let file = env.write("calls.csv", CALLS).display().to_string();
+    let refused = |words: &[&str], what: &str| {
+        let refused = env.run(words);
+        assert_eq!((refused.exit, refused.out.as_str()), (Some(2), ""), "{}", refused.err);
+        assert!(refused.err.contains(what), "{}", refused.err);
+    };
+    let of_trace = |more: &[&str], what: &str| refused(&replay(&file, more), what);
+    of_trace(&["--kill=2"], "--kill 2 does not say when");
+    of_trace(&["--kill=3@10s"], "no host is left if 3 fail at 10s");
+    of_trace(&["--kill=1@2h"], "the last call arrives at 2002s");
+    of_trace(&["--kill=0@2s"], "no host fails at 2s");
+    of_trace(&["--kill=one@2s"], "`one@2s` is not a number of hosts");
+    of_trace(&["--kill=1@soon"], "a length of time");
+    of_trace(&["--async=1.5"], "not from 0 to 1");
+    of_trace(&["--absent=5s"], "--kill");
+    refused(&with(&["--start-bytes=2MB", "--kill=1@5s"]), "at random moments");
+    refused(&with(&["--start-bytes=2MB", "--kill=1,2"]), "at random moments");
+    refused(&with(&["--start-bytes=2MB", "--async=1"]), "--trace");
+}
