@@ -226,7 +226,10 @@ impl Run<'_> {
     /// Takes back what the scheduler says. The trees of an image are left together with its only
     /// function.
     pub(super) fn reclaim(&mut self) -> Done {
-        for reclaimed in self.scheduler.reclaim(self.clock()) {
+        let mut reclaimed = self.scheduler.reclaim(self.clock());
+        // The scheduler says it in any order.
+        reclaimed.sort_unstable();
+        for reclaimed in reclaimed {
             let Reclaimed::Function(host, function) = reclaimed else { continue };
             let host = number(&host)?;
             if self.failures.is_silent(host) {
