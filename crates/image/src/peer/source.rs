@@ -40,7 +40,7 @@ struct Begun {
 }
 
 enum From {
-    Peer(Answer, Arc<Peer>),
+    Peer(Box<Answer>, Arc<Peer>),
     Origin(Pieces, Busy),
     /// All has arrived.
     Over,
@@ -155,7 +155,7 @@ impl Shared {
             Ok(answer) => {
                 let sender = Sender::Peer(Arc::clone(route), Arc::clone(peer));
                 upstreams.remember(&request.blob, request.range, sender);
-                Some(From::Peer(answer, Arc::clone(peer)))
+                Some(From::Peer(Box::new(answer), Arc::clone(peer)))
             }
             Err(failure) => {
                 route.failed(peer, &failure, upstreams.patience.rest);
