@@ -23,8 +23,8 @@ def sizes(variable: str, default: str) -> list[int]:
 
 TREES = sizes("SNOWMELT_BENCH_SPREAD_HOSTS", "1,2,4,8,16,32,64")
 ALONE = sizes("SNOWMELT_BENCH_SPREAD_ALONE", "2,4")
-# So slow that also for the most hosts the links decide, and not the processors: 64 starts alone keep
-# these busy for 15 s, in which links of 12 Mbit/s could carry a quarter of the bytes.
+# So slow that also for the most hosts the links decide, and not the processors: 64 starts alone
+# keep these busy for 15 s, in which links of 12 Mbit/s could carry a quarter of the bytes.
 SLOW_RATE = os.environ.get("SNOWMELT_BENCH_SPREAD_SLOW", "6mbit")
 WITHIN_OF_ONE, SAME_BYTES, MOST_BUSY = 1.3, 1.05, 0.8
 BY_TREES, BY_ITSELF = "by trees", "each host from the registry"
