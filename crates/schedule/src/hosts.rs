@@ -181,6 +181,15 @@ impl Hosts {
         }
     }
 
+    /// Forgets the functions that have no instances on a host any more.
+    pub fn retain_functions(&mut self, has: impl Fn(u32, &Digest) -> Option<()>) {
+        for (id, entry) in (0..).zip(&mut self.entries) {
+            if let Some(entry) = entry {
+                entry.functions.retain(|function| has(id, function).is_some());
+            }
+        }
+    }
+
     /// What may have changed of a host is to be looked at.
     pub fn has_changed(&mut self, id: u32) {
         let Self { entries, changed, .. } = self;

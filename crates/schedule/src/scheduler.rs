@@ -134,6 +134,8 @@ impl Scheduler {
             on.sweep(now);
         }
         self.functions.retain(|_, on| !on.is_empty());
+        let Self { hosts, functions, .. } = self;
+        hosts.retain_functions(|id, function| functions.get(function)?.get(id).map(drop));
     }
 
     /// Forgets the places of hosts in trees, which are told again.

@@ -1,6 +1,7 @@
 //! Decisions; `properties` and `gang_properties` have invariants after any sequence of requests,
-//! `choices` compares each choice of a host with a look at all of them (`linear`), `gangs` what starts together, `tasks` what queries ask for, `reclaim` what is taken back, and `pool`
-//! how many hosts there are.
+//! `choices` compares each choice of a host with a look at all of them (`linear`), `gangs` what
+//! starts together, `tasks` what queries ask for, `reclaim` what is taken back, and `pool` how many
+//! hosts there are.
 
 mod choices;
 mod gang_properties;
@@ -132,6 +133,27 @@ fn the_host_with_the_most_free_memory_is_known() {
     assert_eq!(scheduler.most_free(), Some((&first, 40 * MIB)));
     scheduler.drain(&first, true);
     assert_eq!(scheduler.most_free(), None);
+}
+
+#[test]
+fn functions_that_have_no_instances_any_more_are_forgotten() {
+    let mut scheduler = scheduler(3, 1024 * MIB, 8);
+    for number in 0..100 {
+        let now = SECOND * number;
+        let (ticket, _) = run(&mut scheduler, call(&format!("f{number}"), MIB), now);
+        scheduler.ended(ticket, Some(1), now);
+    }
+    let known = |scheduler: &Scheduler| -> usize {
+        let each = scheduler.hosts.ids().filter_map(|id| scheduler.hosts.by_id(id));
+        each.map(|entry| entry.functions.len()).sum()
+    };
+    assert_eq!(known(&scheduler), 100);
+    // All but those of the last minute have ended by now.
+    scheduler.sweep(SECOND * 100);
+    let left = known(&scheduler);
+    assert!(0 < left && left <= 61, "{left}");
+    scheduler.sweep(SECOND * 1000);
+    assert_eq!(known(&scheduler), 0);
 }
 
 #[test]
