@@ -5,14 +5,15 @@
 //! read: who does not read makes the other one wait. The instance gets only what is in such frames,
 //! and frames are sent as a whole, also where an instance ends in the middle of an answer.
 
-use std::future::pending;
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use snowmelt_wire::{Error, Frame, Kind, Result, read_header, write_frame};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 
 /// Bytes that are read at once.
 const BUFFER: usize = 64 << 10;
@@ -47,17 +48,29 @@ pub async fn relay(
     instance.set_nonblocking(true)?;
     let (mut from_instance, mut to_instance) = UnixStream::from_std(instance)?.into_split();
     let (mut from_client, mut to_client) = tokio::io::split(stream);
+    let (has_said, is_last) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (end, over) = oneshot::channel::<()>();
+    let over = async { drop(over.await) };
     let told = async {
         if send(&mut to_client, first).await.is_ok()
-            && answer(&mut from_instance, &mut to_client, pending()).await.is_ok()
+            && answer(&mut from_instance, &mut to_client, over).await.is_ok()
+            && !has_said.load(Ordering::Relaxed)
         {
+            is_last.store(true, Ordering::Relaxed);
             tell(&mut to_client, last.await).await;
         }
     };
+    let mut told = pin!(told);
     let mut said = pin!(last_word(&mut from_client, &mut to_instance));
     let said = tokio::select! {
-        said = &mut said => Some(said),
-        () = told => {
+        said = &mut said => {
+            has_said.store(true, Ordering::Relaxed);
+            let _ = end.send(());
+            // What comes next is a frame of its own: the one that has begun is sent as a whole.
+            let _ = tokio::time::timeout(READS_WITHIN, &mut told).await;
+            (!is_last.load(Ordering::Relaxed)).then_some(said)
+        }
+        () = &mut told => {
             let _ = tokio::time::timeout(READS_WITHIN, said).await;
             None
         }
@@ -206,7 +219,8 @@ mod tests {
     async fn an_instance_waits_for_its_client() {
         let (mut instance, mut from) = duplex(64);
         let (mut to, mut client) = duplex(64);
-        let answering = tokio::spawn(async move { answer(&mut from, &mut to, pending()).await });
+        let answering =
+            tokio::spawn(async move { answer(&mut from, &mut to, std::future::pending()).await });
         let sending = tokio::spawn(async move {
             let sent = instance.write_all(&vec![5; 4 * BUFFER]).await;
             drop(instance);
@@ -239,6 +253,44 @@ mod tests {
         client.read_to_end(&mut rest).await.unwrap();
         assert_eq!(rest, vec![5; 1000]);
         answering.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_says_its_last_word_gets_the_rest_of_the_frame_that_has_begun() {
+        let (instance, mut other) = BlockingStream::pair().unwrap();
+        let sending = std::thread::spawn(move || {
+            use std::io::Write;
+            // Until nobody reads it any more.
+            while other.write_all(&[5; 1000]).is_ok() {}
+        });
+        let (mut stream, mut client) = duplex(64);
+        let first = Frame::new(Kind::Reply, "{}");
+        let relaying = tokio::spawn(async move {
+            let said = relay(&mut stream, instance, &first, std::future::pending()).await;
+            tell(&mut stream, Ok(Frame::new(Kind::End, Vec::new()))).await;
+            said
+        });
+        let (kind, length) = read_header(&mut client).await.unwrap().unwrap();
+        assert_eq!((kind, length), (Kind::Reply, 2));
+        client.read_exact(&mut [0; 2]).await.unwrap();
+        // In the middle of a frame.
+        let (kind, length) = read_header(&mut client).await.unwrap().unwrap();
+        assert_eq!(kind, Kind::Relayed);
+        send(&mut client, &Frame::new(Kind::End, Vec::new())).await.unwrap();
+        client.read_exact(&mut vec![0; length]).await.unwrap();
+        loop {
+            match read_header(&mut client).await.unwrap().unwrap() {
+                (Kind::Relayed, length) => {
+                    let mut bytes = vec![0; length];
+                    client.read_exact(&mut bytes).await.unwrap();
+                    assert!(bytes.iter().all(|byte| *byte == 5));
+                }
+                (Kind::End, 0) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(matches!(relaying.await.unwrap().unwrap(), Some(Said::Returned)));
+        sending.join().unwrap();
     }
 
     /// The bytes in all frames.
