@@ -15,7 +15,7 @@ mod room;
 mod serve;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ struct Inner {
     node: Node,
     // Held for a lookup only.
     parts: Mutex<HashMap<JobId, Stage>>,
+    // Parts so far.
+    opened: AtomicU64,
     // Networks of the parts, to be inspected. Held for a lookup only.
     networks: Mutex<HashMap<JobId, Weak<RankNetwork>>>,
     ranks: AtomicU32,
@@ -67,9 +69,9 @@ impl Agent {
     /// An agent without jobs, which gives them no more than this memory, or what the machine has.
     pub fn new(node: Node, memory: Option<ByteSize>) -> Self {
         let (parts, networks) = (Mutex::default(), Mutex::default());
-        let ranks = AtomicU32::new(0);
+        let (ranks, opened) = (AtomicU32::new(0), AtomicU64::new(0));
         let functions = Functions::default();
-        Self { inner: Arc::new(Inner { node, parts, networks, ranks, functions, memory }) }
+        Self { inner: Arc::new(Inner { node, parts, opened, networks, ranks, functions, memory }) }
     }
 
     /// Resources and load of the host.
@@ -133,15 +135,17 @@ impl Agent {
         drop(self.inner.take(&order.job));
         let place = Place::take(&self.inner, &order.job)?;
         let (job, patience) = (order.job.clone(), Duration::from_millis(order.start_within_ms));
-        let (part, open) = Part::open(&self.inner.node, order).await?;
+        let number = self.inner.opened.fetch_add(1, Ordering::Relaxed);
+        let (mut part, open) = Part::open(&self.inner.node, order).await?;
+        part.number = number;
         self.inner.note(&job, &part);
         place.fill(part);
         let agent = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
             tokio::time::sleep(patience).await;
             if let Some(inner) = agent.upgrade() {
-                // Unless it was called in time.
-                drop(inner.take(&job));
+                // Unless it was called in time. Another one of the job has its own time.
+                drop(inner.take_if(&job, |part| part.number == number));
             }
         });
         Ok(open)
@@ -250,9 +254,13 @@ impl Inner {
     }
 
     fn take(&self, job: &JobId) -> Option<Part> {
+        self.take_if(job, |_| true)
+    }
+
+    fn take_if(&self, job: &JobId, is_meant: impl Fn(&Part) -> bool) -> Option<Part> {
         let mut parts = self.parts();
         match parts.remove(job)? {
-            Stage::Waiting(part) => Some(part),
+            Stage::Waiting(part) if is_meant(&part) => Some(part),
             // The request that opens or calls it must find its entry again.
             other => {
                 parts.insert(job.clone(), other);

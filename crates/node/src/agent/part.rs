@@ -27,6 +27,8 @@ pub(super) struct Part {
     ranks: Vec<(u32, InstanceLease)>,
     /// No other host has ranks of the job.
     is_whole: bool,
+    /// What its agent tells it by from another part of the same job.
+    pub number: u64,
     // After the ranks, which are in it.
     network: Option<Arc<RankNetwork>>,
 }
@@ -95,7 +97,7 @@ impl Part {
         let load = order.function.load(unit);
         let ranks = (order.first..).zip(leases?).collect();
         let is_whole = order.count == order.size;
-        Ok((Self { load, ranks, is_whole, network }, open))
+        Ok((Self { load, ranks, is_whole, number: 0, network }, open))
     }
 
     /// Waits until all hosts of the job answer over its network, and then loads the code. If some
