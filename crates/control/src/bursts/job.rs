@@ -64,6 +64,8 @@ pub(crate) struct Job {
     pub parts: OnceLock<Vec<Part>>,
     /// Functions that have ended.
     pub ended: AtomicU32,
+    /// How it went to keep its request, once that is known.
+    accepted: watch::Sender<Option<Result<(), ErrorReport>>>,
     phase: watch::Sender<Phase>,
     claims: Mutex<Claims>,
     cancelled: CancellationToken,
@@ -101,11 +103,14 @@ pub(super) struct Identity {
     pub size: u32,
     pub claim_within: Duration,
     pub since_ms: u64,
+    /// Whether clients are to be told of it only when it is kept.
+    pub is_to_be_kept: bool,
 }
 
 impl Job {
     pub(super) fn new(identity: Identity) -> Self {
-        let Identity { id, tenant, function, size, claim_within, since_ms } = identity;
+        let Identity { id, tenant, function, size, claim_within, since_ms, is_to_be_kept } =
+            identity;
         Self {
             id,
             tenant,
@@ -115,9 +120,24 @@ impl Job {
             claim_within,
             parts: OnceLock::new(),
             ended: AtomicU32::new(0),
+            accepted: watch::channel((!is_to_be_kept).then_some(Ok(()))).0,
             phase: watch::channel(Phase::Starting).0,
             claims: Mutex::new(Claims { waiting: 0, last: Instant::now() }),
             cancelled: CancellationToken::new(),
+        }
+    }
+
+    /// Its request is kept, or cannot be.
+    pub(super) fn is_kept(&self, kept: Result<(), ErrorReport>) {
+        self.accepted.send_replace(Some(kept));
+    }
+
+    /// Waits until its request is kept, if it is to be.
+    pub(super) async fn accepted(&self) -> Result<(), ErrorReport> {
+        let mut accepted = self.accepted.subscribe();
+        match accepted.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(accepted)) => accepted.clone(),
+            _ => Ok(()),
         }
     }
 
@@ -259,7 +279,8 @@ impl Drop for Claim {
 impl Identity {
     pub fn new(id: JobId, tenant: Tenant, function: FunctionName, size: usize) -> Self {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
-        Self { id, tenant, function, size, claim_within: Duration::ZERO, since_ms: now_ms() }
+        let (claim_within, since_ms, is_to_be_kept) = (Duration::ZERO, now_ms(), false);
+        Self { id, tenant, function, size, claim_within, since_ms, is_to_be_kept }
     }
 }
 
@@ -271,6 +292,23 @@ mod tests {
         let function = "f".parse().unwrap();
         let identity = Identity::new(JobId::new(), Tenant::default(), function, 2);
         Arc::new(Job::new(Identity { claim_within, ..identity }))
+    }
+
+    #[tokio::test]
+    async fn clients_are_told_of_a_burst_that_is_to_be_kept_when_it_is() {
+        let identity = Identity::new(JobId::new(), Tenant::default(), "f".parse().unwrap(), 2);
+        Job::new(identity.clone()).accepted().await.unwrap();
+        for kept in [Ok(()), Err(ErrorReport::new(Code::INTERNAL, "the disk is full"))] {
+            let job = Arc::new(Job::new(Identity { is_to_be_kept: true, ..identity.clone() }));
+            let told = tokio::spawn({
+                let job = Arc::clone(&job);
+                async move { job.accepted().await }
+            });
+            tokio::task::yield_now().await;
+            assert!(!told.is_finished());
+            job.is_kept(kept.clone());
+            assert_eq!(told.await.unwrap().is_ok(), kept.is_ok());
+        }
     }
 
     #[tokio::test]

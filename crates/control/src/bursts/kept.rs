@@ -106,10 +106,17 @@ impl Kept {
         Ok(stored.unwrap_or(Stored::Memory(outcome?)))
     }
 
+    /// Writes why a burst was never called.
+    pub async fn failed(&self, record: &JobRecord, error: &ErrorReport) -> Result<(), ErrorReport> {
+        let ended = Some(JobEnd { at_ms: now_ms(), error: Some(error.clone()), answer: None });
+        self.records.put_job(&JobRecord { ended, ..record.clone() }).await
+    }
+
     /// Removes what is kept of a burst.
     pub async fn forget(&self, job: &JobId) -> Result<(), ErrorReport> {
-        self.records.remove_job(job).await?;
+        // A request without a record is that of a burst which was not called.
         self.remove_request(job).await?;
+        self.records.remove_job(job).await?;
         removed(&self.path(job)).await
     }
 
@@ -161,11 +168,17 @@ impl Kept {
             use std::io::Write;
             std::fs::create_dir_all(&folder)?;
             let part = to.with_extension("part");
-            let mut file = permissions::private_file(&part)?;
-            file.set_len(0)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            std::fs::rename(&part, &to)
+            let written = || {
+                let mut file = permissions::private_file(&part)?;
+                file.set_len(0)?;
+                file.write_all(&text)?;
+                file.sync_all()?;
+                std::fs::rename(&part, &to)?;
+                std::fs::File::open(&folder)?.sync_all()
+            };
+            written().inspect_err(|_| {
+                let _ = std::fs::remove_file(&part);
+            })
         });
         let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
         written.map_err(|error| permissions::failure(&path, &error))

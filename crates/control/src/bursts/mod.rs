@@ -31,7 +31,6 @@ use snowmelt_api::{BurstCalls, BurstRequest};
 use snowmelt_node::Node;
 use snowmelt_rpc::trace::{Context, SPANS};
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
@@ -158,29 +157,27 @@ impl Bursts {
         let id = calls.job.clone().unwrap_or_else(JobId::new);
         let request =
             Accepted { since_ms: now_ms(), record, calls: BurstCalls { job: Some(id), ..calls } };
-        let (job, is_new) = self.jobs.add(identity(&request))?;
+        let kept = self.kept.clone().filter(|_| request.calls.asynchronous);
+        let is_to_be_kept = kept.is_some();
+        let (job, is_new) = self.jobs.add(Identity { is_to_be_kept, ..identity(&request) })?;
         if is_new {
-            let kept = self.kept.clone().filter(|_| request.calls.asynchronous);
             let (bursts, running) = (self.clone(), Arc::clone(&job));
             // A task of its own, for the client may go away. Its requests to hosts carry the
             // identifier of the client's request.
-            let (tell, accepted) = oneshot::channel();
             tokio::spawn(Context::current_or_new().scope(async move {
-                if let Some(kept) = kept
-                    && let Err(error) = kept.accept(&running.id, &request).await
-                {
-                    bursts.jobs.forget(&running.id);
-                    running.finish(Err(error.clone()));
-                    let _ = tell.send(Err(error));
-                    return;
+                if let Some(kept) = kept {
+                    let accepted = kept.accept(&running.id, &request).await;
+                    running.is_kept(accepted.clone());
+                    if let Err(error) = accepted {
+                        bursts.jobs.forget(&running.id);
+                        return running.finish(Err(error));
+                    }
                 }
-                let _ = tell.send(Ok(()));
                 bursts.run_accepted(&running, request).await;
             }));
-            if let Ok(accepted) = accepted.await {
-                accepted?;
-            }
         }
+        // Also a client that repeats its request is told of a burst only when it is kept.
+        job.accepted().await?;
         Ok(job)
     }
 

@@ -4,18 +4,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use snowmelt_rpc::trace::Context;
 use snowmelt_types::ErrorReport;
 
 use super::gather::lost;
 use super::job::{Identity, Job};
+use super::kept::Accepted;
 use super::run::Ready;
-use super::{Bursts, Part, identity};
+use super::{Bursts, Kept, Part, identity};
 use crate::now_ms;
 use crate::records::JobRecord;
 
 impl Bursts {
-    /// Goes on with the bursts that ran when the last control ended. Parts on control's own host
-    /// ended with it, so a burst that had one has failed.
+    /// Goes on with the bursts that ran when the last control ended, and starts those that it had
+    /// accepted and not called. Parts on control's own host ended with it, so a burst that had one
+    /// has failed.
     pub async fn resume(&self) -> Result<(), ErrorReport> {
         let Some(kept) = &self.kept else { return Ok(()) };
         for (record, outcome) in kept.load().await? {
@@ -34,16 +37,25 @@ impl Bursts {
             }
         }
         for request in kept.requests().await {
-            let (job, is_new) = self.jobs.add(identity(&request))?;
-            if !is_new {
-                // Control ended between the two steps.
-                kept.remove_request(&job.id).await?;
-                continue;
+            // What is wrong with one burst is not in the way of all others.
+            if let Err(error) = self.start_again(kept, request).await {
+                tracing::error!(%error, "a burst that an earlier control has accepted is left");
             }
-            tracing::info!(job = %job.id, "a burst that an earlier control has accepted starts");
-            let bursts = self.clone();
-            tokio::spawn(async move { bursts.run_accepted(&job, request).await });
         }
+        Ok(())
+    }
+
+    async fn start_again(&self, kept: &Kept, request: Accepted) -> Result<(), ErrorReport> {
+        let (job, is_new) = self.jobs.add(identity(&request))?;
+        if !is_new {
+            // It has a record: control ended between the two steps.
+            return kept.remove_request(&job.id).await;
+        }
+        tracing::info!(job = %job.id, "a burst that an earlier control has accepted starts");
+        let bursts = self.clone();
+        tokio::spawn(Context::current_or_new().scope(async move {
+            bursts.run_accepted(&job, request).await;
+        }));
         Ok(())
     }
 
@@ -80,7 +92,6 @@ mod tests {
     use snowmelt_node::agent::api::{PartOpen, PartReady};
     use snowmelt_types::{Code, JobId, Tenant};
 
-    use super::super::kept::Accepted;
     use super::*;
     use crate::records::{FunctionRecord, JobEnd, PartRecord};
     use crate::rig::{idle_platform, spec};

@@ -38,7 +38,8 @@ pub(super) struct Ready {
 
 impl Bursts {
     /// Runs a burst to its end. It ends early when it is cancelled, when no client claims it, and
-    /// with the server, unless all its parts are on other hosts: the next control goes on with it.
+    /// with the server, unless the next control goes on with it: all its parts are on other hosts,
+    /// or it was accepted and not called.
     pub(super) async fn run(&self, job: &Arc<Job>, record: FunctionRecord, calls: BurstCalls) {
         let begun = Instant::now();
         let accepted = self.kept.as_ref().filter(|_| calls.asynchronous);
@@ -61,12 +62,16 @@ impl Bursts {
             Some(Err(error)) => {
                 trace::failed(&Span::current(), &error);
                 self.close(job).await;
-                match accepted {
+                if let Some(kept) = accepted {
                     // Its client may ask the next control for it.
-                    Some(_) => self.finish(job, &not_called(job, &record), Err(error)).await,
-                    None => job.finish(Err(error)),
+                    match kept.failed(&not_called(job, &record), &error).await {
+                        Ok(()) => self.has_record(job, accepted).await,
+                        Err(error) => {
+                            tracing::warn!(job = %job.id, %error, "a failure cannot be kept");
+                        }
+                    }
                 }
-                self.has_record(job, accepted).await;
+                job.finish(Err(error));
             }
             // The next control starts it.
             None => self.close(job).await,
