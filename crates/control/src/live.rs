@@ -260,14 +260,22 @@ pub(crate) fn pinned(name: &str, unit: &Unit) -> String {
 
 /// What the scheduler needs to know of the calls of a function.
 fn needs(record: &FunctionRecord, code: &FunctionCode) -> snowmelt_schedule::Call {
-    let limits = &code.limits;
-    let image = trees::image(record).or_else(|| record.spec.image.clone()).or_else(|| {
-        // Zygotes and environments are those of the packages.
-        (!code.packages.is_empty()).then(|| code.packages.join("\n"))
-    });
+    let image = trees::image(record).or_else(|| record.spec.image.clone());
+    needs_of(&record.tenant, code.digest(), (image, &code.packages), &code.limits)
+}
+
+/// What the scheduler needs to know of calls of a function in an image or with packages.
+pub(crate) fn needs_of(
+    tenant: &Tenant,
+    function: Digest,
+    (image, packages): (Option<String>, &[String]),
+    limits: &InstanceLimits,
+) -> snowmelt_schedule::Call {
+    // Zygotes and environments are those of the packages.
+    let image = image.or_else(|| (!packages.is_empty()).then(|| packages.join("\n")));
     snowmelt_schedule::Call {
-        tenant: record.tenant.clone(),
-        function: code.digest(),
+        tenant: tenant.clone(),
+        function,
         image: image.map(Digest::of),
         memory: limits.memory.bytes(),
         cpu_millis: limits.cpu.0,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use snowmelt_node::agent::api::{BatchForm, FunctionCode, ProgramPart};
 use snowmelt_node::{ProgramRequest, UdfBinding};
 use snowmelt_schedule::Call;
-use snowmelt_types::{Digest, Tenant};
+use snowmelt_types::Tenant;
 use snowmelt_wire::SourceCode;
 
-use crate::live::has_own_wheels;
+use crate::live::{has_own_wheels, needs_of};
 use crate::placements::{Callee, Placements, Sent, Whose};
 
 /// A UDF that is leased.
@@ -77,20 +77,7 @@ fn code(tenant: &Tenant, binding: &UdfBinding) -> Option<FunctionCode> {
 fn needs(tenant: &Tenant, binding: &UdfBinding, code: Option<&FunctionCode>) -> Call {
     let UdfBinding { unit, limits, source, .. } = binding;
     let tree = source.as_ref().and_then(|it| it.image.as_ref()).map(|image| image.tree.clone());
-    let image = tree.or_else(|| {
-        // Zygotes and environments are those of the packages.
-        let packages = source.as_ref().map(|source| &source.packages)?;
-        (!packages.is_empty()).then(|| packages.join("\n"))
-    });
-    Call {
-        tenant: tenant.clone(),
-        function: code.map_or_else(|| unit.digest.clone(), FunctionCode::digest),
-        image: image.map(Digest::of),
-        memory: limits.memory.bytes(),
-        cpu_millis: limits.cpu.0,
-        concurrency: limits.concurrency,
-        idle: limits.idle,
-        only: None,
-        near_first: true,
-    }
+    let packages = source.as_ref().map_or(&[][..], |source| &source.packages);
+    let function = code.map_or_else(|| unit.digest.clone(), FunctionCode::digest);
+    Call { near_first: true, ..needs_of(tenant, function, (tree, packages), limits) }
 }
