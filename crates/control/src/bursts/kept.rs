@@ -101,14 +101,22 @@ impl Kept {
             _ => None,
         };
         let error = outcome.as_ref().err().cloned();
-        let ended = Some(JobEnd { at_ms: now_ms(), error, answer: short });
-        self.records.put_job(&JobRecord { ended, ..record.clone() }).await?;
+        self.put_end(record, error, short).await?;
         Ok(stored.unwrap_or(Stored::Memory(outcome?)))
     }
 
     /// Writes why a burst was never called.
     pub async fn failed(&self, record: &JobRecord, error: &ErrorReport) -> Result<(), ErrorReport> {
-        let ended = Some(JobEnd { at_ms: now_ms(), error: Some(error.clone()), answer: None });
+        self.put_end(record, Some(error.clone()), None).await
+    }
+
+    async fn put_end(
+        &self,
+        record: &JobRecord,
+        error: Option<ErrorReport>,
+        answer: Option<Box<RawValue>>,
+    ) -> Result<(), ErrorReport> {
+        let ended = Some(JobEnd { at_ms: now_ms(), error, answer });
         self.records.put_job(&JobRecord { ended, ..record.clone() }).await
     }
 
