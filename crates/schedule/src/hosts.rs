@@ -182,10 +182,10 @@ impl Hosts {
     }
 
     /// Forgets the functions that have no instances on a host any more.
-    pub fn retain_functions(&mut self, has: impl Fn(u32, &Digest) -> Option<()>) {
+    pub fn retain_functions(&mut self, has: impl Fn(u32, &Digest) -> bool) {
         for (id, entry) in (0..).zip(&mut self.entries) {
             if let Some(entry) = entry {
-                entry.functions.retain(|function| has(id, function).is_some());
+                entry.functions.retain(|function| has(id, function));
             }
         }
     }

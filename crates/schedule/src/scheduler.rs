@@ -135,7 +135,9 @@ impl Scheduler {
         }
         self.functions.retain(|_, on| !on.is_empty());
         let Self { hosts, functions, .. } = self;
-        hosts.retain_functions(|id, function| functions.get(function)?.get(id).map(drop));
+        hosts.retain_functions(|id, function| {
+            functions.get(function).is_some_and(|on| on.get(id).is_some())
+        });
     }
 
     /// Forgets the places of hosts in trees, which are told again.
