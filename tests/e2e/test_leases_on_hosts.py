@@ -144,14 +144,18 @@ def is_there(mark: str) -> bool:
     return False
 
 
+def deployed(alone: Snowmelt, made: Lab, folder: Path) -> Three:
+    [socket] = (alone.folder / "run" / "labs").glob("*/snowmelt.sock")
+    file = folder / "f.py"
+    file.write_text(HANDLER)
+    made.client("fn", "deploy", "f", file, "--memory", "64MiB", "--instances", 100)
+    return Three(made, socket)
+
+
 @pytest.fixture
 def three(alone: Snowmelt, tmp_path: Path) -> Iterator[Three]:
     with lab(alone, 3, "--link", "1gbit", "--memory", "1GiB") as made:
-        [socket] = (alone.folder / "run" / "labs").glob("*/snowmelt.sock")
-        file = tmp_path / "f.py"
-        file.write_text(HANDLER)
-        made.client("fn", "deploy", "f", file, "--memory", "64MiB", "--instances", 100)
-        found = Three(made, socket)
+        found = deployed(alone, made, tmp_path)
         wait_for("all hosts to be used", lambda: all_are_used(found))
         yield found
 
@@ -273,11 +277,7 @@ def test_leases_end_with_control(three: Three) -> None:
 def test_a_lease_waits_until_another_one_is_over(alone: Snowmelt, tmp_path: Path) -> None:
     alone.environment["SNOWMELT_CLUSTER_INSTANCES_PER_HOST"] = "1"
     with lab(alone, 3, "--link", "1gbit", "--memory", "1GiB") as made:
-        [socket] = (alone.folder / "run" / "labs").glob("*/snowmelt.sock")
-        file = tmp_path / "f.py"
-        file.write_text(HANDLER)
-        made.client("fn", "deploy", "f", file, "--memory", "64MiB", "--instances", 100)
-        three = Three(made, socket)
+        three = deployed(alone, made, tmp_path)
 
         def on_all() -> list[Leased] | None:
             leased = three.leases(3)
