@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check e2e bench fuzz build dist clean setup
+.PHONY: help demo test build-tests check e2e bench fuzz build dist clean setup
 
 # scripts/env puts the checkout's binary and Python first on PATH.
 define ready
@@ -36,6 +36,11 @@ test: build ## unit and integration tests of Rust and Python
 	. scripts/env
 	scripts/timed cargo-test cargo test --locked $(profile) --workspace
 	scripts/timed pytest python -m pytest -q python/tests tests/repository
+
+build-tests: build
+	@scripts/setup test
+	. scripts/env
+	scripts/timed build-tests cargo test --locked $(profile) --workspace --no-run
 
 check: ## format, lints, types, layering, licences, docs
 	@$(ready)

@@ -1,4 +1,4 @@
-"""What `.ci/run` does when end-to-end tests fail, on a checkout with few of them."""
+"""What `.ci/run` runs, and what it does when something fails, on a checkout with few tests."""
 
 import os
 import shutil
@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# The same targets as the project's. `check` and `test` pass.
-MAKEFILE = "check test:\ne2e:\n\t@scripts/timed e2e python -m pytest -q tests/e2e\n"
+# The same targets as the project's. All but `e2e` pass.
+MAKEFILE = """build check build-tests test:
+e2e:
+	@scripts/timed e2e python -m pytest -q tests/e2e
+"""
 PASSES_LATER = """
 from pathlib import Path
 def test_that_passes_later():
@@ -106,3 +109,60 @@ def test_many_failures_are_not_run_again(checkout: Path) -> None:
     code, log = run(checkout)
     assert code == 1
     assert not any("again" in line for line in log)
+
+
+def rule(checkout: Path, target: str, *lines: str) -> None:
+    """What a target does in addition."""
+    with (checkout / "Makefile").open("a") as makefile:
+        makefile.write(f"{target}:\n" + "".join(f"\t@{line}\n" for line in lines))
+
+
+WAITS_FOR_THE_CHECKS = """
+import time
+from pathlib import Path
+def test_it():
+    deadline = time.monotonic() + 60
+    while not Path("checks").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    Path("tested").touch()
+"""
+WAIT_FOR_THE_TEST = "timeout 60 sh -c 'until [ -e tested ]; do sleep 0.01; done'"
+
+
+def test_checks_run_beside_end_to_end_tests(checkout: Path) -> None:
+    write(checkout, WAITS_FOR_THE_CHECKS)
+    rule(checkout, "check", "nice >nice-of-check", "touch checks", WAIT_FOR_THE_TEST)
+    # All that may take Cargo's lock is built before.
+    rule(checkout, "build", "test ! -e checks")
+    rule(checkout, "test", "test -e tested-compiled")
+    rule(checkout, "build-tests", "touch tested-compiled")
+    code, _ = run(checkout)
+    assert code == 0
+    assert (checkout / "nice-of-check").read_text().strip() == "19"
+
+
+@pytest.mark.parametrize("target", ["check", "build-tests"])
+def test_a_check_that_fails_is_shown_after_the_end_to_end_tests(
+    checkout: Path, target: str
+) -> None:
+    write(checkout, "def test_a():\n    pass\n")
+    rule(checkout, target, "echo what is wrong >&2", "exit 7")
+    rule(checkout, "test", "touch tested")
+    code, log = run(checkout)
+    assert code == 1
+    assert "what is wrong" in log
+    assert any(line.startswith(f"make {target} failed") for line in log)
+    assert not (checkout / "tested").exists()
+
+
+def test_checks_end_with_a_run_that_failed(checkout: Path) -> None:
+    write(checkout, WAITS_FOR_THE_CHECKS + "    assert False\n")
+    (checkout / "tests/e2e/test_that_fails_too.py").write_text(
+        "".join(f"def test_{n}():\n    assert False\n" for n in range(4))
+    )
+    rule(checkout, "check", "touch checks", "echo $$$$ >pid; exec sleep 600")
+    assert run(checkout)[0] == 1
+    pid = int((checkout / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
