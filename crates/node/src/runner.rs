@@ -27,7 +27,7 @@ use crate::bound::{Bound, UdfBinding};
 use crate::limits::WorkerLimits;
 use crate::query_room::{Kept, Place, QueryRoom, TaskRoom};
 use crate::remote::peers::Peers;
-use crate::runner_errors::{lost, no_output, not_started, unreachable, worker_ended};
+use crate::runner_errors::{lost, no_output, not_started, worker_ended};
 use crate::times::{END_KNOWN_WITHIN, END_REPORTED_WITHIN};
 use crate::{Error, InstanceLease, LOAD_LIMIT, Node, WorkerLease, WorkerSpec};
 
@@ -200,7 +200,7 @@ impl QueryRunner {
         if code == Code::WORKER_LOST
             && let Some((outcome, output)) = started.worker.ended(patience).await
         {
-            return worker_ended(outcome.end, output);
+            return worker_ended(&outcome.end, &output);
         }
         for Beside { name, lease, .. } in &started.udfs {
             if let Some(ended) = lease.ended(name, patience).await {
@@ -310,8 +310,11 @@ impl QueryRunner {
         let began = Instant::now();
         let (task, udfs) = (ask.task, beside);
         let started = Started { task, worker, udfs, output, began, _kept: kept, _span: span };
-        let socket = started.worker.connect().map_err(|error| unreachable(&error))?;
-        match hand_over(socket, grants, plan, &header).await {
+        let handed = async {
+            let socket = started.worker.connect()?;
+            hand_over(socket, grants, plan, &header).await
+        };
+        match handed.await {
             Ok(socket) => Ok((started, socket)),
             Err(error) => Err(self.explain(Failed::of_worker(started.task, error), &started).await),
         }

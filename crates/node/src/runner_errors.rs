@@ -1,21 +1,16 @@
 //! Why an attempt of a task could not be started, and whether another may succeed.
 
-use snowmelt_types::{ByteSize, Code, End, ErrorReport, Report};
+use snowmelt_types::{Code, End, ErrorReport, Report};
 use snowmelt_wire::Failed;
 
 use crate::Error;
+use crate::worker_end::worker_report;
 
 /// The disk for outputs is full, or the folder is gone.
 pub(crate) fn no_output(error: &std::io::Error) -> Failed {
     let message = format!("no file for the output of a task could be created: {error}");
     let hint = "free some space on the disk that holds the state folder";
     Failed::of(ErrorReport::new(Code::DISK_FULL, message).hint(hint))
-}
-
-/// It has ended between its start and now.
-pub(crate) fn unreachable(error: &Error) -> Failed {
-    let message = format!("a worker could not be reached: {error}");
-    Failed::lost(ErrorReport::new(Code::WORKER_LOST, message))
 }
 
 /// A function that cannot be started fails the query, unless it was lost with its spawner.
@@ -33,18 +28,10 @@ pub(crate) fn lost(error: &Error) -> Failed {
 }
 
 /// Why a worker has ended, and whether another one may run its task.
-pub(crate) fn worker_ended(end: End, output: Vec<String>) -> Failed {
-    let report =
-        |code| ErrorReport::new(code, format!("a worker {end}")).excerpt(output.iter().cloned());
+pub(crate) fn worker_ended(end: &End, output: &[String]) -> Failed {
+    let report = worker_report(end, output);
     match end {
-        End::OutOfMemory { limit, .. } => {
-            let twice = ByteSize(limit.bytes() * 2);
-            let hint = format!(
-                "give each worker more (--memory {}MiB), or use more workers",
-                twice.bytes() >> 20
-            );
-            Failed::of(report(Code::WORKER_MEMORY).hint(hint))
-        }
-        _ => Failed::lost(report(Code::WORKER_LOST)),
+        End::OutOfMemory { .. } => Failed::of(report),
+        _ => Failed::lost(report),
     }
 }

@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use super::nonblocking;
 use crate::runner::QueryRunner;
 use crate::times::CLEANED_WITHIN;
-use crate::{Result, WorkerSpec};
+use crate::{Result, WorkerLease, WorkerSpec};
 
 /// Removes them, in a sandbox with a network. Call it when all sandboxes of the query have ended.
 ///
@@ -24,24 +24,25 @@ pub async fn clean(
     let asked = tokio::time::timeout(CLEANED_WITHIN, ask(runner, clean, memory)).await;
     let late = || ErrorReport::new(Code::STORAGE, "the objects were not removed in time");
     let frame = asked.map_err(|_| late())?.map_err(|error| error.report())?;
-    match frame {
-        Some(frame) if frame.kind == Kind::Failure => {
-            Err(frame.parse().map_err(|error| error.report())?)
+    if frame.kind == Kind::Failure {
+        return Err(frame.parse().map_err(|error| error.report())?);
+    }
+    Ok(())
+}
+
+async fn ask(runner: &QueryRunner, clean: &Clean, memory: ByteSize) -> Result<Frame> {
+    let lease = runner.admit(&WorkerSpec { memory, cpu: CpuMillis(1000), network: true }).await?;
+    match answer(&lease, clean).await {
+        Ok(frame) => {
+            lease.give_back();
+            Ok(frame)
         }
-        Some(_) => Ok(()),
-        None => {
-            Err(ErrorReport::new(Code::WORKER_LOST, "the worker that removes objects was lost"))
-        }
+        Err(error) => Err(lease.why_failed(error).await),
     }
 }
 
-async fn ask(runner: &QueryRunner, clean: &Clean, memory: ByteSize) -> Result<Option<Frame>> {
-    let lease = runner.admit(&WorkerSpec { memory, cpu: CpuMillis(1000), network: true }).await?;
+async fn answer(lease: &WorkerLease, clean: &Clean) -> snowmelt_wire::Result<Frame> {
     let mut socket: UnixStream = nonblocking(lease.connect()?)?;
     write_frame(&mut socket, &Frame::json(Kind::Clean, clean)?).await?;
-    let frame = read_frame_within(&mut socket, MAX_REQUEST_BYTES).await?;
-    if frame.is_some() {
-        lease.give_back();
-    }
-    Ok(frame)
+    read_frame_within(&mut socket, MAX_REQUEST_BYTES).await?.ok_or(snowmelt_wire::Error::Closed)
 }

@@ -3,7 +3,7 @@
 //! A worker does it. It has the limits of a driver, so that the idle driver of an earlier query is
 //! taken, and that of this statement by the next one.
 
-use snowmelt_types::{Code, CpuMillis, ErrorReport, Report};
+use snowmelt_types::{Code, CpuMillis, End, ErrorReport, Report};
 use snowmelt_wire::{
     Definition, Frame, Kind, MAX_REQUEST_BYTES, Statement, read_frame_within, write_frame,
 };
@@ -12,7 +12,8 @@ use tokio::net::UnixStream;
 use super::{LEAST_MEMORY, nonblocking};
 use crate::runner::QueryRunner;
 use crate::times::{END_REPORTED_WITHIN, PARSED_WITHIN};
-use crate::{Result, WorkerLease, WorkerSpec};
+use crate::worker_end::worker_report;
+use crate::{WorkerLease, WorkerSpec};
 
 /// Parses a statement in a sandbox without files and without a network, by so many threads as a
 /// driver has.
@@ -45,14 +46,17 @@ pub async fn definition(
     }
 }
 
-async fn ask(lease: &WorkerLease, statement: &Statement) -> Result<Option<Frame>> {
+async fn ask(lease: &WorkerLease, statement: &Statement) -> snowmelt_wire::Result<Option<Frame>> {
     let mut socket: UnixStream = nonblocking(lease.connect()?)?;
     write_frame(&mut socket, &Frame::json(Kind::Definition, statement)?).await?;
-    Ok(read_frame_within(&mut socket, MAX_REQUEST_BYTES).await?)
+    read_frame_within(&mut socket, MAX_REQUEST_BYTES).await
 }
 
 async fn lost(lease: &WorkerLease) -> ErrorReport {
     match lease.ended(END_REPORTED_WITHIN).await {
+        Some((outcome, output)) if outcome.end == End::SpawnerLost => {
+            worker_report(&outcome.end, &output)
+        }
         Some((outcome, output)) => {
             too_much(&format!("ended its parser, which {}", outcome.end)).excerpt(output)
         }

@@ -53,7 +53,8 @@ use scope::Scope;
 use crate::footers::FooterScope;
 use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
 use crate::times::END_REPORTED_WITHIN;
-use crate::{Result, WorkerLease, WorkerSpec};
+use crate::worker_end::SPAWNER_REPLACED;
+use crate::{Error, Result, WorkerLease, WorkerSpec};
 
 /// The least memory of a driver. It merges what all workers found.
 const LEAST_MEMORY: ByteSize = ByteSize::mib(1536);
@@ -100,18 +101,22 @@ impl Driver {
         let lease = runner.admit(&spec).await?;
         drive.memory_bytes = memory.bytes() / 100 * RESERVABLE_PERCENT;
         (drive.worker_memory, drive.driver_memory) = (worker_memory.bytes(), memory.bytes());
-        let socket = lease.connect()?;
         let (near, far) = StdStream::pair()?;
         let spool = tempfile::tempfile()?;
         // The driver's own start is part of the query's time.
         drive.elapsed_us = micros(accepted.elapsed());
-        let socket = tokio::task::spawn_blocking(move || hand_over(socket, &drive, &far, &spool));
-        let socket = socket.await.map_err(std::io::Error::other)??;
-        let control = nonblocking(socket)?;
+        let handed = tell(&lease, drive, far, spool).await;
         let reading = Mutex::default();
         let secrets = runner.node.secrets_folder().cloned();
         let scope = Scope { folder, locations, network, allowance, footers, secrets, reading };
-        Ok((Self { lease, control, scope }, nonblocking(near)?))
+        match handed {
+            Ok(control) => Ok((Self { lease, control, scope }, nonblocking(near)?)),
+            Err(error) => {
+                let why = lease.why_failed(error).await;
+                let Error::WorkerEnded { outcome, output } = &why else { return Err(why) };
+                Err(Error::Report(Box::new(ended_with(&outcome.end, output.clone()))))
+            }
+        }
     }
 
     /// Answers the driver's requests until it ends the connection.
@@ -136,27 +141,40 @@ impl Driver {
         };
         let reading = self.scope.reading().clone();
         let file = reading.map(|file| format!("it was reading `{file}`"));
-        let report = |code| {
-            let message = format!("the driver of the query {}", outcome.end);
-            ErrorReport::new(code, message).excerpt(output.into_iter().chain(file))
-        };
-        match outcome.end {
-            End::OutOfMemory { limit, .. } => {
-                let twice = limit.bytes() * 2;
-                report(Code::WORKER_MEMORY).hint(format!(
-                    "it plans the query and merges the results: give it more (--memory {}MiB), or \
-                     simplify the SQL",
-                    twice >> 20
-                ))
-            }
-            End::SpawnerLost => {
-                report(Code::SPAWNER_LOST).hint("run the query again: another spawner is started")
-            }
-            _ => report(Code::DRIVER_LOST).hint(
-                "the SQL or a file is more than it can read: simplify the one, check the other",
-            ),
-        }
+        ended_with(&outcome.end, output.into_iter().chain(file))
     }
+}
+
+/// Why a driver has ended; the `excerpt` is what it wrote last.
+fn ended_with(end: &End, excerpt: impl IntoIterator<Item = String>) -> ErrorReport {
+    let report =
+        |code| ErrorReport::new(code, format!("the driver of the query {end}")).excerpt(excerpt);
+    match end {
+        End::OutOfMemory { limit, .. } => {
+            let twice = limit.bytes() * 2;
+            report(Code::WORKER_MEMORY).hint(format!(
+                "it plans the query and merges the results: give it more (--memory {}MiB), or \
+                 simplify the SQL",
+                twice >> 20
+            ))
+        }
+        End::SpawnerLost => report(Code::SPAWNER_LOST).hint(SPAWNER_REPLACED),
+        _ => report(Code::DRIVER_LOST)
+            .hint("the SQL or a file is more than it can read: simplify the one, check the other"),
+    }
+}
+
+/// Sends a driver its query, over a connection that it answers on.
+async fn tell(
+    lease: &WorkerLease,
+    drive: Drive,
+    answer: StdStream,
+    spool: File,
+) -> snowmelt_wire::Result<UnixStream> {
+    let socket = lease.connect()?;
+    let handing = move || hand_over(socket, &drive, &answer, &spool);
+    let socket = tokio::task::spawn_blocking(handing).await.map_err(std::io::Error::other)??;
+    Ok(nonblocking(socket)?)
 }
 
 fn hand_over(

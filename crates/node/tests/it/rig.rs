@@ -47,7 +47,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
     let parent_cgroup = format!("snowmelt/test-{}", SandboxId::new());
     let process = Spawner::launch(snowmelt_sandbox::Options {
         run_dir: base.path().join("run"),
-        spawner_command: vec![spawner_program().into()],
+        spawner_command: vec![built("examples/spawner").into()],
         parent_cgroup: parent_cgroup.clone(),
         total: Default::default(),
     });
@@ -56,7 +56,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
     runtime.block_on(async {
         let options = Options {
             state_dir: base.path().join("state"),
-            worker_binary: std::env::current_exe().unwrap(),
+            worker_binary: built("snowmelt-query"),
             program: std::env::current_exe().unwrap(),
             images_dir: base.path().join("images"),
             python: None,
@@ -76,11 +76,11 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
     });
 }
 
-/// Built with the tests of the whole workspace.
-fn spawner_program() -> PathBuf {
+/// A program that is built with the tests of the whole workspace.
+fn built(name: &str) -> PathBuf {
     let here = std::env::current_exe().unwrap();
-    let program = here.ancestors().nth(2).unwrap().join("examples/spawner");
-    assert!(program.is_file(), "build {} with `cargo build --examples`", program.display());
+    let program = here.ancestors().nth(2).unwrap().join(name);
+    assert!(program.is_file(), "build {} with `make test`", program.display());
     program
 }
 
