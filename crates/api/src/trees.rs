@@ -34,9 +34,16 @@ pub struct StripePlace {
     pub depth: u32,
 }
 
-/// Bytes of an image between a host and others, since its process that serves images started.
+/// Compressed bytes of an image: on a host, and between it and others since its process that serves
+/// images started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImageBytes {
+    /// Bytes that the host has in its cache. Absent on a host of an earlier version.
+    #[serde(default)]
+    pub here: u64,
+    /// Bytes of the whole image, of which a start reads a part; 0 while the host does not know it.
+    #[serde(default)]
+    pub of: u64,
     /// Bytes from parents.
     pub from_parents: u64,
     /// Bytes from the registry.

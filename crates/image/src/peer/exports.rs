@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -53,6 +54,15 @@ pub struct Exports {
     placed_within: Duration,
     /// The share of the link that children may have; all of it if none.
     share: Option<Mutex<Bucket>>,
+}
+
+/// How much of an image is on this host, in bytes as they are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Bytes in the cache.
+    pub here: u64,
+    /// Bytes of all blobs.
+    pub of: u64,
 }
 
 struct Exported {
@@ -119,6 +129,14 @@ impl Exports {
     /// Whether other hosts may read an image.
     pub fn has(&self, image: &OciDigest) -> bool {
         self.images().contains_key(image)
+    }
+
+    /// How much of an image is here, if other hosts may read it.
+    pub fn progress(&self, image: &OciDigest) -> Option<Progress> {
+        let exported = self.images().get(image).cloned()?;
+        let of = exported.blobs.values().map(|blob| blob.summary().size).sum();
+        let here = exported.blobs.values().map(|blob| blob.stored_bytes()).sum();
+        Some(Progress { here, of })
     }
 
     /// Bytes of each image that children have read.

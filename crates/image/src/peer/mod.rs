@@ -26,7 +26,7 @@ mod source;
 mod upstreams;
 
 pub use direct::HostSource;
-pub use exports::Exports;
+pub use exports::{Exports, Progress};
 pub use host::{Connect, Link, Patience, PeerHost};
 pub use source::PeerSource;
 pub use upstreams::{Flow, Upstreams};

@@ -115,6 +115,14 @@ impl BlobReader {
         self.table.get().is_some_and(|table| self.blocks.has(table, 0..table.entries().len()))
     }
 
+    /// How many bytes of the blob as it is stored are on this machine, without a request: blocks in
+    /// the disk cache, and the offset table.
+    pub fn stored_bytes(&self) -> u64 {
+        let BlobSummary { table_offset, size, .. } = self.summary;
+        let here = |table: &Arc<Table>| self.blocks.cached_bytes(table) + size - table_offset;
+        self.table.get().map_or(0, here)
+    }
+
     /// Whether a range of the blob as it is stored is in the disk cache, without a request.
     pub fn has_stored(&self, range: &Range<u64>) -> bool {
         let table = self.table.get();

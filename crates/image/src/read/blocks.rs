@@ -127,6 +127,11 @@ impl Blocks {
         table.entries()[blocks].iter().all(|entry| entry.stored == 0 || cache.has(entry))
     }
 
+    /// How many bytes of a blob's blocks are in the disk cache.
+    pub(super) fn cached_bytes(&self, table: &Table) -> u64 {
+        self.cache.as_ref().map_or(0, |cache| cache.bytes_of(table.entries()))
+    }
+
     /// The end of the first blocks that are of one stripe.
     pub(super) fn end_of_stripe(
         &self,

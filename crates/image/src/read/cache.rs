@@ -114,6 +114,15 @@ impl BlockCache {
         self.store.index().has(&key) || (self.store.read_journal() && self.store.index().has(&key))
     }
 
+    /// How many bytes of these blocks are in the cache, as they are stored.
+    pub fn bytes_of(&self, entries: &[BlockEntry]) -> u64 {
+        // Blocks of processes that joined.
+        self.store.read_journal();
+        let index = self.store.index();
+        let here = entries.iter().filter(|entry| index.has(&self.key(entry)));
+        here.map(|entry| u64::from(entry.stored)).sum()
+    }
+
     /// Stores a verified block. If the disk is full, evicts half of the cache and tries once more.
     /// A process that joined cannot store blocks in a full cache.
     pub fn put(&self, entry: &BlockEntry, stored: &[u8]) -> Result<()> {

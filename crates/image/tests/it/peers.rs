@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::peer::{Exports, Flow, HostSource, Patience, PeerHost};
+use snowmelt_image::peer::{Exports, Flow, HostSource, Patience, PeerHost, Progress};
 use snowmelt_image::read::{BlockSource, conformance};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -58,6 +58,21 @@ async fn the_registry_sends_each_block_once_however_many_hosts_read_it() {
         let Flow { from_parents, from_registry, failures, wrong_blocks, .. } = host.flow();
         assert_eq!((from_parents, from_registry, failures, wrong_blocks), (layer.size, 0, 0, 0));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_knows_how_much_of_an_image_it_has() {
+    let (image, registry) = noisy();
+    let host = Host::new(&image, &registry, None).await;
+    let layer = image.layers[0].size;
+    let progress = || host.exports.progress(&digest()).unwrap();
+    assert_eq!(progress(), Progress { here: 0, of: layer + image.metadata.size });
+    host.layer().read(0..1).await.unwrap();
+    let begun = progress().here;
+    assert!(begun > 0 && begun < layer, "{begun} of {layer}");
+    host.read().await;
+    assert_eq!(progress().here, layer, "the metadata is not read");
+    assert_eq!(host.exports.progress(&OciDigest::of(b"another")), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

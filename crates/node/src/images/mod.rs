@@ -45,7 +45,6 @@ pub(crate) use connect::connect;
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::Images;
 pub(crate) use peers::BLOCKS;
-pub(crate) use place::image_bytes;
 pub use place::{HeldImage, TreePlace, Upstream};
 pub use resolve::{Found, Origin, find_image, has_registry};
 pub(crate) use sharing::Sharing;

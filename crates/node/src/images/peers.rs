@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use snowmelt_image::peer::{Connect, Flow, Link, PeerHost};
+use snowmelt_image::peer::{Connect, Link, PeerHost};
 use snowmelt_kernel::packet;
 use snowmelt_rpc::Token;
 use snowmelt_types::HostName;
@@ -21,7 +21,8 @@ use super::connect::connect;
 use super::keeper::{Images, Keeper};
 use super::message::{Ask, Notice};
 use super::packets::{failed, say_to};
-use super::place::{Cluster, HeldImage, TreePlace, image_bytes};
+use super::place::{Cluster, HeldImage, TreePlace};
+use super::sharing::Shared;
 use crate::{Node, Result};
 
 /// Where blocks of images are asked for.
@@ -59,12 +60,9 @@ impl Images {
     pub async fn held(self: &Arc<Self>) -> Result<Vec<HeldImage>> {
         let Some(keeper) = self.running() else { return Ok(Vec::new()) };
         let said = ask(&keeper, Ask::Bytes).await?;
-        let held: Vec<(String, Flow)> = serde_json::from_slice(&said)
+        let held: Vec<Shared> = serde_json::from_slice(&said)
             .map_err(|error| failed("know what was read of images")(error.into()))?;
-        Ok(held
-            .into_iter()
-            .map(|(tree, flow)| HeldImage { tree, bytes: image_bytes(flow) })
-            .collect())
+        Ok(held.into_iter().map(HeldImage::from).collect())
     }
 
     /// Has the daemon serve a connection of another host.

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::ImageBytes;
-use snowmelt_image::peer::{Flow, PeerHost};
+use snowmelt_image::peer::{Flow, PeerHost, Progress};
 use snowmelt_rpc::Token;
 
 use super::message::Place;
+use super::sharing::Shared;
 
 /// From where a host reads some blocks of an image: its place in one of the image's trees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,8 +62,19 @@ impl Cluster {
     }
 }
 
-/// What is shown of the bytes of an image or a file.
-pub(crate) fn image_bytes(flow: Flow) -> ImageBytes {
-    let Flow { from_parents, from_registry, to_children, failures, wrong_blocks } = flow;
-    ImageBytes { from_parents, from_registry, to_children, failures, wrong_blocks }
+impl From<Shared> for HeldImage {
+    fn from(Shared { tree, flow, progress }: Shared) -> Self {
+        let Flow { from_parents, from_registry, to_children, failures, wrong_blocks } = flow;
+        let Progress { here, of } = progress;
+        let bytes = ImageBytes {
+            here,
+            of,
+            from_parents,
+            from_registry,
+            to_children,
+            failures,
+            wrong_blocks,
+        };
+        Self { tree, bytes }
+    }
 }

@@ -8,8 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
+use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::peer::{Connect, Exports, Flow, Patience, Upstreams};
+use snowmelt_image::peer::{Connect, Exports, Flow, Patience, Progress, Upstreams};
 use snowmelt_image::read::BlobReader;
 use snowmelt_image::{Image, Result};
 use tokio::net::TcpStream;
@@ -33,6 +34,15 @@ pub(crate) struct Sharing {
     pub exports: Arc<Exports>,
     /// The names of trees, by the digests of their images.
     names: Mutex<HashMap<OciDigest, String>>,
+}
+
+/// An image or a file in a tree.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Shared {
+    /// The name of the tree.
+    pub tree: String,
+    pub flow: Flow,
+    pub progress: Progress,
 }
 
 impl Sharing {
@@ -79,21 +89,16 @@ impl Sharing {
         }
     }
 
-    /// The bytes of each image with a place, by the name of its tree.
-    pub fn bytes(&self) -> Vec<(String, Flow)> {
-        let (trees, sent) = (locked(&self.names), self.exports.sent());
+    /// The images with a place, as many as fit into an answer of the daemon.
+    pub fn shared(&self) -> Vec<Shared> {
+        let (names, sent) = (locked(&self.names).clone(), self.exports.sent());
         let named = self.upstreams.flows().into_iter().filter_map(|(digest, flow)| {
             let to_children = sent.get(&digest).copied().unwrap_or_default();
-            Some((trees.get(&digest)?.clone(), Flow { to_children, ..flow }))
+            let progress = self.exports.progress(&digest).unwrap_or_default();
+            let tree = names.get(&digest)?.clone();
+            Some(Shared { tree, flow: Flow { to_children, ..flow }, progress })
         });
-        named.collect()
-    }
-
-    /// The same of as many images as fit into an answer of the daemon.
-    pub fn reported(&self) -> Vec<(String, Flow)> {
-        let mut bytes = self.bytes();
-        bytes.truncate(MOST_REPORTED);
-        bytes
+        named.take(MOST_REPORTED).collect()
     }
 
     /// Lets other hosts read an image, once control has given this host a place.

@@ -24,7 +24,7 @@ use snowmelt_types::Tenant;
 use tokio::net::TcpStream;
 
 use crate::code::state;
-use crate::images::{HeldImage, Images, Sharing, image_bytes};
+use crate::images::{HeldImage, Images, Sharing};
 use crate::{Error, FileStore, Result, TreePlace, UNUSED_KEPT};
 use blocks::BlockFiles;
 use dial::Dial;
@@ -167,8 +167,7 @@ impl SharedFiles {
 
     /// The files that this host has a place for, and their bytes.
     pub fn held(&self) -> Vec<HeldImage> {
-        let held = |(tree, flow)| HeldImage { tree, bytes: image_bytes(flow) };
-        self.sharing.bytes().into_iter().map(held).collect()
+        self.sharing.shared().into_iter().map(HeldImage::from).collect()
     }
 
     /// Answers the requests of another host until its connection ends.
