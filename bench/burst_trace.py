@@ -21,7 +21,7 @@ from common.processes import busy_seconds
 from simulated import simulate
 from spreading import small
 from spreading.home import Home
-from spreading.lab import REGISTRY, ImageLab, image_lab
+from spreading.lab import NO_TREES, REGISTRY, ImageLab, image_lab
 from spreading.traffic import Traffic
 
 HOSTS, FUNCTIONS, MIB = 8, 8, 2.0
@@ -139,14 +139,13 @@ def replay(made: ImageLab) -> Replay:
     return Replay(sorted(answers, key=lambda it: it.at), traffic.sent(REGISTRY), busy)
 
 
-def once(home: Home, separate: bool) -> Replay:
-    most = {"SNOWMELT_CLUSTER_INSTANCES_PER_HOST": str(PER_HOST)}
-    with image_lab(HOSTS, RATE, home, memory=HOST_MEMORY, **most) as made:
+def once(home: Home, trees: bool) -> Replay:
+    settings = {"SNOWMELT_CLUSTER_INSTANCES_PER_HOST": str(PER_HOST)}
+    settings |= {} if trees else NO_TREES
+    with image_lab(HOSTS, RATE, home, memory=HOST_MEMORY, **settings) as made:
         words = ["--memory", MEMORY, "--instances", INSTANCES, *small.handler.READS_AT_START]
         functions = {f"read-{number}": small.name(number) for number in range(FUNCTIONS)}
         made.deploy_cold(functions, *words)
-        if separate:
-            made.separate()
         return replay(made)
 
 
@@ -185,7 +184,7 @@ def describe(section: Section) -> None:
         " hosts and the client share: the paper's has 400 calls a second on 1,000 machines. A host"
         f" runs at most {PER_HOST} instances of a function, so that each function needs all hosts."
         " Calls are sent at their times, however long others take; response times count from then."
-        f" *{OFF}*: hosts have no routes to each other, so that each reads from the registry."
+        f" *{OFF}*: the same platform with trees off (`images.trees = false`)."
     )
     section.commands += [
         "python bench/run.py trace",
@@ -212,7 +211,7 @@ def run() -> Section:
     describe(section)
     with scratch() as folder:
         home = small.make(folder, FUNCTIONS, MIB)
-        found = {TREES: once(home, separate=False), OFF: once(home, separate=True)}
+        found = {TREES: once(home, trees=True), OFF: once(home, trees=False)}
         outcomes = computed(section, folder)
     for way, replayed in found.items():
         if replayed.failed:

@@ -11,7 +11,7 @@ from common import plots
 from common.figures import Section, median, short
 from common.paths import scratch
 from simulated import simulate
-from spreading.lab import Burst, image_lab
+from spreading.lab import NO_TREES, Burst, image_lab
 from spreading.recorded import NAME, Recorded, record
 
 RATE = "25mbit"
@@ -32,18 +32,17 @@ BY_TREES, BY_ITSELF = "by trees", "each host from the registry"
 OWN = ("--read-rate", "200MB", "--tail", "300ms")
 
 
-def once(hosts: int, recorded: Recorded, separate: bool = False, rate: str = RATE) -> Burst:
+def once(hosts: int, recorded: Recorded, trees: bool = True, rate: str = RATE) -> Burst:
     """The first burst of a lab: its hosts have nothing of the image."""
-    with image_lab(hosts, rate, recorded.home) as made:
+    settings = {} if trees else NO_TREES
+    with image_lab(hosts, rate, recorded.home, **settings) as made:
         # Of the pages that it has read it keeps no more than its memory.
         made.deploy_cold({"read": NAME}, "--memory", "128MiB")
-        if separate:
-            made.separate()
         burst = made.burst([{"read": True}] * hosts)
     read = [host["bytes"] for host in burst.tree if host["bytes"]]
     most = max(it["from_parents"] + it["from_registry"] for it in read)
     cold = [it for it in read if it["from_parents"] + it["from_registry"] > most / 2]
-    if len(cold) != hosts or (separate and any(it["from_parents"] for it in read)):
+    if len(cold) != hosts or (not trees and any(it["from_parents"] for it in read)):
         raise RuntimeError(f"{hosts} hosts were to read the image by themselves: {burst.tree}")
     return burst
 
@@ -67,8 +66,7 @@ def describe(section: Section, recorded: Recorded) -> None:
         " part of their time in the burst, of everything on the machine; below"
         f" {MOST_BUSY:.0%} the links decide. For the fewest and most hosts that is so with links"
         f" of {_shown(SLOW_RATE)}, which are compared. One burst each, in a lab of its own."
-        f" *{BY_ITSELF}*: the same, but hosts have no routes to each other, so that each asks its"
-        " parents in vain, which fails at once, and then the registry."
+        f" *{BY_ITSELF}*: the same platform with trees off (`images.trees = false`)."
     )
     section.commands += [
         "python bench/run.py spread",
@@ -174,7 +172,7 @@ def measure(folder: Path) -> Measured:
     return Measured(
         recorded,
         {hosts: once(hosts, recorded) for hosts in TREES},
-        {hosts: once(hosts, recorded, separate=True) for hosts in ALONE},
+        {hosts: once(hosts, recorded, trees=False) for hosts in ALONE},
         {
             hosts: once(hosts, recorded, rate=SLOW_RATE)
             for hosts in sorted({min(TREES), max(TREES)})

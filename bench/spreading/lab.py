@@ -19,6 +19,8 @@ from .traffic import Traffic
 
 CONTROL, REGISTRY = "host-1", "registry"
 HOST_MEMORY = "1GiB"
+# A setting of a lab: each host reads images from the registry.
+NO_TREES = {"SNOWMELT_IMAGES_TREES": "false"}
 JOINED_WITHIN_S = 120
 # The scheduler learns of hosts, and of drained ones, once a second.
 REPORTS_S = 2.5
@@ -122,20 +124,6 @@ class ImageLab:
     def trees(self) -> list[dict[str, Any]]:
         """The hosts in the trees of each image, and what they have read."""
         return list(json.loads(self.client("tree", "-o", "json")))
-
-    def separate(self) -> None:
-        """Lets no host reach another one but control: each reads its blocks from the registry, as
-        if there were no trees. The attempts fail at once, and cost nothing."""
-        addresses = {it["name"]: it["address"].rpartition(":")[0] for it in self.lab.states()}
-        for host in self.hosts:
-            others = (addresses[other] for other in self.hosts if other != host)
-            lines = "".join(f"route add prohibit {address}/32\n" for address in others)
-            subprocess.run(
-                [*self.lab.inside(host), "ip", "-batch", "-"],
-                env=self.lab.environment,
-                input=lines.encode(),
-                check=True,
-            )
 
     def burst(self, events: Sequence[dict[str, Any]], function: str = "read") -> Burst:
         """Runs a function with these events, one on each host if there are as many."""

@@ -1,5 +1,5 @@
-"""Images of several hosts: the registry sends each block about once, and a host that dies, lies or
-has a damaged disk changes no answer."""
+"""Images of several hosts: the registry sends each block about once, unless trees are off, and a
+host that dies, lies or has a damaged disk changes no answer."""
 
 import json
 import os
@@ -194,3 +194,51 @@ def test_a_host_that_lies_is_named_and_not_asked_again(
         assert read(cluster, [SMALL] * 4) == [digest(made.rootfs / SMALL[1:])] * 4
         assert set(parents(cluster)) == {"h1", "h3", "h4"}
         cluster.end("h2")
+
+
+def test_trees_are_turned_off_and_on_while_hosts_run(
+    pushed: str, made: Image, code: Path, served: Registry, alone: Snowmelt
+) -> None:
+    def restart(trees: str) -> None:
+        alone.run("down").succeeded()
+        alone.environment["SNOWMELT_IMAGES_TREES"] = trees
+        cluster.up()
+        wait_for("the host to join again", lambda: '"h2"' in cluster.listed())
+
+    def moved() -> dict[str, Any]:
+        return {name: host["bytes"] for name, host in tree(cluster).items()}
+
+    small, large = digest(made.rootfs / SMALL[1:]), digest(made.ballast)
+    once = made.ballast.stat().st_size
+    with hosts(alone, ["h2"]) as cluster:
+        deploy(cluster, code, pushed)
+        assert read(cluster, [SMALL] * 2) == [small] * 2
+        assert parents(cluster) == {"h1": [None, "h2"], "h2": ["h1", None]}
+        assert "trees are off" not in alone.run("tree").succeeded().err
+        before = moved()["h2"]
+
+        # The daemon of the host goes on, and has been told parents.
+        restart("false")
+        assert "trees are off" in alone.run("tree").succeeded().err
+        served.fetched()
+        assert read(cluster, [BALLAST] * 2) == [large] * 2
+        sent = served.fetched()
+        assert sent >= 2 * once, f"{sent} bytes for two hosts"
+        assert parents(cluster) == {"h1": [None], "h2": [None]}
+        for bytes in moved().values():
+            assert bytes["from_registry"] > once and bytes["failures"] == 0, moved()
+        assert moved()["h1"]["from_parents"] == moved()["h1"]["to_children"] == 0
+        for way in ("from_parents", "to_children"):
+            assert moved()["h2"][way] == before[way], moved()
+        shown = alone.run("tree", pushed).succeeded()
+        assert "1 of 1" in shown.out and "trees are off (images.trees)" in shown.err, shown
+        assert "trees are off" in alone.run("status").succeeded().out
+
+        restart("true")
+        cluster.join("h3", free_ports(1)[0])
+        served.fetched()
+        assert read(cluster, [BALLAST] * 3) == [large] * 3
+        assert served.fetched() < once / 4
+        assert parents(cluster)["h3"] == ["h1", "h2"]
+        assert moved()["h3"]["from_parents"] > once and moved()["h3"]["failures"] == 0
+        assert "trees are off" not in alone.run("tree").succeeded().err

@@ -32,6 +32,8 @@ pub struct Status {
     pub spawner: SpawnerHealth,
     /// The pool of hosts.
     pub pool: PoolStatus,
+    /// Whether hosts read images from each other, and not each from the registry by itself.
+    pub image_trees: bool,
 }
 
 /// What a platform counts.

@@ -5,7 +5,8 @@ use snowmelt_types::HostName;
 use utoipa::ToSchema;
 
 /// The hosts that use an image of a registry, and from where each reads its blocks. The blocks are
-/// divided into stripes, and each stripe spreads through a tree of its own.
+/// divided into stripes, and each stripe spreads through a tree of its own. Where images have no trees,
+/// all blocks are of one stripe, and each host is a root.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ImageTree {
     /// The image, as functions name it.

@@ -87,6 +87,7 @@ impl Platform {
             functions,
             spawner,
             pool: self.pool.status(),
+            image_trees: self.bursts.trees.are_of_images(),
         }
     }
 }

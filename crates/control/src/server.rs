@@ -318,7 +318,7 @@ async fn platform(
     let over = ending.over.clone();
     node.hide_secrets(&settings.secrets_dir);
     let secrets = SecretSources::new(&settings.secrets_dir);
-    let trees = Trees::default();
+    let trees = Trees::new(settings.images.trees);
     let places = OwnPlaces { hosts: hosts.clone(), trees: trees.clone() };
     let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets, places));
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));

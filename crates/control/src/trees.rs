@@ -1,33 +1,40 @@
 //! The trees of images: which host reads the blocks of an image from which others (FaaSNet 3.2 and
-//! 3.3). Each image has one for each stripe of its blocks.
+//! 3.3). Each image has one for each stripe of its blocks. Without trees each host reads images from
+//! the registry; files of functions have trees all the same.
 //!
 //! Invariants: a host is told its parents with the request that has it use the image, and again when
-//! they change. Trees are in memory only: after a restart of control they grow again, and until then
-//! hosts keep their parents. A parent that a host has lost costs it a request to the registry, never
-//! an answer.
+//! they change. Where images have no trees, it is told that it has none: an earlier control may have
+//! given it some. Trees are in memory only: after a restart of control they grow again, and until
+//! then hosts keep their parents. A parent that a host has lost costs it a request to the registry,
+//! never an answer.
+
+mod readers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_api::{ImageBytes, ImageTree, StripePlace, TreeHost};
 use snowmelt_image::peer::PeerHost;
-use snowmelt_node::{TreePlace, Upstream, has_registry};
-use snowmelt_tree::{BINARY, StripeMove, Striped};
+use snowmelt_node::{TreePlace, Upstream, has_registry, is_file_tree};
+use snowmelt_tree::StripeMove;
 use snowmelt_types::{Digest, HostName};
 use tokio_util::sync::CancellationToken;
 
 use crate::hosts::{BEAT, Host, Hosts};
 use crate::records::FunctionRecord;
+use readers::Readers;
 
 /// The most images with trees; the one that was used longest ago is forgotten first.
 const MOST_TREES: usize = 1000;
 
-/// The trees of all images. Cheap to clone.
+/// The trees of all images and files. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trees(Arc<Mutex<Grown>>);
 
 #[derive(Debug, Default)]
 struct Grown {
+    /// Each host reads images from the registry by itself.
+    images_alone: bool,
     by_image: BTreeMap<String, Used>,
     /// Placements so far.
     placements: u64,
@@ -37,7 +44,7 @@ struct Grown {
 
 #[derive(Debug)]
 struct Used {
-    hosts: Striped<HostName>,
+    hosts: Readers,
     /// The number of the last placement.
     last: u64,
     /// Hosts that were placed since [`Trees::roles`].
@@ -61,6 +68,16 @@ type Told = Vec<(Arc<Host>, TreePlace)>;
 type Known = HashMap<HostName, Arc<Host>>;
 
 impl Trees {
+    /// None yet, for images only if they are to have some.
+    pub fn new(of_images: bool) -> Self {
+        Self(Arc::new(Mutex::new(Grown { images_alone: !of_images, ..Grown::default() })))
+    }
+
+    /// Whether hosts read images from each other.
+    pub fn are_of_images(&self) -> bool {
+        !self.lock().images_alone
+    }
+
     /// Gives hosts that are about to use an image their places in its trees, and tells others theirs
     /// that change with it.
     pub fn place(&self, image: &str, hosts: &Hosts, on: &[Arc<Host>]) -> Vec<TreePlace> {
@@ -73,13 +90,13 @@ impl Trees {
         let mut grown = self.lock();
         let joining = || on.iter().map(|host| &host.name).filter(|name| known.contains_key(*name));
         grown.members.extend(joining().cloned());
-        let Used { hosts: trees, placed, .. } = grown.used(image);
+        let Used { hosts: readers, placed, .. } = grown.used(image);
         placed.extend(joining().cloned());
-        let moves = joining().flat_map(|host| trees.insert(host.clone())).collect();
+        let moves = joining().flat_map(|host| readers.insert(host.clone())).collect();
         let is_told = |name: &HostName| on.iter().any(|host| host.name == *name);
-        let mut moved = moved(trees, image, moves, known);
+        let mut moved = moved(readers, image, moves, known);
         moved.retain(|(host, _)| !is_told(&host.name));
-        (on.iter().map(|host| place_in(trees, image, &host.name, known)).collect(), moved)
+        (on.iter().map(|host| place_in(readers, image, &host.name, known)).collect(), moved)
     }
 
     /// Takes hosts out of the trees that are not [`usable`] any more and tells their children, until
@@ -106,28 +123,26 @@ impl Trees {
         let shown = grown.by_image.iter().map(|(image, Used { hosts, .. })| {
             let place = |stripe: usize, host: &HostName| StripePlace {
                 parent: hosts.parent(stripe, host).cloned(),
-                depth: hosts.depth(stripe, host).and_then(|it| it.try_into().ok()).unwrap_or(0),
+                depth: hosts.depth(stripe, host).unwrap_or(0),
             };
             let host = |host: &HostName| TreeHost {
                 host: host.clone(),
                 stripes: (0..hosts.stripes()).map(|stripe| place(stripe, host)).collect(),
                 bytes: held.get(&(host.clone(), image.clone())).copied(),
             };
-            ImageTree { image: image.clone(), hosts: hosts.hosts(0).map(host).collect() }
+            ImageTree { image: image.clone(), hosts: hosts.all().map(host).collect() }
         });
         shown.collect()
     }
 
     /// Says the role of each host of each image.
     pub fn roles(&self, mut role: impl FnMut(&str, &HostName, Role)) {
-        for (image, Used { hosts: trees, placed, .. }) in &mut self.lock().by_image {
+        for (image, Used { hosts: readers, placed, .. }) in &mut self.lock().by_image {
             let placed = std::mem::take(placed);
-            for host in trees.hosts(0) {
-                let stripes = 0..trees.stripes();
-                let depth = stripes.clone().filter_map(|stripe| trees.depth(stripe, host)).min();
-                let is_inner =
-                    stripes.into_iter().any(|stripe| trees.children(stripe, host).next().is_some());
-                let depth = depth.and_then(|depth| u32::try_from(depth).ok()).unwrap_or(u32::MAX);
+            for host in readers.all() {
+                let stripes = 0..readers.stripes();
+                let depth = stripes.filter_map(|stripe| readers.depth(stripe, host)).min();
+                let (depth, is_inner) = (depth.unwrap_or(u32::MAX), readers.sends(host));
                 role(image, host, Role { depth, is_inner, is_used: placed.contains(host) });
             }
         }
@@ -163,9 +178,9 @@ impl Trees {
         if lost.is_empty() {
             return told;
         }
-        for (image, Used { hosts: trees, .. }) in &mut grown.by_image {
-            let moves = lost.iter().flat_map(|host| trees.remove(host)).collect();
-            told.extend(moved(trees, image, moves, known));
+        for (image, Used { hosts: readers, .. }) in &mut grown.by_image {
+            let moves = lost.iter().flat_map(|host| readers.remove(host)).collect();
+            told.extend(moved(readers, image, moves, known));
         }
         grown.by_image.retain(|_, trees| !trees.hosts.is_empty());
         told
@@ -186,7 +201,9 @@ impl Grown {
                 self.by_image.remove(&image);
             }
         }
-        let new = || Used { hosts: Striped::new(BINARY), last, placed: BTreeSet::new() };
+        // Only control has a file: without trees all hosts would read it over control's link.
+        let by_trees = !self.images_alone || is_file_tree(image);
+        let new = || Used { hosts: Readers::new(by_trees), last, placed: BTreeSet::new() };
         let trees = self.by_image.entry(image.to_owned()).or_insert_with(new);
         trees.last = last;
         trees
@@ -243,24 +260,19 @@ fn usable(hosts: &Hosts) -> Known {
 }
 
 /// The places of hosts that have moved, once for each host.
-fn moved(
-    trees: &Striped<HostName>,
-    image: &str,
-    moves: Vec<StripeMove<HostName>>,
-    known: &Known,
-) -> Told {
+fn moved(readers: &Readers, image: &str, moves: Vec<StripeMove<HostName>>, known: &Known) -> Told {
     let hosts: BTreeSet<HostName> = moves.into_iter().map(|step| step.host).collect();
     let hosts = hosts.iter().filter_map(|host| known.get(host));
-    hosts.map(|host| (Arc::clone(host), place_in(trees, image, &host.name, known))).collect()
+    hosts.map(|host| (Arc::clone(host), place_in(readers, image, &host.name, known))).collect()
 }
 
-fn place_in(trees: &Striped<HostName>, image: &str, host: &HostName, known: &Known) -> TreePlace {
+fn place_in(readers: &Readers, image: &str, host: &HostName, known: &Known) -> TreePlace {
     let from = |stripe: usize| {
         // One that was lost just now is taken out soon.
-        let parent = trees.parent(stripe, host).and_then(|parent| known.get(parent));
+        let parent = readers.parent(stripe, host).and_then(|parent| known.get(parent));
         parent.and_then(|parent| upstream(parent)).unwrap_or(Upstream::Registry)
     };
-    TreePlace { tree: image.to_owned(), from: (0..trees.stripes()).map(from).collect() }
+    TreePlace { tree: image.to_owned(), from: (0..readers.stripes()).map(from).collect() }
 }
 
 fn upstream(parent: &Host) -> Option<Upstream> {
@@ -272,113 +284,4 @@ fn upstream(parent: &Host) -> Option<Upstream> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hosts::fake::FakeHost;
-
-    fn hosts(names: &[&str]) -> (Known, Vec<Arc<Host>>) {
-        let made: Vec<_> = names.iter().map(|name| FakeHost::default().named(name).1).collect();
-        let known = made.iter().map(|host| (host.name.clone(), Arc::clone(host))).collect();
-        (known, made)
-    }
-
-    /// The names of the hosts from which one reads each stripe; `-` for the registry.
-    fn from(place: &TreePlace) -> String {
-        let name = |from: &Upstream| match from {
-            Upstream::Host(host) => host.name.clone(),
-            Upstream::Control(name) => name.clone(),
-            Upstream::Registry => "-".to_owned(),
-        };
-        place.from.iter().map(name).collect::<Vec<_>>().join(" ")
-    }
-
-    fn parents(places: &[TreePlace]) -> Vec<String> {
-        places.iter().map(from).collect()
-    }
-
-    #[test]
-    fn hosts_get_places_once_and_others_are_told_what_changes() {
-        let trees = Trees::default();
-        let (mut known, made) = hosts(&["a", "b", "c", "d", "e"]);
-        let (places, told) = trees.place_among("image", &known, &made[..3]);
-        assert_eq!(
-            (parents(&places), told.len()),
-            (vec!["- b".into(), "a -".into(), "a b".into()], 0)
-        );
-        let (again, _) = trees.place_among("image", &known, &made[..3]);
-        assert_eq!(again, places);
-        let (places, told) = trees.place_among("image", &known, &made[3..]);
-        assert_eq!(parents(&places), ["c b", "a d"]);
-        let told: Vec<_> = told.iter().map(|(host, at)| (host.name.as_str(), from(at))).collect();
-        assert_eq!(told, [("a", "- d".to_owned()), ("b", "c -".to_owned())]);
-        let (other, _) = trees.place_among("another", &known, &made[3..]);
-        assert_eq!(parents(&other), ["- e", "d -"]);
-
-        known.remove(&made[1].name);
-        // Before it is taken out, nobody is sent to it.
-        let (places, _) = trees.place_among("image", &known, &made[3..4]);
-        assert_eq!(parents(&places), ["c -"]);
-        let moved = trees.without_lost(&known);
-        assert!(!moved.is_empty() && moved.iter().all(|(_, place)| place.tree == "image"));
-        let left = [&made[..1], &made[2..]].concat();
-        let (places, told) = trees.place_among("image", &known, &left);
-        assert!(told.is_empty() && parents(&places).iter().all(|parents| !parents.contains('b')));
-        for (host, place) in moved {
-            let at = left.iter().position(|it| it.name == host.name).unwrap();
-            assert_eq!(place, places[at], "they were told where they are");
-        }
-        assert!(trees.without_lost(&known).is_empty());
-        assert!(trees.without_lost(&Known::default()).is_empty());
-        assert!(trees.lock().by_image.is_empty() && trees.lock().members.is_empty());
-    }
-
-    #[test]
-    fn a_host_leaves_unless_it_was_placed_meanwhile() {
-        let trees = Trees::default();
-        let (known, made) = hosts(&["a", "b", "c"]);
-        let (image, b) = (Digest::of("image"), &made[1].name);
-        trees.place_among("image", &known, &made);
-        trees.place_among("another", &known, &made);
-        let placed = || {
-            let mut placed = Vec::new();
-            trees.roles(|image, host, role| {
-                if role.is_used {
-                    placed.push(format!("{image} {host}"));
-                }
-            });
-            placed
-        };
-        // It is not known yet what has begun there.
-        assert!(trees.without(&image, b, &known).is_empty());
-        assert_eq!(placed().len(), 6);
-        assert!(placed().is_empty(), "each is said once");
-        let told = trees.without(&image, b, &known);
-        assert!(!told.is_empty() && told.iter().all(|(_, place)| place.tree == "image"));
-        assert!(told.iter().all(|(host, place)| host.name != *b && !from(place).contains('b')));
-        assert!(trees.without(&image, b, &known).is_empty());
-        assert!(trees.without(&Digest::of("unknown"), b, &known).is_empty());
-        let left: Vec<_> = trees.lock().by_image["image"].hosts.hosts(0).cloned().collect();
-        assert_eq!(left, [made[0].name.clone(), made[2].name.clone()]);
-        assert!(trees.lock().by_image["another"].hosts.hosts(0).any(|host| host == b));
-        for host in [&made[0].name, &made[2].name] {
-            trees.without(&image, host, &known);
-        }
-        assert!(!trees.lock().by_image.contains_key("image"));
-        trees.place_among("image", &known, &made[1..2]);
-        assert_eq!(placed(), [format!("image {b}")]);
-    }
-
-    #[test]
-    fn the_trees_that_were_used_longest_ago_are_forgotten() {
-        let trees = Trees::default();
-        let (known, made) = hosts(&["a"]);
-        for image in 0..MOST_TREES {
-            trees.place_among(&image.to_string(), &known, &made);
-        }
-        trees.place_among("0", &known, &made);
-        trees.place_among("one more", &known, &made);
-        let left = &trees.lock().by_image;
-        assert_eq!(left.len(), MOST_TREES);
-        assert!(left.contains_key("0") && !left.contains_key("1"));
-    }
-}
+mod tests;

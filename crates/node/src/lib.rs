@@ -70,7 +70,7 @@ pub use pool::RemovalReason;
 pub use programs::{Language, ProgramRequest};
 pub use runner::QueryRunner;
 pub use secrets::Secrets;
-pub use shared_files::file_tree;
+pub use shared_files::{file_tree, is_file_tree};
 pub use snowmelt_ledger::{Capacity, Ledger};
 pub use times::LOAD_LIMIT;
 pub use unit::{Program, Unit};

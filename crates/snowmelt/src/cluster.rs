@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::platform::{self, Platform};
 use crate::printer::Printer;
+use crate::server::NO_TREES;
 use crate::signals::Signals;
 use crate::{list, spans, text};
 
@@ -103,13 +104,18 @@ fn row(host: &HostSummary) -> Vec<String> {
     ]
 }
 
-/// Shows the trees of hosts through which images spread.
+/// Shows the trees of hosts through which images spread, or what each host reads without them.
 ///
 /// # Errors
 /// `SM-0503` if no platform is running.
 pub fn tree(args: &TreeArgs, config: &Config, printer: Printer) -> Outcome {
     let platform = Platform::server(args.server.as_deref(), config);
-    let mut trees = platform::with(platform, printer, async |client, _| client.trees().await)?;
+    let (mut trees, status) = platform::with(platform, printer, async |client, _| {
+        tokio::try_join!(client.trees(), client.status())
+    })?;
+    if !status.image_trees {
+        printer.note(NO_TREES);
+    }
     let image = args.image.as_deref().unwrap_or_default();
     trees.retain(|tree| tree.image.starts_with(image));
     let headings = [

@@ -75,6 +75,8 @@ pub const IMAGE_CACHE: &str = "SNOWMELT_IMAGES_CACHE";
 pub const CA_FILE: &str = "SNOWMELT_IMAGES_CA_FILE";
 /// Whether start profiles are pushed to the registries of their images: `true` or `false`.
 pub const PUBLISH_STARTS: &str = "SNOWMELT_IMAGES_PUBLISH_STARTS";
+/// Whether hosts of a cluster read images from each other: `true` or `false`.
+pub const IMAGE_TREES: &str = "SNOWMELT_IMAGES_TREES";
 /// Most bytes a second of images that a host sends to others, as `10MiB`.
 pub const SHARE_LINK: &str = "SNOWMELT_IMAGES_SHARE_LINK";
 /// Keys of platforms whose start profiles are used, separated by commas.

@@ -28,6 +28,8 @@ pub struct Settings {
     pub publish_starts: bool,
     /// The most bytes a second that are sent to other hosts of a cluster; no limit if none.
     pub share: Option<ByteSize>,
+    /// Whether the hosts of a cluster read images from each other, if this host runs control.
+    pub trees: bool,
     /// Whose starts are used beside those of this platform.
     pub trusted_keys: Vec<PublicKey>,
 }
@@ -36,7 +38,8 @@ impl Default for Settings {
     fn default() -> Self {
         let (cache, raw) = (ByteSize(10 << 30), ByteSize(10 << 30));
         let (mount, publish_starts, trusted_keys) = (Choice::Auto, false, Vec::new());
-        Self { mount, raw, cache, ca_file: None, publish_starts, share: None, trusted_keys }
+        let (ca_file, share, trees) = (None, None, true);
+        Self { mount, raw, cache, ca_file, publish_starts, share, trees, trusted_keys }
     }
 }
 

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use snowmelt_api::is_file_digest;
 use snowmelt_image::block::BlobSummary;
 use snowmelt_image::peer::{HostSource, Patience, PeerHost, PeerSource};
 use snowmelt_image::read::{BlobReader, Blocks, LocalSource, Retried, RetryPolicy};
@@ -37,6 +38,9 @@ const STEP: u64 = 8 << 20;
 /// What control's host is called where it is the source of files.
 const SOURCE: &str = "control";
 
+/// What the names of the trees of files begin with.
+const FILE_TREE: &str = "file:";
+
 /// A file of a function that a host reads from other hosts before it uses the function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SharedFile {
@@ -51,7 +55,12 @@ pub struct SharedFile {
 
 /// Names the trees of a file, beside those of images.
 pub fn file_tree(digest: &str) -> String {
-    format!("file:{digest}")
+    format!("{FILE_TREE}{digest}")
+}
+
+/// Whether trees of this name are those of a file, and not of an image.
+pub fn is_file_tree(tree: &str) -> bool {
+    tree.strip_prefix(FILE_TREE).is_some_and(is_file_digest)
 }
 
 /// The files that this host shares with others.

@@ -54,6 +54,7 @@ keys! {
     IMAGE_CACHE = "images.cache", env::IMAGE_CACHE, "10GiB";
     CA_FILE = "images.ca_file", env::CA_FILE, "";
     PUBLISH_STARTS = "images.publish_starts", env::PUBLISH_STARTS, "false";
+    IMAGE_TREES = "images.trees", env::IMAGE_TREES, "true";
     SHARE_LINK = "images.share_link", env::SHARE_LINK, "";
     TRUSTED_KEYS = "images.trusted_keys", env::TRUSTED_KEYS, "";
     TRACES = "traces.endpoint", env::TRACES_ENDPOINT, "";

@@ -113,6 +113,8 @@ pub struct Config {
     pub ca_file: Option<Value<PathBuf>>,
     /// Whether start profiles are pushed to the registries of their images.
     pub publish_starts: Value<bool>,
+    /// Whether hosts read images from each other.
+    pub image_trees: Value<bool>,
     /// The most bytes a second that this host sends to others of its cluster; no limit if absent.
     pub share_link: Option<Value<ByteSize>>,
     /// Keys of other platforms whose start profiles are used.
@@ -194,6 +196,7 @@ impl Config {
             image_cache: sources.get(&IMAGE_CACHE, None, amount)?,
             ca_file: sources.file(&CA_FILE, ca_file)?,
             publish_starts: sources.get(&PUBLISH_STARTS, None, boolean)?,
+            image_trees: sources.get(&IMAGE_TREES, None, boolean)?,
             share_link: sources.maybe(&SHARE_LINK, share, rate)?,
             trusted_keys: sources.get(&TRUSTED_KEYS, None, keys)?,
             traces: sources.traces(),
@@ -228,6 +231,7 @@ impl Config {
             cache: self.image_cache.value,
             ca_file: self.ca_file.as_ref().map(|file| file.value.clone()),
             publish_starts: self.publish_starts.value,
+            trees: self.image_trees.value,
             share: self.share_link.as_ref().map(|share| share.value),
             trusted_keys: self.trusted_keys.value.clone(),
         }

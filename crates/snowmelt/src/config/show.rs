@@ -143,6 +143,7 @@ fn images(config: &Config) -> Lines {
         line("raw", &config.raw_images, |bytes| quoted(&bytes.to_string())),
         line("cache", &config.image_cache, |bytes| quoted(&bytes.to_string())),
         line("publish_starts", &config.publish_starts, bool::to_string),
+        line("trees", &config.image_trees, bool::to_string),
         line("trusted_keys", &config.trusted_keys, |keys| {
             let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
             toml::Value::from(keys).to_string()

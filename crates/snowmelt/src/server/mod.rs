@@ -26,6 +26,9 @@ pub use serve::{background, foreground, private, set_umask};
 const GRACE: Duration = Duration::from_secs(10);
 /// How long `down` waits for the server to exit, beyond the grace time.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
+/// What is shown where images have no trees.
+pub const NO_TREES: &str =
+    "trees are off (images.trees): each host reads images from the registry by itself";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Stops the server after the grace time for running work, and waits until it exits.
@@ -108,7 +111,12 @@ fn lines(status: &Status) -> String {
         ("spawner", health::of_spawner(&status.spawner)),
     ];
     let pool = status.pool.is_elastic.then(|| ("pool", health::of_pool(&status.pool)));
-    rows.iter().chain(&pool).map(|(name, value)| format!("{name:<10} {value}\n")).collect()
+    let images = (!status.image_trees).then(|| ("images", NO_TREES.to_owned()));
+    rows.iter()
+        .chain(&pool)
+        .chain(&images)
+        .map(|(name, value)| format!("{name:<10} {value}\n"))
+        .collect()
 }
 
 /// Waits until a newly started server responds.

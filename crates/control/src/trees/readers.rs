@@ -1,0 +1,101 @@
+//! From where the hosts that use an image read its blocks: in the tree of each stripe from each other,
+//! or, without trees, each from the registry by itself.
+//!
+//! Invariant: without trees no host has a parent, and none moves when another one joins or leaves.
+
+use std::collections::BTreeSet;
+
+use snowmelt_tree::{BINARY, StripeMove, Striped};
+use snowmelt_types::HostName;
+
+/// The hosts that use an image.
+#[derive(Debug)]
+pub(super) enum Readers {
+    /// In trees.
+    Trees(Box<Striped<HostName>>),
+    /// Each by itself, with all blocks in one stripe.
+    Alone(BTreeSet<HostName>),
+}
+
+impl Readers {
+    /// No hosts yet.
+    pub fn new(by_trees: bool) -> Self {
+        match by_trees {
+            true => Self::Trees(Box::new(Striped::new(BINARY))),
+            false => Self::Alone(BTreeSet::new()),
+        }
+    }
+
+    /// Adds a host, if it is not there. Others have other parents then.
+    pub fn insert(&mut self, host: HostName) -> Vec<StripeMove<HostName>> {
+        match self {
+            Self::Trees(trees) => trees.insert(host),
+            Self::Alone(hosts) => {
+                hosts.insert(host);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Takes a host out, if it is there. Others have other parents then.
+    pub fn remove(&mut self, host: &HostName) -> Vec<StripeMove<HostName>> {
+        match self {
+            Self::Trees(trees) => trees.remove(host),
+            Self::Alone(hosts) => {
+                hosts.remove(host);
+                Vec::new()
+            }
+        }
+    }
+
+    /// The host from which one reads a stripe; none if that is the registry.
+    pub fn parent(&self, stripe: usize, host: &HostName) -> Option<&HostName> {
+        match self {
+            Self::Trees(trees) => trees.parent(stripe, host),
+            Self::Alone(_) => None,
+        }
+    }
+
+    /// Hosts between one and the registry in a stripe, if it is there.
+    pub fn depth(&self, stripe: usize, host: &HostName) -> Option<u32> {
+        match self {
+            Self::Trees(trees) => trees.depth(stripe, host).and_then(|it| it.try_into().ok()),
+            Self::Alone(hosts) => hosts.contains(host).then_some(0),
+        }
+    }
+
+    /// Whether others read any stripe from a host.
+    pub fn sends(&self, host: &HostName) -> bool {
+        match self {
+            Self::Trees(trees) => {
+                (0..trees.stripes()).any(|stripe| trees.children(stripe, host).next().is_some())
+            }
+            Self::Alone(_) => false,
+        }
+    }
+
+    /// Into how many parts the blocks are divided.
+    pub fn stripes(&self) -> usize {
+        match self {
+            Self::Trees(trees) => trees.stripes(),
+            Self::Alone(_) => 1,
+        }
+    }
+
+    /// All hosts: parents before their children in the first stripe.
+    pub fn all(&self) -> impl Iterator<Item = &HostName> {
+        let (trees, alone) = match self {
+            Self::Trees(trees) => (Some(trees.hosts(0)), None),
+            Self::Alone(hosts) => (None, Some(hosts.iter())),
+        };
+        trees.into_iter().flatten().chain(alone.into_iter().flatten())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Trees(trees) => trees.is_empty(),
+            Self::Alone(hosts) => hosts.is_empty(),
+        }
+    }
+}
