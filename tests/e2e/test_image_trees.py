@@ -88,8 +88,16 @@ def test_the_registry_sends_each_block_about_once(
         assert moved[name]["to_children"] < image * 1.25, moved
         assert moved[name]["failures"] == moved[name]["wrong_blocks"] == 0, moved
     assert sum(bytes["to_children"] for bytes in moved.values()) >= 4 * once - sent, moved
-    shown = four.control.run("tree", pushed).succeeded().out
-    assert "1 of 2" in shown and "2 of 2" in shown and "registry" in shown, shown
+    for bytes in moved.values():
+        assert once < bytes["here"] <= bytes["of"], moved
+    for name in ("read", pushed):
+        shown = four.control.run("tree", name).succeeded().out
+        assert "1 of 2" in shown and "2 of 2" in shown and "registry" in shown, shown
+        assert shown.count("% of ") == len(moved), shown
+    four.control.run("tree", "rea").failed_with("SM-0220", "did you mean `read`?")
+    four.control.run("fn", "deploy", "plain", code).succeeded()
+    other = four.control.run("tree", "plain").succeeded()
+    assert pushed not in other.out and "plain" in other.err, other
     # Again, from the caches.
     assert read(four, [BALLAST] * 4) == [expected] * 4
     assert served.fetched() < once / 4

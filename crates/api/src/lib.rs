@@ -42,7 +42,7 @@
 //! | `GET /v1/hosts` | | list of [`HostSummary`] |
 //! | `POST /v1/hosts/{host}/drain` | | 204: it gets no new work |
 //! | `DELETE /v1/hosts/{host}/drain` | | 204: it gets new work again |
-//! | `GET /v1/trees` | | list of [`ImageTree`] |
+//! | `GET /v1/trees?of=` | | list of [`ImageTree`] |
 //! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
 //! | `POST /v1/networks/{job}/trace` | [`TraceRequest`] | [`Trace`] |

@@ -67,7 +67,9 @@ fn platform() -> Vec<Route> {
         post("/v1/hosts/{host}/drain", "Has a host get no new work; what runs there goes on")
             .answers_nothing(204),
         delete("/v1/hosts/{host}/drain", "Has a host get new work again").answers_nothing(204),
-        get("/v1/trees", "Images that spread through trees of hosts").answers_list::<ImageTree>(),
+        get("/v1/trees", "Images that spread through trees of hosts, of a function or all")
+            .query("of", Type::String)
+            .answers_list::<ImageTree>(),
     ]
 }
 

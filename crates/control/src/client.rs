@@ -171,9 +171,12 @@ impl Client {
         self.get(&format!("/v1/functions/{name}/logs?{}", query.finish())).await
     }
 
-    /// The trees of hosts through which images spread.
-    pub async fn trees(&self) -> Result<Vec<ImageTree>, ErrorReport> {
-        self.get("/v1/trees").await
+    /// The trees of hosts through which images and files spread: all, or those of a function or of
+    /// images that begin with a name.
+    pub async fn trees(&self, of: Option<&str>) -> Result<Vec<ImageTree>, ErrorReport> {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(of.map(|name| ("of", name)));
+        self.get(&format!("/v1/trees?{}", query.finish())).await
     }
 
     /// All hosts of the cluster.

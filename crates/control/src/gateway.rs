@@ -124,8 +124,25 @@ async fn query(
     Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
-async fn trees(State(platform): State<Arc<Platform>>) -> Answer {
-    json(StatusCode::OK, &platform.bursts.trees.list(&platform.hosts).await)
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TreesQuery {
+    of: Option<String>,
+}
+
+async fn trees(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    query: Result<Query<TreesQuery>, QueryRejection>,
+) -> Answer {
+    let Query(TreesQuery { of }) = query.map_err(rejected)?;
+    let trees = platform.bursts.trees.list(&platform.hosts).await;
+    match of {
+        Some(name) => {
+            json(StatusCode::OK, &platform.functions.trees_of(identity.tenant, &name, trees).await?)
+        }
+        None => json(StatusCode::OK, &trees),
+    }
 }
 
 async fn networks(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
@@ -253,12 +270,15 @@ async fn logs(
     Path(name): Path<String>,
     query: Result<Query<LogsQuery>, QueryRejection>,
 ) -> Answer {
-    let Query(query) =
-        query.map_err(|rejected| ErrorReport::new(Code::OPTION, rejected.body_text()))?;
+    let Query(query) = query.map_err(rejected)?;
     let invocation = query.invocation.map(InvocationId::from);
     let entries =
         platform.functions.logs(&function(identity, name)?, invocation, query.tail).await?;
     json(StatusCode::OK, &entries)
+}
+
+fn rejected(rejection: QueryRejection) -> ErrorReport {
+    ErrorReport::new(Code::OPTION, rejection.body_text())
 }
 
 async fn unknown(request: Request) -> Problem {

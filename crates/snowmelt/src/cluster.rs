@@ -107,22 +107,28 @@ fn row(host: &HostSummary) -> Vec<String> {
 /// Shows the trees of hosts through which images spread, or what each host reads without them.
 ///
 /// # Errors
-/// `SM-0503` if no platform is running.
+/// `SM-0503` if no platform is running; `SM-0220` if there is no such function and no such image.
 pub fn tree(args: &TreeArgs, config: &Config, printer: Printer) -> Outcome {
     let platform = Platform::server(args.server.as_deref(), config);
-    let (mut trees, status) = platform::with(platform, printer, async |client, _| {
-        tokio::try_join!(client.trees(), client.status())
+    let name = args.name.as_deref();
+    let (trees, status) = platform::with(platform, printer, async |client, _| {
+        tokio::try_join!(client.trees(name), client.status())
     })?;
     if !status.image_trees {
         printer.note(NO_TREES);
     }
-    let image = args.image.as_deref().unwrap_or_default();
-    trees.retain(|tree| tree.image.starts_with(image));
+    if trees.is_empty() {
+        printer.note(&match name {
+            Some(name) => format!("no host of a cluster has used an image or a file of {name} yet"),
+            None => "no host of a cluster has used an image of a registry or a file yet".to_owned(),
+        });
+    }
     let headings = [
         "image",
         "stripe",
         "host",
         "parent",
+        ">here",
         ">from parents",
         ">from registry",
         ">to children",
@@ -147,12 +153,17 @@ fn tree_rows(tree: &ImageTree) -> Vec<Vec<String>> {
         ];
         row.extend(match &host.bytes {
             Some(bytes) if stripe == 0 => {
+                let here = match bytes.of {
+                    0 => "-".to_owned(),
+                    of => format!("{}% of {}", bytes.here * 100 / of, ByteSize(of)),
+                };
                 let moved = [bytes.from_parents, bytes.from_registry, bytes.to_children];
                 let counts = [bytes.failures, bytes.wrong_blocks];
                 let moved = moved.iter().map(|bytes| ByteSize(*bytes).to_string());
-                moved.chain(counts.iter().map(u64::to_string)).collect()
+                let counts = counts.iter().map(u64::to_string);
+                std::iter::once(here).chain(moved).chain(counts).collect()
             }
-            _ => vec!["-".to_owned(); 5],
+            _ => vec!["-".to_owned(); 6],
         });
         row
     };

@@ -128,6 +128,22 @@ async fn a_name_that_no_function_can_have_is_refused() {
 }
 
 #[tokio::test]
+async fn trees_are_those_of_a_function_or_of_images() {
+    let gateway = Gateway::new().await;
+    let (tenant, deployed_ms, files, packed) = ("acme".parse().unwrap(), 1, None, None);
+    let record = FunctionRecord { tenant, spec: spec(""), deployed_ms, files, packed };
+    gateway.idle.records.put_function(&record).await.unwrap();
+    let asked = async |of: &str, tenant: &str| {
+        let (url, header) = (format!("/v1/trees?of={of}"), (TENANT_HEADER, tenant));
+        gateway.send(Peer::User(0), ("get", &url), header, "").await
+    };
+    asked("f", "acme").await.is(200, "", "it has no image and no files");
+    asked("f", "default").await.is(404, Code::FUNCTION_MISSING.code, "of another tenant");
+    asked("registry.example/app:v1", "acme").await.is(200, "", "an image");
+    gateway.root(("get", "/v1/trees?off=f"), "").await.is(400, Code::OPTION.code, "no such word");
+}
+
+#[tokio::test]
 async fn a_body_that_is_not_valid_is_refused() {
     let gateway = Gateway::new().await;
     for route in ROUTES.iter().filter(|route| matches!(route.takes, Json(_) | MayJson)) {

@@ -26,6 +26,7 @@ Examples:
 const TREE_EXAMPLES: &str = "\
 Examples:
   snowmelt tree
+  snowmelt tree resize
   snowmelt tree registry.example/team/app:v1
   snowmelt tree -o json | jq '.[].hosts[].bytes'";
 
@@ -75,9 +76,9 @@ pub struct NodeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = TREE_EXAMPLES)]
 pub struct TreeArgs {
-    /// Only the tree of this image; all that begin with it
-    #[arg(value_name = "IMAGE")]
-    pub image: Option<String>,
+    /// Only the trees of this function, or of images that begin with this name
+    #[arg(value_name = "FUNCTION|IMAGE")]
+    pub name: Option<String>,
     /// Format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ListFormat,
