@@ -33,6 +33,12 @@ impl Instances {
         if self.is_kept(now) { self.count.saturating_sub(self.busy(each)) } else { 0 }
     }
 
+    /// Those that are there without one that ends with its call.
+    pub fn without_one(&self, each: u32, now: Duration) -> u32 {
+        let busy = self.calls.saturating_sub(1).div_ceil(each.max(1));
+        self.idle(each, now).saturating_add(busy)
+    }
+
     /// Instances that its calls need, each of which takes as many as those that began.
     pub fn busy_now(&self) -> u32 {
         self.busy(self.each)

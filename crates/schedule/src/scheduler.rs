@@ -266,6 +266,17 @@ impl Scheduler {
         }
     }
 
+    /// A call has ended, and its instance with it, on a host that does not say how many it has now:
+    /// those that are idle stay as they are known.
+    pub fn ended_with_instance(&mut self, ticket: Ticket, now: Duration) {
+        let instances = self.calls.get(&ticket).and_then(|held| {
+            let State::RunsOn(host) = &held.state else { return None };
+            let on = self.functions.get(&held.call.function)?.get(self.hosts.id(host)?)?;
+            Some(on.without_one(held.call.concurrency, now))
+        });
+        self.ended(ticket, instances, now);
+    }
+
     /// Nobody waits for a call, gang or task any more, running or not.
     pub fn withdraw(&mut self, ticket: Ticket, now: Duration) {
         self.ended(ticket, None, now);

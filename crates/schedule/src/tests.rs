@@ -124,6 +124,20 @@ fn a_call_that_wants_controls_host_leaves_it_when_its_cores_are_taken() {
 }
 
 #[test]
+fn an_instance_that_ends_with_its_call_leaves_the_others_of_its_host() {
+    let mut scheduler = scheduler(1, 1024 * MIB, 8);
+    let runs = [(); 3].map(|()| run(&mut scheduler, call("f", MIB), Duration::ZERO).0);
+    let known = |scheduler: &Scheduler| {
+        let idle: u32 = scheduler.idle(&call("f", MIB), SECOND).map(|(_, idle)| idle).sum();
+        (idle, scheduler.calls_on(&name(1)))
+    };
+    scheduler.ended(runs[0], Some(3), Duration::ZERO);
+    assert_eq!(known(&scheduler), (1, 2));
+    scheduler.ended_with_instance(runs[1], SECOND);
+    assert_eq!(known(&scheduler), (1, 1));
+}
+
+#[test]
 fn the_host_with_the_most_free_memory_is_known() {
     let mut scheduler = scheduler(2, 100 * MIB, 8);
     let (_, first) = run(&mut scheduler, call("f", 60 * MIB), Duration::ZERO);

@@ -139,6 +139,7 @@ codes! {
     CALL_LOST = "SM-0712", Platform, "a host was lost while it ran a call";
     HOST_UNKNOWN = "SM-0713", Usage, "there is no such host";
     HOST_PROVIDER = "SM-0714", Platform, "the provider of hosts failed";
+    CONNECTION_LOST = "SM-0715", Platform, "the connection to an instance on another host broke";
 
     LAB_STEP = "SM-0801", Platform, "a lab cannot be created or changed";
     LAB_NAME = "SM-0802", Usage, "a lab or one of its hosts does not exist, or exists already";

@@ -34,4 +34,8 @@ impl Peer for Host {
     async fn lost(&self) {
         Self::lost(self).await;
     }
+
+    async fn is_there(&self) -> bool {
+        Self::is_there(self).await
+    }
 }

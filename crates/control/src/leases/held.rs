@@ -82,13 +82,15 @@ impl Held<'_> {
                 }
                 text
             }
-            At::There(far) => match far.close(is_returned).await {
-                Some(end) => {
-                    placed.has_instances(end.instances);
-                    end.log
+            At::There(far) => {
+                let end = far.close(is_returned).await.unwrap_or_default();
+                match end.instances {
+                    Some(count) => placed.has_instances(count),
+                    // What it has not said it has is not counted on.
+                    None => placed.has_one_less(),
                 }
-                None => String::new(),
-            },
+                end.log
+            }
         }
     }
 

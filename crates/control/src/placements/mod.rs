@@ -303,10 +303,19 @@ impl Placements {
 
     /// A call, burst or task is over, or nobody waits for it.
     fn is_over(&self, ticket: Ticket, instances: Option<u32>) {
+        self.end(ticket, |scheduler, now| scheduler.ended(ticket, instances, now));
+    }
+
+    /// The same for a call whose instance has ended with it.
+    fn is_over_with_instance(&self, ticket: Ticket) {
+        self.end(ticket, |scheduler, now| scheduler.ended_with_instance(ticket, now));
+    }
+
+    fn end(&self, ticket: Ticket, tell: impl FnOnce(&mut Scheduler, Duration)) {
         let now = self.now();
         let mut state = self.lock();
         state.waiting.remove(&ticket);
-        state.scheduler.ended(ticket, instances, now);
+        tell(&mut state.scheduler, now);
         state.decide(now);
     }
 

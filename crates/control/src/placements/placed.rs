@@ -16,17 +16,26 @@ pub(crate) struct Placed {
     placements: Placements,
     /// None on a platform of one host.
     ticket: Option<Ticket>,
-    /// Instances of the function that the host has afterwards, if it said so.
-    instances: Option<u32>,
+    left: Left,
+}
+
+/// What is known of the instances that the host has of the function afterwards.
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    Unknown,
+    /// The host has said how many.
+    Count(u32),
+    /// That of the call has ended.
+    OneLess,
 }
 
 impl Placed {
     pub(super) fn new(placements: Placements, host: Arc<Host>, ticket: Ticket) -> Self {
-        Self { host, placements, ticket: Some(ticket), instances: None }
+        Self { host, placements, ticket: Some(ticket), left: Left::Unknown }
     }
 
     pub(super) fn alone(placements: Placements, host: Arc<Host>) -> Self {
-        Self { host, placements, ticket: None, instances: None }
+        Self { host, placements, ticket: None, left: Left::Unknown }
     }
 
     /// Whether no other host could have been taken, so that the call waits for room on this one.
@@ -36,7 +45,12 @@ impl Placed {
 
     /// The host has so many instances of the function now.
     pub fn has_instances(&mut self, count: u32) {
-        self.instances = Some(count);
+        self.left = Left::Count(count);
+    }
+
+    /// Its instance has ended, and the host did not say how many others it has.
+    pub fn has_one_less(&mut self) {
+        self.left = Left::OneLess;
     }
 
     /// The host has no room for it after all, or cannot be reached, and has not run it: waits for
@@ -59,8 +73,11 @@ impl Placed {
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            self.placements.is_over(ticket, self.instances);
+        let Some(ticket) = self.ticket else { return };
+        match self.left {
+            Left::Unknown => self.placements.is_over(ticket, None),
+            Left::Count(count) => self.placements.is_over(ticket, Some(count)),
+            Left::OneLess => self.placements.is_over_with_instance(ticket),
         }
     }
 }

@@ -90,7 +90,7 @@ impl Agent {
         let ended = async {
             let (error, log) = lease.why_ended(&running.0.load.function).await;
             // It counts as running until it is dropped.
-            let instances = running.0.instances(node).saturating_sub(1);
+            let instances = Some(running.0.instances(node).saturating_sub(1));
             Frame::json(Kind::Return, &LeaseEnd { error: Some(error), log, instances })
         };
         let broken = |error| WireError::Io(error).report();
@@ -115,7 +115,7 @@ impl Agent {
                 Some(error.report())
             }
         };
-        let end = LeaseEnd { error, log, instances: running.end(node) };
+        let end = LeaseEnd { error, log, instances: Some(running.end(node)) };
         // Control may not wait for it.
         tell(stream, Frame::json(Kind::Return, &end)).await;
         Ok(Ok(()))

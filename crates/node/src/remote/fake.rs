@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use serde::Serialize;
@@ -25,6 +26,8 @@ pub(crate) struct FakePeer {
     listener: Mutex<TcpListener>,
     connections: mpsc::UnboundedSender<(String, TcpStream)>,
     pub lost: CancellationToken,
+    /// Its process has ended, and its silence is not long enough yet.
+    pub has_ended: AtomicBool,
 }
 
 /// The agent's ends of the connections to it, each with its path.
@@ -36,7 +39,8 @@ impl FakePeer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, listener) = (listener.local_addr().unwrap(), Mutex::new(listener));
         let (name, lost) = (name.to_owned().try_into().unwrap(), CancellationToken::new());
-        (Arc::new(Self { name, address, listener, connections, lost }), taken)
+        let has_ended = AtomicBool::new(false);
+        (Arc::new(Self { name, address, listener, connections, lost, has_ended }), taken)
     }
 }
 
@@ -65,6 +69,10 @@ impl Peer for FakePeer {
 
     async fn lost(&self) {
         self.lost.cancelled().await;
+    }
+
+    async fn is_there(&self) -> bool {
+        !self.has_ended.load(Ordering::Relaxed)
     }
 }
 

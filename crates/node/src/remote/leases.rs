@@ -12,7 +12,7 @@
 //! | host | `Return`, [`LeaseEnd`] | the lease is over: the last frame |
 //!
 //! Invariant: the lease is over on the host when the connection is, or control's side of it. The end
-//! of a lease is known once: said by the host, or that the host was lost.
+//! of a lease is known once: said by the host, or that its connection broke, or that the host was lost.
 
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::sync::Arc;
@@ -68,8 +68,10 @@ pub struct LeaseEnd {
     pub error: Option<ErrorReport>,
     /// What it wrote, as much as is kept.
     pub log: String,
-    /// Instances of the function on the host now, idle ones included.
-    pub instances: u32,
+    /// Instances of the function on the host now, idle ones included; none if the host lives and could
+    /// not say it.
+    #[serde(default)]
+    pub instances: Option<u32>,
 }
 
 /// Why there is no lease. Nothing of a client has run.
@@ -174,7 +176,8 @@ fn unreachable(peer: &dyn Peer, error: &WireError) -> NotLeased {
     NotLeased::Unreachable(ErrorReport::new(Code::SERVER_UNREACHABLE, message))
 }
 
-/// Relays until the host says how the lease ended, or is lost.
+/// Relays until the host says how the lease ended, their connection breaks, or the host is lost. The
+/// client's connection ends when it is known which.
 async fn relay(
     far: TcpStream,
     near: UnixStream,
@@ -182,26 +185,47 @@ async fn relay(
     peer: &dyn Peer,
     name: &str,
 ) -> LeaseEnd {
-    let (from_host, to_host) = far.into_split();
-    let (from_client, to_client) = near.into_split();
-    let telling = async {
-        // A host that is gone is seen where it would say the end.
-        let _ = tell(from_client, to_host, is_returned).await;
-        std::future::pending::<()>().await;
+    let (from_client, mut to_client) = near.into_split();
+    let broke = {
+        let (from_host, to_host) = far.into_split();
+        let telling = async {
+            // A host that is gone is seen where it would say the end.
+            let _ = tell(from_client, to_host, is_returned).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            // What a host has said before it was lost counts.
+            biased;
+            heard = hear(from_host, &mut to_client) => match heard {
+                Ok(end) => return end,
+                Err(error) => Some(error),
+            },
+            () = telling => None,
+            () = peer.lost() => None,
+        }
     };
-    let why = tokio::select! {
-        heard = hear(from_host, to_client) => match heard {
-            Ok(end) => return end,
-            Err(error) => error.to_string(),
-        },
-        () = telling => String::new(),
-        () = peer.lost() => "it does not answer any more".to_owned(),
-    };
+    // By now the connection is closed on this side too, which ends the instance of a host that lives.
     let host = peer.name();
-    let message = format!("{host} was lost while an instance of `{name}` on it was leased: {why}");
-    let report = ErrorReport::new(Code::CALL_LOST, message)
-        .hint("a call that was under way may have run; call again if that does no harm");
-    LeaseEnd { error: Some(report), ..LeaseEnd::default() }
+    let hint = "a call that was under way may have run; call again if that does no harm";
+    let is_there = broke.is_some() && peer.is_there().await;
+    let (code, message, instances) = match broke {
+        Some(error) if is_there => {
+            let message = format!(
+                "the connection to {host} broke while an instance of `{name}` on it was leased: \
+                 {error}"
+            );
+            (Code::CONNECTION_LOST, message, None)
+        }
+        broke => {
+            let why = broke.map(|error| error.to_string());
+            let why = why.unwrap_or_else(|| "it does not answer any more".to_owned());
+            let message =
+                format!("{host} was lost while an instance of `{name}` on it was leased: {why}");
+            (Code::CALL_LOST, message, Some(0))
+        }
+    };
+    let error = Some(ErrorReport::new(code, message).hint(hint));
+    LeaseEnd { error, instances, ..LeaseEnd::default() }
 }
 
 /// Sends what the client sends for its instance, and at last that the instance is returned, or that
@@ -238,138 +262,4 @@ async fn hear(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-
-    use snowmelt_wire::{read_frame, read_header};
-    use tokio::io::AsyncReadExt;
-    use tokio::task::spawn_blocking;
-
-    use super::*;
-    use crate::remote::fake::{Connections, FakePeer, connection, heard, say};
-
-    const LONG: Duration = Duration::from_secs(60);
-
-    /// An instance that is leased, its connection, and the host's end.
-    async fn leased(
-        peer: &Arc<FakePeer>,
-        connections: &mut Connections,
-    ) -> (FarInstance, BlockingStream, TcpStream) {
-        let function = Digest::of("f");
-        let host = async {
-            let mut stream = connection(connections, LEASES).await;
-            assert_eq!(heard::<LeaseInstance>(&mut stream).await.function, function);
-            say(&mut stream, &InstanceLeased { start: Start::Zygote, cold: true }).await;
-            stream
-        };
-        let leasing = FarInstance::lease(Arc::clone(peer) as _, &function, "f", LONG);
-        let (leased, stream) = tokio::join!(leasing, host);
-        let (instance, connection, leased) = leased.unwrap();
-        assert!(leased.cold);
-        (instance, connection, stream)
-    }
-
-    async fn say_end(stream: &mut TcpStream, end: &LeaseEnd) {
-        write_frame(stream, &Frame::json(Kind::Return, end).unwrap()).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_client_speaks_with_its_instance_and_returns_it() {
-        let (peer, mut connections) = FakePeer::new("a").await;
-        let (instance, mut client, mut host) = leased(&peer, &mut connections).await;
-        let speaking = spawn_blocking(move || {
-            client.write_all(b"call").unwrap();
-            let mut answer = [0; 6];
-            client.read_exact(&mut answer).unwrap();
-            (client, answer)
-        });
-        let mut got = Vec::new();
-        while got.len() < 4 {
-            let (kind, length) = read_header(&mut host).await.unwrap().unwrap();
-            assert_eq!(kind, Kind::Relayed);
-            let mut bytes = vec![0; length];
-            host.read_exact(&mut bytes).await.unwrap();
-            got.extend(bytes);
-        }
-        assert_eq!(got, b"call");
-        for part in ["ans", "wer"] {
-            send(&mut host, &Frame::new(Kind::Relayed, part)).await.unwrap();
-        }
-        let (client, answer) = speaking.await.unwrap();
-        assert_eq!(&answer, b"answer");
-        assert!(instance.ended(Duration::ZERO).await.is_none());
-        let hosting = async {
-            assert_eq!(read_frame(&mut host).await.unwrap().unwrap().kind, Kind::End);
-            let end = LeaseEnd { log: "said".to_owned(), instances: 2, error: None };
-            say_end(&mut host, &end).await;
-        };
-        let (end, ()) = tokio::join!(instance.close(true), hosting);
-        let end = end.unwrap();
-        assert_eq!((end.error, end.log.as_str(), end.instances), (None, "said", 2));
-        drop(client);
-    }
-
-    #[tokio::test]
-    async fn an_instance_that_is_given_up_is_known_to_the_host_also_without_its_lease() {
-        let (peer, mut connections) = FakePeer::new("a").await;
-        let (instance, client, mut host) = leased(&peer, &mut connections).await;
-        // The client has closed its own end before.
-        drop(client);
-        let hosting = async {
-            assert!(read_frame(&mut host).await.unwrap().is_none(), "it is not returned");
-            say_end(&mut host, &LeaseEnd::default()).await;
-        };
-        let (end, ()) = tokio::join!(instance.close(false), hosting);
-        assert_eq!(end.unwrap().error, None);
-        // A server that ends does not wait for it.
-        let (instance, _client, mut host) = leased(&peer, &mut connections).await;
-        drop(instance);
-        assert!(!matches!(read_frame(&mut host).await, Ok(Some(_))));
-    }
-
-    #[tokio::test]
-    async fn the_end_of_an_instance_and_the_loss_of_its_host_are_told() {
-        let (peer, mut connections) = FakePeer::new("a").await;
-        let (instance, mut client, mut host) = leased(&peer, &mut connections).await;
-        let why = ErrorReport::new(Code::FUNCTION_EXIT, "it has ended");
-        say_end(&mut host, &LeaseEnd { error: Some(why.clone()), ..LeaseEnd::default() }).await;
-        assert_eq!(instance.ended(LONG).await.unwrap().error, Some(why));
-        let read = spawn_blocking(move || client.read(&mut [0; 8]).unwrap());
-        assert_eq!(read.await.unwrap(), 0, "its connection has ended");
-
-        // In the middle of a frame.
-        let (instance, _client, mut host) = leased(&peer, &mut connections).await;
-        let frame = Frame::new(Kind::Relayed, vec![0; 100]).header().unwrap();
-        host.write_all(&frame).await.unwrap();
-        drop(host);
-        let lost = instance.ended(LONG).await.unwrap().error.unwrap();
-        assert_eq!(lost.code, Code::CALL_LOST.code);
-        assert!(lost.message.starts_with("a was lost"), "{lost}");
-
-        // One that is silent keeps its connections.
-        let (instance, _client, _host) = leased(&peer, &mut connections).await;
-        peer.lost.cancel();
-        let lost = instance.ended(LONG).await.unwrap().error.unwrap();
-        assert_eq!(lost.code, Code::CALL_LOST.code);
-    }
-
-    #[tokio::test]
-    async fn a_host_says_why_it_leases_nothing() {
-        let (peer, mut connections) = FakePeer::new("a").await;
-        let function = Digest::of("f");
-        let host = async {
-            let mut stream = connection(&mut connections, LEASES).await;
-            heard::<LeaseInstance>(&mut stream).await;
-            let full = ErrorReport::new(Code::NO_ROOM, "full");
-            let frame = Frame::json(Kind::Failure, &full).unwrap();
-            write_frame(&mut stream, &frame).await.unwrap();
-        };
-        let leasing = FarInstance::lease(Arc::clone(&peer) as _, &function, "f", LONG);
-        let (leased, ()) = tokio::join!(leasing, host);
-        let Err(NotLeased::Refused(report)) = leased else { panic!("it was leased") };
-        assert_eq!(report.code, Code::NO_ROOM.code);
-        peer.lost.cancel();
-        let lost = FarInstance::lease(Arc::clone(&peer) as _, &function, "f", LONG).await;
-        assert!(matches!(lost, Err(NotLeased::Unreachable(_))));
-    }
-}
+mod tests;

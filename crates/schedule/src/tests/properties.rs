@@ -92,7 +92,10 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
         }
         Step::End(at) => {
             if let Some(ticket) = model.nth(at) {
-                scheduler.ended(ticket, Some(u32::from(at % 3)), *now);
+                match at % 4 {
+                    3 => scheduler.ended_with_instance(ticket, *now),
+                    count => scheduler.ended(ticket, Some(count.into()), *now),
+                }
                 model.running.remove(&ticket);
             }
         }
