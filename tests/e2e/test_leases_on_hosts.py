@@ -3,7 +3,9 @@
 import json
 import os
 import socket
+import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -274,20 +276,21 @@ def test_leases_end_with_control(three: Three) -> None:
     wait_for("all hosts to be used", lambda: all_are_used(three))
 
 
+def one_on_each_host(three: Three) -> list[Leased] | None:
+    leased = three.leases(3)
+    if hosts_of(leased) == {CONTROL: 1, **dict.fromkeys(OTHERS, 1)}:
+        return leased
+    for one in leased:
+        one.give_back()
+    return None
+
+
 def test_a_lease_waits_until_another_one_is_over(alone: Snowmelt, tmp_path: Path) -> None:
     alone.environment["SNOWMELT_CLUSTER_INSTANCES_PER_HOST"] = "1"
     with lab(alone, 3, "--link", "1gbit", "--memory", "1GiB") as made:
         three = deployed(alone, made, tmp_path)
 
-        def on_all() -> list[Leased] | None:
-            leased = three.leases(3)
-            if hosts_of(leased) == {CONTROL: 1, **dict.fromkeys(OTHERS, 1)}:
-                return leased
-            for one in leased:
-                one.give_back()
-            return None
-
-        leased = wait_for("all hosts to be used", on_all)
+        leased = wait_for("all hosts to be used", lambda: one_on_each_host(three))
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(three.lease)
             assert three.calls() == dict.fromkeys([CONTROL, *OTHERS], 1)
@@ -301,6 +304,95 @@ def test_a_lease_waits_until_another_one_is_over(alone: Snowmelt, tmp_path: Path
                 one.give_back()
         next_one.give_back()
         three.until_nothing_is_leased()
+
+
+def asks_by_the_api(three: Three) -> socket.socket:
+    """A client of the API that waits for an instance."""
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(three.socket))
+    client.sendall(
+        b"GET /v1/leases HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: snowmelt\r\n\r\n"
+    )
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):
+        answer += client.recv(1)
+    assert answer.startswith(b"HTTP/1.1 101 "), answer
+    Connection(client).send_json(REQUEST, {"runs": {"function": "f"}})
+    return client
+
+
+def asks_by_the_local_socket(three: Three) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(three.socket.with_suffix(".lease")))
+    Connection(client).send_json(REQUEST, {"runs": {"function": "f"}})
+    return client
+
+
+def test_a_client_that_ends_while_it_waits_gets_no_instance(
+    alone: Snowmelt, tmp_path: Path
+) -> None:
+    alone.environment["SNOWMELT_CLUSTER_INSTANCES_PER_HOST"] = "1"
+    with lab(alone, 3, "--link", "1gbit", "--memory", "1GiB") as made:
+        three = deployed(alone, made, tmp_path)
+        leased = wait_for("all hosts to be used", lambda: one_on_each_host(three))
+        far = next(one for one in leased if one.host == "host-3")
+        count = far.call()["calls"]
+        # They wait before the one that goes on.
+        gone = [asks_by_the_api(three), asks_by_the_local_socket(three)]
+        time.sleep(1)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(three.lease)
+            time.sleep(1)
+            for client in gone:
+                client.close()
+            far.give_back()
+            next_one = waiting.result(ENDS_WITHIN)
+        # Nobody else has had the instance that was returned: it would have been destroyed.
+        assert next_one.host == "host-3" and next_one.call()["calls"] == count + 1
+        for one in [next_one, *(one for one in leased if one is not far)]:
+            one.give_back()
+        three.until_nothing_is_leased()
+
+
+def kernel_ends_connections() -> bool:
+    """Whether `ss -K` works: a kernel may lack it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+        with near, far:
+            port = near.getsockname()[1]
+            subprocess.run(["ss", "-K", "sport", "=", f":{port}"], capture_output=True, check=False)
+            near.setblocking(False)
+            try:
+                near.recv(1)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+            return True
+
+
+def test_a_connection_that_breaks_is_no_host_that_is_lost(three: Three) -> None:
+    if not kernel_ends_connections():
+        pytest.skip("this kernel ends no connections of others")
+    far = three.on("host-3")
+    far.call(mark="86304.1")
+    where = json.loads(three.lab.client("hosts", "-o", "json"))
+    [address] = [one["address"] for one in where if one["name"] == "host-3"]
+    host, _, port = address.rpartition(":")
+    # All connections that control has opened to the agent, and not those of the host's reports.
+    words = ("ss", "-K", "dst", host, "dport", "=", f":{port}")
+    three.lab.command("exec", CONTROL, "--", *words).succeeded()
+    with pytest.raises(ConnectionError):
+        far.call()
+    why = far.why()
+    assert why["code"] == "SM-0715" and why["retryable"], why
+    assert "the connection to host-3 broke" in why["message"] and "may have run" in why["hint"]
+    far.close()
+    wait_for("the instance to end", lambda: not is_there("86304.1"))
+    three.until_nothing_is_leased()
+    assert set(three.calls()) == {CONTROL, *OTHERS}
+    wait_for("the host to be used", lambda: all_are_used(three))
 
 
 UDFS = """import time

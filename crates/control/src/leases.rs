@@ -2,14 +2,15 @@
 //! the API over the connection of the request. On a cluster the scheduler of calls decides on which
 //! host it is.
 //!
-//! A container manager of another engine, or a runtime, gets instances here. Invariant: a client gets
+//! A container manager of another engine, or a runtime, gets instances here. Invariants: a client gets
 //! instances of functions of its own tenant only, and none of its connections to an instance outlives
-//! its lease.
+//! its lease. One that is gone waits for nothing.
 
 mod client;
 mod held;
 mod relay;
 mod udf;
+mod watched;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -37,6 +38,7 @@ use client::{Client, Keep, broken};
 use held::{At, Held, Out};
 use relay::Relayed;
 use udf::LeasedUdf;
+use watched::Watched;
 
 /// The longest request: the code of a UDF.
 const MOST_REQUEST: u32 = 64 << 20;
@@ -53,6 +55,20 @@ pub(crate) struct Leases {
     functions: Functions,
     udfs: UdfRegistry,
     relayed: Relays,
+}
+
+/// Why a lease is over that was not returned.
+enum Over {
+    /// Its client is gone, and has had no instance.
+    Gone,
+    /// What its client is to be told.
+    Failed(Box<ErrorReport>),
+}
+
+impl From<ErrorReport> for Over {
+    fn from(error: ErrorReport) -> Self {
+        Self::Failed(Box::new(error))
+    }
 }
 
 /// The leases by the API.
@@ -87,7 +103,8 @@ impl Leases {
                 accepted = listener.accept(), if !is_full => match accepted {
                     Ok((stream, _)) => {
                         let leases = Arc::clone(&self);
-                        connections.spawn(async move { leases.connection(stream).await });
+                        let client = Watched::new(stream);
+                        connections.spawn(async move { leases.connection(client).await });
                     }
                     Err(error) => {
                         tracing::warn!(%error, "a lease cannot be accepted");
@@ -121,6 +138,7 @@ impl Leases {
             let served = async {
                 // The client may have ended meanwhile.
                 if let Ok(stream) = incoming.stream().await {
+                    let stream = Watched::new(stream);
                     leases.connection(Relayed { stream, identity }).await;
                 }
             };
@@ -141,7 +159,7 @@ impl Leases {
             let Some(request) = asked.unwrap_or(Ok(None))? else { return Ok(()) };
             self.lease(&mut client, request).await
         };
-        if let Err(error) = served.await
+        if let Err(Over::Failed(error)) = served.await
             && let Ok(failure) = Frame::json(Kind::Failure, &error)
         {
             // A client that is gone needs no reason.
@@ -150,19 +168,16 @@ impl Leases {
         }
     }
 
-    async fn lease(
-        &self,
-        client: &mut impl Client,
-        request: LeaseRequest,
-    ) -> Result<(), ErrorReport> {
+    async fn lease(&self, client: &mut impl Client, request: LeaseRequest) -> Result<(), Over> {
         let LeaseRequest { tenant, runs, here } = request;
         let Identity { tenant, .. } = client.identity(tenant)?;
         match runs {
             LeaseOf::Function(name) => {
-                let live = self.functions.find(&FunctionId { tenant, name }).await?;
+                let id = FunctionId { tenant, name };
+                let live = waiting(client, self.functions.find(&id)).await?;
                 // It counts as one of the calls that the function may have.
-                let permit = live.permits.acquire().await;
-                let _permit = permit.map_err(broken)?;
+                let permit = async { live.permits.acquire().await.map_err(broken) };
+                let _permit = waiting(client, permit).await?;
                 self.follow(client, live.callee(), here, &|_| ()).await
             }
             LeaseOf::Udf { source, name } => {
@@ -183,8 +198,9 @@ impl Leases {
         source: snowmelt_api::UdfSource,
         name: &str,
         keep: Keep<'_>,
-    ) -> Result<(), ErrorReport> {
-        let set = self.udfs.prepare(tenant, &[source]).await?;
+    ) -> Result<(), Over> {
+        let sources = [source];
+        let set = waiting(client, self.udfs.prepare(tenant, &sources)).await?;
         let binding = set.bindings.iter().find(|udf| udf.name.eq_ignore_ascii_case(name));
         let binding = binding.ok_or_else(|| {
             let defined: Vec<_> = set.bindings.iter().map(|udf| udf.name.as_str()).collect();
@@ -195,7 +211,8 @@ impl Leases {
         if binding.load.mode == Mode::Aggregate {
             let message = format!("`{name}` is an aggregate function, which only SQL can call");
             return Err(ErrorReport::new(Code::PLAN_UNSUPPORTED, message)
-                .hint("call it in a query of the platform: `snowmelt sql` or sm.sql"));
+                .hint("call it in a query of the platform: `snowmelt sql` or sm.sql")
+                .into());
         }
         let udf = LeasedUdf::new(tenant, binding, self.functions.placements());
         self.follow(client, udf.callee(), here, keep).await
@@ -208,7 +225,7 @@ impl Leases {
         callee: Callee<'_>,
         here: bool,
         keep: Keep<'_>,
-    ) -> Result<(), ErrorReport> {
+    ) -> Result<(), Over> {
         let placements = self.functions.placements();
         let needs = match placements.is_alone() {
             true => Arc::clone(callee.needs),
@@ -218,8 +235,21 @@ impl Leases {
                 Arc::new(Call { only, near_first: true, ..call })
             }
         };
-        let out = open(placements, Callee { needs: &needs, ..callee }).await?;
-        client.follow(out, keep).await
+        let out = waiting(client, open(placements, Callee { needs: &needs, ..callee })).await?;
+        Ok(client.follow(out, keep).await?)
+    }
+}
+
+/// Waits for something on behalf of a client, as long as that is there.
+async fn waiting<T>(
+    client: &mut impl Client,
+    what: impl Future<Output = Result<T, ErrorReport>>,
+) -> Result<T, Over> {
+    tokio::select! {
+        // One that is gone takes nothing from others.
+        biased;
+        () = client.stream().closed() => Err(Over::Gone),
+        done = what => Ok(done?),
     }
 }
 

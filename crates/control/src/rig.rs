@@ -1,6 +1,7 @@
 //! A deployed function on a node with a spawner of its own, for tests that run it; and a platform
 //! without sandboxes, for tests of what needs none.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use snowmelt_node::agent::{self, Agent};
 use snowmelt_node::{EnforcementChoice, ImageSettings, Node, Options};
 use snowmelt_rpc::Token;
 use snowmelt_sandbox::Spawner;
-use snowmelt_types::{ByteSize, SandboxId, Tenant};
+use snowmelt_types::{ByteSize, HostName, SandboxId, Tenant};
 use snowmelt_wire::SourceCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::analysis_cache::AnalysisCache;
 use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
-use crate::hosts::{Hosts, listen};
+use crate::hosts::{BEAT, Hosts, listen};
 use crate::images::Images;
 use crate::leases::Leases;
 use crate::logs::Logs;
@@ -158,6 +159,15 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
 /// The functions of a control that runs none of them, and of a host that does: an agent of the same
 /// node, which is reached over HTTP until `over`.
 pub(crate) fn on_another_host(functions: &Functions, over: &CancellationToken) -> Functions {
+    on_another_host_behind(|address| address, functions, over)
+}
+
+/// The same for a host that control reaches at another address than the one where it listens.
+pub(crate) fn on_another_host_behind(
+    before: impl FnOnce(SocketAddr) -> SocketAddr,
+    functions: &Functions,
+    over: &CancellationToken,
+) -> Functions {
     let (node, analysis) = functions.node_and_analysis();
     let token = Token::new("sixteen-characters").unwrap();
     let own = Agent::new(node.clone(), Some(ByteSize(0)));
@@ -165,9 +175,20 @@ pub(crate) fn on_another_host(functions: &Functions, over: &CancellationToken) -
     let hosts = Hosts::new(control, own, Some(token.clone()), None).unwrap();
     let far = Agent::new(node.clone(), None);
     let listener = listen::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = Some(listener.local_addr().unwrap());
-    let name = "far".to_owned().try_into().unwrap();
-    hosts.join(HostJoin { name, address, facts: far.facts() }).unwrap();
+    let address = Some(before(listener.local_addr().unwrap()));
+    let name: HostName = "far".to_owned().try_into().unwrap();
+    let (joined, reports) = (hosts.clone(), far.clone());
+    let report = move || {
+        let join = HostJoin { name: name.clone(), address, facts: reports.facts() };
+        joined.join(join).unwrap();
+    };
+    report();
+    let until = over.clone();
+    tokio::spawn(async move {
+        while until.run_until_cancelled(tokio::time::sleep(BEAT)).await.is_some() {
+            report();
+        }
+    });
     tokio::spawn(listen::serve(listener, agent::router(far, token), over.clone()));
     let placements = placements(&node, &hosts);
     placements.take_reports();

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
 use super::held::Out;
+use super::watched::Watched;
 use crate::identity::Identity;
 
 /// How long a process of this machine may take to send its request.
@@ -24,13 +25,13 @@ pub(super) trait Client: Send {
     /// What its frames travel on.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin;
 
-    fn stream(&mut self) -> &mut Self::Stream;
+    fn stream(&mut self) -> &mut Watched<Self::Stream>;
 
     /// How long it may take to send its request.
     fn asks_within(&self) -> Duration;
 
     /// Who asks, for a tenant that it names or for its own.
-    fn identity(&self, named: Option<Tenant>) -> Result<Identity, ErrorReport>;
+    fn identity(&mut self, named: Option<Tenant>) -> Result<Identity, ErrorReport>;
 
     /// Hands the instance over, and waits for the end of the lease; keeps what the instance wrote. An
     /// instance that is not returned, or whose client breaks the protocol, is destroyed.
@@ -44,8 +45,8 @@ pub(super) trait Client: Send {
     ) -> impl Future<Output = Result<(), ErrorReport>> + Send;
 }
 
-impl Client for UnixStream {
-    type Stream = Self;
+impl Client for Watched<UnixStream> {
+    type Stream = UnixStream;
 
     fn stream(&mut self) -> &mut Self {
         self
@@ -55,8 +56,8 @@ impl Client for UnixStream {
         ASKS_WITHIN
     }
 
-    fn identity(&self, named: Option<Tenant>) -> Result<Identity, ErrorReport> {
-        let user = self.peer_cred().map_err(broken)?.uid();
+    fn identity(&mut self, named: Option<Tenant>) -> Result<Identity, ErrorReport> {
+        let user = self.sender().peer_cred().map_err(broken)?.uid();
         Identity::new(Peer::User(user), named)
     }
 
@@ -64,7 +65,7 @@ impl Client for UnixStream {
         let Out { held, connection, leased } = out;
         let sent = async {
             let reply = Frame::json(Kind::Reply, &leased)?;
-            write_frame_with(self, &reply, &[connection.as_fd()]).await?;
+            write_frame_with(self.sender(), &reply, &[connection.as_fd()]).await?;
             read_frame_within(self, 0).await
         };
         let said = tokio::select! {

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::client::{Client, Keep, broken};
 use super::held::Out;
+use super::watched::Watched;
 use crate::identity::Identity;
 
 /// How long a client may take to send its request, with its code, over a slow line.
@@ -19,14 +20,14 @@ const ASKS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A connection that left HTTP, and the identity of the request that it began with.
 pub(super) struct Relayed<S> {
-    pub stream: S,
+    pub stream: Watched<S>,
     pub identity: Identity,
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Client for Relayed<S> {
     type Stream = S;
 
-    fn stream(&mut self) -> &mut S {
+    fn stream(&mut self) -> &mut Watched<S> {
         &mut self.stream
     }
 
@@ -34,7 +35,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Client for Relayed<S> {
         ASKS_WITHIN
     }
 
-    fn identity(&self, named: Option<Tenant>) -> Result<Identity, ErrorReport> {
+    fn identity(&mut self, named: Option<Tenant>) -> Result<Identity, ErrorReport> {
         self.identity.check(named.as_ref())?;
         Ok(self.identity.clone())
     }

@@ -1,14 +1,17 @@
-//! Leases of a real instance, on this host and on another one.
+//! Leases of a real instance, on this host and on another one; `ends` has what ends those that are
+//! not returned.
+
+mod ends;
 
 use std::os::unix::net::UnixStream as BlockingStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use snowmelt_api::Start;
 use snowmelt_rpc::Peer;
+use snowmelt_types::HostName;
 use snowmelt_wire::{FrameStream, read_frame};
 use tokio::io::DuplexStream;
 use tokio::net::UnixStream;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::*;
 use crate::rig::{on_another_host, until, with_functions};
@@ -21,7 +24,7 @@ const COUNTS: &str =
 fn client(leases: &Arc<Leases>) -> FrameStream {
     let (near, far) = BlockingStream::pair().unwrap();
     far.set_nonblocking(true).unwrap();
-    let (leases, far) = (Arc::clone(leases), UnixStream::from_std(far).unwrap());
+    let (leases, far) = (Arc::clone(leases), Watched::new(UnixStream::from_std(far).unwrap()));
     tokio::spawn(async move { leases.connection(far).await });
     FrameStream::new(near)
 }
@@ -52,30 +55,40 @@ fn end(client: &mut FrameStream) {
     assert_eq!(client.receive().unwrap().kind, Kind::End);
 }
 
+/// Leases the instances of `COUNTS`, which are on this host or on another one. `leased` looks while
+/// the first of them is.
+async fn lease_all(leases: &Arc<Leases>, host: Option<&'static str>, leased: impl FnOnce()) {
+    let (mut one, mut two, mut three) = (client(leases), client(leases), client(leases));
+    let dialogue = spawn_blocking(move || {
+        let (leased, mut first) = lease(&mut one);
+        assert_eq!(leased.host.as_ref().map(HostName::as_str), host);
+        assert_eq!(call(&mut first).unwrap(), "1");
+        (one, first)
+    });
+    let (mut one, mut first) = dialogue.await.unwrap();
+    leased();
+    let dialogue = spawn_blocking(move || {
+        assert_eq!(call(&mut first).unwrap(), "2");
+        end(&mut one);
+        assert!(call(&mut first).is_err(), "the connection ends with the lease");
+        let (leased, mut second) = lease(&mut two);
+        assert_eq!(leased.start, Start::Idle);
+        assert_eq!(call(&mut second).unwrap(), "3", "it is the same instance");
+        // It is given up.
+        drop(two);
+        let (leased, mut third) = lease(&mut three);
+        assert!(leased.cold);
+        assert_eq!(call(&mut third).unwrap(), "1", "it is another instance");
+        end(&mut three);
+    });
+    dialogue.await.unwrap();
+}
+
 #[test]
 fn a_lease_is_an_instance_until_it_is_returned() {
     with_functions(COUNTS, async |functions, id| {
         let leases = leases(&functions);
-        let (mut one, mut two, mut three) = (client(&leases), client(&leases), client(&leases));
-        let dialogue = spawn_blocking(move || {
-            let (_, mut first) = lease(&mut one);
-            assert_eq!(
-                (call(&mut first).unwrap(), call(&mut first).unwrap()),
-                ("1".into(), "2".into())
-            );
-            end(&mut one);
-            assert!(call(&mut first).is_err(), "the connection ends with the lease");
-            let (leased, mut second) = lease(&mut two);
-            assert_eq!(leased.start, Start::Idle);
-            assert_eq!(call(&mut second).unwrap(), "3", "it is the same instance");
-            // It is given up.
-            drop(two);
-            let (leased, mut third) = lease(&mut three);
-            assert!(leased.cold);
-            assert_eq!(call(&mut third).unwrap(), "1", "it is another instance");
-            end(&mut three);
-        });
-        dialogue.await.unwrap();
+        lease_all(&leases, None, || ()).await;
         drop((leases, id));
     });
 }
@@ -125,32 +138,9 @@ fn an_instance_on_another_host_is_as_one_here() {
     with_functions(COUNTS, async |functions, _| {
         let over = CancellationToken::new();
         let functions = on_another_host(&functions, &over);
-        let leases = leases(&functions);
-        let (mut one, mut two, mut three) = (client(&leases), client(&leases), client(&leases));
         let leased = || functions.placements().list()[1].calls;
-        let dialogue = spawn_blocking(move || {
-            let (leased, mut first) = lease(&mut one);
-            assert_eq!(leased.host.unwrap().as_str(), "far");
-            assert_eq!(call(&mut first).unwrap(), "1");
-            (one, first)
-        });
-        let (mut one, mut first) = dialogue.await.unwrap();
-        assert_eq!(leased(), 1, "the scheduler counts it");
-        let dialogue = spawn_blocking(move || {
-            assert_eq!(call(&mut first).unwrap(), "2");
-            end(&mut one);
-            assert!(call(&mut first).is_err(), "the connection ends with the lease");
-            let (leased, mut second) = lease(&mut two);
-            assert_eq!(leased.start, Start::Idle);
-            assert_eq!(call(&mut second).unwrap(), "3", "it is the same instance");
-            // It is given up.
-            drop(two);
-            let (leased, mut third) = lease(&mut three);
-            assert!(leased.cold);
-            assert_eq!(call(&mut third).unwrap(), "1", "it is another instance");
-            end(&mut three);
-        });
-        dialogue.await.unwrap();
+        let is_counted = || assert_eq!(leased(), 1, "the scheduler counts it");
+        lease_all(&leases(&functions), Some("far"), is_counted).await;
         until("nothing is leased", async || leased() == 0).await;
         over.cancel();
     });
@@ -175,41 +165,13 @@ fn a_client_is_told_why_its_instance_on_another_host_has_ended() {
     });
 }
 
-#[test]
-fn an_instance_that_does_not_read_ends_with_its_client() {
-    let sleeps = "import time\ndef handler(event):\n    time.sleep(3600)\n";
-    with_functions(sleeps, async |functions, _| {
-        let over = CancellationToken::new();
-        let functions = on_another_host(&functions, &over);
-        let (node, _) = functions.node_and_analysis();
-        let leases = leases(&functions);
-        let mut client = client(&leases);
-        let leasing = spawn_blocking(move || {
-            let (_, instance) = lease(&mut client);
-            (client, instance)
-        });
-        let (client, mut instance) = leasing.await.unwrap();
-        assert_eq!(node.usage().instances[0], 1);
-        let sent = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&sent);
-        // More than all buffers on the way have.
-        let sending = spawn_blocking(move || {
-            while instance.send(&Frame::new(Kind::Call, vec![b' '; 1 << 20])).is_ok() {
-                counted.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        let last = AtomicUsize::new(usize::MAX);
-        let waits = async || {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            let now = sent.load(Ordering::Relaxed);
-            last.swap(now, Ordering::Relaxed) == now
-        };
-        until("the client waits", waits).await;
-        drop(client);
-        until("the instance ends", async || node.usage().instances[0] == 0).await;
-        sending.await.unwrap();
-        over.cancel();
-    });
+/// A client of the API, and what serves it.
+fn client_of_api(leases: &Arc<Leases>) -> (DuplexStream, JoinHandle<()>) {
+    let (client, stream) = tokio::io::duplex(1 << 16);
+    let (leases, stream) = (Arc::clone(leases), Watched::new(stream));
+    let identity = Identity::new(Peer::User(0), None).unwrap();
+    let serving = async move { leases.connection(Relayed { stream, identity }).await };
+    (client, tokio::spawn(serving))
 }
 
 /// The bytes of a call, as a client of the API sends them.
@@ -237,11 +199,7 @@ fn a_client_of_the_api_has_an_instance_on_another_host() {
         let over = CancellationToken::new();
         let functions = on_another_host(&functions, &over);
         let leases = leases(&functions);
-        let (mut client, stream) = tokio::io::duplex(1 << 16);
-        let identity = Identity::new(Peer::User(0), None).unwrap();
-        let serving = tokio::spawn(async move {
-            leases.connection(Relayed { stream, identity }).await;
-        });
+        let (mut client, serving) = client_of_api(&leases);
         write_frame(&mut client, &request("f")).await.unwrap();
         let reply = read_frame(&mut client).await.unwrap().unwrap();
         let leased: Leased = reply.expect(Kind::Reply, "a lease").unwrap().parse().unwrap();

@@ -308,6 +308,17 @@ async fn tasks_that_wait_need_hosts() {
 }
 
 impl Placements {
+    /// Who waits for a host.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().scheduler.waiting()
+    }
+
+    /// Calls and leases of a function on all hosts, and its idle instances on others than this one.
+    pub(crate) fn known(&self, call: &Call) -> (u32, u32) {
+        let calls = self.lock().scheduler.running(&call.function).map(|(_, calls)| calls).sum();
+        (calls, self.idle_elsewhere(call))
+    }
+
     fn hosts_have_joined_again(&self) {
         self.lock().joined_again = Duration::ZERO;
         self.take_reports();
