@@ -20,19 +20,18 @@ impl Functions {
         name: &str,
         mut all: Vec<ImageTree>,
     ) -> Result<Vec<ImageTree>, ErrorReport> {
-        let id = name.parse::<FunctionName>().map(|name| FunctionId { tenant, name });
-        let record = match &id {
-            Ok(id) => self.record(id).await,
-            Err(error) => Err(error.report()),
+        let function = match name.parse::<FunctionName>() {
+            Ok(name) => Some(self.record(&FunctionId { tenant, name }).await),
+            Err(_) => None,
         };
-        if let Ok(record) = &record {
+        if let Some(Ok(record)) = &function {
             let own = trees(record);
             all.retain(|tree| own.contains(&tree.image));
             return Ok(all);
         }
         all.retain(|tree| tree.image.starts_with(name));
-        match record {
-            Err(report) if all.is_empty() && id.is_ok() => Err(report),
+        match function {
+            Some(Err(report)) if all.is_empty() => Err(report),
             _ => Ok(all),
         }
     }
