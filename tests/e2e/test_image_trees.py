@@ -95,7 +95,7 @@ def test_the_registry_sends_each_block_about_once(
         assert "1 of 2" in shown and "2 of 2" in shown and "registry" in shown, shown
         assert shown.count("% of ") == len(moved), shown
     four.control.run("tree", "rea").failed_with("SM-0220", "did you mean `read`?")
-    four.control.run("fn", "deploy", "plain", code).succeeded()
+    four.control.run("fn", "deploy", "plain", code, "--command", "./serve").succeeded()
     other = four.control.run("tree", "plain").succeeded()
     assert pushed not in other.out and "plain" in other.err, other
     # Again, from the caches.
