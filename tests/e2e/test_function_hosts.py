@@ -131,6 +131,40 @@ def ended(invocation: Any) -> Any:
     return invocation if invocation["state"] != "running" else None
 
 
+def test_a_call_whose_connection_breaks_fails_and_its_host_goes_on(
+    three: Lab, tmp_path: Path
+) -> None:
+    deploy(three, tmp_path, "--memory", "64MiB", "--timeout", "10m")
+    wait_for_hosts(three, 3)
+    ran: list[Any] = []
+    event = {"word": "long", "sleep": 600}
+    for _ in range(6):
+        threading.Thread(target=lambda: ran.append(call(event)), daemon=True).start()
+    for name in ("host-2", "host-3"):
+        wait_for(f"calls on {name}", lambda name=name: running_on(three, name))
+    where = json.loads(three.client("hosts", "-o", "json"))
+    for name in ("host-2", "host-3"):
+        [address] = [one["address"] for one in where if one["name"] == name]
+        host, _, port = address.rpartition(":")
+        words = ("ss", "-K", "dst", host, "dport", "=", f":{port}")
+        three.command("exec", CONTROL, "--", *words).succeeded()
+
+    def broken() -> list[Any]:
+        return [one for one in ran if one["state"] == "failed"]
+
+    wait_for("calls to fail", broken)
+    assert {one["error"]["code"] for one in broken()} == {"SM-0715"}, broken()
+    # Both hosts go on, and their instances that nobody waits for end.
+    for name in ("host-2", "host-3"):
+        wait_for(f"no calls on {name}", lambda name=name: not running_on(three, name))
+    assert {one["name"] for one in json.loads(three.client("hosts", "-o", "json"))} == {
+        CONTROL,
+        "host-2",
+        "host-3",
+    }
+    assert {"host-2", "host-3"} & hosts(together([{"sleep": 0.2}] * 4)).keys()
+
+
 def test_a_call_on_a_lost_host_fails_and_an_accepted_one_runs_again(
     three: Lab, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ use super::Functions;
 use super::slot::Slot;
 use crate::cold;
 use crate::live::Live;
-use crate::placements::{Acquired, Placed, Ran};
+use crate::placements::{Acquired, Placed, Ran, is_unanswered};
 
 impl Functions {
     /// Waits for a host, and on this one for an instance.
@@ -52,7 +52,11 @@ impl Functions {
                 }
                 Acquired::There(mut placed) => {
                     let host = Arc::clone(&placed.host);
-                    match self.placements().call(&host, live.callee(), &call).await? {
+                    let called = self.placements().call(&host, live.callee(), &call).await;
+                    if called.as_ref().is_err_and(is_unanswered) {
+                        placed.has_one_less();
+                    }
+                    match called? {
                         Ran::Done(end) => {
                             placed.has_instances(end.instances);
                             invocation.host = Some(host.name.clone());

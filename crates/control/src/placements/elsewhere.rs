@@ -25,6 +25,8 @@ const TRIES: usize = 2;
 /// another thread than the one that answers.
 const SLACK: Duration = Duration::from_secs(60);
 
+const MAY_HAVE_RUN: &str = "the function may have run; call it again if that does no harm";
+
 /// What became of a call or a lease on another host.
 pub(crate) enum Ran<T> {
     /// The call has ended, or the lease has begun.
@@ -44,7 +46,7 @@ impl Placements {
     ///
     /// # Errors
     /// The function cannot be prepared there, for a reason that is its own; `SM-0712` if the host was
-    /// lost while it ran the call.
+    /// lost while it ran the call, `SM-0715` if only the connection broke.
     pub async fn call(
         &self,
         host: &Arc<Host>,
@@ -61,17 +63,19 @@ impl Placements {
             let limit = Duration::from_millis(call.timeout_ms) + LOAD_LIMIT + SLACK;
             let calling = host.agent.call_function(function, call, room);
             let called = tokio::select! {
-                called = tokio::time::timeout(limit, calling) => called.unwrap_or_else(|_| {
-                    let message = format!("{} does not answer within {limit:?}", host.name);
-                    Err(NotCalled::Unknown(ErrorReport::new(Code::SERVER_UNREACHABLE, message)))
-                }),
-                () = host.lost() => Err(NotCalled::Unknown(gone(host))),
+                called = tokio::time::timeout(limit, calling) => match called {
+                    Ok(called) => called,
+                    Err(_) => return Err(lost(host, &format!("it does not answer within {limit:?}"))),
+                },
+                () = host.lost() => return Err(lost(host, &gone(host).message)),
             };
             match called {
                 Ok(end) => return Ok(Ran::Done(end)),
                 Err(NotCalled::Absent) => self.inner.prepared.forget(&host.name, function, &cell),
                 Err(NotCalled::NotRun(error)) => return Ok(not(error, false)),
-                Err(NotCalled::Unknown(error)) => return Err(lost(host, &error.message)),
+                Err(NotCalled::Unknown(error)) => {
+                    return Err(unanswered(host, &error.message).await);
+                }
                 Err(NotCalled::Failed(error)) => return not_run(error),
             }
         }
@@ -206,8 +210,21 @@ fn gone(host: &Host) -> ErrorReport {
     ErrorReport::new(Code::SERVER_UNREACHABLE, format!("{} does not answer any more", host.name))
 }
 
+/// Why a call has no answer.
+async fn unanswered(host: &Host, why: &str) -> ErrorReport {
+    if !host.is_there().await {
+        return lost(host, why);
+    }
+    let message = format!("the connection to {} broke while it ran the call: {why}", host.name);
+    ErrorReport::new(Code::CONNECTION_LOST, message).hint(MAY_HAVE_RUN)
+}
+
 fn lost(host: &Host, why: &str) -> ErrorReport {
     let message = format!("{} was lost while it ran the call: {why}", host.name);
-    ErrorReport::new(Code::CALL_LOST, message)
-        .hint("the function may have run; call it again if that does no harm")
+    ErrorReport::new(Code::CALL_LOST, message).hint(MAY_HAVE_RUN)
+}
+
+/// Whether a call may have run, but nobody has its answer: its instance ends then.
+pub(crate) fn is_unanswered(error: &ErrorReport) -> bool {
+    matches!(error.known_code(), Code::CALL_LOST | Code::CONNECTION_LOST)
 }

@@ -37,7 +37,7 @@ use crate::trees::{self, OwnPlaces, Role, Trees};
 pub(crate) use acquire::{Acquired, MOST_FAILURES};
 use arrivals::JOINED_AGAIN;
 pub(crate) use callee::{Callee, Sent, Whose};
-pub(crate) use elsewhere::Ran;
+pub(crate) use elsewhere::{Ran, is_unanswered};
 pub(crate) use gangs::{NoHosts, PlacedGang};
 pub(crate) use peers::QueryPeers;
 pub(crate) use placed::Placed;
