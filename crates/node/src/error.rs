@@ -6,8 +6,6 @@ use std::time::Duration;
 use snowmelt_ledger::NoRoom;
 use snowmelt_types::{ByteSize, Code, End, ErrorReport, Outcome, Report, Tenant};
 
-use crate::worker_end::worker_report;
-
 /// A failure of the node.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -48,14 +46,6 @@ pub enum Error {
         outcome: Outcome,
         /// How long it was held back by its processor limit, of a call whose time was up.
         throttled: Option<Duration>,
-        /// The last lines that it wrote.
-        output: Vec<String>,
-    },
-    /// The sandbox of a query worker came to its end.
-    #[error("a query worker {}", outcome.end)]
-    WorkerEnded {
-        /// How.
-        outcome: Outcome,
         /// The last lines that it wrote.
         output: Vec<String>,
     },
@@ -223,7 +213,6 @@ impl Report for Error {
             Self::Ended { name, outcome, throttled, output } => {
                 ended(name, outcome, *throttled, output)
             }
-            Self::WorkerEnded { outcome, output } => worker_report(&outcome.end, output),
             Self::AnswerTooLong { .. } => ErrorReport::new(Code::FUNCTION_ANSWER, self.to_string())
                 .hint("return less at once, or write it to storage and return its place"),
             Self::AnswersFull { .. } | Self::AnswersOfTenantFull { .. } => {

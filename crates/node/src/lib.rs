@@ -45,7 +45,6 @@ mod shared_files;
 mod task_room;
 mod times;
 mod unit;
-mod worker_end;
 mod workers;
 
 pub use account::{OVERCOMMIT, capacity};

@@ -200,7 +200,7 @@ impl QueryRunner {
         if code == Code::WORKER_LOST
             && let Some((outcome, output)) = started.worker.ended(patience).await
         {
-            return worker_ended(&outcome.end, &output);
+            return worker_ended(outcome.end, output);
         }
         for Beside { name, lease, .. } in &started.udfs {
             if let Some(ended) = lease.ended(name, patience).await {

@@ -1,10 +1,9 @@
 //! Why an attempt of a task could not be started, and whether another may succeed.
 
-use snowmelt_types::{Code, End, ErrorReport, Report};
+use snowmelt_types::{ByteSize, Code, End, ErrorReport, Report};
 use snowmelt_wire::Failed;
 
 use crate::Error;
-use crate::worker_end::worker_report;
 
 /// The disk for outputs is full, or the folder is gone.
 pub(crate) fn no_output(error: &std::io::Error) -> Failed {
@@ -27,11 +26,23 @@ pub(crate) fn lost(error: &Error) -> Failed {
     Failed::lost(error.report())
 }
 
+/// What a user does whose query was lost with the spawner.
+pub(crate) const SPAWNER_REPLACED: &str = "run the query again: another spawner is started";
+
 /// Why a worker has ended, and whether another one may run its task.
-pub(crate) fn worker_ended(end: &End, output: &[String]) -> Failed {
-    let report = worker_report(end, output);
+pub(crate) fn worker_ended(end: End, output: Vec<String>) -> Failed {
+    let report =
+        |code| ErrorReport::new(code, format!("a worker {end}")).excerpt(output.iter().cloned());
     match end {
-        End::OutOfMemory { .. } => Failed::of(report),
-        _ => Failed::lost(report),
+        End::OutOfMemory { limit, .. } => {
+            let twice = ByteSize(limit.bytes() * 2);
+            let hint = format!(
+                "give each worker more (--memory {}MiB), or use more workers",
+                twice.bytes() >> 20
+            );
+            Failed::of(report(Code::WORKER_MEMORY).hint(hint))
+        }
+        End::SpawnerLost => Failed::lost(report(Code::SPAWNER_LOST).hint(SPAWNER_REPLACED)),
+        _ => Failed::lost(report(Code::WORKER_LOST)),
     }
 }

@@ -56,8 +56,9 @@ pub(crate) const CALL_LEFT_ALONE: Duration = Duration::from_millis(2);
 pub(crate) const WORKER_KEPT: Duration = Duration::from_secs(60);
 
 /// How long to wait for the report that a sandbox ended, once its connection failed.
-/// The spawner reports an end within milliseconds, on a busy machine within some hundred.
-pub(crate) const END_REPORTED_WITHIN: Duration = Duration::from_millis(500);
+/// The spawner reports an end within milliseconds, and its own is noticed as soon; on a busy machine
+/// both take some hundred.
+pub(crate) const END_REPORTED_WITHIN: Duration = Duration::from_secs(3);
 
 /// How often idle instances, workers and zygotes are maintained.
 /// Times of idleness are minutes, so a second more or less does not matter.

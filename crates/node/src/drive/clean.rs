@@ -3,13 +3,15 @@
 //! A worker does it: the server has no client for S3.
 
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, Report};
-use snowmelt_wire::{Clean, Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, write_frame};
+use snowmelt_wire::{
+    Clean, Error as WireError, Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, write_frame,
+};
 use tokio::net::UnixStream;
 
 use super::nonblocking;
 use crate::runner::QueryRunner;
-use crate::times::CLEANED_WITHIN;
-use crate::{Result, WorkerLease, WorkerSpec};
+use crate::times::{CLEANED_WITHIN, END_REPORTED_WITHIN};
+use crate::{Error, Result, WorkerLease, WorkerSpec};
 
 /// Removes them, in a sandbox with a network. Call it when all sandboxes of the query have ended.
 ///
@@ -37,12 +39,22 @@ async fn ask(runner: &QueryRunner, clean: &Clean, memory: ByteSize) -> Result<Fr
             lease.give_back();
             Ok(frame)
         }
-        Err(error) => Err(lease.why_failed(error).await),
+        Err(WireError::Closed | WireError::Io(_)) => Err(lost(&lease).await),
+        Err(error) => Err(error.into()),
     }
+}
+
+async fn lost(lease: &WorkerLease) -> Error {
+    let (end, output) = match lease.ended(END_REPORTED_WITHIN).await {
+        Some((outcome, output)) => (outcome.end.to_string(), output),
+        None => ("was lost".to_owned(), Vec::new()),
+    };
+    let message = format!("the worker that removes objects {end}");
+    Error::Report(Box::new(ErrorReport::new(Code::WORKER_LOST, message).excerpt(output)))
 }
 
 async fn answer(lease: &WorkerLease, clean: &Clean) -> snowmelt_wire::Result<Frame> {
     let mut socket: UnixStream = nonblocking(lease.connect()?)?;
     write_frame(&mut socket, &Frame::json(Kind::Clean, clean)?).await?;
-    read_frame_within(&mut socket, MAX_REQUEST_BYTES).await?.ok_or(snowmelt_wire::Error::Closed)
+    read_frame_within(&mut socket, MAX_REQUEST_BYTES).await?.ok_or(WireError::Closed)
 }

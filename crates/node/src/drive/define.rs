@@ -11,8 +11,8 @@ use tokio::net::UnixStream;
 
 use super::{LEAST_MEMORY, nonblocking};
 use crate::runner::QueryRunner;
+use crate::runner_errors::SPAWNER_REPLACED;
 use crate::times::{END_REPORTED_WITHIN, PARSED_WITHIN};
-use crate::worker_end::worker_report;
 use crate::{WorkerLease, WorkerSpec};
 
 /// Parses a statement in a sandbox without files and without a network, by so many threads as a
@@ -55,7 +55,8 @@ async fn ask(lease: &WorkerLease, statement: &Statement) -> snowmelt_wire::Resul
 async fn lost(lease: &WorkerLease) -> ErrorReport {
     match lease.ended(END_REPORTED_WITHIN).await {
         Some((outcome, output)) if outcome.end == End::SpawnerLost => {
-            worker_report(&outcome.end, &output)
+            let message = format!("the parser of the statement {}", outcome.end);
+            ErrorReport::new(Code::SPAWNER_LOST, message).hint(SPAWNER_REPLACED).excerpt(output)
         }
         Some((outcome, output)) => {
             too_much(&format!("ended its parser, which {}", outcome.end)).excerpt(output)

@@ -40,7 +40,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, micros};
-use snowmelt_wire::{Drive, Frame, FrameStream, Kind};
+use snowmelt_wire::{Drive, Error as WireError, Frame, FrameStream, Kind};
 use tokio::net::UnixStream;
 
 use allowance::Allowance;
@@ -52,8 +52,8 @@ use scope::Scope;
 
 use crate::footers::FooterScope;
 use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
+use crate::runner_errors::SPAWNER_REPLACED;
 use crate::times::END_REPORTED_WITHIN;
-use crate::worker_end::SPAWNER_REPLACED;
 use crate::{Error, Result, WorkerLease, WorkerSpec};
 
 /// The least memory of a driver. It merges what all workers found.
@@ -111,11 +111,10 @@ impl Driver {
         let scope = Scope { folder, locations, network, allowance, footers, secrets, reading };
         match handed {
             Ok(control) => Ok((Self { lease, control, scope }, nonblocking(near)?)),
-            Err(error) => {
-                let why = lease.why_failed(error).await;
-                let Error::WorkerEnded { outcome, output } = &why else { return Err(why) };
-                Err(Error::Report(Box::new(ended_with(&outcome.end, output.clone()))))
+            Err(WireError::Closed | WireError::Io(_)) => {
+                Err(Error::Report(Box::new(lost(&lease, None).await)))
             }
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -134,14 +133,17 @@ impl Driver {
 
     /// Why the driver ended without an answer.
     pub async fn lost(&self) -> ErrorReport {
-        let ended = self.lease.ended(END_REPORTED_WITHIN).await;
-        let Some((outcome, output)) = ended else {
-            return ErrorReport::new(Code::DRIVER_LOST, "the driver of the query was lost")
-                .hint("run the query again");
-        };
         let reading = self.scope.reading().clone();
-        let file = reading.map(|file| format!("it was reading `{file}`"));
-        ended_with(&outcome.end, output.into_iter().chain(file))
+        lost(&self.lease, reading.map(|file| format!("it was reading `{file}`"))).await
+    }
+}
+
+/// Why the connection to a driver has ended; `more` is shown after what the driver wrote last.
+async fn lost(lease: &WorkerLease, more: Option<String>) -> ErrorReport {
+    match lease.ended(END_REPORTED_WITHIN).await {
+        Some((outcome, output)) => ended_with(&outcome.end, output.into_iter().chain(more)),
+        None => ErrorReport::new(Code::DRIVER_LOST, "the driver of the query was lost")
+            .hint("run the query again"),
     }
 }
 

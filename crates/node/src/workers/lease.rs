@@ -9,7 +9,7 @@ use snowmelt_types::{ByteSize, Digest, Outcome};
 
 use super::Workers;
 use super::worker::{Worker, WorkerSpec};
-use crate::times::{END_REPORTED_WITHIN, WORKER_KEPT};
+use crate::times::WORKER_KEPT;
 use crate::{Error, Result};
 
 /// Exclusive use of a worker until it is returned. Dropping it destroys the sandbox.
@@ -43,14 +43,6 @@ impl WorkerLease {
     pub(crate) fn connect(&self) -> snowmelt_wire::Result<std::os::unix::net::UnixStream> {
         let worker = self.worker.as_ref().ok_or(snowmelt_wire::Error::Closed)?;
         Ok(worker.sandbox.connect()?)
-    }
-
-    /// Why a connection to it failed: that it has ended, where it has.
-    pub(crate) async fn why_failed(&self, error: snowmelt_wire::Error) -> Error {
-        match self.ended(END_REPORTED_WITHIN).await {
-            Some((outcome, output)) => Error::WorkerEnded { outcome, output },
-            None => error.into(),
-        }
     }
 
     /// Its room is for this use until it is returned. An idle worker is any query's.

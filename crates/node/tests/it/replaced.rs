@@ -144,7 +144,6 @@ fn a_query_that_cannot_reach_its_driver_is_told_that_the_spawner_died() {
         let (begun, ()) = tokio::join!(begin(&rig), async { kill_spawner(&rig) });
         let report = begun.unwrap_err().report();
         assert_eq!(report.known_code(), Code::SPAWNER_LOST, "{report}");
-        assert!(report.message.starts_with("the driver of the query"), "{report}");
         assert!(report.hint.is_some_and(|hint| hint.contains("again")));
         begin(&rig).await.unwrap();
     });
