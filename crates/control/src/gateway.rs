@@ -136,13 +136,12 @@ async fn trees(
     query: Result<Query<TreesQuery>, QueryRejection>,
 ) -> Answer {
     let Query(TreesQuery { of }) = query.map_err(rejected)?;
-    let trees = platform.bursts.trees.list(&platform.hosts).await;
-    match of {
-        Some(name) => {
-            json(StatusCode::OK, &platform.functions.trees_of(identity.tenant, &name, trees).await?)
-        }
-        None => json(StatusCode::OK, &trees),
+    let trees = &platform.bursts.trees;
+    let mut names = trees.names();
+    if let Some(of) = of {
+        names = platform.functions.trees_of(identity.tenant, &of, names).await?;
     }
+    json(StatusCode::OK, &trees.list(&platform.hosts, &names).await)
 }
 
 async fn networks(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {

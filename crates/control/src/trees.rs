@@ -111,8 +111,16 @@ impl Trees {
         }
     }
 
-    /// All trees, with what each host says of its bytes.
-    pub async fn list(&self, hosts: &Hosts) -> Vec<ImageTree> {
+    /// The names of all trees.
+    pub fn names(&self) -> Vec<String> {
+        self.lock().by_image.keys().cloned().collect()
+    }
+
+    /// Trees by their names, with what each host says of its bytes.
+    pub async fn list(&self, hosts: &Hosts, names: &[String]) -> Vec<ImageTree> {
+        if names.is_empty() {
+            return Vec::new();
+        }
         let asking = hosts.all().into_iter().map(|host| async move {
             let held = host.agent.image_bytes().await.unwrap_or_default();
             held.into_iter().map(move |held| ((host.name.clone(), held.tree), held.bytes))
@@ -120,7 +128,8 @@ impl Trees {
         let held: HashMap<(HostName, String), ImageBytes> =
             futures::future::join_all(asking).await.into_iter().flatten().collect();
         let grown = self.lock();
-        let shown = grown.by_image.iter().map(|(image, Used { hosts, .. })| {
+        let known = names.iter().filter_map(|name| grown.by_image.get_key_value(name));
+        let shown = known.map(|(image, Used { hosts, .. })| {
             let place = |stripe: usize, host: &HostName| StripePlace {
                 parent: hosts.parent(stripe, host).cloned(),
                 depth: hosts.depth(stripe, host).unwrap_or(0),

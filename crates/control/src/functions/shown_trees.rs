@@ -1,38 +1,42 @@
 //! The trees through which the image and the files of a function come to its hosts.
 
-use snowmelt_api::ImageTree;
 use snowmelt_node::file_tree;
-use snowmelt_types::{ErrorReport, FunctionName, Tenant};
+use snowmelt_types::{Code, ErrorReport, FunctionName, Tenant};
 
 use super::Functions;
 use crate::records::{FunctionId, FunctionRecord};
 use crate::trees::image;
 
 impl Functions {
-    /// Those of `all` that are of a function; if there is none of this name, those of images that
-    /// begin with it.
+    /// Those of `all` trees that are of a function; if there is none of this name, those of images
+    /// that begin with it.
     ///
     /// # Errors
-    /// There is no function of this name, and no such image.
+    /// It could be the name of a function, but there is none, and no such image.
     pub async fn trees_of(
         &self,
         tenant: Tenant,
         name: &str,
-        mut all: Vec<ImageTree>,
-    ) -> Result<Vec<ImageTree>, ErrorReport> {
+        mut all: Vec<String>,
+    ) -> Result<Vec<String>, ErrorReport> {
         let function = match name.parse::<FunctionName>() {
             Ok(name) => Some(self.record(&FunctionId { tenant, name }).await),
             Err(_) => None,
         };
-        if let Some(Ok(record)) = &function {
-            let own = trees(record);
-            all.retain(|tree| own.contains(&tree.image));
-            return Ok(all);
-        }
-        all.retain(|tree| tree.image.starts_with(name));
         match function {
-            Some(Err(report)) if all.is_empty() => Err(report),
-            _ => Ok(all),
+            Some(Ok(record)) => {
+                let own = trees(&record);
+                all.retain(|tree| own.contains(tree));
+                Ok(all)
+            }
+            Some(Err(error)) if error.known_code() != Code::FUNCTION_MISSING => Err(error),
+            missing => {
+                all.retain(|tree| tree.starts_with(name));
+                match missing {
+                    Some(Err(missing)) if all.is_empty() => Err(missing),
+                    _ => Ok(all),
+                }
+            }
         }
     }
 }

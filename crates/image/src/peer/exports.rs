@@ -131,12 +131,14 @@ impl Exports {
         self.images().contains_key(image)
     }
 
-    /// How much of an image is here, if other hosts may read it.
+    /// How much of an image is here, if other hosts may read it and anything has been read of it since
+    /// the start of the process: before, which blocks it has is not known.
     pub fn progress(&self, image: &OciDigest) -> Option<Progress> {
         let exported = self.images().get(image).cloned()?;
         let of = exported.blobs.values().map(|blob| blob.summary().size).sum();
-        let here = exported.blobs.values().map(|blob| blob.stored_bytes()).sum();
-        Some(Progress { here, of })
+        let here: Vec<u64> =
+            exported.blobs.values().filter_map(|blob| blob.stored_bytes()).collect();
+        (!here.is_empty()).then(|| Progress { here: here.iter().sum(), of })
     }
 
     /// Bytes of each image that children have read.

@@ -116,11 +116,11 @@ impl BlobReader {
     }
 
     /// How many bytes of the blob as it is stored are on this machine, without a request: blocks in
-    /// the disk cache, and the offset table.
-    pub fn stored_bytes(&self) -> u64 {
+    /// the disk cache, and the offset table. `None` if the table is unknown.
+    pub fn stored_bytes(&self) -> Option<u64> {
         let BlobSummary { table_offset, size, .. } = self.summary;
-        let here = |table: &Arc<Table>| self.blocks.cached_bytes(table) + size - table_offset;
-        self.table.get().map_or(0, here)
+        let table = self.table.get()?;
+        Some(self.blocks.cached_bytes(table) + size - table_offset)
     }
 
     /// Whether a range of the blob as it is stored is in the disk cache, without a request.

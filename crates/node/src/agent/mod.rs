@@ -123,7 +123,9 @@ impl Agent {
     pub async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
         let Node { inner } = &self.inner.node;
         let mut held = inner.images.held().await.map_err(|error| error.report())?;
-        held.extend(inner.shared_files.held());
+        let inner = Arc::clone(inner);
+        let files = tokio::task::spawn_blocking(move || inner.shared_files.held()).await;
+        held.extend(files.unwrap_or_default());
         Ok(held)
     }
 

@@ -132,7 +132,7 @@ fn answer(mounts: &Mounts, client: &OwnedFd) {
             mounts.sharing.move_to(&place);
             Ok((json(&()), Vec::new()))
         }
-        Ok(Ask::Bytes) => Ok((json(&mounts.sharing.shared()), Vec::new())),
+        Ok(Ask::Bytes) => Ok((json(&mounts.sharing.reported()), Vec::new())),
         Ok(Ask::Serve) => {
             if let Some(connection) = packet.fds.pop() {
                 mounts.sharing.serve(connection, &mounts.runtime);

@@ -89,7 +89,7 @@ impl Sharing {
         }
     }
 
-    /// The images with a place, as many as fit into an answer of the daemon.
+    /// The images with a place. It looks at each of their blocks, so it is work of milliseconds.
     pub fn shared(&self) -> Vec<Shared> {
         let (names, sent) = (locked(&self.names).clone(), self.exports.sent());
         let named = self.upstreams.flows().into_iter().filter_map(|(digest, flow)| {
@@ -98,7 +98,14 @@ impl Sharing {
             let tree = names.get(&digest)?.clone();
             Some(Shared { tree, flow: Flow { to_children, ..flow }, progress })
         });
-        named.take(MOST_REPORTED).collect()
+        named.collect()
+    }
+
+    /// The same of as many images as fit into an answer of the daemon.
+    pub fn reported(&self) -> Vec<Shared> {
+        let mut shared = self.shared();
+        shared.truncate(MOST_REPORTED);
+        shared
     }
 
     /// Lets other hosts read an image, once control has given this host a place.

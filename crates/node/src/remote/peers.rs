@@ -117,7 +117,7 @@ pub trait Peer: Debug + Send + Sync {
     /// Waits until it counts as lost.
     async fn lost(&self);
 
-    /// Whether it is there, for whom a connection to it broke: it answers, or goes on reporting. This is
+    /// Whether the host is alive, asked after a connection to it broke: it answers, or goes on reporting. This is
     /// known within some seconds.
     async fn is_there(&self) -> bool;
 }
