@@ -309,13 +309,16 @@ def test_a_lease_waits_until_another_one_is_over(alone: Snowmelt, tmp_path: Path
 def asks_by_the_api(three: Three) -> socket.socket:
     """A client of the API that waits for an instance."""
     client = socket.socket(socket.AF_UNIX)
+    client.settimeout(ENDS_WITHIN)
     client.connect(str(three.socket))
     client.sendall(
         b"GET /v1/leases HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: snowmelt\r\n\r\n"
     )
     answer = b""
     while not answer.endswith(b"\r\n\r\n"):
-        answer += client.recv(1)
+        byte = client.recv(1)
+        assert byte, answer
+        answer += byte
     assert answer.startswith(b"HTTP/1.1 101 "), answer
     Connection(client).send_json(REQUEST, {"runs": {"function": "f"}})
     return client

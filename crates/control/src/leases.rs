@@ -260,8 +260,10 @@ async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<
     let mut acquired = placements.acquire(callee).await?;
     let mut failures = 0;
     loop {
-        let placed = match acquired {
-            Acquired::Here(lease, placed) => {
+        let mut placed = match acquired {
+            Acquired::Here(lease, mut placed) => {
+                // If the client is gone before it has the instance, that ends.
+                placed.has_one_less();
                 let connection = lease.open(callee.load, LOAD_LIMIT).await;
                 let connection = connection.map_err(|error| error.report())?;
                 let (start, cold) = (lease.start, lease.cold);
@@ -270,6 +272,7 @@ async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<
             }
             Acquired::There(placed) => placed,
         };
+        placed.has_one_less();
         match placements.lease(&placed.host, callee).await? {
             Ran::Done((far, connection, InstanceLeased { start, cold })) => {
                 let host = Some(placed.host.name.clone());
