@@ -43,7 +43,7 @@ impl Host {
         }
     }
 
-    /// Whether it is there, for whom a connection to it broke: it answers, or goes on reporting.
+    /// Whether the host is alive, asked after a connection to it broke: it answers, or goes on reporting.
     pub async fn is_there(&self) -> bool {
         let last = self.lock().last_report;
         let answers = async {
