@@ -93,6 +93,14 @@ class Lab:
     def fail(self, host: str, how: str = "kill") -> None:
         self.command("fail", host, "--how", how).succeeded()
 
+    def break_connections(self, control: str, host: str) -> None:
+        """Ends the connections that control has opened to a host, and not those of its reports."""
+        listed = json.loads(self.client("hosts", "-o", "json"))
+        [address] = [one["address"] for one in listed if one["name"] == host]
+        to, _, port = address.rpartition(":")
+        words = ("ss", "-K", "dst", to, "dport", "=", f":{port}")
+        self.command("exec", control, "--", *words).succeeded()
+
     def heal(self, host: str) -> None:
         """Heals the host, and waits until control has it in its list."""
         self.command("heal", host).succeeded()

@@ -142,12 +142,8 @@ def test_a_call_whose_connection_breaks_fails_and_its_host_goes_on(
         threading.Thread(target=lambda: ran.append(call(event)), daemon=True).start()
     for name in ("host-2", "host-3"):
         wait_for(f"calls on {name}", lambda name=name: running_on(three, name))
-    where = json.loads(three.client("hosts", "-o", "json"))
     for name in ("host-2", "host-3"):
-        [address] = [one["address"] for one in where if one["name"] == name]
-        host, _, port = address.rpartition(":")
-        words = ("ss", "-K", "dst", host, "dport", "=", f":{port}")
-        three.command("exec", CONTROL, "--", *words).succeeded()
+        three.break_connections(CONTROL, name)
 
     def broken() -> list[Any]:
         return [one for one in ran if one["state"] == "failed"]

@@ -379,12 +379,7 @@ def test_a_connection_that_breaks_is_no_host_that_is_lost(three: Three) -> None:
     assert kernel_ends_connections(), "this kernel lacks CONFIG_INET_DIAG_DESTROY"
     far = three.on("host-3")
     far.call(mark="86304.1")
-    where = json.loads(three.lab.client("hosts", "-o", "json"))
-    [address] = [one["address"] for one in where if one["name"] == "host-3"]
-    host, _, port = address.rpartition(":")
-    # All connections that control has opened to the agent, and not those of the host's reports.
-    words = ("ss", "-K", "dst", host, "dport", "=", f":{port}")
-    three.lab.command("exec", CONTROL, "--", *words).succeeded()
+    three.lab.break_connections(CONTROL, "host-3")
     with pytest.raises(ConnectionError):
         far.call()
     why = far.why()
