@@ -216,8 +216,47 @@ fn signal(pinned: &OwnedFd, kind: Signal) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::ops::{Deref, DerefMut};
+    use std::process::Child;
+
     use super::*;
+
+    /// A process that ends with the test, also a failed one, and all below it.
+    pub(crate) struct Started(Child);
+
+    impl Started {
+        pub fn by(command: &mut Command) -> Self {
+            Self(command.spawn().unwrap())
+        }
+
+        pub fn process(&self) -> Process {
+            Process::of(self.0.id() as i32).unwrap()
+        }
+    }
+
+    impl Deref for Started {
+        type Target = Child;
+
+        fn deref(&self) -> &Child {
+            &self.0
+        }
+    }
+
+    impl DerefMut for Started {
+        fn deref_mut(&mut self) -> &mut Child {
+            &mut self.0
+        }
+    }
+
+    impl Drop for Started {
+        fn drop(&mut self) {
+            if let Some(process) = Process::of(self.0.id() as i32) {
+                let _ = send(&process.with_below(), Signal::KILL);
+            }
+            let _ = self.0.wait();
+        }
+    }
 
     #[test]
     fn a_later_process_with_the_same_pid_is_another_one() {
@@ -232,8 +271,8 @@ mod tests {
     #[test]
     fn a_frozen_process_and_those_below_it_go_on_when_they_are_thawed() {
         let mut shell = Command::new("sh");
-        let mut child = shell.args(["-c", "sleep 3600 & sleep 3600"]).spawn().unwrap();
-        let root = Process::of(child.id() as i32).unwrap();
+        let child = Started::by(shell.args(["-c", "sleep 3600 & sleep 3600"]));
+        let root = child.process();
         while root.below().len() < 2 {
             thread::sleep(POLL_INTERVAL);
         }
@@ -250,8 +289,6 @@ mod tests {
         while all.iter().any(|process| state(process) == 'T') {
             thread::sleep(POLL_INTERVAL);
         }
-        send(&all, Signal::KILL).unwrap();
-        child.wait().unwrap();
     }
 
     #[test]
@@ -260,8 +297,8 @@ mod tests {
         let code = "import ctypes, platform, threading, time
 threading.Thread(target=time.sleep, args=(3600,)).start()
 ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)";
-        let mut child = Command::new("python3").args(["-c", code]).spawn().unwrap();
-        let seen = Process::of(child.id() as i32).unwrap();
+        let child = Started::by(Command::new("python3").args(["-c", code]));
+        let seen = child.process();
         let state = || {
             let stat = fs::read_to_string(format!("/proc/{}/stat", seen.pid)).unwrap();
             stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
@@ -274,7 +311,6 @@ ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)"
         while seen.is_alive() {
             thread::sleep(POLL_INTERVAL);
         }
-        child.wait().unwrap();
     }
 
     #[test]

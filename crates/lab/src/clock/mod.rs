@@ -6,7 +6,9 @@
 //! host whose wall clock is set.
 //!
 //! Invariant: no thread runs in a function while it is replaced: all are stopped, and none has
-//! stopped in it.
+//! stopped in the kernel's function. In one that was replaced before, a thread may have stopped: a
+//! program that reads the clock all the time is nearly always in its system call. There only the
+//! number of seconds is written, and with 0 of them the clock is right.
 //!
 //! Boundary: programs that are started later have the right time; processes that are forked later have
 //! that of their parent.
@@ -23,7 +25,7 @@ use std::time::{Duration, Instant};
 use crate::process::{self, Process};
 use crate::{Error, Result};
 
-use vdso::{Code, Vdso};
+use vdso::{Change, Code, Vdso};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -80,8 +82,10 @@ enum Threads {
 
 /// A process or thread that has ended meanwhile is nowhere.
 fn threads(process: Process, vdso: &Vdso, code: &[Code]) -> Threads {
-    let Some(base) = base(process, vdso) else { return Threads::Elsewhere };
-    let inside: Vec<Range<u64>> = code.iter().map(|it| it.range(base)).collect();
+    let Some((memory, base)) = memory(process, vdso) else { return Threads::Elsewhere };
+    let is_replaced = |it: &&Code| it.change(&memory, base).is_ok_and(|it| it == Change::Function);
+    let inside: Vec<Range<u64>> =
+        code.iter().filter(is_replaced).map(|it| it.range(base)).collect();
     let tasks = fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten();
     let at = |task: fs::DirEntry| {
         let text = fs::read_to_string(task.path().join("syscall")).ok()?;
@@ -98,24 +102,22 @@ fn threads(process: Process, vdso: &Vdso, code: &[Code]) -> Threads {
 
 /// Replaces the functions of a process. One that has ended has none.
 fn replace(process: Process, vdso: &Vdso, code: &[Code]) -> io::Result<()> {
-    let Some(base) = base(process, vdso) else { return Ok(()) };
-    let write = || {
-        let memory = File::options().write(true).open(format!("/proc/{}/mem", process.pid))?;
-        code.iter().try_for_each(|it| memory.write_all_at(&it.bytes, it.range(base).start))
-    };
-    match write() {
+    let Some((memory, base)) = memory(process, vdso) else { return Ok(()) };
+    match code.iter().try_for_each(|it| it.apply(&memory, base)) {
         Err(_) if !process.is_alive() => Ok(()),
         done => done,
     }
 }
 
-/// Where a process has the same functions as this one; those of 32-bit programs are others.
-fn base(process: Process, vdso: &Vdso) -> Option<u64> {
+/// The memory of a process, and where it has the same functions as this one; those of 32-bit programs
+/// are others.
+fn memory(process: Process, vdso: &Vdso) -> Option<(File, u64)> {
     let range = vdso::mapped(&process.pid.to_string()).ok().flatten()?;
     let mut header = vec![0; vdso.header().len()];
-    let memory = File::open(format!("/proc/{}/mem", process.pid)).ok()?;
+    let path = format!("/proc/{}/mem", process.pid);
+    let memory = File::options().read(true).write(true).open(path).ok()?;
     memory.read_exact_at(&mut header, range.start).ok()?;
-    (header == vdso.header()).then_some(range.start)
+    (header == vdso.header()).then_some((memory, range.start))
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -125,6 +127,7 @@ mod tests {
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use super::*;
+    use crate::process::tests::Started;
 
     /// Prints the clocks of a thread for each line that it reads, while another one reads them all
     /// the time. The clock 5 is `CLOCK_REALTIME_COARSE`.
@@ -145,12 +148,8 @@ for _ in sys.stdin:
     #[test]
     fn the_wall_clock_of_a_process_and_those_below_it_is_set_and_set_right() {
         let mut python = Command::new("python3");
-        let mut child = python
-            .args(["-c", &format!("import os\nif os.fork(): os.wait(); os._exit(0)\n{CLOCKS}")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        python.args(["-c", &format!("import os\nif os.fork(): os.wait(); os._exit(0)\n{CLOCKS}")]);
+        let mut child = Started::by(python.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let mut input = child.stdin.take().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut clocks = || -> Vec<f64> {
@@ -159,7 +158,7 @@ for _ in sys.stdin:
             line.split(' ').map(|number| number.parse().unwrap()).collect()
         };
         let mut monotonic = clocks()[2];
-        let root = Process::of(child.id() as i32).unwrap();
+        let root = child.process();
         for ahead in [3600, -3600, 0, 3600, 0] {
             let before = now();
             set(root, ahead).unwrap();
@@ -171,21 +170,51 @@ for _ in sys.stdin:
             assert!(read[2] > monotonic && read[2] - monotonic < 600.0, "{ahead}: {read:?}");
             monotonic = read[2];
         }
-        drop(input);
-        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_set_again_while_it_is_read() {
+        let code = "import time\nwhile True: time.time()";
+        let child = Started::by(Command::new("python3").args(["-c", code]));
+        let root = child.process();
+        let vdso = Vdso::own().unwrap();
+        set(root, 3600).unwrap();
+        let is_in_a_function = || {
+            let at = fs::read_to_string(format!("/proc/{}/syscall", root.pid)).unwrap();
+            // A thread that is just being stopped still runs.
+            let Some((_, at)) = at.trim_end().rsplit_once("0x") else { return false };
+            let at = u64::from_str_radix(at, 16).unwrap();
+            let (_, base) = memory(root, &vdso).unwrap();
+            vdso.clock(0).unwrap().iter().any(|it| it.range(base).contains(&at))
+        };
+        loop {
+            root.freeze().unwrap();
+            while !root.is_stopped() {
+                thread::sleep(POLL_INTERVAL);
+            }
+            if is_in_a_function() {
+                break;
+            }
+            process::thaw(&[root]).unwrap();
+            thread::sleep(POLL_INTERVAL);
+        }
+        for ahead in [-3600, 0] {
+            let code = vdso.clock(ahead).unwrap();
+            assert_eq!(threads(root, &vdso, &code), Threads::Elsewhere);
+            set(root, ahead).unwrap();
+            assert!(is_in_a_function(), "it did not stay stopped");
+        }
     }
 
     #[test]
     fn a_stopped_process_stays_stopped() {
-        let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
-        let root = Process::of(child.id() as i32).unwrap();
+        let child = Started::by(Command::new("sleep").arg("3600"));
+        let root = child.process();
         root.freeze().unwrap();
         while !root.is_stopped() {
             thread::sleep(POLL_INTERVAL);
         }
         set(root, 3600).unwrap();
         assert!(root.is_stopped());
-        root.kill().unwrap();
-        child.wait().unwrap();
     }
 }

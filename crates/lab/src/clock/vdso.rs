@@ -12,11 +12,27 @@ pub(super) struct Vdso {
     image: Vec<u8>,
 }
 
-/// Machine code for one place of the vDSO.
+/// The machine code of one function of a wall clock that is some seconds ahead.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Code {
     offset: u64,
-    pub bytes: Vec<u8>,
+    /// The kernel's function, whole: its loops may go back to where it begins.
+    kernels: Vec<u8>,
+    /// What is written over its first bytes.
+    bytes: Vec<u8>,
+    is_ahead: bool,
+}
+
+/// What has to be written to set the clock of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Its clock was never set, and stays right.
+    None,
+    /// The kernel's function is replaced, so no thread may be in it.
+    Function,
+    /// Only the seconds of a replaced function are other ones. The instructions stay, so a thread may
+    /// be at any of them.
+    Seconds,
 }
 
 /// A function, and what replaces it for a number of seconds.
@@ -35,7 +51,7 @@ impl Vdso {
         &self.image[..self.image.len().min(64)]
     }
 
-    /// The functions of a wall clock that is so many seconds ahead; with 0 those of the kernel.
+    /// The functions of a wall clock that is so many seconds ahead.
     pub fn clock(&self, ahead: i64) -> io::Result<Vec<Code>> {
         if REPLACED.is_empty() {
             return Err(unusable("there is no code for this kind of processor"));
@@ -45,26 +61,45 @@ impl Vdso {
             let mut symbols = file.dynamic_symbols();
             let symbol = symbols.find(|symbol| symbol.name() == Ok(*name));
             let symbol = symbol.ok_or_else(|| unusable(&format!("the vDSO has no {name}")))?;
-            let (offset, mut bytes) = (symbol.address(), replacement(ahead));
+            let (offset, bytes) = (symbol.address(), replacement(ahead));
             if symbol.size() < bytes.len() as u64 {
                 return Err(unusable(&format!("{name} of the vDSO is too short")));
             }
-            if ahead == 0 {
-                let at = offset as usize;
-                let own = self.image.get(at..at + bytes.len());
-                bytes = own.ok_or_else(|| unusable("the vDSO is not whole"))?.to_vec();
-            }
-            Ok(Code { offset, bytes })
+            let at = offset as usize;
+            let kernels = self.image.get(at..at + symbol.size() as usize);
+            let kernels = kernels.ok_or_else(|| unusable("the vDSO is not whole"))?.to_vec();
+            Ok(Code { offset, kernels, bytes, is_ahead: ahead != 0 })
         };
         REPLACED.iter().map(code).collect()
     }
 }
 
 impl Code {
-    /// Where it is in a process whose vDSO is at `base`.
+    /// Where the function is in a process whose vDSO is at `base`.
     pub fn range(&self, base: u64) -> Range<u64> {
         let start = base + self.offset;
-        start..start + self.bytes.len() as u64
+        start..start + self.kernels.len() as u64
+    }
+
+    /// What has to be written to the memory of a process whose vDSO is at `base`.
+    pub fn change(&self, memory: &File, base: u64) -> io::Result<Change> {
+        let mut found = vec![0; self.kernels.len()];
+        memory.read_exact_at(&mut found, self.range(base).start)?;
+        Ok(match found == self.kernels {
+            true if self.is_ahead => Change::Function,
+            true => Change::None,
+            false => Change::Seconds,
+        })
+    }
+
+    /// Writes what has to be written.
+    pub fn apply(&self, memory: &File, base: u64) -> io::Result<()> {
+        match self.change(memory, base)? {
+            Change::None => Ok(()),
+            Change::Function | Change::Seconds => {
+                memory.write_all_at(&self.bytes, self.range(base).start)
+            }
+        }
     }
 }
 
@@ -93,6 +128,8 @@ const REPLACED: &[Replaced] = &[];
 
 /// Each does the system call and adds the seconds to its result. A system call overwrites `rcx` and
 /// `r11`, which a function may overwrite as well.
+///
+/// Invariant: the code for two numbers of seconds differs in the operand of one instruction only.
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     /// `mov rcx, seconds`
