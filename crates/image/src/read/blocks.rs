@@ -110,6 +110,16 @@ impl Blocks {
                 self.in_flight.wait(&digests).await;
                 continue;
             };
+            // Another reader may have fetched one since it was looked for, and released it.
+            let slots = found[missing.start - wanted.start..].iter_mut();
+            let mut has_one = false;
+            for (slot, index) in slots.zip(missing.clone()) {
+                *slot = self.local(table, index);
+                has_one |= slot.is_some();
+            }
+            if has_one {
+                continue;
+            }
             let is_last = missing.end == wanted.end;
             let more = if is_last { more } else { 0 };
             let extension = self.extend(blob, table, missing.clone(), more);

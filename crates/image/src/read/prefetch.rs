@@ -80,7 +80,10 @@ impl Blocks {
         let mut claim = self.in_flight.claim_free(&missing);
         let mut next = wanted.start;
         loop {
-            let ours = |index: &usize| claim.has(&table.entries()[*index].digest);
+            // Another reader may have fetched one since it was looked for, and released it.
+            let ours = |index: &usize| {
+                claim.has(&table.entries()[*index].digest) && self.lacks(table, *index)
+            };
             let Some(start) = (next..wanted.end).find(ours) else { break };
             let fits = |end: &usize| stored(table, start..*end + 1) <= REQUEST_BYTES;
             let end = (start + 1..wanted.end).find(|end| !ours(end) || !fits(end));
@@ -123,8 +126,7 @@ impl Blocks {
         if end == missing.end {
             return None;
         }
-        let digests = table.entries()[missing.end..end].iter().map(|entry| entry.digest);
-        Some((end, self.in_flight.claim(&digests.collect::<Vec<_>>())?))
+        Some((end, self.claim(table, missing.end..end)?))
     }
 
     /// For a sequential reader that has just read the block before `next`: requests more blocks
@@ -157,7 +159,7 @@ impl Blocks {
         if !is_worth_it {
             return;
         }
-        if let Some(claim) = self.in_flight.claim(&digests(table, from..end)) {
+        if let Some(claim) = self.claim(table, from..end) {
             self.stream_ahead(blob, table, from..end, (claim, None));
         }
     }
@@ -180,11 +182,21 @@ impl Blocks {
             if is_cut || !run.clone().all(|index| self.lacks(table, index)) {
                 continue;
             }
-            if let Some(claim) = self.in_flight.claim(&digests(table, run.clone())) {
+            if let Some(claim) = self.claim(table, run.clone()) {
                 let turn = Arc::clone(&turns.0[self.stripe(blob, table, run.start)]);
                 self.stream_ahead(blob, table, run, (claim, Some(turn)));
             }
         }
+    }
+
+    /// A claim to blocks that are not in the disk cache; `None` if one is there or claimed.
+    fn claim(&self, table: &Table, blocks: Range<usize>) -> Option<Claim> {
+        let digests: Vec<_> =
+            table.entries()[blocks.clone()].iter().map(|entry| entry.digest).collect();
+        let claim = self.in_flight.claim(&digests)?;
+        // A block is stored before it is released, so from now on none appears.
+        let mut indexes = blocks;
+        indexes.all(|index| self.lacks(table, index)).then_some(claim)
     }
 
     /// Whether a block is not in the disk cache and could be stored there.
@@ -192,10 +204,6 @@ impl Blocks {
         let entry = &table.entries()[index];
         entry.stored > 0 && self.cache.as_ref().is_some_and(|cache| !cache.has(entry))
     }
-}
-
-fn digests(table: &Table, run: Range<usize>) -> Vec<BlockDigest> {
-    table.entries()[run].iter().map(|entry| entry.digest).collect()
 }
 
 fn stored(table: &Table, blocks: Range<usize>) -> u64 {

@@ -295,3 +295,36 @@ async fn wait_until_requested(setup: &Setup, block: u64) {
 fn ranges(setup: &Setup) -> Vec<Range<u64>> {
     setup.source.requested.lock().unwrap().iter().map(|(_, range)| range.clone()).collect()
 }
+
+/// A reader looks for a block, and then claims it: meanwhile another one may have fetched it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_at_the_same_time_fetch_each_block_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(scratch.path().join("a"), noise(1, 1 << 20)).unwrap();
+    let (image, source) = image(&[archive(scratch.path())]);
+    for round in 0..500 {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
+        let source = Arc::new(source.again());
+        let blocks = Arc::new(Blocks::new(Arc::clone(&source) as _, Some(cache)));
+        let layer = BlobReader::new(blocks, image.layers[0].clone()).unwrap();
+        let count = layer.raw_size().div_ceil(BLOCK);
+        let layer = Arc::new(layer);
+        let reading = (0..4).map(|reader| {
+            let layer = Arc::clone(&layer);
+            tokio::spawn(async move {
+                for block in 0..count {
+                    match reader {
+                        0 => layer.prefetch(block as usize..block as usize + 1).await.unwrap(),
+                        _ => drop(layer.read(block * BLOCK..block * BLOCK + 1).await.unwrap()),
+                    }
+                }
+            })
+        });
+        for read in futures::future::join_all(reading).await {
+            read.unwrap();
+        }
+        let fetched = source.bytes.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(fetched, image.layers[0].size, "round {round}");
+    }
+}
