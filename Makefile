@@ -31,10 +31,16 @@ demo: ## TPC-H queries with a Python function, every answer checked (as root)
 	scripts/build
 	python demo/run.py
 
-test: build ## unit and integration tests of Rust and Python
+test: test-rust test-python ## unit and integration tests of Rust and Python
+
+test-rust: build
 	@scripts/setup test
 	. scripts/env
-	scripts/timed cargo-test cargo test --locked $(profile) --workspace
+	scripts/timed cargo-test scripts/rust-tests --locked $(profile) --workspace
+
+test-python: build
+	@scripts/setup test
+	. scripts/env
 	scripts/timed pytest python -m pytest -q python/tests tests/repository
 
 build-tests: build

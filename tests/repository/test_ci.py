@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # These tests run beside others, at the lowest priority.
 LIMIT_S = 600
 # The same targets as the project's. All but `e2e` pass.
-MAKEFILE = """build check build-tests test:
+MAKEFILE = """build check build-tests test-rust test-python:
 e2e:
 	@scripts/timed e2e python -m pytest -q tests/e2e
 """
@@ -29,7 +29,7 @@ def test_that_passes_later():
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for name in (".ci/run", "scripts/failed-tests", "scripts/timed"):
+    for name in (".ci/run", "scripts/failed-tests", "scripts/rust-tests", "scripts/timed"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "scripts/env").write_text(f'PATH="{Path(sys.executable).parent}:$PATH"\n')
@@ -138,7 +138,7 @@ def test_checks_run_beside_end_to_end_tests(checkout: Path) -> None:
     rule(checkout, "check", "nice >nice-of-check", "touch checks", WAIT_FOR_THE_TEST)
     # All that may take Cargo's lock is built before.
     rule(checkout, "build", "test ! -e checks")
-    rule(checkout, "test", "test -e tested-compiled")
+    rule(checkout, "test-rust", "test -e tested-compiled")
     rule(checkout, "build-tests", "touch tested-compiled")
     code, _ = run(checkout)
     assert code == 0
@@ -151,7 +151,7 @@ def test_a_check_that_fails_is_shown_after_the_end_to_end_tests(
 ) -> None:
     write(checkout, "def test_a():\n    pass\n")
     rule(checkout, target, "echo what is wrong >&2", "exit 7")
-    rule(checkout, "test", "touch tested")
+    rule(checkout, "test-rust", "touch tested")
     code, log = run(checkout)
     assert code == 1
     assert "what is wrong" in log
@@ -183,3 +183,98 @@ def test_a_check_that_failed_is_shown_when_end_to_end_tests_fail_too(checkout: P
     code, log = run(checkout)
     assert code == 1
     assert "what is wrong" in log
+
+
+CRATE = """
+#[test]
+fn passes() {
+    print!("no more");
+}
+
+mod inner {
+    #[test]
+    fn passes_later() {
+        let is_first = std::fs::File::create_new("ran").is_ok();
+        assert!(!is_first, "the first time");
+    }
+}
+"""
+FAILS = """
+#[test]
+fn fails() {
+    assert_eq!(1, 2, "numbers");
+}
+"""
+FAILS_IN_A_DOCUMENT = """
+/// ```
+/// panic!("by the document");
+/// ```
+pub fn documented() {}
+"""
+
+
+def crate(checkout: Path, code: str) -> dict[str, str]:
+    """Makes the tests of Rust those of a small crate; returns where its compiler is."""
+    (checkout / "src").mkdir()
+    (checkout / "src/lib.rs").write_text(code)
+    package = 'name = "it"\nversion = "0.1.0"\n'
+    (checkout / "Cargo.toml").write_text(f'[package]\n{package}edition = "2024"\n')
+    (checkout / "Cargo.lock").write_text(f"version = 4\n[[package]]\n{package}")
+    shutil.copy(ROOT / "rust-toolchain.toml", checkout)
+    cargo_test = "scripts/timed cargo-test scripts/rust-tests --release"
+    rule(checkout, "test-rust", cargo_test)
+    rule(checkout, "test-python", "touch tested")
+    homes = {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup"}
+    return {name: os.environ.get(name, str(Path.home() / at)) for name, at in homes.items()}
+
+
+def test_a_test_of_rust_that_passes_when_it_runs_again_is_named(checkout: Path) -> None:
+    write(checkout, "def test_a():\n    pass\n")
+    code, log = run(checkout, **crate(checkout, CRATE))
+    assert code == 0
+    assert [line for line in log if line][-3:-1] == [
+        "cargo-test: 1 failed:",
+        "  inner::passes_later",
+    ]
+    assert log[-1].startswith("    src/lib.rs:") and log[-1].endswith("the first time")
+    assert (checkout / "tested").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "test", "error"),
+    [
+        (FAILS, "fails", "numbers"),
+        (FAILS_IN_A_DOCUMENT, "src/lib.rs - documented (line 15)", "cannot run again by its name"),
+    ],
+)
+def test_a_test_of_rust_that_fails_again_fails_the_run(
+    checkout: Path, code: str, test: str, error: str
+) -> None:
+    write(checkout, "def test_a():\n    pass\n")
+    exited, log = run(checkout, **crate(checkout, CRATE + code))
+    assert exited == 1
+    second = log[log.index("cargo-test-second: 1 failed:") :]
+    assert second[1] == f"  {test}" and error in second[2]
+    assert not (checkout / "tested").exists()
+
+
+# A test that fails in one program, and another program that is killed.
+ENDS = """
+#[cfg(not(test))]
+pub fn main() {}
+#[test]
+fn ends() {
+    std::process::abort();
+}
+"""
+
+
+def test_a_program_of_tests_that_is_killed_fails_the_run(checkout: Path) -> None:
+    write(checkout, "def test_a():\n    pass\n")
+    homes = crate(checkout, CRATE)
+    (checkout / "src/main.rs").write_text(ENDS)
+    code, log = run(checkout, **homes)
+    assert code == 1
+    failed = log[log.index("cargo-test: 2 failed:") :]
+    assert "  cargo" in failed and any("SIGABRT" in line for line in failed)
+    assert not (checkout / "tested").exists()
