@@ -6,7 +6,6 @@
 mod calling;
 mod catalog;
 mod deployment;
-mod shown_trees;
 mod slot;
 
 use std::collections::HashMap;

@@ -139,7 +139,7 @@ async fn trees(
     let trees = &platform.bursts.trees;
     let mut names = trees.names();
     if let Some(of) = of {
-        names = platform.functions.trees_of(identity.tenant, &of, names).await?;
+        names = platform.trees_of(identity.tenant, &of, names).await?;
     }
     json(StatusCode::OK, &trees.list(&platform.hosts, &names).await)
 }

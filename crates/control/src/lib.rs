@@ -33,6 +33,7 @@ mod records;
 mod rig;
 mod sent_files;
 pub mod server;
+mod shown_trees;
 mod times;
 pub mod tokens;
 mod trees;

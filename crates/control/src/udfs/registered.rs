@@ -168,6 +168,18 @@ impl UdfRegistry {
             .hint(format!("versions {first} to {last} are")))
     }
 
+    /// The last version of a function, if there is one of this name.
+    pub(crate) async fn find(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+    ) -> Result<Option<UdfRecord>, ErrorReport> {
+        match check(name) {
+            Ok(()) => self.records.udf(tenant, name, None).await,
+            Err(_) => Ok(None),
+        }
+    }
+
     /// The functions of some code, without what is registered.
     pub async fn prepare(
         &self,
@@ -204,10 +216,7 @@ impl UdfRegistry {
             if set.signatures.iter().any(is_given) {
                 continue;
             }
-            if check(&name).is_err() {
-                continue;
-            }
-            if let Some(record) = self.records.udf(tenant, &name, None).await? {
+            if let Some(record) = self.find(tenant, &name).await? {
                 self.catalog.add(tenant, &record.source(), set, events).await?;
                 set.registered.push(record.signature.name);
             }

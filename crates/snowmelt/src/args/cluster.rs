@@ -76,7 +76,7 @@ pub struct NodeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = TREE_EXAMPLES)]
 pub struct TreeArgs {
-    /// Only the trees of this function, or of images that begin with this name
+    /// Only the trees of this function or UDF, or of images that begin with this name
     #[arg(value_name = "FUNCTION|IMAGE")]
     pub name: Option<String>,
     /// Format
