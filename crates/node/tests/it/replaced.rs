@@ -22,13 +22,16 @@ fn kill_spawner(rig: &Rig) {
     signal_spawner(rig, Signal::KILL);
 }
 
-/// The processes below one that run a query worker and have not ended.
+/// The processes below one that run a query worker and have not ended. A zombie with threads is one
+/// of which other threads have not ended: it still has its sockets.
 fn workers_below(pid: u32) -> Vec<Pid> {
     let read = |pid: u32, file| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
     let children = read(pid, format!("task/{pid}/children")).unwrap_or_default();
     let below = children.split_whitespace().flat_map(|child| workers_below(child.parse().unwrap()));
     let status = read(pid, "stat".to_owned()).unwrap_or_default();
-    let is_worker = status.contains("(snowmelt-query) ") && !status.contains(") Z ");
+    let fields = status.rsplit_once("(snowmelt-query) ").map(|(_, fields)| fields);
+    let fields: Vec<_> = fields.into_iter().flat_map(|fields| fields.split(' ')).collect();
+    let is_worker = fields.len() > 17 && !(fields[0] == "Z" && fields[17] == "1");
     let own = Pid::from_raw(i32::try_from(pid).unwrap()).filter(|_| is_worker);
     own.into_iter().chain(below).collect()
 }
@@ -63,7 +66,9 @@ async fn begin(rig: &Rig) -> snowmelt_node::Result<()> {
 async fn with_a_worker_that_ended_unnoticed(rig: &Rig) {
     assert!(matches!(parse(rig).await, Ok(Definition::Other)));
     signal_spawner(rig, Signal::STOP);
-    for worker in workers(rig) {
+    let found = workers(rig);
+    assert!(!found.is_empty());
+    for worker in found {
         kill_process(worker, Signal::KILL).unwrap();
     }
     until("the worker has ended", || workers(rig).is_empty()).await;
