@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -278,3 +279,29 @@ def test_a_program_of_tests_that_is_killed_fails_the_run(checkout: Path) -> None
     failed = log[log.index("cargo-test: 2 failed:") :]
     assert "  cargo" in failed and any("SIGABRT" in line for line in failed)
     assert not (checkout / "tested").exists()
+
+
+# What it starts keeps the output open.
+LEAVES = """
+#[test]
+fn leaves_a_process() {
+    use std::io::Write;
+    let started = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
+    let pids = std::fs::File::options().create(true).append(true).open("pids");
+    writeln!(pids.unwrap(), "{}", started.id()).unwrap();
+    panic!("too early");
+}
+"""
+
+
+def test_a_process_that_a_test_leaves_does_not_stop_the_run(checkout: Path) -> None:
+    write(checkout, "def test_a():\n    pass\n")
+    homes = crate(checkout, CRATE + LEAVES)
+    try:
+        code, log = run(checkout, **homes)
+    finally:
+        pids = [int(pid) for pid in (checkout / "pids").read_text().split()]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    assert (code, len(pids)) == (1, 2)
+    assert "  leaves_a_process" in log
