@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test build-tests check e2e bench fuzz build dist clean setup
+.PHONY: help demo test test-rust test-python build-tests check e2e bench fuzz build dist clean setup
 
 # scripts/env puts the checkout's binary and Python first on PATH.
 define ready

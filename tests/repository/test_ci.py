@@ -281,6 +281,36 @@ def test_a_program_of_tests_that_is_killed_fails_the_run(checkout: Path) -> None
     assert not (checkout / "tested").exists()
 
 
+# Tests that fail without a name in the log, and that end their program as if one had failed.
+UNNAMED = """
+#[test]
+fn fails_silently() {
+    std::panic::set_hook(Box::new(|_| {}));
+    panic!();
+}
+"""
+EXITS = """
+#[cfg(not(test))]
+pub fn main() {}
+#[test]
+fn exits() {
+    std::process::exit(101);
+}
+"""
+
+
+@pytest.mark.parametrize("program", [UNNAMED, EXITS])
+def test_what_is_not_named_fails_the_run(checkout: Path, program: str) -> None:
+    write(checkout, "def test_a():\n    pass\n")
+    homes = crate(checkout, CRATE)
+    main = "" if "fn main" in program else "fn main() {}\n"
+    (checkout / "src/main.rs").write_text(main + program)
+    code, log = run(checkout, **homes)
+    assert code == 1
+    assert "  inner::passes_later" in log
+    assert not (checkout / "tested").exists()
+
+
 # What it starts keeps the output open.
 LEAVES = """
 #[test]
