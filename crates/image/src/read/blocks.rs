@@ -95,11 +95,7 @@ impl Blocks {
     ) -> Result<Vec<Bytes>> {
         let mut found: Vec<Option<Bytes>> = vec![None; wanted.len()];
         loop {
-            for (slot, index) in found.iter_mut().zip(wanted.clone()) {
-                if slot.is_none() {
-                    *slot = self.local(table, index);
-                }
-            }
+            self.look(table, wanted.start, &mut found);
             let Some(missing) = first_gap(&found, table, wanted.start) else {
                 return Ok(found.into_iter().flatten().collect());
             };
@@ -111,20 +107,14 @@ impl Blocks {
                 continue;
             };
             // Another reader may have fetched one since it was looked for, and released it.
-            let slots = found[missing.start - wanted.start..].iter_mut();
-            let mut has_one = false;
-            for (slot, index) in slots.zip(missing.clone()) {
-                *slot = self.local(table, index);
-                has_one |= slot.is_some();
-            }
-            if has_one {
+            let at = missing.start - wanted.start;
+            if self.look(table, missing.start, &mut found[at..at + missing.len()]) {
                 continue;
             }
             let is_last = missing.end == wanted.end;
             let more = if is_last { more } else { 0 };
             let extension = self.extend(blob, table, missing.clone(), more);
             let blocks = self.fetch(blob, table, missing.clone(), extension).await?;
-            let at = missing.start - wanted.start;
             for (slot, block) in found[at..].iter_mut().zip(blocks) {
                 *slot = Some(block);
             }
@@ -152,6 +142,17 @@ impl Blocks {
         let stripe = |index| self.source.stripe(blob, table.stored(index..index + 1).start);
         let first = stripe(blocks.start);
         (blocks.start + 1..blocks.end).find(|&index| stripe(index) != first).unwrap_or(blocks.end)
+    }
+
+    /// Looks for the blocks from `first` on that are not found yet, without a request; true if it
+    /// finds one.
+    fn look(&self, table: &Table, first: usize, found: &mut [Option<Bytes>]) -> bool {
+        let mut has_one = false;
+        for (index, slot) in (first..).zip(found).filter(|(_, slot)| slot.is_none()) {
+            *slot = self.local(table, index);
+            has_one |= slot.is_some();
+        }
+        has_one
     }
 
     /// A block that can be had without a request.

@@ -307,9 +307,8 @@ async fn readers_at_the_same_time_fetch_each_block_once() {
         let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
         let source = Arc::new(source.again());
         let blocks = Arc::new(Blocks::new(Arc::clone(&source) as _, Some(cache)));
-        let layer = BlobReader::new(blocks, image.layers[0].clone()).unwrap();
+        let layer = Arc::new(BlobReader::new(blocks, image.layers[0].clone()).unwrap());
         let count = layer.raw_size().div_ceil(BLOCK);
-        let layer = Arc::new(layer);
         let reading = (0..4).map(|reader| {
             let layer = Arc::clone(&layer);
             tokio::spawn(async move {
