@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python build-tests check e2e bench fuzz build dist clean setup
+.PHONY: help demo test test-rust test-python build-tests check lint check-rust e2e e2e-again bench fuzz build dist clean setup
 
 # scripts/env puts the checkout's binary and Python first on PATH.
 define ready
@@ -36,7 +36,7 @@ test: test-rust test-python ## unit and integration tests of Rust and Python
 test-rust: build
 	@scripts/setup test
 	. scripts/env
-	scripts/timed cargo-test scripts/rust-tests --locked $(profile) --workspace
+	scripts/timed test-rust scripts/rust-tests --locked $(profile) --workspace
 
 test-python: build
 	@scripts/setup test
@@ -48,22 +48,33 @@ build-tests: build
 	. scripts/env
 	scripts/timed build-tests cargo test --locked $(profile) --workspace --no-run
 
-check: ## format, lints, types, layering, licences, docs
+check: lint check-rust ## format, lints, types, layering, licences, docs
+
+lint: ## the part of check that takes no compiler: under a minute
 	@$(ready)
 	scripts/timed fmt cargo fmt --all --check
-	scripts/timed clippy cargo clippy --locked --workspace --all-targets $(profile) -- -D warnings
-	RUSTDOCFLAGS='-D warnings' scripts/timed rustdoc cargo doc --locked --no-deps $(profile) --workspace
 	scripts/timed ruff ruff check python bench demo examples tests scripts
 	scripts/timed ruff-format ruff format --check bench demo examples tests scripts
 	scripts/timed mypy mypy
 	(cd python && ../scripts/timed mypy-sdk mypy)
 	scripts/timed repository python -m pytest -q tests/repository
 
+check-rust:
+	@$(ready)
+	scripts/timed clippy cargo clippy --locked --workspace --all-targets $(profile) -- -D warnings
+	RUSTDOCFLAGS='-D warnings' scripts/timed rustdoc cargo doc --locked --no-deps $(profile) --workspace
+
 e2e: build ## end-to-end tests: escapes, faults, kill -9, S3, complete clean-up (as root)
 	@scripts/setup e2e
 	. scripts/env
 	scripts/timed escape scripts/escape
-	scripts/timed e2e python -m pytest -q tests/e2e
+	scripts/e2e
+
+# Those that failed the last time.
+e2e-again: build
+	@. scripts/env
+	scripts/timed e2e-second scripts/apart python -m pytest -q --last-failed \
+		--last-failed-no-failures none tests/e2e
 
 bench: ## benchmarks beside Docker, DataFusion and DuckDB, into bench/RESULTS.md (as root)
 	@scripts/setup bench

@@ -14,9 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 # These tests run beside others, at the lowest priority.
 LIMIT_S = 600
 # The same targets as the project's. All but `e2e` pass.
-MAKEFILE = """build check build-tests test-rust test-python:
+MAKEFILE = """lint build check-rust build-tests test-rust test-python:
 e2e:
 	@scripts/timed e2e python -m pytest -q tests/e2e
+e2e-again:
+	@scripts/timed e2e-second python -m pytest -q --last-failed tests/e2e
 """
 PASSES_LATER = """
 from pathlib import Path
@@ -30,7 +32,13 @@ def test_that_passes_later():
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for name in (".ci/run", "scripts/failed-tests", "scripts/rust-tests", "scripts/timed"):
+    for name in (
+        ".ci/run",
+        ".config/nextest.toml",
+        "scripts/failures",
+        "scripts/rust-tests",
+        "scripts/timed",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "scripts/env").write_text(f'PATH="{Path(sys.executable).parent}:$PATH"\n')
@@ -61,13 +69,14 @@ def write(checkout: Path, tests: str) -> None:
     (checkout / "tests/e2e/test_it.py").write_text(tests)
 
 
-def test_the_log_ends_with_the_tests_that_failed(checkout: Path) -> None:
+def test_the_log_ends_with_the_tests_that_failed_and_what_they_printed(checkout: Path) -> None:
     write(checkout, "def test_a():\n    assert 1 == 2, 'numbers'\ndef test_b():\n    pass\n")
     code, log = run(checkout)
     assert code == 1
-    test = ["  test_it::test_a", "    AssertionError: numbers assert 1 == 2"]
-    ends = ["e2e: 1 failed:", *test, "e2e-second: 1 failed:", *test]
-    assert [line for line in log if line][-6:] == ends
+    first, second = log.index("e2e: 1 failed:"), log.index("e2e-second: 1 failed:")
+    assert log[first + 1] == log[second + 1] == "  test_it::test_a"
+    for printed in (log[first:second], log[second:]):
+        assert any("AssertionError: numbers" in line for line in printed)
 
 
 def test_the_cached_builds_are_removed_only_in_ci_if_little_of_the_disk_is_free(
@@ -104,15 +113,17 @@ def test_what_passes_when_it_runs_again_is_named(checkout: Path) -> None:
     write(checkout, PASSES_LATER + "def test_b():\n    pass\n")
     code, log = run(checkout)
     assert code == 0
-    assert "running 1 failed tests again" in log
-    assert "  test_it::test_that_passes_later" in log[-3:]
+    last = log[log.index("e2e: 1 failed:") :]
+    assert last[1] == "  test_it::test_that_passes_later"
+    assert any("the first time" in line for line in last)
 
 
 def test_many_failures_are_not_run_again(checkout: Path) -> None:
     write(checkout, "".join(f"def test_{n}():\n    assert False\n" for n in range(4)))
     code, log = run(checkout)
     assert code == 1
-    assert not any("again" in line for line in log)
+    assert "4 tests of e2e failed the first time; 3 may" in log
+    assert not any("e2e-second" in line for line in log)
 
 
 def rule(checkout: Path, target: str, *lines: str) -> None:
@@ -134,9 +145,20 @@ def test_it():
 WAIT_FOR_THE_TEST = "timeout 300 sh -c 'until [ -e tested ]; do sleep 0.01; done'"
 
 
+def test_what_fails_soon_comes_first(checkout: Path) -> None:
+    write(checkout, "def test_a():\n    pass\n")
+    rule(checkout, "lint", "test ! -e built")
+    rule(checkout, "build", "touch built")
+    assert run(checkout)[0] == 0
+    rule(checkout, "lint", "exit 7")
+    (checkout / "built").unlink()
+    assert run(checkout)[0] == 1
+    assert not (checkout / "built").exists()
+
+
 def test_checks_run_beside_end_to_end_tests(checkout: Path) -> None:
     write(checkout, WAITS_FOR_THE_CHECKS)
-    rule(checkout, "check", "nice >nice-of-check", "touch checks", WAIT_FOR_THE_TEST)
+    rule(checkout, "check-rust", "nice >nice-of-check", "touch checks", WAIT_FOR_THE_TEST)
     # All that may take Cargo's lock is built before.
     rule(checkout, "build", "test ! -e checks")
     rule(checkout, "test-rust", "test -e tested-compiled")
@@ -146,11 +168,9 @@ def test_checks_run_beside_end_to_end_tests(checkout: Path) -> None:
     assert (checkout / "nice-of-check").read_text().strip() == "19"
 
 
-@pytest.mark.parametrize("target", ["check", "build-tests"])
-def test_a_check_that_fails_is_shown_after_the_end_to_end_tests(
-    checkout: Path, target: str
-) -> None:
-    write(checkout, "def test_a():\n    pass\n")
+@pytest.mark.parametrize("target", ["check-rust", "build-tests"])
+def test_a_check_that_fails_ends_the_end_to_end_tests(checkout: Path, target: str) -> None:
+    write(checkout, "import time\ndef test_a():\n    time.sleep(3600)\n")
     rule(checkout, target, "echo what is wrong >&2", "exit 7")
     rule(checkout, "test-rust", "touch tested")
     code, log = run(checkout)
@@ -165,25 +185,13 @@ def test_checks_end_with_a_run_that_failed(checkout: Path) -> None:
     (checkout / "tests/e2e/test_that_fails_too.py").write_text(
         "".join(f"def test_{n}():\n    assert False\n" for n in range(4))
     )
-    rule(checkout, "check", "echo $$$$ >pid; touch checks; exec sleep 600")
+    rule(checkout, "check-rust", "echo $$$$ >pid; touch checks; exec sleep 600")
     assert run(checkout)[0] == 1
     pid = int((checkout / "pid").read_text())
     deadline = time.monotonic() + LIMIT_S
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline, "it goes on"
         time.sleep(0.01)
-
-
-def test_a_check_that_failed_is_shown_when_end_to_end_tests_fail_too(checkout: Path) -> None:
-    write(checkout, WAITS_FOR_THE_CHECKS + "    assert False\n")
-    (checkout / "tests/e2e/test_that_fails_too.py").write_text(
-        "".join(f"def test_{n}():\n    assert False\n" for n in range(4))
-    )
-    ended = "( until grep -q check $$SNOWMELT_REPORTS/ended; do sleep 0.01; done; touch checks ) &"
-    rule(checkout, "check", ended, "echo what is wrong >&2", "exit 7")
-    code, log = run(checkout)
-    assert code == 1
-    assert "what is wrong" in log
 
 
 CRATE = """
@@ -198,6 +206,12 @@ mod inner {
         let is_first = std::fs::File::create_new("ran").is_ok();
         assert!(!is_first, "the first time");
     }
+}
+"""
+PASSES_SECOND = """
+#[test]
+fn NAME() {
+    assert!(std::fs::File::create_new("ran-NAME").is_err(), "the first time");
 }
 """
 FAILS = """
@@ -222,8 +236,7 @@ def crate(checkout: Path, code: str) -> dict[str, str]:
     (checkout / "Cargo.toml").write_text(f'[package]\n{package}edition = "2024"\n')
     (checkout / "Cargo.lock").write_text(f"version = 4\n[[package]]\n{package}")
     shutil.copy(ROOT / "rust-toolchain.toml", checkout)
-    cargo_test = "scripts/timed cargo-test scripts/rust-tests --release"
-    rule(checkout, "test-rust", cargo_test)
+    rule(checkout, "test-rust", "scripts/timed test-rust scripts/rust-tests --release")
     rule(checkout, "test-python", "touch tested")
     homes = {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup"}
     return {name: os.environ.get(name, str(Path.home() / at)) for name, at in homes.items()}
@@ -233,36 +246,46 @@ def test_a_test_of_rust_that_passes_when_it_runs_again_is_named(checkout: Path) 
     write(checkout, "def test_a():\n    pass\n")
     code, log = run(checkout, **crate(checkout, CRATE))
     assert code == 0
-    assert [line for line in log if line][-3:-1] == [
-        "cargo-test: 1 failed:",
-        "  inner::passes_later",
-    ]
-    assert log[-1].startswith("    src/lib.rs:") and log[-1].endswith("the first time")
+    last = log[log.index("test-rust: 1 failed:") :]
+    assert last[1].strip() == "it::inner::passes_later (passed the second time)"
+    assert any("the first time" in line for line in last)
     assert (checkout / "tested").exists()
 
 
+def test_a_test_of_rust_that_passes_the_second_time_fails_the_developers_target(
+    checkout: Path,
+) -> None:
+    environment = {**os.environ, **crate(checkout, CRATE)}
+    for name in ("CARGO_TARGET_DIR", "NEXTEST_PROFILE", "SNOWMELT_REPORTS"):
+        environment.pop(name, None)
+    ran = subprocess.run(["make", "test-rust"], cwd=checkout, env=environment, timeout=LIMIT_S)
+    assert ran.returncode != 0
+
+
+def test_many_tests_of_rust_that_pass_the_second_time_fail_the_run(checkout: Path) -> None:
+    write(checkout, "def test_a():\n    pass\n")
+    tests = (PASSES_SECOND.replace("NAME", f"number_{number}") for number in range(4))
+    code, log = run(checkout, **crate(checkout, "".join(tests)))
+    assert code == 1
+    assert "4 tests of test-rust failed the first time; 3 may" in log
+    assert not (checkout / "tested").exists()
+
+
 @pytest.mark.parametrize(
-    ("code", "test", "error"),
-    [
-        (FAILS, "fails", "numbers"),
-        (FAILS_IN_A_DOCUMENT, "src/lib.rs - documented (line 15)", "cannot run again by its name"),
-    ],
+    ("code", "error"), [(FAILS, "numbers"), (FAILS_IN_A_DOCUMENT, "by the document")]
 )
 def test_a_test_of_rust_that_fails_again_fails_the_run(
-    checkout: Path, code: str, test: str, error: str
+    checkout: Path, code: str, error: str
 ) -> None:
     write(checkout, "def test_a():\n    pass\n")
     exited, log = run(checkout, **crate(checkout, CRATE + code))
     assert exited == 1
-    second = log[log.index("cargo-test-second: 1 failed:") :]
-    assert second[1] == f"  {test}" and error in second[2]
+    assert any(error in line for line in log)
     assert not (checkout / "tested").exists()
 
 
-# A test that fails in one program, and another program that is killed.
+# A test that ends its program, beside one that fails.
 ENDS = """
-#[cfg(not(test))]
-pub fn main() {}
 #[test]
 fn ends() {
     std::process::abort();
@@ -270,44 +293,12 @@ fn ends() {
 """
 
 
-def test_a_program_of_tests_that_is_killed_fails_the_run(checkout: Path) -> None:
+def test_a_test_that_is_killed_fails_the_run(checkout: Path) -> None:
     write(checkout, "def test_a():\n    pass\n")
-    homes = crate(checkout, CRATE)
-    (checkout / "src/main.rs").write_text(ENDS)
-    code, log = run(checkout, **homes)
+    code, log = run(checkout, **crate(checkout, CRATE + ENDS))
     assert code == 1
-    failed = log[log.index("cargo-test: 2 failed:") :]
-    assert "  cargo" in failed and any("SIGABRT" in line for line in failed)
-    assert not (checkout / "tested").exists()
-
-
-# Tests that fail without a name in the log, and that end their program as if one had failed.
-UNNAMED = """
-#[test]
-fn fails_silently() {
-    std::panic::set_hook(Box::new(|_| {}));
-    panic!();
-}
-"""
-EXITS = """
-#[cfg(not(test))]
-pub fn main() {}
-#[test]
-fn exits() {
-    std::process::exit(101);
-}
-"""
-
-
-@pytest.mark.parametrize("program", [UNNAMED, EXITS])
-def test_what_is_not_named_fails_the_run(checkout: Path, program: str) -> None:
-    write(checkout, "def test_a():\n    pass\n")
-    homes = crate(checkout, CRATE)
-    main = "" if "fn main" in program else "fn main() {}\n"
-    (checkout / "src/main.rs").write_text(main + program)
-    code, log = run(checkout, **homes)
-    assert code == 1
-    assert "  inner::passes_later" in log
+    failed = log[log.index("test-rust: 2 failed:") :]
+    assert "  it::ends" in failed
     assert not (checkout / "tested").exists()
 
 
@@ -326,7 +317,7 @@ fn leaves_a_process() {
 
 def test_a_process_that_a_test_leaves_does_not_stop_the_run(checkout: Path) -> None:
     write(checkout, "def test_a():\n    pass\n")
-    homes = crate(checkout, CRATE + LEAVES)
+    homes = crate(checkout, LEAVES)
     try:
         code, log = run(checkout, **homes)
     finally:
@@ -334,4 +325,4 @@ def test_a_process_that_a_test_leaves_does_not_stop_the_run(checkout: Path) -> N
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
     assert (code, len(pids)) == (1, 2)
-    assert "  leaves_a_process" in log
+    assert "  it::leaves_a_process" in log
