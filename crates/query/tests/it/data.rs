@@ -12,7 +12,6 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Int32Type};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
-use tempfile::TempDir;
 use tpchgen::generators::{
     CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator,
     PartSuppGenerator, RegionGenerator, SupplierGenerator,
@@ -22,29 +21,30 @@ use tpchgen_arrow::{
     SupplierArrow,
 };
 
+use crate::shared::Shared;
+
 /// Rows in a row group of the generated files.
 const GROUP_ROWS: usize = 3_000;
 
 /// TPC-H's scale factor.
 const SCALE: f64 = 0.01;
 
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path();
-    let table = |name: &str, batches: &mut dyn Iterator<Item = RecordBatch>, files| {
-        write_files(&root.join(name), &batches.collect::<Vec<_>>(), files);
-    };
-    table("lineitem", &mut LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1)), 4);
-    table("orders", &mut OrderArrow::new(OrderGenerator::new(SCALE, 1, 1)), 1);
-    table("nation", &mut NationArrow::new(NationGenerator::new(SCALE, 1, 1)), 1);
-    table("region", &mut RegionArrow::new(RegionGenerator::new(SCALE, 1, 1)), 1);
-    table("customer", &mut CustomerArrow::new(CustomerGenerator::new(SCALE, 1, 1)), 2);
-    table("supplier", &mut SupplierArrow::new(SupplierGenerator::new(SCALE, 1, 1)), 1);
-    table("part", &mut PartArrow::new(PartGenerator::new(SCALE, 1, 1)), 2);
-    table("partsupp", &mut PartSuppArrow::new(PartSuppGenerator::new(SCALE, 1, 1)), 3);
-    write_files(&root.join("odd"), &[odd()], 3);
-    write_files(&root.join("none"), &[odd().slice(0, 0)], 1);
-    folder
+static FOLDER: LazyLock<Shared> = LazyLock::new(|| {
+    Shared::new("tpch", |folder| {
+        let table = |name: &str, batches: &mut dyn Iterator<Item = RecordBatch>, files| {
+            write_files(&folder.join(name), &batches.collect::<Vec<_>>(), files);
+        };
+        table("lineitem", &mut LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1)), 4);
+        table("orders", &mut OrderArrow::new(OrderGenerator::new(SCALE, 1, 1)), 1);
+        table("nation", &mut NationArrow::new(NationGenerator::new(SCALE, 1, 1)), 1);
+        table("region", &mut RegionArrow::new(RegionGenerator::new(SCALE, 1, 1)), 1);
+        table("customer", &mut CustomerArrow::new(CustomerGenerator::new(SCALE, 1, 1)), 2);
+        table("supplier", &mut SupplierArrow::new(SupplierGenerator::new(SCALE, 1, 1)), 1);
+        table("part", &mut PartArrow::new(PartGenerator::new(SCALE, 1, 1)), 2);
+        table("partsupp", &mut PartSuppArrow::new(PartSuppGenerator::new(SCALE, 1, 1)), 3);
+        write_files(&folder.join("odd"), &[odd()], 3);
+        write_files(&folder.join("none"), &[odd().slice(0, 0)], 1);
+    })
 });
 
 /// The folder that contains a folder for each table.

@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use snowmelt_query::{QuerySpec, plan};
-use tempfile::TempDir;
 
 use crate::data::write;
 use crate::runner::{InProcess, RecordingReporter, answer, located, run};
+use crate::shared::Shared;
 
 const FILES: i64 = 30;
 const ROWS: i64 = 20_000;
 
 /// Many files with ascending numbers.
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("t")).unwrap();
-    for file in 0..FILES {
-        let numbers = file * ROWS..(file + 1) * ROWS;
-        let scattered = numbers.clone().map(|n| n * 7919 % 1_000_003);
-        let columns = [
-            ("n", Arc::new(Int64Array::from_iter_values(numbers)) as ArrayRef),
-            ("x", Arc::new(Int64Array::from_iter_values(scattered)) as ArrayRef),
-        ];
-        let batch = RecordBatch::try_from_iter(columns).unwrap();
-        write(&folder.path().join(format!("t/{file:02}.parquet")), &batch, ROWS as usize);
-    }
-    folder
+static FOLDER: LazyLock<Shared> = LazyLock::new(|| {
+    Shared::new("early-ends", |folder| {
+        std::fs::create_dir(folder.join("t")).unwrap();
+        for file in 0..FILES {
+            let numbers = file * ROWS..(file + 1) * ROWS;
+            let scattered = numbers.clone().map(|n| n * 7919 % 1_000_003);
+            let columns = [
+                ("n", Arc::new(Int64Array::from_iter_values(numbers)) as ArrayRef),
+                ("x", Arc::new(Int64Array::from_iter_values(scattered)) as ArrayRef),
+            ];
+            let batch = RecordBatch::try_from_iter(columns).unwrap();
+            write(&folder.join(format!("t/{file:02}.parquet")), &batch, ROWS as usize);
+        }
+    })
 });
 
 fn query(sql: &str, workers: u32) -> QuerySpec {

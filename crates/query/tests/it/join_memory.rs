@@ -7,10 +7,10 @@ use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use snowmelt_api::{Finding, Profile};
 use snowmelt_query::{PlannedTask, QuerySpec, plan};
-use tempfile::TempDir;
 
 use crate::data::write;
 use crate::runner::{InProcess, RecordingReporter, Which, answer, failure, located, run};
+use crate::shared::Shared;
 
 const TABLES: [&str; 3] = ["build", "probe", "few"];
 
@@ -19,26 +19,26 @@ const LITTLE: u64 = 4 << 20;
 
 /// `build` and `probe` have a key several times, and nulls in `n`; half of the keys of each are in
 /// the other. `few` has few enough rows that every task of a join reads all of them.
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    let table = |name: &str, rows: i64, key: fn(i64) -> i64| {
-        std::fs::create_dir(folder.path().join(name)).unwrap();
-        for file in 0..4 {
-            let rows = || (0..rows).filter(move |row| row % 4 == file);
-            let some = |row: i64| Some(key(row)).filter(|_| row % 1_000 != 7);
-            let columns: [(&str, ArrayRef, bool); 3] = [
-                ("k", Arc::new(Int64Array::from_iter_values(rows().map(key))), false),
-                ("n", Arc::new(rows().map(some).collect::<Int64Array>()), true),
-                ("v", Arc::new(Int64Array::from_iter_values(rows())), false),
-            ];
-            let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
-            write(&folder.path().join(format!("{name}/{file}.parquet")), &batch, 50_000);
-        }
-    };
-    table("build", 400_000, |row| row * 7919 % 300_000);
-    table("probe", 500_000, |row| 150_000 + row * 104_729 % 300_000);
-    table("few", 40_000, |row| 180_000 + row);
-    folder
+static FOLDER: LazyLock<Shared> = LazyLock::new(|| {
+    Shared::new("join-memory", |folder| {
+        let table = |name: &str, rows: i64, key: fn(i64) -> i64| {
+            std::fs::create_dir(folder.join(name)).unwrap();
+            for file in 0..4 {
+                let rows = || (0..rows).filter(move |row| row % 4 == file);
+                let some = |row: i64| Some(key(row)).filter(|_| row % 1_000 != 7);
+                let columns: [(&str, ArrayRef, bool); 3] = [
+                    ("k", Arc::new(Int64Array::from_iter_values(rows().map(key))), false),
+                    ("n", Arc::new(rows().map(some).collect::<Int64Array>()), true),
+                    ("v", Arc::new(Int64Array::from_iter_values(rows())), false),
+                ];
+                let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+                write(&folder.join(format!("{name}/{file}.parquet")), &batch, 50_000);
+            }
+        };
+        table("build", 400_000, |row| row * 7919 % 300_000);
+        table("probe", 500_000, |row| 150_000 + row * 104_729 % 300_000);
+        table("few", 40_000, |row| 180_000 + row);
+    })
 });
 
 fn query(sql: &str, workers: u32) -> QuerySpec {

@@ -24,6 +24,7 @@ mod runner;
 mod s3;
 mod saved_calls;
 mod scans;
+mod shared;
 mod skew;
 mod small_s3;
 mod sorts;

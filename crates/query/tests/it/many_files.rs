@@ -6,10 +6,10 @@ use std::sync::{Arc, LazyLock};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::util::pretty::pretty_format_batches;
 use snowmelt_query::{PlannedTask, QuerySpec};
-use tempfile::TempDir;
 
 use crate::data::write;
 use crate::runner::{InProcess, answer, located};
+use crate::shared::Shared;
 
 const FILES: u32 = 200;
 
@@ -17,22 +17,22 @@ const FILES: u32 = 200;
 const ROWS: i64 = 2_000;
 
 /// A number for each row, and one that looks random, so that files cannot be compressed.
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    for table in ["a", "b"] {
-        std::fs::create_dir(folder.path().join(table)).unwrap();
-        for file in 0..i64::from(FILES) {
-            let numbers = file * ROWS..(file + 1) * ROWS;
-            let columns = [
-                ("n", Arc::new(Int64Array::from_iter_values(numbers.clone())) as ArrayRef),
-                ("x", Arc::new(Int64Array::from_iter_values(numbers.map(random))) as ArrayRef),
-            ];
-            let batch = RecordBatch::try_from_iter(columns).unwrap();
-            let path = folder.path().join(format!("{table}/{file:03}.parquet"));
-            write(&path, &batch, ROWS as usize);
+static FOLDER: LazyLock<Shared> = LazyLock::new(|| {
+    Shared::new("many-files", |folder| {
+        for table in ["a", "b"] {
+            std::fs::create_dir(folder.join(table)).unwrap();
+            for file in 0..i64::from(FILES) {
+                let numbers = file * ROWS..(file + 1) * ROWS;
+                let columns = [
+                    ("n", Arc::new(Int64Array::from_iter_values(numbers.clone())) as ArrayRef),
+                    ("x", Arc::new(Int64Array::from_iter_values(numbers.map(random))) as ArrayRef),
+                ];
+                let batch = RecordBatch::try_from_iter(columns).unwrap();
+                let path = folder.join(format!("{table}/{file:03}.parquet"));
+                write(&path, &batch, ROWS as usize);
+            }
         }
-    }
-    folder
+    })
 });
 
 fn random(row: i64) -> i64 {

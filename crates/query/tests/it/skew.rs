@@ -9,10 +9,10 @@ use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use snowmelt_api::Profile;
 use snowmelt_query::QuerySpec;
-use tempfile::TempDir;
 
 use crate::data::write;
 use crate::runner::{InProcess, answer, located};
+use crate::shared::Shared;
 
 /// Rows of each table: too many for a join whose tasks all read one side, if there are four tasks.
 const BUILD: i64 = 150_000;
@@ -22,22 +22,23 @@ const PROBE: i64 = 200_000;
 const FREQUENT: i64 = 7;
 
 /// `build` has each key once, `probe` has one key in nine of ten rows; each is three files.
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    let table = |name: &str, rows: i64, key: fn(i64) -> i64| {
-        std::fs::create_dir(folder.path().join(name)).unwrap();
-        for file in 0..3 {
-            let rows = (0..rows).filter(|row| row % 3 == file);
-            let keys = Int64Array::from_iter_values(rows.clone().map(key));
-            let values = Int64Array::from_iter_values(rows);
-            let columns = [("k", Arc::new(keys) as ArrayRef), ("v", Arc::new(values) as ArrayRef)];
-            let batch = RecordBatch::try_from_iter(columns).unwrap();
-            write(&folder.path().join(format!("{name}/{file}.parquet")), &batch, 20_000);
-        }
-    };
-    table("build", BUILD, |row| row);
-    table("probe", PROBE, |row| if row % 10 == 0 { row } else { FREQUENT });
-    folder
+static FOLDER: LazyLock<Shared> = LazyLock::new(|| {
+    Shared::new("skew", |folder| {
+        let table = |name: &str, rows: i64, key: fn(i64) -> i64| {
+            std::fs::create_dir(folder.join(name)).unwrap();
+            for file in 0..3 {
+                let rows = (0..rows).filter(|row| row % 3 == file);
+                let keys = Int64Array::from_iter_values(rows.clone().map(key));
+                let values = Int64Array::from_iter_values(rows);
+                let columns =
+                    [("k", Arc::new(keys) as ArrayRef), ("v", Arc::new(values) as ArrayRef)];
+                let batch = RecordBatch::try_from_iter(columns).unwrap();
+                write(&folder.join(format!("{name}/{file}.parquet")), &batch, 20_000);
+            }
+        };
+        table("build", BUILD, |row| row);
+        table("probe", PROBE, |row| if row % 10 == 0 { row } else { FREQUENT });
+    })
 });
 
 /// The answer of one process.

@@ -10,27 +10,27 @@ use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use snowmelt_query::{QuerySpec, RANGE_SORT_BYTES, RunOptions, plan};
 use snowmelt_types::Report;
 use snowmelt_wire::{ExchangeOptions, Medium};
-use tempfile::TempDir;
 
 use crate::data::write;
 use crate::runner::{InProcess, answer, located, options, run_with};
+use crate::shared::Shared;
 use crate::small_s3::SmallS3;
 
 const TABLES: [&str; 3] = ["mixed", "skewed", "none"];
 
 /// `mixed` has nulls, repeated texts and special numbers; nine of ten rows of `skewed` have one key;
 /// `none` has no rows. Each is three files. Only `id` is unique.
-static FOLDER: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, rows) in [("mixed", 30_000_i64), ("skewed", 200_000), ("none", 0)] {
-        std::fs::create_dir(folder.path().join(name)).unwrap();
-        for file in 0..3 {
-            let ids = (0..rows).filter(|row| row % 3 == file);
-            let batch = if name == "skewed" { skewed(ids) } else { mixed(ids) };
-            write(&folder.path().join(format!("{name}/{file}.parquet")), &batch, 2_000);
+static FOLDER: LazyLock<Shared> = LazyLock::new(|| {
+    Shared::new("sorts", |folder| {
+        for (name, rows) in [("mixed", 30_000_i64), ("skewed", 200_000), ("none", 0)] {
+            std::fs::create_dir(folder.join(name)).unwrap();
+            for file in 0..3 {
+                let ids = (0..rows).filter(|row| row % 3 == file);
+                let batch = if name == "skewed" { skewed(ids) } else { mixed(ids) };
+                write(&folder.join(format!("{name}/{file}.parquet")), &batch, 2_000);
+            }
         }
-    }
-    folder
+    })
 });
 
 /// A number that looks random.
