@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import _ipc
 from ._runtime import frames
 from .errors import from_report, make
 
@@ -63,12 +64,15 @@ class Answer:
         for kind, payload in self._frames(source):
             payloads.feed(payload)
             try:
+                if kind in (frames.SCHEMA, frames.BATCH):
+                    # The driver that wrote it is in a sandbox, and the server passes it on.
+                    _ipc.check(payload)
                 if kind == frames.SCHEMA:
                     reader = pa.ipc.open_stream(payloads)
                     self.schema = reader.schema
                     continue
                 batch = reader.read_next_batch() if kind == frames.BATCH and reader else None
-            except (pa.ArrowException, StopIteration) as error:
+            except (pa.ArrowException, _ipc.Refused, StopIteration) as error:
                 raise self._broken(f"it has invalid Arrow data: {error}") from None
             if batch is not None:
                 yield batch

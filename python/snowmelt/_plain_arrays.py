@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+from . import _ipc
 from ._plain import data, decode, items
 from ._runtime.plain_arrays import NULLABLE
 
@@ -152,9 +153,7 @@ _COLUMNS: dict[str, Callable[..., Any]] = {
 def _arrow(kind: str, text: str) -> Any:
     import pyarrow as pa
 
-    table = pa.ipc.open_stream(data(text)).read_all()
-    # Before this check, offsets and lengths may be outside the buffers.
-    table.validate(full=True)
+    table = _ipc.read_table(data(text))
     if kind == "table":
         return table
     if kind == "batch":
@@ -167,7 +166,7 @@ def _arrow(kind: str, text: str) -> Any:
 def _polars(kind: str, text: str) -> Any:
     import polars as pl
 
-    frame = pl.read_ipc_stream(io.BytesIO(data(text)))
+    frame = pl.read_ipc_stream(io.BytesIO(_ipc.rewritten(data(text))))
     return frame if kind == "frame" else frame.to_series()
 
 

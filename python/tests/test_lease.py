@@ -225,11 +225,24 @@ class Liar:
 
 
 RESULT = pa.schema([pa.field("return", pa.float64(), True)])
+
+
+def packed() -> bytes:
+    """A valid answer whose body is compressed."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, RESULT, options=options) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([pa.array([1.0] * 1000)], schema=RESULT))
+    _, message = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    return bytes(message.serialize())
+
+
 OTHER = pa.schema([pa.field("return", pa.int64(), True)])
 ANSWER = (
     pa.RecordBatch.from_arrays([pa.array([1.0] * 1000)], schema=RESULT).serialize().to_pybytes()
 )
 SHORT = pa.RecordBatch.from_arrays([pa.array([1.0])], schema=RESULT).serialize().to_pybytes()
+PACKED = packed()
 ANNOUNCED = (frames.SCHEMA, RESULT.serialize().to_pybytes())
 
 
@@ -239,6 +252,7 @@ ANNOUNCED = (frames.SCHEMA, RESULT.serialize().to_pybytes())
         ([(frames.BATCH, ANSWER)], "SM-0507"),
         ([ANNOUNCED, (frames.BATCH, ANSWER[:100])], "SM-0507"),
         ([ANNOUNCED, (frames.BATCH, b"\xff" * 400)], "SM-0507"),
+        ([ANNOUNCED, (frames.BATCH, PACKED)], "SM-0507"),
         ([ANNOUNCED, (frames.BATCH, SHORT)], "SM-0203"),
         ([(frames.SCHEMA, OTHER.serialize().to_pybytes())], "SM-0202"),
         ([(frames.SCHEMA, b"nothing")], "SM-0507"),

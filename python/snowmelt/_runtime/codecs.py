@@ -118,14 +118,24 @@ class Numpy(Codec):
         columns = []
         for field in schema:
             try:
-                values = np.load(source, allow_pickle=False)
+                np.lib.format.read_magic(source)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(source)
+                if len(shape) != 1 or dtype != field.type.to_pandas_dtype():
+                    text = f"{len(shape)} dimensions of {dtype}"
+                    raise Malformed(f"`{field.name}` has {text} instead of {field.type}")
+                # `np.load` would reserve what the header claims, whatever follows it.
+                values = np.frombuffer(_next(source, shape[0] * dtype.itemsize), dtype)
             except (ValueError, EOFError) as error:
                 raise Malformed(f"an array cannot be read: {error}") from None
-            if values.ndim != 1 or values.dtype != field.type.to_pandas_dtype():
-                text = f"{values.ndim} dimensions of {values.dtype}"
-                raise Malformed(f"`{field.name}` has {text} instead of {field.type}")
             columns.append(pa.array(values, field.type))
         return _from_arrays(columns, schema)
+
+
+def _next(source: io.BytesIO, count: int) -> bytes:
+    content = source.read(count) if count >= 0 else b""
+    if len(content) != count:
+        raise Malformed(f"an array of {count} bytes has {len(content)}")
+    return content
 
 
 class Parquet(Codec):
@@ -140,7 +150,7 @@ class Parquet(Codec):
 
         sink = pa.BufferOutputStream()
         try:
-            pq.write_table(pa.Table.from_batches([batch]), sink)
+            pq.write_table(pa.Table.from_batches([batch]), sink, compression="none")
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise Unfit(str(error)) from None
         return sink.getvalue()  # type: ignore[no-any-return]
@@ -150,12 +160,23 @@ class Parquet(Codec):
         import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(pa.py_buffer(payload))
+            file = pq.ParquetFile(pa.py_buffer(payload))
+            # A few bytes could expand to any number.
+            if not _codecs(file.metadata) <= {"UNCOMPRESSED"}:
+                raise Malformed("a file of Parquet is compressed")
+            table = file.read()
         except (pa.ArrowException, OSError) as error:
             raise Malformed(f"a file of Parquet cannot be read: {error}") from None
         if table.schema.types != schema.types:
             raise Malformed(f"{table.schema.types} instead of {schema.types}")
         return _from_arrays([as_array(column) for column in table.columns], schema)
+
+
+def _codecs(metadata: Any) -> set[str]:
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return {
+        group.column(place).compression for group in groups for place in range(group.num_columns)
+    }
 
 
 CODECS: dict[str, Codec] = {
