@@ -22,6 +22,7 @@ def batch(name: str, columns: list[Any], schema: Any, rows: int | None = None) -
         wanted, found = len(schema), len(columns)
         raise make("SM-0103", f"`{name}` takes {wanted} arguments, but the engine gives {found}")
     arrays = [as_array(column) for column in columns]
+    _check_columns(name, arrays)
     found_types = [array.type for array in arrays]
     if arrays and found_types == schema.types:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -38,6 +39,26 @@ def batch(name: str, columns: list[Any], schema: Any, rows: int | None = None) -
     if not widened:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * (rows or 0), pa.struct([])))
     return pa.RecordBatch.from_arrays(widened, schema=schema)
+
+
+def _check_columns(name: str, arrays: list[Any]) -> None:
+    import pyarrow as pa
+
+    for place, array in enumerate(arrays, 1):
+        if not isinstance(array, pa.Array):
+            raise not_a_column(name, place, array, "arrays of pyarrow")
+    lengths = sorted({len(array) for array in arrays})
+    if len(lengths) > 1:
+        text = " and ".join(f"{length:,}" for length in lengths)
+        raise make("SM-0103", f"`{name}` is called with columns of {text} rows")
+
+
+def not_a_column(name: str, place: int, given: Any, wanted: str) -> Error:
+    """The error for an argument that is no column."""
+    kind = type(given)
+    text = f"argument {place} of `{name}` is a {kind.__module__}.{kind.__qualname__}"
+    hint = "repeat a constant for each row, and give the columns of a frame one by one"
+    return make("SM-0103", f"{text}, and its arguments are {wanted}", hint=hint)
 
 
 def as_array(column: Any) -> Any:

@@ -69,6 +69,7 @@ class Lease:
         except BaseException:
             self._link.close()
             raise
+        self.since = time.monotonic()
         self._instance = self._link.instance
         self._has_schema = False
         # `None` until a large batch was sent, and once the function keeps arguments.

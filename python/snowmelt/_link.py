@@ -78,6 +78,7 @@ class Passed:
     def __init__(self, server: Server) -> None:
         self.shares_memory = True
         self.host: str | None = None
+        self._path, self._interrupted = server.path, False
         self._platform = _connect(server)
         self._control = Connection(self._platform)
         self._socket: socket.socket | None = None
@@ -111,11 +112,20 @@ class Passed:
         try:
             self._platform.settimeout(_EXPLAINED_WITHIN_SECONDS)
             frame = self._control.receive()
+        except TimeoutError:
+            return None
         except (OSError, ProtocolError):
             frame = None
-        if frame is not None and frame[0] == frames.FAILURE:
-            return from_report(json.loads(frame[1]))
-        return None
+        if self._interrupted:
+            return None
+        if frame is None:
+            return make(
+                "SM-0503",
+                f"the platform at {self._path} has ended, and its instances with it",
+                hint="start it again: `snowmelt up`",
+                retryable=True,
+            )
+        return from_report(json.loads(frame[1])) if frame[0] == frames.FAILURE else None
 
     def give_back(self) -> None:
         self._platform.settimeout(_RETURNED_WITHIN_SECONDS)
@@ -123,6 +133,7 @@ class Passed:
         self._control.receive()
 
     def interrupt(self) -> None:
+        self._interrupted = True
         for connected in (self._platform, self._socket):
             if connected is not None:
                 end(connected)

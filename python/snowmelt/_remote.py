@@ -10,21 +10,18 @@ if the function was declared repeatable.
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import os
 import threading
 import time
-import urllib.parse
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from . import _arguments, _server, _transports
-from ._client import client
+from . import _arguments, _called, _server, _transports
+from ._called import Called
+from ._client import Client, client
 from ._lease import Lease, Lost, message_bytes
-from ._query import udf_source
 from ._remote_server import RemoteServer
 from ._shared_memory import LEAST_BYTES
 from ._udf import AnyUdf
@@ -42,6 +39,9 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.02, 0.2
 # How long an instance stays leased without calls.
 _LEASED_SECONDS = 1.0
 
+# How long an instance of a function that follows its last version is used.
+_FOLLOWED_SECONDS = 10.0
+
 # Attempts of a repeatable function for the same rows.
 _ATTEMPTS = 3
 
@@ -51,38 +51,6 @@ TRANSPORTS = {"auto": LEAST_BYTES, "shared": 0, "socket": None}
 
 # Formats and protocols of other systems, for compatibility and comparison.
 OTHER_TRANSPORTS = ("flight", "json", "mlflow", "numpy", "parquet")
-
-
-@dataclasses.dataclass(frozen=True)
-class Called:
-    """What is called: the request for a lease, and the schema of the arguments, then `return`."""
-
-    name: str
-    runs: dict[str, Any]
-    schema: Any
-    kind: str = "scalar"
-
-
-def given(udf: AnyUdf) -> Called:
-    """A function of this program, which is sent with each lease."""
-    name = udf.signature.name
-    runs = {"udf": {"source": udf_source(udf, None), "name": name}}
-    return Called(name, runs, udf.signature.arrow_schema(), udf.signature.kind)
-
-
-def registered(name: str) -> Called:
-    """The last version of a function that is registered. Raises `Error`."""
-    import pyarrow as pa
-
-    found = client().call("GET", f"/v1/udfs/{urllib.parse.quote(name, safe='')}")
-    kind = found["signature"].get("kind", "scalar")
-    if kind == "aggregate":
-        message = f"`{name}` is an aggregate function, which only SQL of the platform can call"
-        raise make("SM-0107", message, hint="call it with sm.sql")
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found["signature"]["schema"])))
-    # The same version for all calls, also when another one is registered meanwhile.
-    version = {"name": found["name"], "version": found["version"]}
-    return Called(found["name"], {"registered": version}, schema, kind)
 
 
 def _without_result(schema: Any) -> Any:
@@ -110,8 +78,10 @@ class Remote:
         if instances is not None and instances < 1:
             raise make("SM-0110", f"instances={instances} is not a number of instances, at least 1")
         if not isinstance(called, Called):
-            called = given(called)
+            called = _called.given(called)
+        self._called = called
         self.name, self.schema = called.name, called.schema
+        self.deterministic = called.deterministic
         self._arguments = _without_result(called.schema)
         _transports.check(transport, self.name, self.schema)
         # The answer of a table function may be for a part of the rows.
@@ -130,10 +100,10 @@ class Remote:
                 f"transport={transport!r} passes descriptors, which lead to no other host",
                 hint='use transport="auto"',
             )
-        tenant = client().tenant
+        self._tenant = client().tenant
         self._request: dict[str, Any] = {
             "runs": called.runs,
-            **({} if tenant is None else {"tenant": tenant}),
+            **({} if self._tenant is None else {"tenant": self._tenant}),
             # All others pass descriptors, which lead to no other host of a cluster.
             **({} if transport in ("auto", "socket") else {"here": True}),
         }
@@ -160,9 +130,15 @@ class Remote:
         pieces = self._current_pool().call(batch)
         return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
 
-    def is_of_this_platform(self) -> bool:
-        """False once this process uses another platform, for example after its own has ended."""
-        return _server.current().path == self._server.path
+    def is_of(self, called: Called) -> bool:
+        """False once the function has changed, with what it refers to, and once this process uses
+        another platform, for example after its own has ended."""
+        return called.runs == self._called.runs and _server.current().path == self._server.path
+
+    @property
+    def follows(self) -> bool:
+        """Whether its new leases are of the last version."""
+        return self._called.follows
 
     @property
     def busy(self) -> int:
@@ -196,10 +172,14 @@ class Remote:
 
     def lease(self) -> Lease:
         """A new lease. Raises `Error`."""
+        request = self._request
+        if self._called.follows:
+            platform = Client(self._server, self._tenant)
+            request = {**request, "runs": _called.last_version(self._called, platform)}
         if self.transport in OTHER_TRANSPORTS:
-            return Lease(self._server, self._request, self.schema, None, self.transport)
+            return Lease(self._server, request, self.schema, None, self.transport)
         share_from = TRANSPORTS[self.transport]
-        return Lease(self._server, self._request, self.schema, share_from, in_parts=self._in_parts)
+        return Lease(self._server, request, self.schema, share_from, in_parts=self._in_parts)
 
 
 _pools_lock = threading.Lock()
@@ -213,6 +193,7 @@ class _Pool:
         self.process = os.getpid()
         self._remote = weakref.proxy(remote)
         self._name, self._repeatable = remote.name, remote.repeatable
+        self._used_seconds = _FOLLOWED_SECONDS if remote.follows else float("inf")
         self._most = remote.instances
         self._lock = threading.Lock()
         self._free = threading.Semaphore(self._most)
@@ -328,7 +309,8 @@ class _Pool:
     def _put(self, lease: Lease) -> None:
         with self._lock:
             self._busy.discard(lease)
-            is_kept = not self._closed
+            is_old = time.monotonic() - lease.since > self._used_seconds
+            is_kept = not self._closed and not is_old
             if is_kept:
                 self._idle.append((lease, time.monotonic()))
                 self._return_later()
@@ -385,7 +367,7 @@ class _Pool:
 
 def _is_worth_another(lost: Lost) -> bool:
     """Whether another instance may succeed: not if the function needs too much time or memory."""
-    return lost.error.code in ("SM-0210", "SM-0507") or lost.error.retryable
+    return lost.error.code in ("SM-0210", "SM-0211", "SM-0507") or lost.error.retryable
 
 
 def _give_all_back(idle: list[tuple[Lease, float]], lock: threading.Lock, process: int) -> None:

@@ -200,6 +200,23 @@ def test_the_platform_says_why_an_instance_is_gone(platform: Platform) -> None:
         platform.lease("same")
 
 
+def test_the_end_of_the_platform_is_told_apart_from_that_of_a_function(platform: Platform) -> None:
+    lease = platform.lease("same")
+    lease.call(batch(0))
+    platform.controls[-1]._socket.shutdown(socket.SHUT_RDWR)
+    platform.instances[-1]._socket.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(Lost, match=r"the platform at .* has ended") as lost:
+        lease.call(batch(0))
+    assert lost.value.error.code == "SM-0503"
+    # A call that this process cancelled says nothing of the platform.
+    cancelled = platform.lease("same")
+    cancelled.call(batch(0))
+    cancelled.interrupt()
+    with pytest.raises(Lost) as ended:
+        cancelled.call(batch(0))
+    assert ended.value.error.code == "SM-0210"
+
+
 class Liar:
     """An instance whose answers are chosen by the test."""
 

@@ -16,9 +16,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from .. import _called
 from .._aggregate import Aggregate
-from .._remote import Remote, registered
+from .._remote import Remote
 from .._udf import AnyUdf, Udf
+from ..errors import make
 
 __all__ = ["Remote", "remote"]
 
@@ -31,9 +33,11 @@ def remote(
     instances: int | None = None,
     repeatable: bool = False,
     transport: str = "auto",
+    follow: bool = False,
 ) -> Remote:
-    """A function in sandboxes, for Arrow arrays: `remote(score)(array)`. It is one of this program,
-    or the name of a registered one, whose last version is used from then on.
+    """A function in sandboxes, for Arrow arrays: `remote(score)(array)`. It is one of this program
+    as it is now, with what it refers to, or the name of a registered one, whose last version is
+    used from then on; with `follow=True`, each new lease is of the version that is the last then.
 
     `instances` is the most instances that the threads of this process share, by default one for
     each core. With `repeatable=True`, rows whose instance was lost are sent again to another one.
@@ -43,18 +47,31 @@ def remote(
     if isinstance(function, Remote):
         return function
     if isinstance(function, str):
-        called = registered(function)
+        called = _called.registered(function, follows=follow)
         return Remote(called, instances=instances, repeatable=repeatable, transport=transport)
+    if follow:
+        raise make("SM-0110", "follow=True is for registered functions, which are given by name")
     if isinstance(function, Aggregate):
         raise TypeError(f"{function!r} is an aggregate function, which only sm.sql can call")
     if not isinstance(function, Udf):
         raise TypeError(f"{function!r} is not a function with @sm.udf or @sm.table")
     if instances is not None or repeatable or transport != "auto":
         return Remote(function, instances=instances, repeatable=repeatable, transport=transport)
-    # The same instances for all engines of this process.
+    called = _called.given(function)
+    # The same instances for all engines of this process, as long as the code is the same.
     with _lock:
         known: Any = function.__dict__.get("_remote")
-        if known is None or not known.is_of_this_platform():
-            known = Remote(function)
+        if known is None or not known.is_of(called):
+            known = Remote(called)
             function.__dict__["_remote"] = known
     return known  # type: ignore[no-any-return]
+
+
+def check_parameters(called: Remote, engine: str) -> None:
+    """Raises `Error` for a function without parameters, which an engine cannot call."""
+    if len(called.arguments) == 0:
+        raise make(
+            "SM-0205",
+            f"`{called.name}` has no parameters, by which {engine} gives a function its rows",
+            hint="give it a parameter, for example the key of the row",
+        )

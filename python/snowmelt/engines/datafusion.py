@@ -6,7 +6,7 @@ from typing import Any
 
 from .._udf import AnyUdf
 from ..errors import Error
-from . import Remote, remote
+from . import Remote, check_parameters, remote
 
 
 class _Failed(Exception):
@@ -22,6 +22,7 @@ def register(context: Any, function: AnyUdf | Remote | str, name: str | None = N
     import datafusion
 
     called = remote(function)
+    check_parameters(called, "DataFusion")
 
     def call(*columns: Any) -> Any:
         try:
@@ -29,8 +30,10 @@ def register(context: Any, function: AnyUdf | Remote | str, name: str | None = N
         except Error as error:
             raise _Failed(str(error)) from None
 
+    # What is stable may be called once where it is written twice.
+    volatility = "stable" if called.deterministic else "volatile"
     made = datafusion.udf(
-        call, called.arguments.types, called.returns, "volatile", name or called.name
+        call, called.arguments.types, called.returns, volatility, name or called.name
     )
     context.register_udf(made)
     return made

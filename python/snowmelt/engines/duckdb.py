@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import Any
 
 from .._udf import AnyUdf
 from ..errors import make
-from . import Remote, remote
+from . import Remote, check_parameters, remote
 
 
 def register(connection: Any, function: AnyUdf | Remote | str, name: str | None = None) -> Remote:
@@ -20,12 +21,7 @@ def register(connection: Any, function: AnyUdf | Remote | str, name: str | None 
 
     called = remote(function)
     name = name or called.name
-    if len(called.arguments) == 0:
-        raise make(
-            "SM-0205",
-            f"`{name}` has no parameters, by which DuckDB gives a function its rows",
-            hint="give it a parameter, for example the key of the row",
-        )
+    check_parameters(called, "DuckDB")
 
     def call(*columns: Any) -> Any:
         return called(*columns)
@@ -37,16 +33,24 @@ def register(connection: Any, function: AnyUdf | Remote | str, name: str | None 
     # DuckDB's own types for these Arrow types.
     types = connection.from_arrow(called.schema.empty_table()).types
     try:
-        connection.remove_function(name)
-    except duckdb.InvalidInputException:
-        pass
-    connection.create_function(
-        name,
-        call,
-        parameters=types[:-1],
-        return_type=types[-1],
-        type="arrow",
-        # Nulls are the function's own matter: its annotations say what they mean.
-        null_handling="special",
-    )
+        with contextlib.suppress(duckdb.InvalidInputException):
+            connection.remove_function(name)
+        connection.create_function(
+            name,
+            call,
+            parameters=types[:-1],
+            return_type=types[-1],
+            type="arrow",
+            # Nulls are the function's own matter: its annotations say what they mean.
+            null_handling="special",
+            # Otherwise DuckDB calls it again where its result is used, and once for constants.
+            side_effects=not called.deterministic,
+        )
+    except duckdb.CatalogException as error:
+        # Aggregates, macros and some functions of DuckDB cannot be replaced.
+        raise make(
+            "SM-0110",
+            f"DuckDB does not take a function of the name `{name}`: {error}",
+            hint=f'give it another one: register(connection, function, "my_{name}")',
+        ) from None
     return called

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._udf import AnyUdf
-from . import Remote, remote
+from . import Remote, check_parameters, remote
 
 
 def function(called: AnyUdf | Remote | str, name: str | None = None) -> Any:
@@ -14,6 +14,7 @@ def function(called: AnyUdf | Remote | str, name: str | None = None) -> Any:
     from ibis.formats.pyarrow import PyArrowType
 
     there = remote(called)
+    check_parameters(there, "ibis")
     types = [PyArrowType.to_ibis(field.type) for field in there.arguments]
     returns = PyArrowType.to_ibis(there.returns)
     names = ", ".join(field.name for field in there.arguments)
@@ -21,5 +22,10 @@ def function(called: AnyUdf | Remote | str, name: str | None = None) -> Any:
     scope: dict[str, Any] = {"there": there}
     exec(f"def call({names}):\n    return there({names})", scope)
     return ibis.udf.scalar.pyarrow(
-        scope["call"], name=name or there.name, signature=(tuple(types), returns)
+        scope["call"],
+        name=name or there.name,
+        signature=(tuple(types), returns),
+        # For DuckDB, as in `duckdb.register`; other back ends do not read them.
+        null_handling="special",
+        side_effects=not there.deterministic,
     )

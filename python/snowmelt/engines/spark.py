@@ -12,20 +12,24 @@ from typing import Any
 from .. import _groups
 from .._udf import AnyUdf
 from ..errors import make
-from . import Remote, remote
+from . import Remote, check_parameters, remote
 
 
 def register(session: Any, function: AnyUdf | Remote | str, name: str | None = None) -> Any:
     """Makes a function callable in the SQL of a session. Returns Spark's function, for its data
-    frames."""
+    frames. Raises `Error`."""
     from pyspark.sql.functions import arrow_udf
 
     called = _remote(function)
+    check_parameters(called, "Spark")
 
     def call(*columns):  # type: ignore[no-untyped-def]
         return called(*columns)
 
     made = arrow_udf(call, returnType=_type(called.returns))
+    if not called.deterministic:
+        # Otherwise Spark calls it again where its result is used.
+        made = made.asNondeterministic()
     session.udf.register(name or called.name, made)
     return made
 
@@ -47,6 +51,8 @@ def register_aggregate(
         value = called(*map(_groups.as_list, columns))[0]
         return value if value.is_valid else None
 
+    # Spark computes an aggregate once for each group, whatever is done with its result; HAVING and
+    # ORDER BY may repeat it, and then mean the same value.
     made = arrow_udf(call, returnType=_type(called.returns), functionType=ArrowUDFType.GROUPED_AGG)
     session.udf.register(name or called.name, made)
     return made
