@@ -222,6 +222,106 @@ def test_values_that_do_not_fit_are_refused_not_truncated(instance: Instance) ->
         assert refused.value.failure["kind"] == "type"
 
 
+NOON = "datetime.datetime(2024, 7, 1, 12)"
+ZONED = f"pa.array([{NOON}] * 2, pa.timestamp('us')).cast(pa.timestamp('us', 'America/New_York'))"
+UTC = "pa.timestamp('us', 'UTC')"
+
+
+@pytest.mark.parametrize(
+    ("form", "declared", "expression"),
+    [
+        ("arrow", "datetime.datetime", ZONED),
+        ("arrow", UTC, f"pa.array([{NOON}] * 2)"),
+        (
+            "pandas",
+            "datetime.datetime",
+            f"pd.Series([{NOON}] * 2).dt.tz_localize('America/New_York')",
+        ),
+        ("pandas", UTC, f"pd.Series([{NOON}] * 2)"),
+        ("arrow", "list[datetime.datetime]", f"pa.array([[v] for v in {ZONED}])"),
+        ("arrow", "datetime.datetime", f"{ZONED}.dictionary_encode()"),
+        ("arrow", "float", "pa.array([decimal.Decimal('0.1')] * 2)"),
+        ("arrow", "decimal.Decimal", "pa.array([1.005] * 2)"),
+        ("numpy", "decimal.Decimal", "np.array([1.005] * 2)"),
+        ("arrow", "Annotated[float, 'float32']", "pa.array([1.0, 1e300])"),
+        ("numpy", "Annotated[float, 'float32']", "np.array([1.0, -1e300])"),
+        ("pandas", "Annotated[float, 'float32']", "pd.Series([1.0, 1e300])"),
+        ("arrow", "list[Annotated[float, 'float32']]", "pa.array([[1.0], [None, 1e300]])"),
+        ("arrow", "float", "pa.array([2**53 + 1] * 2)"),
+        ("arrow", "Annotated[float, 'float32']", "pa.array([2**24 + 1] * 2)"),
+        ("arrow", "datetime.datetime", "pa.array([1, 2], pa.timestamp('ns'))"),
+        ("arrow", "datetime.timedelta", "pa.array([1, 2], pa.duration('ns'))"),
+        (
+            "arrow",
+            "Annotated[decimal.Decimal, 'decimal(4, 2)']",
+            "pa.array([decimal.Decimal(100)] * 2)",
+        ),
+        (
+            "arrow",
+            "Annotated[decimal.Decimal, 'decimal(4, 2)']",
+            "pa.array([decimal.Decimal('99.995')] * 2)",
+        ),
+    ],
+)
+def test_results_whose_values_would_change_are_refused(
+    instance: Instance, form: str, declared: str, expression: str
+) -> None:
+    code = instance.source(
+        HEAD
+        + f"from typing import Annotated\n@sm.udf(batch={form!r}, args=[float], returns={declared})\n"
+        f"def f(x):\n    return {expression}"
+    )
+    with pytest.raises(Refused) as refused:
+        instance.udf(code, "f", pa.record_batch({"x": [1.0, 2.0]}))
+    assert refused.value.failure["kind"] == "type", refused.value.failure
+
+
+@pytest.mark.parametrize(
+    ("form", "declared", "expression", "expected"),
+    [
+        ("arrow", UTC, ZONED, [12, 12]),
+        ("pandas", UTC, f"pd.Series([{NOON}] * 2).dt.tz_localize('UTC')", [12, 12]),
+        # numpy has no zones: its times are in UTC where one is declared.
+        ("numpy", UTC, "np.array(['2024-07-01T12'] * 2, 'datetime64[us]')", [12, 12]),
+        (
+            "numpy",
+            "datetime.datetime",
+            "np.array(['2024-07-01T12'] * 2, 'datetime64[s]')",
+            [12, 12],
+        ),
+        (
+            "arrow",
+            "Annotated[float, 'float32']",
+            "pa.array([float('inf'), 0.1])",
+            ["inf", "0.10000000149011612"],
+        ),
+        (
+            "arrow",
+            "Annotated[decimal.Decimal, 'decimal(4, 2)']",
+            "pa.array([decimal.Decimal('1.005'), decimal.Decimal('9.995')])",
+            ["1.00", "10.00"],
+        ),
+        (
+            "numpy",
+            "Annotated[decimal.Decimal, 'decimal(4, 2)']",
+            "np.array([decimal.Decimal('1.005'), decimal.Decimal('9.995')])",
+            ["1.00", "10.00"],
+        ),
+    ],
+)
+def test_results_whose_values_stay_are_converted(
+    instance: Instance, form: str, declared: str, expression: str, expected: list[Any]
+) -> None:
+    code = instance.source(
+        HEAD
+        + f"from typing import Annotated\n@sm.udf(batch={form!r}, args=[float], returns={declared})\n"
+        f"def f(x):\n    return {expression}"
+    )
+    found = instance.udf(code, "f", pa.record_batch({"x": [1.0, 2.0]}))
+    shown = [v.as_py().hour if pa.types.is_timestamp(v.type) else str(v.as_py()) for v in found]
+    assert shown == expected
+
+
 def test_a_raise_shows_the_first_rows(instance: Instance) -> None:
     code = instance.source(
         HEAD + "@sm.udf(batch='pandas')\ndef f(x: float) -> float:\n    return x.nope"

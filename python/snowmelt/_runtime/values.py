@@ -81,19 +81,25 @@ def write_column(values: list[Any], element: Element, may_be_null: Callable[[int
     """
     import pyarrow as pa
 
+    from . import exact
+
     checked = _checked(values, element, may_be_null)
     declared = element.arrow_type()
     try:
-        return pa.array(checked, type=declared)
+        return exact.written(checked, declared)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
         for row, value in enumerate(checked):
-            _try_one(pa, row, value, declared)
+            _try_one(row, value, declared)
         raise
 
 
-def _try_one(pa: Any, row: int, value: Any, declared: Any) -> None:
+def _try_one(row: int, value: Any, declared: Any) -> None:
+    import pyarrow as pa
+
+    from . import exact
+
     try:
-        pa.array([value], type=declared)
+        exact.written([value], declared)
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
         reason = f"{described(value)} does not fit {declared}: {error}"
         raise WrongRow(row, reason[:EXCEPTION_CHARACTERS]) from None
@@ -107,7 +113,6 @@ _EXACT: dict[str, frozenset[type]] = {
     "str": frozenset({str}),
     "bytes": frozenset({bytes}),
     "date": frozenset({datetime.date}),
-    "time": frozenset({datetime.time}),
     "timedelta": frozenset({datetime.timedelta}),
 }
 
@@ -172,9 +177,18 @@ def _int(value: Any, element: Element) -> int:
 
 
 def _float(value: Any, element: Element) -> float:
-    if isinstance(value, (float, int)) and not isinstance(value, bool):
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, int) and not isinstance(value, bool) and _is_exact(value):
         return float(value)
     raise _wrong(value, element)
+
+
+def _is_exact(value: int) -> bool:
+    try:
+        return float(value) == value
+    except OverflowError:
+        return False
 
 
 def _bytes(value: Any, element: Element) -> bytes:
@@ -209,8 +223,30 @@ def _datetime(value: Any, element: Element) -> datetime.datetime:
         raise _wrong(value, element)
     zoned = element.arrow != "timestamp[us]" and element.arrow_type().tz is not None
     if zoned == (value.tzinfo is not None):
-        return value
+        return _without_nanoseconds(value, element)  # type: ignore[no-any-return]
     raise _wrong(value, element, " with a time zone" if value.tzinfo else " without a time zone")
+
+
+def _time(value: Any, element: Element) -> datetime.time:
+    if not isinstance(value, datetime.time):
+        raise _wrong(value, element)
+    if value.tzinfo is not None:
+        raise _wrong(value, element, " with a time zone")
+    return value
+
+
+def _timedelta(value: Any, element: Element) -> datetime.timedelta:
+    if not isinstance(value, datetime.timedelta):
+        raise _wrong(value, element)
+    return _without_nanoseconds(value, element)  # type: ignore[no-any-return]
+
+
+def _without_nanoseconds(value: Any, element: Element) -> Any:
+    """The value, which may be one of pandas: those have digits that Python's do not have."""
+    more = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
+    if more and getattr(element.arrow_type(), "unit", None) != "ns":
+        raise _wrong(value, element, " with nanoseconds")
+    return value
 
 
 def _list(value: Any, element: Element) -> list[Any]:
@@ -254,8 +290,8 @@ _COERCE: dict[str, Callable[[Any, Element], Any]] = {
     "decimal": _decimal,
     "date": _instance(datetime.date, but=(datetime.datetime,)),
     "datetime": _datetime,
-    "time": _instance(datetime.time),
-    "timedelta": _instance(datetime.timedelta),
+    "time": _time,
+    "timedelta": _timedelta,
     "list": _list,
     "struct": _struct,
 }

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from .._elements import Element
 from .._signature import Signature
-from . import failure, nested, process
+from . import exact, failure, nested, process
 from .failure import Failed
 from .nulls import Rows
 from .values import as_declared
@@ -61,10 +61,10 @@ class Vectorised:
             raise Failed("length", reason, function=name)
         if array.type.equals(self._returned):
             return array
-        if not _may_become(array.type, self._returned):
+        if not exact.may_become(array.type, self._returned):
             raise Failed("type", f"expected {returns}, got an array of {array.type}", function=name)
         try:
-            return array.cast(self._returned)
+            return exact.cast(array, self._returned)
         except pa.ArrowException as error:
             reason = f"values of {array.type} do not fit {returns}: {error}"
             raise Failed("type", reason, function=name) from None
@@ -76,42 +76,6 @@ class Vectorised:
             reason = f"expected {_EXPECTED[form]}, got {got.__module__}.{got.__qualname__}"
             raise Failed("type", reason, function=self._signature.name)
         return array
-
-
-def _may_become(found: Any, declared: Any) -> bool:
-    """Whether a cast keeps the meaning: widths may change, a number never becomes a string."""
-    at = pa.types
-    if found.equals(declared) or at.is_null(found):
-        return True
-    if at.is_dictionary(found):
-        return _may_become(found.value_type, declared)
-    number = at.is_integer(found) or at.is_floating(found) or at.is_decimal(found)
-    if at.is_floating(declared) or at.is_decimal(declared):
-        return bool(number)
-    if at.is_integer(declared):
-        return bool(at.is_integer(found))
-    families = (_is_text, _is_bytes, at.is_timestamp, at.is_date, at.is_time, at.is_duration)
-    if any(same(found) and same(declared) for same in families):
-        return True
-    if nested.is_list(found) and nested.is_list(declared):
-        return _may_become(found.value_type, declared.value_type)
-    if at.is_struct(found) and at.is_struct(declared):
-        return [f.name for f in found] == [f.name for f in declared] and all(
-            _may_become(a.type, b.type) for a, b in zip(found, declared)
-        )
-    return False
-
-
-def _is_text(kind: Any) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
-
-
-def _is_bytes(kind: Any) -> bool:
-    return bool(
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
-    )
 
 
 def _give_arrow(column: Any, _: Element) -> Any:
@@ -186,7 +150,11 @@ def _inferred(values: Any, returns: Element, **mask: Any) -> Any:
     try:
         if dtype == np.dtype(object):
             return _from_objects(values, returns, **mask)
-        return pa.array(values, from_pandas=True if is_series else None, **mask)
+        array = pa.array(values, from_pandas=True if is_series else None, **mask)
+        if pa.types.is_timestamp(declared) and isinstance(values, np.ndarray):
+            # numpy has no zones: its times are in UTC, as those that it was given.
+            return array.cast(pa.timestamp(array.type.unit, declared.tz))
+        return array
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise Failed("type", f"values of {dtype} do not fit {declared}: {error}") from None
 
