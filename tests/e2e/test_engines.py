@@ -1,6 +1,8 @@
 """One `@sm.udf` in other engines: equal answers, the user's errors, and nothing left behind."""
 
+import os
 import pickle
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from conftest import wait_for
 from suites import warm_server
 
 import snowmelt as sm
+from common.server import Server
 from snowmelt.engines import Remote, remote
 from snowmelt.engines import datafusion as in_datafusion
 from snowmelt.engines import duckdb as in_duckdb
@@ -345,3 +348,42 @@ def test_a_registered_function_is_called_by_name_in_all_engines(table: pa.Table)
     with pytest.raises(sm.Error, match="no function `trippled` is registered") as missing:
         remote("trippled")
     assert "tripled" in (missing.value.hint or "")
+
+
+@pytest.mark.parametrize("way", ["down", "kill"])
+def test_nothing_runs_for_an_engine_without_a_server(shared_folder: Path, way: str) -> None:
+    @sm.udf(timeout="10m")
+    def waits(n: int) -> int:
+        import time
+
+        time.sleep(n)
+        return n
+
+    failures: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            called(pa.array([600]))
+        except BaseException as error:
+            failures.append(error)
+
+    server = Server(shared_folder)
+    called = Remote(waits, instances=1)
+    assert called(pa.array([0])).to_pylist() == [0]
+    thread = threading.Thread(target=call)
+    thread.start()
+    wait_for("the call to run", lambda: called.busy == 1)
+    if way == "down":
+        server.run("down", "--grace", "0s")
+    else:
+        os.kill(server.status()["pid"], signal.SIGKILL)
+    # The call ends with its instance, long before its own limit.
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert isinstance(failures[0], sm.Error)
+    assert failures[0].code == "SM-0503" and "has ended" in failures[0].message, failures
+    with pytest.raises(sm.Error) as refused:
+        called(pa.array([0]))
+    assert refused.value.code == "SM-0503"
+    # The next start cleans up.
+    server.run("up")
