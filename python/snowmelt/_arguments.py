@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import _exact
 from .errors import Error, make
 
 
@@ -81,7 +82,14 @@ def widen(array: Any, wanted: Any) -> Any:
         return array
     if pa.types.is_dictionary(array.type):
         return widen(array.dictionary_decode(), wanted)
-    return array.cast(wanted) if _fits(array.type, wanted) else None
+    if not _fits(array.type, wanted):
+        return None
+    if pa.types.is_decimal(array.type) and pa.types.is_floating(wanted):
+        return _exact.floats(array, wanted)
+    made = array.cast(wanted)
+    # Arrow refuses integers that a float does not have, and rounds decimals.
+    _exact.check(array, made)
+    return made
 
 
 def _fits(found: Any, wanted: Any) -> bool:

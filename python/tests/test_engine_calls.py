@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import snowmelt as sm
-from snowmelt import _called, _remote, _server
+from snowmelt import _arguments, _called, _remote, _server
 from snowmelt._called import Called
 from snowmelt._lease import Lost
 from snowmelt._server import Server
@@ -200,6 +201,63 @@ def test_arguments_that_are_no_columns_are_refused(nowhere: None) -> None:
         with pytest.raises(sm.Error, match=reason) as refused:
             called(*columns)
         assert refused.value.code == "SM-0103"
+
+
+LIMIT = 2**53
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "is_kept"),
+    [
+        ("0.1", pa.decimal128(10, 2), True),
+        ("100.1", pa.decimal128(38, 20), True),
+        ("1e-25", pa.decimal128(38, 25), True),
+        (str(LIMIT), pa.decimal128(38, 0), True),
+        (str(2**60), pa.decimal128(38, 0), True),
+        (str(LIMIT + 1), pa.decimal128(38, 0), False),
+        ("90071992547409.93", pa.decimal128(38, 2), False),
+        ("0." + "3" * 20, pa.decimal128(38, 20), False),
+        (str(10**40 + 1), pa.decimal256(60, 0), False),
+    ],
+)
+def test_decimals_are_floats_with_all_of_their_digits_or_refused(
+    nowhere: None, value: str, kind: pa.DataType, is_kept: bool
+) -> None:
+    decimals = pa.array([Decimal(1), None, Decimal(value)], kind)
+    pairs = pa.StructArray.from_arrays([decimals], names=["n"])
+    for array in (decimals, decimals.dictionary_encode(), pa.array([decimals.to_pylist()]), pairs):
+        wanted: Any = pa.float64()
+        if pa.types.is_list(array.type):
+            array, wanted = pa.array([decimals.to_pylist()], pa.list_(kind)), pa.list_(wanted)
+        if pa.types.is_struct(array.type):
+            wanted = pa.struct([("n", wanted)])
+        schema = pa.schema([pa.field("x", wanted)])
+        if is_kept:
+            made = _arguments.batch("f", [array], schema, None).column(0)
+            flat = made.flatten()[0] if pa.types.is_struct(wanted) else made
+            flat = flat.flatten() if pa.types.is_list(wanted) else flat
+            assert flat.to_pylist() == [1.0, None, float(value)], array.type
+            continue
+        with pytest.raises(sm.Error, match="no exact form") as refused:
+            _arguments.batch("f", [array], schema, None)
+        assert refused.value.code == "SM-0109"
+
+
+def test_integers_and_decimals_for_smaller_floats_are_exact_too() -> None:
+    schema = pa.schema([pa.field("x", pa.float32())])
+    for array, is_kept in [
+        (pa.array([2**24]), True),
+        (pa.array([2**24 + 1]), False),
+        (pa.array([Decimal("1234.5")]), True),
+        (pa.array([Decimal("0.1")]), True),
+        (pa.array([Decimal("123456.789")]), False),
+    ]:
+        if is_kept:
+            assert _arguments.batch("f", [array], schema, None).num_rows == 1
+            continue
+        with pytest.raises(sm.Error) as refused:
+            _arguments.batch("f", [array], schema, None)
+        assert refused.value.code == "SM-0109"
 
 
 def test_a_function_whose_code_has_changed_is_sent_again(nowhere: None) -> None:
