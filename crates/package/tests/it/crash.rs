@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use snowmelt_package::{Installer, Options, Silent};
@@ -53,7 +53,8 @@ fn wait_for(marker: &Path, child: &mut Child) {
 }
 
 fn kill(pid: &str) {
-    assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
+    // It may have ended with its process.
+    let _ = Command::new("kill").args(["-9", pid]).stderr(Stdio::null()).status().unwrap();
 }
 
 #[tokio::test]
