@@ -87,8 +87,8 @@ pub enum Error {
     UvMissing {
         /// The path in `SNOWMELT_UV`, if it is set.
         tried: Option<PathBuf>,
-        /// The command that installs it.
-        install_command: String,
+        /// How to get it.
+        hint: String,
     },
     /// No usable Python was found.
     #[error("no usable Python: {reason}")]
@@ -205,7 +205,7 @@ impl Error {
                 "try again: the failed attempt left nothing behind".to_owned()
             }
             Self::Slow { .. } => "try again when the network or the machine is faster".to_owned(),
-            Self::UvMissing { install_command, .. } => install_command.clone(),
+            Self::UvMissing { hint, .. } => hint.clone(),
             Self::PythonMissing { .. } => {
                 "set SNOWMELT_PYTHON to a Python of version 3.10 or newer".to_owned()
             }

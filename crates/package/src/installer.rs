@@ -13,6 +13,7 @@ use crate::assemble::{assemble, gather, lock_wheels};
 use crate::blocking::blocking;
 use crate::counts::Counts;
 use crate::environment::{Manifest, digest_of};
+use crate::lock::Pin;
 use crate::once::{Once, once};
 use crate::reclaim::{self, Reclaimed};
 use crate::requirement::parse_set;
@@ -21,8 +22,8 @@ use crate::shared::Shared;
 use crate::store::Store;
 use crate::wheel::LockedWheel;
 use crate::{
-    Damaged, Environment, Error, InstallCounts, Options, Progress, Python, Reporter, Result, Wheel,
-    files, inventory, uploaded, verify,
+    Damaged, Environment, Error, InstallCounts, Options, Progress, Python, Reporter, Requirement,
+    Result, Wheel, files, installed, inventory, uploaded, verify,
 };
 
 /// Installs packages, each wheel once. Cheap to clone.
@@ -39,11 +40,17 @@ impl Installer {
 
     /// Opens the store, and removes leftovers of interrupted installations and of other versions.
     pub fn with(options: Options) -> Result<Self> {
-        let Options { store, python, uv, refresh, resolve_limit, install_limit, max_size } =
-            options;
-        let (store, counts) = (Store::open(store)?, Counts::default());
-        let shared =
-            Shared { store, python, uv, refresh, resolve_limit, install_limit, max_size, counts };
+        let shared = Shared {
+            store: Store::open(options.store)?,
+            python: options.python,
+            uv: options.uv,
+            installed: options.installed,
+            refresh: options.refresh,
+            resolve_limit: options.resolve_limit,
+            install_limit: options.install_limit,
+            max_size: options.max_size,
+            counts: Counts::default(),
+        };
         let installer = Self { shared: Arc::new(shared) };
         reclaim::remove_unreadable(&installer.shared.store)?;
         installer.recount()?;
@@ -66,12 +73,38 @@ impl Installer {
         progress: &dyn Reporter,
     ) -> Result<Environment> {
         let requirements = parse_set(requirements)?;
+        if let Some(pins) = self.installed(&requirements).await? {
+            match self.of_pins(&requirements, pins, progress).await {
+                Err(Error::Corrupt { file, reason }) => {
+                    tracing::warn!(%file, %reason, "an installed package is damaged");
+                }
+                made => return made,
+            }
+        }
         let pins = resolve(&self.shared, &requirements, progress).await?.pins();
+        self.of_pins(&requirements, pins, progress).await
+    }
+
+    /// Pins of packages that came with the platform, if they satisfy all requirements.
+    async fn installed(&self, requirements: &[Requirement]) -> Result<Option<Vec<Pin>>> {
+        if requirements.is_empty() {
+            return Ok(None);
+        }
+        let (shared, wanted) = (Arc::clone(&self.shared), requirements.to_vec());
+        blocking(move || Ok(installed::pins(&shared.installed, &wanted))).await
+    }
+
+    async fn of_pins(
+        &self,
+        requirements: &[Requirement],
+        pins: Vec<Pin>,
+        progress: &dyn Reporter,
+    ) -> Result<Environment> {
         let wheels: Vec<Digest> = pins.iter().map(|pin| pin.digest(&self.shared.python)).collect();
         let make = || gather(&self.shared, &pins, progress);
         let (digest, once) = self.make_once(&wheels, progress, make).await?;
         let made = once.made;
-        let modules = once.found.requested_modules(&requirements);
+        let modules = once.found.requested_modules(requirements);
         let environment = self.leased(digest, once, modules);
         if made {
             self.enforce_limit().await;
@@ -88,7 +121,11 @@ impl Installer {
 
     /// Finds versions that satisfy these requirements and caches the result; fetches no packages.
     pub async fn resolve(&self, requirements: &[String], progress: &dyn Reporter) -> Result<()> {
-        resolve(&self.shared, &parse_set(requirements)?, progress).await.map(drop)
+        let requirements = parse_set(requirements)?;
+        if self.installed(&requirements).await?.is_some() {
+            return Ok(());
+        }
+        resolve(&self.shared, &requirements, progress).await.map(drop)
     }
 
     /// The environment of exactly these wheels of another environment: for a zygote that must not

@@ -8,6 +8,7 @@
 //! | discovery of the interpreter and the resolver | `python`, `uv` |
 //! | resolution of requirements to a lock: exact versions with hashes | `resolve`, `lock` |
 //! | uploaded wheels, by content | `uploaded` |
+//! | packages that came with the platform | `own`, `installed` |
 //! | unpacking of a pinned wheel: verified, compiled, published by one rename | `unpack`, `record`, `wheel` |
 //! | assembly of an environment of links to wheels | `assemble`, `link` |
 //! | exclusion between tasks and processes, so that each folder is made once | `once`, `flock` |
@@ -26,6 +27,7 @@ mod environment;
 mod error;
 mod files;
 mod flock;
+mod installed;
 mod installer;
 mod inventory;
 mod link;
@@ -33,6 +35,7 @@ mod lock;
 mod name;
 mod once;
 mod options;
+mod own;
 mod process;
 mod progress;
 mod python;

@@ -3,6 +3,8 @@
 //! Invariant: a [`Pin`] identifies content. The installer accepts a file only if its hash is one of
 //! the pin's, so wheels made from the same pin for the same kind of Python are equal.
 
+use std::path::PathBuf;
+
 use snowmelt_types::Digest;
 
 use crate::name::normalized;
@@ -23,8 +25,20 @@ pub(crate) struct Pin {
     pub(crate) text: String,
     /// `sha256:…` of each acceptable file, sorted. A version has a file for each platform.
     pub(crate) hashes: Vec<String>,
-    /// Whether it is an uploaded wheel, which is not on an index.
-    pub(crate) uploaded: bool,
+    pub(crate) origin: Origin,
+}
+
+/// Where the files of a pin are from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Index,
+    /// An uploaded wheel, which is not on an index.
+    Uploaded,
+    /// An installed package, in a folder of packages.
+    Installed {
+        folder: PathBuf,
+        info: PathBuf,
+    },
 }
 
 impl Lock {
@@ -66,7 +80,8 @@ impl Pin {
         let mut hashes: Vec<String> =
             words.filter_map(|word| word.strip_prefix("--hash=")).map(str::to_owned).collect();
         hashes.sort();
-        Some(Self { pinned, text: text.to_owned(), hashes, uploaded: uploaded.is_some() })
+        let origin = if uploaded.is_some() { Origin::Uploaded } else { Origin::Index };
+        Some(Self { pinned, text: text.to_owned(), hashes, origin })
     }
 
     /// The digest of its unpacked and compiled wheel. It covers the content and the kind of Python,
@@ -105,7 +120,7 @@ mod tests {
                     --hash=sha256:11\n";
         let [pin] = &lock(text)[..] else { panic!("one pin") };
         assert_eq!(pin.pinned.to_string(), "own-pkg==1.0+x");
-        assert!(pin.uploaded && pin.hashes == ["sha256:11"]);
+        assert!(pin.origin == Origin::Uploaded && pin.hashes == ["sha256:11"]);
     }
 
     #[test]

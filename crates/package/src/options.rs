@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use snowmelt_types::ByteSize;
 
-use crate::{Error, Python, Result};
+use crate::{Error, Python, Result, installed};
 
 /// The default size limit of a store.
 const DEFAULT_MAX_SIZE: ByteSize = ByteSize::mib(10 * 1024);
@@ -20,6 +20,9 @@ pub struct Options {
     pub python: Python,
     /// The resolver; searched for if it is not given.
     pub uv: Option<PathBuf>,
+    /// Folders of packages that came with the platform: what the runtime requires is taken from
+    /// them if they have it.
+    pub installed: Vec<PathBuf>,
     /// Ignore cached answers of the index.
     pub refresh: bool,
     /// The time limit for resolution.
@@ -38,6 +41,7 @@ impl Options {
         let uv = std::env::var_os("SNOWMELT_UV").filter(|value| !value.is_empty());
         Ok(Self {
             store,
+            installed: installed::folders(&python),
             python,
             uv: uv.map(PathBuf::from),
             refresh: std::env::var_os("SNOWMELT_REFRESH").is_some_and(|value| value == "1"),

@@ -44,7 +44,7 @@ pub(crate) fn records(site: &Path) -> Result<Vec<Record>> {
 }
 
 impl Record {
-    fn read(dist_info: &Path) -> Result<Self> {
+    pub(crate) fn read(dist_info: &Path) -> Result<Self> {
         let path = dist_info.join("RECORD");
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         let stem = dist_info.file_stem().unwrap_or_default().to_string_lossy();
@@ -56,6 +56,24 @@ impl Record {
     /// Verifies the size and hash of every file.
     pub(crate) fn verify(&self, site: &Path) -> Result<()> {
         self.entries.iter().try_for_each(|entry| verify(site, entry))
+    }
+
+    /// Path and line of each file in the folder of packages that has a hash.
+    pub(crate) fn verified(&self) -> impl Iterator<Item = (&str, String)> {
+        self.entries.iter().filter_map(|entry| {
+            inside(Path::new(""), &entry.path)?;
+            let (hash, size) = (entry.sha256.as_ref()?, entry.size?);
+            let path = match entry.path.contains([',', '"']) {
+                true => format!("\"{}\"", entry.path.replace('"', "\"\"")),
+                false => entry.path.clone(),
+            };
+            Some((entry.path.as_str(), format!("{path},sha256={hash},{size}")))
+        })
+    }
+
+    /// The path of a line of [`Self::verified`].
+    pub(crate) fn path(line: &str) -> Option<String> {
+        entry(line).map(|entry| entry.path)
     }
 
     /// The top-level names that can be imported, sorted.

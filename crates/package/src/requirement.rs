@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use pep440_rs::VersionSpecifiers;
+
 use crate::name::normalized;
 use crate::store::Store;
 use crate::uploaded::UploadedWheel;
@@ -52,6 +54,14 @@ impl Requirement {
     /// The line for the resolver. Fails for an uploaded wheel that is not on this host.
     pub(crate) fn line(&self, store: &Store) -> Result<String> {
         self.uploaded.as_ref().map_or_else(|| Ok(self.text.clone()), |wheel| wheel.line(store))
+    }
+
+    /// The versions that it allows, if it is a name with versions and nothing else.
+    pub(crate) fn versions(&self) -> Option<VersionSpecifiers> {
+        let is_name_end = |c: char| !is_name_char(c);
+        let rest = &self.text[self.text.find(is_name_end).unwrap_or(self.text.len())..];
+        // Another text is not parsed: the resolver understands extras, markers and parentheses.
+        rest.trim().parse().ok().filter(|_| self.uploaded.is_none())
     }
 
     /// The requirement as the user wrote it.
@@ -238,6 +248,25 @@ mod tests {
         ] {
             let refused = Requirement::parse(bad).unwrap_err().to_string();
             assert!(refused.contains(reason), "{bad}: {refused}");
+        }
+    }
+
+    #[test]
+    fn plain_versions_are_compared_and_all_else_is_left_to_the_resolver() {
+        let allows = |line: &str| {
+            let versions = Requirement::parse(line).unwrap().versions()?;
+            Some(versions.contains(&"25.0.0".parse().unwrap()))
+        };
+        for (line, expected) in [
+            ("pyarrow", Some(true)),
+            ("pyarrow>=17,<27", Some(true)),
+            ("pyarrow >= 17, < 25", Some(false)),
+            ("pyarrow==25.*", Some(true)),
+            ("pyarrow[extra]", None),
+            ("pyarrow (>=17)", None),
+            ("pyarrow>=17; python_version < '3.9'", None),
+        ] {
+            assert_eq!(allows(line), expected, "{line}");
         }
     }
 

@@ -17,6 +17,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) python: Python,
     pub(crate) uv: Option<PathBuf>,
+    pub(crate) installed: Vec<PathBuf>,
     pub(crate) refresh: bool,
     pub(crate) resolve_limit: Duration,
     pub(crate) install_limit: Duration,

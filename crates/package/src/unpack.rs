@@ -12,14 +12,14 @@ use snowmelt_types::Digest;
 
 use crate::blocking::blocking;
 use crate::files::{self, make_folder};
-use crate::lock::Pin;
+use crate::lock::{Origin, Pin};
 use crate::record::Record;
 use crate::resolve::is_unreachable;
 use crate::shared::Shared;
 use crate::uv::{Uv, useful_lines};
 use crate::wheel::{Wheel, WheelManifest, site};
 use crate::workspace::Workspace;
-use crate::{Error, Progress, Reporter, Result, process, uploaded};
+use crate::{Error, Progress, Reporter, Result, installed, process, uploaded};
 
 /// Creates the wheel of a pin. The caller holds the wheel's exclusive lock.
 pub(crate) async fn unpack(
@@ -40,7 +40,7 @@ pub(crate) async fn unpack(
     let record = match verify(pin, &folder).await {
         // Its files are linked with uv's cache, which may be damaged: use an empty cache and fetch
         // from the index.
-        Err(Error::Corrupt { file, reason }) => {
+        Err(Error::Corrupt { file, reason }) if !matches!(pin.origin, Origin::Installed { .. }) => {
             tracing::warn!(%file, %reason, "fetching a damaged package again");
             fetch_again(shared, pin, &workspace, &folder).await?;
             verify(pin, &folder).await?
@@ -65,6 +65,10 @@ pub(crate) async fn unpack(
 }
 
 async fn fetch(shared: &Shared, pin: &Pin, cache: &Path, target: &Path) -> Result<()> {
+    if let Origin::Installed { folder, info } = pin.origin.clone() {
+        let target = target.to_owned();
+        return blocking(move || installed::copy(&folder, &info, &target)).await;
+    }
     let uv = Uv::find(shared.uv.as_deref(), &shared.python)?;
     let arguments: [&OsStr; 11] = [
         "install".as_ref(),
@@ -81,7 +85,7 @@ async fn fetch(shared: &Shared, pin: &Pin, cache: &Path, target: &Path) -> Resul
     ];
     let limit = ("unpacking packages", shared.install_limit);
     let _using = shared.use_cache().await?;
-    if pin.uploaded && !uploaded::is_kept(&shared.store, &pin.hashes) {
+    if pin.origin == Origin::Uploaded && !uploaded::is_kept(&shared.store, &pin.hashes) {
         return Err(Error::UploadedWheelMissing { wheel: pin.pinned.to_string() });
     }
     let answer = uv.pip(cache, &arguments, &pin.text, limit).await?;

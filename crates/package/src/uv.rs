@@ -4,7 +4,6 @@
 //! cache of its own, to which nothing else writes; and it never builds from source, which would run
 //! a package's code on the host.
 
-use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tokio::process::Command;
 
 use crate::process::{self, Output};
 use crate::python::{is_program, on_path};
-use crate::{Error, Python, Result};
+use crate::{Error, Python, Result, own};
 
 /// How to start `uv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,18 +37,21 @@ const FOREIGN: [&str; 9] = [
 ];
 
 impl Uv {
-    /// Finds `uv`: `named`, the value of `SNOWMELT_UV`; on the `PATH`; in `~/.local/bin`, where
-    /// uv's installer puts it; beside the Python; as a module of the Python.
+    /// Finds `uv`: `named`, the value of `SNOWMELT_UV`; what came with this program; on the `PATH`;
+    /// in `~/.local/bin`, where uv's installer puts it; beside the Python; as a module of the
+    /// Python.
     pub fn find(named: Option<&Path>, python: &Python) -> Result<Self> {
         let program = |path: PathBuf| Self { program: path, arguments: Vec::new() };
         if let Some(named) = named {
             let found = is_program(named).then(|| program(named.to_owned()));
             return found.ok_or_else(|| missing(Some(named), python));
         }
-        let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/bin"));
-        let folders = home.iter().chain(&python.programs).map(|folder| folder.join("uv"));
-        let found =
-            on_path(OsStr::new("uv")).or_else(|| folders.into_iter().find(|p| is_program(p)));
+        let own = own::folder().map(|folder| own::uv_places(&folder)).unwrap_or_default();
+        let home = own::home().map(|home| home.join(".local/bin"));
+        let mut folders = home.iter().chain(&python.programs).map(|folder| folder.join("uv"));
+        let found = own.into_iter().find(|path| is_program(path));
+        let found = found.or_else(|| on_path(OsStr::new("uv")));
+        let found = found.or_else(|| folders.find(|path| is_program(path)));
         found.map(program).or_else(|| as_module(python)).ok_or_else(|| missing(None, python))
     }
 
@@ -96,13 +98,16 @@ fn as_module(python: &Python) -> Option<Uv> {
 }
 
 fn missing(named: Option<&Path>, python: &Python) -> Error {
-    // In a managed environment pip refuses to install packages; uv's own installer needs no Python.
+    // In a managed environment pip refuses to install packages. A folder of one user's would not do
+    // for a service.
     let is_managed = python.stdlib.iter().any(|folder| folder.join("EXTERNALLY-MANAGED").exists());
-    let install_command = match is_managed {
-        true => "curl -LsSf https://astral.sh/uv/install.sh | sh".to_owned(),
+    let hint = match is_managed {
+        true => "copy the program `uv` (https://docs.astral.sh/uv) to /usr/local/bin, where a \
+                 service finds it too, or name it with SNOWMELT_UV"
+            .to_owned(),
         false => format!("{} -m pip install uv", python.executable.display()),
     };
-    Error::UvMissing { tried: named.map(Path::to_owned), install_command }
+    Error::UvMissing { tried: named.map(Path::to_owned), hint }
 }
 
 /// The lines of uv's stderr that explain a failure: limited, without progress and secrets.
@@ -149,12 +154,12 @@ mod tests {
             programs: Vec::new(),
         };
         let command = || match missing(None, &python) {
-            Error::UvMissing { install_command, .. } => install_command,
+            Error::UvMissing { hint, .. } => hint,
             other => panic!("{other}"),
         };
         assert_eq!(command(), "/usr/bin/python3.11 -m pip install uv");
         std::fs::write(folder.path().join("EXTERNALLY-MANAGED"), "").unwrap();
-        assert!(command().contains("uv/install.sh"));
+        assert!(command().contains("/usr/local/bin"));
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::Answer;
-use crate::{Error, Result};
+use crate::{Error, Result, own};
 
-/// The path of the interpreter: `explicit`, `SNOWMELT_PYTHON`, or `python3` on the `PATH`.
+/// The path of the interpreter: `explicit`, `SNOWMELT_PYTHON`, that of the virtual environment in
+/// which this program is installed, or `python3` on the `PATH`.
 pub(super) fn named(explicit: Option<&Path>) -> Result<PathBuf> {
     let variable = env::var_os("SNOWMELT_PYTHON").filter(|value| !value.is_empty());
     if let Some(path) = explicit.map(Path::to_owned).or(variable.map(PathBuf::from)) {
@@ -20,7 +21,9 @@ pub(super) fn named(explicit: Option<&Path>) -> Result<PathBuf> {
             .filter(|path| is_program(path))
             .ok_or_else(|| Error::PythonMissing { reason: reason() });
     }
-    on_path(OsStr::new("python3"))
+    let own = own::folder().and_then(|folder| own::python_beside(&folder));
+    own.filter(|path| is_program(path))
+        .or_else(|| on_path(OsStr::new("python3")))
         .ok_or_else(|| Error::PythonMissing { reason: "there is no python3 on the PATH".into() })
 }
 

@@ -94,7 +94,7 @@ async fn a_missing_resolver_is_reported_with_the_command_to_install_it() {
     assert_eq!(report.code, "SM-0303");
     assert!(report.message.contains("/nowhere/uv"), "{report}");
     let hint = report.hint.unwrap();
-    assert!(hint.ends_with("-m pip install uv") || hint.contains("uv/install.sh"), "{hint}");
+    assert!(hint.ends_with("-m pip install uv") || hint.contains("/usr/local/bin"), "{hint}");
 }
 
 #[tokio::test]

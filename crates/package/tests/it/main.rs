@@ -4,6 +4,7 @@
 mod crash;
 mod damage;
 mod failure;
+mod installed;
 mod kill;
 mod local;
 mod sharing;
