@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
@@ -81,6 +82,20 @@ class Instance:
         """Writes source code where the instance can read it; returns the path for `Load`."""
         text = textwrap.dedent(text)
         return self._put({"kind": "source", "file": file, "text": text})
+
+    def in_folder(self, main: str, **texts: str) -> str:
+        """Writes a folder of code, as the platform does; `a_b` is the file `a/b.py`."""
+        files = {f"{name.replace('_', '/')}.py": textwrap.dedent(it) for name, it in texts.items()}
+        where = self.folder / f"folder-{next(self._numbers)}"
+        for name, text in files.items():
+            (where / "files" / name).parent.mkdir(parents=True, exist_ok=True)
+            (where / "files" / name).write_text(text)
+        sent = {
+            name: {"data": base64.b64encode(it.encode()).decode()} for name, it in files.items()
+        }
+        path = where / "code.json"
+        path.write_text(json.dumps({"kind": "folder", "file": main, "files": sent}))
+        return str(path)
 
     def pickled(self, thing: Any, **changes: Any) -> str:
         """Writes a pickled function where the instance can read it."""

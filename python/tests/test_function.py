@@ -44,8 +44,120 @@ def test_answers_that_are_not_json_are_refused(instance: Instance, value: str) -
     assert failure["hint"].startswith("return None, bool")
 
 
-def test_an_async_handler_is_recognised(instance: Instance) -> None:
-    assert "async def" in _failure(instance, "async def handler(_): return 1")["hint"]
+_ASYNC = """
+import asyncio
+
+kept = []
+
+async def handler(event):
+    kept.append(asyncio.get_running_loop())
+    left = asyncio.ensure_future(later())
+    await asyncio.sleep(0)
+    return {"got": event, "loops": len(set(kept)), "calls": len(kept), "ended": list(ended)}
+
+ended = []
+
+async def later():
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        ended.append("cancelled")
+        raise
+
+async def items(n):
+    for i in range(n):
+        yield i
+
+def plain(n):
+    yield from range(n)
+
+async def fails(_):
+    raise ValueError("in vain")
+
+def fails_late(_):
+    yield 1
+    raise ValueError("in vain")
+"""
+
+
+def test_an_async_handler_is_awaited_in_one_loop(instance: Instance) -> None:
+    code = instance.source(_ASYNC)
+    connection = instance.open("function", code, "handler")
+    first = call(connection, 1)
+    second = call(connection, 2)
+    assert first == {"got": 1, "loops": 1, "calls": 1, "ended": []}
+    assert second == {"got": 2, "loops": 1, "calls": 2, "ended": ["cancelled"]}
+
+
+def test_generators_answer_with_a_list(instance: Instance) -> None:
+    code = instance.source(_ASYNC)
+    for handler in ("items", "plain"):
+        assert instance.call(code, 3, function=handler) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("handler", ["fails", "fails_late"])
+def test_what_is_raised_while_awaited_is_the_failure(instance: Instance, handler: str) -> None:
+    failure = _failure(instance, _ASYNC, function=handler)
+    assert failure["kind"] == "raised"
+    assert failure["exception"] == "ValueError: in vain"
+    assert failure["location"]["within"] == f"{handler}()"
+
+
+_FOLDER = {
+    "app": """
+        from jobs import nightly
+
+        def handler(event):
+            return nightly.twice(event)
+        """,
+    "jobs_nightly": """
+        from pathlib import Path
+
+        from .limits import MOST
+
+        def twice(number):
+            if number > MOST:
+                raise ValueError("too many")
+            return [2 * number, Path(__file__).name]
+        """,
+    "jobs_limits": "MOST = 10",
+    # The runtime has imported a module of this name, which it must keep.
+    "json": "def dumps(_): return 'mine'",
+}
+
+
+@pytest.mark.parametrize(
+    ("main", "handler", "expected"),
+    [
+        ("app.py", "handler", [8, "nightly.py"]),
+        ("jobs/nightly.py", "twice", [8, "nightly.py"]),
+        ("json.py", "dumps", "mine"),
+    ],
+)
+def test_the_files_of_a_folder_import_each_other(
+    own_instance: Instance, main: str, handler: str, expected: Any
+) -> None:
+    code = own_instance.in_folder(main, **_FOLDER)
+    assert own_instance.call(code, 4, function=handler) == expected
+
+
+def test_a_failure_in_a_folder_names_the_file_in_it(own_instance: Instance) -> None:
+    code = own_instance.in_folder("app.py", **_FOLDER)
+    with pytest.raises(Refused) as refused:
+        own_instance.call(code, 11)
+    failure = refused.value.failure
+    assert failure["location"] == {"file": "jobs/nightly.py", "line": 8, "within": "twice()"}
+    assert failure["traceback"][:2] == [
+        "app.py:5 in handler()",
+        "    return nightly.twice(event)",
+    ]
+
+
+def test_a_folder_that_cannot_be_loaded_names_the_file_in_it(own_instance: Instance) -> None:
+    broken = own_instance.in_folder("app.py", app="from other import x", other="def f(:")
+    with pytest.raises(Refused) as refused:
+        own_instance.call(broken, None)
+    assert refused.value.failure["location"]["file"] == "other.py"
 
 
 def test_a_raise_names_line_event_and_cause(instance: Instance) -> None:

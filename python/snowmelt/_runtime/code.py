@@ -147,7 +147,7 @@ def _execute(path: str, function: str) -> Loaded:
     code, compiled = (_contents(path), None) if read is None else read
     try:
         with _setup.made.collected() as setups:
-            loaded = _of_kind(code, compiled)
+            loaded = _of_kind(code, compiled, path)
         loaded.setups = setups
         return loaded
     except Failed:
@@ -159,7 +159,11 @@ def _execute(path: str, function: str) -> Loaded:
         raise failure.from_exception(error, kind, function) from None
 
 
-def _of_kind(code: dict[str, Any], compiled: CodeType | None) -> Loaded:
+def _of_kind(code: dict[str, Any], compiled: CodeType | None, path: str) -> Loaded:
+    if code["kind"] == "folder":
+        from . import folder
+
+        return Loaded(code["file"], folder.execute(code, path))
     if code["kind"] == "pickle":
         return _from_pickle(code)
     if code["kind"] == "definition":

@@ -22,13 +22,14 @@ INPUT_CHARACTERS = 200
 EXCEPTION_CHARACTERS = 2_000
 _FRAMES_SHOWN = 20
 
-# Files whose text came with the code: these are the user's whatever their path.
-_own_files: set[str] = set()
+# Files whose text came with the code: these are the user's whatever their path. The name of each
+# that is shown.
+_own_files: dict[str, str] = {}
 
 
-def own(file: str, text: str) -> None:
-    """Marks a file as the user's and gives tracebacks its lines."""
-    _own_files.add(file)
+def own(file: str, text: str, name: str | None = None) -> None:
+    """Marks a file as the user's and gives tracebacks its lines. It is shown with `name`."""
+    _own_files[file] = name or file
     lines = text.splitlines(keepends=True)
     # A modification time of None keeps `linecache.checkcache` from checking the disk.
     linecache.cache[file] = (len(text), None, lines, file)
@@ -36,7 +37,7 @@ def own(file: str, text: str) -> None:
 
 def disown(file: str) -> None:
     """Undoes `own`."""
-    _own_files.discard(file)
+    _own_files.pop(file, None)
     linecache.cache.pop(file, None)
 
 
@@ -59,7 +60,8 @@ def from_exception(error: BaseException, kind: str, function: str, **more: Any) 
         kind, reached = limits.reached(error) or (kind, {})
         more.update(reached)
     if isinstance(error, SyntaxError) and error.filename in _own_files:
-        frames.append((error.filename or "?", error.lineno or 1, "<module>", error.text))
+        file = _own_files[error.filename or ""]
+        frames.append((file, error.lineno or 1, "<module>", error.text))
     summary = exception_line(error)
     more.setdefault("hint", hint(error))
     return Failed(
@@ -108,7 +110,8 @@ def _user_frames(trace: TracebackType | None) -> list[_Frame]:
             source = linecache.getline(file, line, frame.f_globals).strip()
             text = _shortened(source, INPUT_CHARACTERS) or None
             name = frame.f_code.co_name
-            frames.append((file, line, name if name.startswith("<") else f"{name}()", text))
+            within = name if name.startswith("<") else f"{name}()"
+            frames.append((_own_files.get(file, file), line, within, text))
     return frames
 
 

@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from . import failure, frames, plain, process
+from . import awaited, failure, frames, plain, process
 from .failure import Failed
 from .frames import Connection
 from .plain import NotPlain
@@ -50,7 +50,7 @@ def event_answer(handler: Handler, name: str, event: Any) -> str:
     """The handler's value as JSON."""
     try:
         with process.user_code:
-            value = handler(event)
+            value = awaited.value(handler(event))
     except BaseException as error:
         given = failure.shown("event", event)
         raise failure.from_exception(
@@ -65,9 +65,6 @@ def _as_json(value: Any, name: str) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         kind = type(value).__name__
         hint = "return None, bool, int, float, str, list or dict"
-        if kind == "coroutine":
-            value.close()
-            hint = "the handler is `async def`: make it a plain function (asyncio.run inside it)"
         reason = f"{failure.shown('value', value)} ({kind}) is not JSON: {error}"
         raise Failed("type", reason, function=name, hint=hint) from None
 
@@ -93,7 +90,7 @@ def map_answer(handler: Handler, name: str, event: dict[str, Any]) -> str:
 def _one(handler: Handler, name: str, item: Any, write: Callable[[Any], Any]) -> tuple[bool, Any]:
     try:
         with process.user_code:
-            value = handler(item)
+            value = awaited.value(handler(item))
     except BaseException as error:
         given = failure.shown("item", item)
         failed = failure.from_exception(error, "raised", name, input=given, failed=1, calls=1)
