@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from . import _amounts, _signature
 from ._files import Files
@@ -20,6 +20,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ON_ERROR = ("raise", "null")
+
+# For type checkers; `_signature` refuses others when it runs.
+Batch = Literal["scalar", "arrow", "pandas", "numpy"]
+OnError = Literal["raise", "null"]
 
 
 class Udf(Generic[P, R]):
@@ -68,11 +72,11 @@ def udf(function: Callable[P, R], /) -> Udf[P, R]: ...
 @overload
 def udf(
     *,
-    batch: str | None = None,
+    batch: Batch | None = None,
     args: Sequence[Any] | None = None,
     returns: Any = None,
     packages: Sequence[str] = (),
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     deterministic: bool = False,
     memory: str | int | None = None,
     timeout: str | float | None = None,
@@ -86,11 +90,11 @@ def udf(
     function: Callable[..., Any] | None = None,
     /,
     *,
-    batch: str | None = None,
+    batch: Batch | None = None,
     args: Sequence[Any] | None = None,
     returns: Any = None,
     packages: Sequence[str] = (),
-    on_error: str = "raise",
+    on_error: OnError = "raise",
     deterministic: bool = False,
     memory: str | int | None = None,
     timeout: str | float | None = None,
