@@ -1,8 +1,8 @@
 //! Damage of what a host sends to other hosts, by a BPF program at its port of the bridge: as if its
 //! network card changed bytes and computed the checksums afterwards.
 //!
-//! Invariant: only large packets of the host's agent to hosts other than control are changed, so
-//! blocks of images are wrong, while the host and control understand each other.
+//! Invariant: only large packets between agents, and between an agent and control, are changed. So the
+//! host joins and reports, and what it sends in large pieces is wrong.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -12,22 +12,23 @@ use snowmelt_network::netlink::*;
 
 use crate::device::port;
 use crate::host::PORT;
-use crate::machine::{Machine, address};
+use crate::machine::Machine;
 use crate::{Error, Result};
 
 const IPV4: u16 = 0x0800;
 const TCP: u32 = 6;
 /// Offsets are relative to the network header.
 const FROM_NETWORK_HEADER: i32 = 1;
-/// The IPv4 header without options, and offsets in it: of its total length, protocol and destination.
+/// The IPv4 header without options, and offsets in it: of its total length and protocol.
 const IP_HEADER: i32 = 20;
 const LENGTH: i16 = 2;
 const PROTOCOL: i16 = 9;
-const TARGET: i16 = 16;
-/// Packets of fewer bytes than this (times 256) are not changed: requests, heartbeats, results.
+/// Offsets in the TCP header behind it.
+const SOURCE_PORT: i16 = 0;
+const TARGET_PORT: i16 = 2;
+/// Packets of fewer bytes than this (times 256) are not changed: heartbeats, small requests and answers.
 const LEAST_LENGTH: i32 = 5;
-/// What is changed, behind the headers of Ethernet, IP and TCP: four bytes, of which the compressed
-/// ones of a block are others.
+/// What is changed, behind the headers of Ethernet, IP and TCP: four bytes.
 const DAMAGED_AT: i32 = 14 + IP_HEADER + 32 + 1000;
 const WRONG: i32 = 0x5a0f_a55a;
 const AT_HEADER: i16 = -32;
@@ -84,16 +85,18 @@ fn fixed(device: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
 /// Uses `R6` for the packet. The result is always 0: the packet goes on.
 fn damage() -> Assembler {
     let mut a = Assembler::new();
-    let pass = a.label();
+    let (pass, of_hosts) = (a.label(), a.label());
     a.copy(R6, R1);
-    // With the source port, which follows the header.
-    read(&mut a, IP_HEADER + 2, pass);
+    // With the ports, which follow the header.
+    read(&mut a, IP_HEADER + 4, pass);
     a.load(Size::Byte, R1, R10, AT_HEADER + PROTOCOL);
     a.jump_unless_word_is(R1, TCP, pass);
-    a.load(Size::Half, R1, R10, AT_HEADER + IP_HEADER as i16);
+    // Of connections that others have opened to it, and of those that it has opened.
+    a.load(Size::Half, R1, R10, AT_HEADER + IP_HEADER as i16 + SOURCE_PORT);
+    a.jump_if_word_is(R1, u32::from(PORT.to_be()), of_hosts);
+    a.load(Size::Half, R1, R10, AT_HEADER + IP_HEADER as i16 + TARGET_PORT);
     a.jump_unless_word_is(R1, u32::from(PORT.to_be()), pass);
-    a.load(Size::Word, R1, R10, AT_HEADER + TARGET);
-    a.jump_if_word_is(R1, u32::from_ne_bytes(address(1).octets()), pass);
+    a.place(of_hosts);
     // The upper byte of the length.
     a.load(Size::Byte, R1, R10, AT_HEADER + LENGTH);
     a.set(R2, LEAST_LENGTH);

@@ -19,7 +19,7 @@ pub enum Fault {
     Slow,
     /// It and the other hosts cannot reach each other; control is still reachable.
     Partition,
-    /// It sends other hosts wrong blocks of images.
+    /// What it sends to other hosts and to control is damaged on its way.
     Corrupt,
     /// The file system of its persistent data is full.
     DiskFull,

@@ -233,7 +233,7 @@ pub enum FaultName {
     Slow,
     /// It reaches only the control host
     Partition,
-    /// It sends other hosts wrong blocks of images
+    /// What it sends to other hosts is damaged
     Corrupt,
     /// Its disk is full (needs `lab up --disk`)
     DiskFull,
