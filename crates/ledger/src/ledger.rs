@@ -130,7 +130,7 @@ impl Ledger {
     pub(crate) fn leave(&self, ask: &Ask, (number, is_spare): (u64, bool)) -> bool {
         let mut state = self.lock();
         let queue = if is_spare { &mut state.spare } else { &mut state.queue };
-        let is_removed = queue.remove(&ask.tenant, number);
+        let is_removed = queue.remove(ask, number);
         self.grant(state);
         is_removed
     }

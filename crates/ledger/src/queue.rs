@@ -1,11 +1,13 @@
-//! The requests that wait for room: for each tenant in the order in which they came.
+//! The requests that wait for room: for each tenant in two lines, one of calls and one of everything
+//! else, each in the order in which they came. In one line, a call would wait for all queries that its
+//! tenant has asked for before.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use snowmelt_types::Tenant;
 use tokio::sync::oneshot::Sender;
 
-use crate::{Ask, Reservation};
+use crate::{Ask, Reservation, Use};
 
 /// A request that waits.
 #[derive(Debug)]
@@ -15,10 +17,31 @@ pub(crate) struct Waiter {
     pub sender: Sender<Reservation>,
 }
 
+/// Which line of its tenant a request waits in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Line {
+    /// Instances of deployed functions.
+    Calls,
+    /// Queries, with all that they use, bursts and zygotes.
+    Rest,
+}
+
+impl Line {
+    /// The line of a use.
+    pub fn of(use_: Use) -> Self {
+        if use_ == Use::Function { Self::Calls } else { Self::Rest }
+    }
+}
+
+/// The smaller share goes first, then the older request.
+fn before(a: &(f64, &Waiter), b: &(f64, &Waiter)) -> std::cmp::Ordering {
+    a.0.total_cmp(&b.0).then(a.1.number.cmp(&b.1.number))
+}
+
 /// All requests that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    tenants: BTreeMap<Tenant, VecDeque<Waiter>>,
+    tenants: BTreeMap<Tenant, BTreeMap<Line, VecDeque<Waiter>>>,
     length: usize,
     last: u64,
 }
@@ -28,36 +51,41 @@ impl Queue {
     pub fn push(&mut self, ask: Ask, sender: Sender<Reservation>) -> u64 {
         self.last += 1;
         self.length += 1;
-        let (number, tenant) = (self.last, ask.tenant.clone());
-        self.tenants.entry(tenant).or_default().push_back(Waiter { number, ask, sender });
+        let (number, tenant, line) = (self.last, ask.tenant.clone(), Line::of(ask.use_));
+        let lines = self.tenants.entry(tenant).or_default();
+        lines.entry(line).or_default().push_back(Waiter { number, ask, sender });
         number
     }
 
-    /// The request that goes next: the oldest one of the tenant with the smallest share; of tenants
-    /// with the same share, the one whose request is older.
-    pub fn next(&self, share: impl Fn(&Tenant) -> f64) -> Option<&Ask> {
-        let heads = self.tenants.values().filter_map(VecDeque::front);
-        let next = heads.min_by(|a, b| {
-            let order = share(&a.ask.tenant).total_cmp(&share(&b.ask.tenant));
-            order.then(a.number.cmp(&b.number))
+    /// The request that goes next: of the tenant with the smallest share, the oldest one of the line
+    /// with the smaller share; of those with the same share, the one whose request is older.
+    pub fn next(
+        &self,
+        share: impl Fn(&Tenant) -> f64,
+        share_of_line: impl Fn(&Tenant, Line) -> f64,
+    ) -> Option<&Ask> {
+        let heads = self.tenants.iter().filter_map(|(tenant, lines)| {
+            let heads = lines.iter().filter_map(|(line, all)| Some((line, all.front()?)));
+            let shared = heads.map(|(line, head)| (share_of_line(tenant, *line), head));
+            Some((share(tenant), shared.min_by(before)?.1))
         });
-        next.map(|waiter| &waiter.ask)
+        heads.min_by(before).map(|(_, waiter)| &waiter.ask)
     }
 
-    /// Removes the oldest request of a tenant.
-    pub fn pop(&mut self, tenant: &Tenant) -> Option<Waiter> {
-        let waiter = self.tenants.get_mut(tenant)?.pop_front();
-        self.removed(tenant, waiter.is_some());
+    /// Removes the oldest request in the line of this one.
+    pub fn pop(&mut self, next: &Ask) -> Option<Waiter> {
+        let waiter = self.line(next)?.pop_front();
+        self.removed(next, waiter.is_some());
         waiter
     }
 
     /// Removes a request that is given up; false if it does not wait any more.
-    pub fn remove(&mut self, tenant: &Tenant, number: u64) -> bool {
-        let Some(waiters) = self.tenants.get_mut(tenant) else { return false };
+    pub fn remove(&mut self, ask: &Ask, number: u64) -> bool {
+        let Some(waiters) = self.line(ask) else { return false };
         // Numbers grow from the front to the back.
         let found = waiters.binary_search_by_key(&number, |waiter| waiter.number);
         let is_removed = found.is_ok_and(|index| waiters.remove(index).is_some());
-        self.removed(tenant, is_removed);
+        self.removed(ask, is_removed);
         is_removed
     }
 
@@ -65,10 +93,16 @@ impl Queue {
         self.length
     }
 
-    fn removed(&mut self, tenant: &Tenant, is_removed: bool) {
+    fn line(&mut self, ask: &Ask) -> Option<&mut VecDeque<Waiter>> {
+        self.tenants.get_mut(&ask.tenant)?.get_mut(&Line::of(ask.use_))
+    }
+
+    fn removed(&mut self, ask: &Ask, is_removed: bool) {
         self.length -= usize::from(is_removed);
-        if self.tenants.get(tenant).is_some_and(VecDeque::is_empty) {
-            self.tenants.remove(tenant);
+        let Some(lines) = self.tenants.get_mut(&ask.tenant) else { return };
+        lines.retain(|_, waiters| !waiters.is_empty());
+        if lines.is_empty() {
+            self.tenants.remove(&ask.tenant);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use snowmelt_types::Tenant;
 
-use crate::queue::{Queue, Waiter};
+use crate::queue::{Line, Queue, Waiter};
 use crate::{Amount, Ask, Capacity, Figures, NoRoom, Taken, Use};
 
 /// The reservations of a tenant, by use.
@@ -65,10 +65,10 @@ impl State {
             if !self.capacity.holds(self.reserved + next.amount) {
                 break;
             }
-            let tenant = next.tenant.clone();
+            let next = next.clone();
             let from = if self.queue.len() > 0 { &mut self.queue } else { &mut self.spare };
-            let Some(waiter) = from.pop(&tenant) else { break };
-            self.book(&tenant, waiter.ask.use_, waiter.ask.amount);
+            let Some(waiter) = from.pop(&next) else { break };
+            self.book(&next.tenant, waiter.ask.use_, waiter.ask.amount);
             self.waited += 1;
             granted.push(waiter);
         }
@@ -76,8 +76,9 @@ impl State {
     }
 
     fn next(&self) -> Option<&Ask> {
-        let share = |tenant: &Tenant| self.share(tenant);
-        self.queue.next(share).or_else(|| self.spare.next(share))
+        let share = |tenant: &Tenant| self.share(tenant, |_| true);
+        let of_line = |tenant: &Tenant, line| self.share(tenant, |use_| Line::of(use_) == line);
+        self.queue.next(share, of_line).or_else(|| self.spare.next(share, of_line))
     }
 
     /// Counts a request that is refused, and says why.
@@ -114,9 +115,10 @@ impl State {
         }
     }
 
-    fn share(&self, tenant: &Tenant) -> f64 {
-        let uses = self.tenants.get(tenant);
-        let sum = uses.map(|uses| uses.iter().fold(Amount::default(), |sum, one| sum + *one));
-        sum.map_or(0.0, |sum| self.capacity.share(sum))
+    /// What a tenant has for some uses.
+    fn share(&self, tenant: &Tenant, counts: impl Fn(Use) -> bool) -> f64 {
+        let Some(uses) = self.tenants.get(tenant) else { return 0.0 };
+        let named = Use::ALL.into_iter().zip(uses).filter(|(use_, _)| counts(*use_));
+        self.capacity.share(named.fold(Amount::default(), |sum, (_, one)| sum + *one))
     }
 }

@@ -71,6 +71,28 @@ fn as_many_are_reserved_as_there_is_room_for() {
     assert_eq!(reserved(&ledger), (0, 0));
 }
 
+/// Before there were two lines, a call waited for all queries that its tenant had asked for.
+#[test]
+fn calls_of_a_tenant_do_not_wait_behind_all_of_its_queries() {
+    let ledger = Ledger::new(capacity(100, 10));
+    let driver = Ask { use_: Use::Driver, ..ask("a", 50) };
+    let mut running: Vec<_> = (0..2).map(|_| ledger.try_reserve(&driver).unwrap()).collect();
+    let mut queries: Vec<_> = (0..500).map(|_| ledger.wait(driver.clone()).unwrap()).collect();
+    let mut calls: Vec<_> = (0..2).map(|_| ledger.wait(ask("a", 50)).unwrap()).collect();
+    running.pop();
+    let call = (&mut calls[0]).now_or_never();
+    assert!(call.is_some(), "the first query that ends makes room for a call");
+    assert!((&mut queries[0]).now_or_never().is_none());
+    // Queries have nothing now, and calls have half.
+    running.pop();
+    assert!((&mut calls[1]).now_or_never().is_none());
+    assert!((&mut queries[0]).now_or_never().is_some(), "queries go on as well");
+    drop(call);
+    assert!((&mut calls[1]).now_or_never().is_some());
+    drop((calls, queries));
+    assert_eq!(ledger.figures().waiting, 0);
+}
+
 #[test]
 fn a_gang_is_reserved_at_once_and_each_part_is_given_back_by_itself() {
     let ledger = Ledger::new(capacity(100, 10));
