@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
@@ -63,10 +63,12 @@ impl Typing<'_> {
 fn give_types(args: &mut [FunctionArg], types: &[DataType]) {
     for (argument, data_type) in args.iter_mut().zip(types) {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) = argument else { continue };
-        if let Some(digits) = number(value)
-            && represents(data_type, &digits)
-        {
+        let Some(digits) = number(value) else { continue };
+        if represents(data_type, &digits) {
             *value = cast(&digits, data_type);
+        } else if data_type.is_floating() && is_long(&digits) {
+            // As a double it would be rounded before the call could look at it.
+            *value = cast(&digits, &DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0));
         }
     }
 }
@@ -86,8 +88,16 @@ fn number(expr: &Expr) -> Option<String> {
     }
 }
 
-/// Whether a smaller type than that of the number has its value. A `real` has every number as well
-/// as a double has it: both round.
+/// A whole number that no bigint has, and a decimal does.
+fn is_long(digits: &str) -> bool {
+    let most = 10_u128.pow(u32::from(DECIMAL128_MAX_PRECISION));
+    digits
+        .parse::<i128>()
+        .is_ok_and(|whole| i64::try_from(whole).is_err() && whole.unsigned_abs() < most)
+}
+
+/// Whether a smaller type than that of the number has its value. A `real` has every number with a
+/// fraction as well as a double has it: both round. Whole numbers it has exactly, or not.
 fn represents(data_type: &DataType, digits: &str) -> bool {
     use DataType::*;
     match data_type {
@@ -98,7 +108,10 @@ fn represents(data_type: &DataType, digits: &str) -> bool {
         UInt16 => digits.parse::<u16>().is_ok(),
         UInt32 => digits.parse::<u32>().is_ok(),
         UInt64 => digits.parse::<u64>().is_ok(),
-        Float32 => digits.parse::<f32>().is_ok_and(f32::is_finite),
+        Float32 => digits.parse::<f32>().is_ok_and(|real| {
+            let whole = digits.parse::<i128>();
+            real.is_finite() && whole.map_or(true, |whole| real as i128 == whole)
+        }),
         Decimal128(precision, scale) if *scale >= 0 => {
             fits_decimal(digits, usize::from(*precision), usize::from(scale.unsigned_abs()))
         }
@@ -143,7 +156,18 @@ fn cast(digits: &str, data_type: &DataType) -> Expr {
 mod tests {
     use arrow::datatypes::DataType::*;
 
-    use super::represents;
+    use super::{is_long, represents};
+
+    #[test]
+    fn a_whole_number_is_long_if_no_bigint_has_it() {
+        for digits in ["9223372036854775808", "-9223372036854775809", "100000000000000000000"] {
+            assert!(is_long(digits), "{digits}");
+        }
+        let longer = "1".repeat(39);
+        for digits in ["1", "-9223372036854775808", "1.0", "1e30", "0.1", &longer] {
+            assert!(!is_long(digits), "{digits}");
+        }
+    }
 
     #[test]
     fn a_number_has_a_smaller_type_that_represents_it() {
@@ -152,6 +176,8 @@ mod tests {
             (Int8, "-128"),
             (UInt64, "18446744073709551615"),
             (Float32, "0.1"),
+            (Float32, "16777216"),
+            (Float32, "-16777218"),
             (Decimal128(4, 2), "12.50"),
             (Decimal128(4, 2), "-99"),
             (Decimal128(4, 2), "0012.5000"),
@@ -164,6 +190,8 @@ mod tests {
             (Int32, "1.0"),
             (UInt8, "-1"),
             (Float32, "1e300"),
+            (Float32, "16777217"),
+            (Float32, "18446744073709551617"),
             (Decimal128(4, 2), "100"),
             (Decimal128(4, 2), "1.005"),
             (Decimal128(4, 2), "1e1"),

@@ -22,9 +22,9 @@ use snowmelt_types::Report;
 use snowmelt_udf::{AggregateClient, Groups, STATE_TYPE, group_field, state_schema};
 use snowmelt_wire::{Signature as WireSignature, UdfConnection};
 
-use super::UdfPool;
 use super::coercion::coerce;
 use super::remote::{blocking, schemas};
+use super::{UdfPool, exact};
 use crate::{Error, Result};
 
 /// An aggregate function of the query.
@@ -190,11 +190,12 @@ impl RemoteGroups {
         group_indices: &[usize],
         filter: Option<&BooleanArray>,
     ) -> DfResult<()> {
-        let rows = with_groups(&self.rows, values, group_indices)?;
+        let rows = with_groups(&exact::given(&self.rows, values), values, group_indices)?;
         let rows = match filter {
             Some(filter) => filter_record_batch(&rows, filter)?,
             None => rows,
         };
+        let rows = exact::converted(&self.name, rows, &self.rows)?;
         if rows.num_rows() > 0 {
             let (groups, count) = (self.here(), rows.num_rows() as u64);
             let call = |client: &mut AggregateClient| client.update(groups, &rows);

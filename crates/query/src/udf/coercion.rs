@@ -8,6 +8,8 @@ use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 
+use super::exact::rounds;
+
 const OPEN: &str = "⟦";
 const CLOSE: &str = "⟧";
 
@@ -16,7 +18,11 @@ pub(super) fn coerce(name: &str, takes: &[DataType], got: &[DataType]) -> Result
     let fit =
         takes.len() == got.len() && takes.iter().zip(got).all(|(into, from)| fits(into, from));
     if fit {
-        return Ok(takes.to_vec());
+        // Numbers that a CAST could round stay as they are until the call looks at them.
+        let kept = |(into, from): (&DataType, &DataType)| {
+            if rounds(into, from) { from.clone() } else { into.clone() }
+        };
+        return Ok(takes.iter().zip(got).map(kept).collect());
     }
     let (many, few) = (takes.len(), got.len());
     let (takes, got) = (list(takes), list(got));

@@ -4,6 +4,7 @@ mod aggregate;
 mod aggregate_calls;
 mod aggregate_pool;
 mod coercion;
+mod exact;
 mod kept;
 mod pool;
 mod remote;

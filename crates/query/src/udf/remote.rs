@@ -17,8 +17,8 @@ use snowmelt_udf::Client;
 use snowmelt_wire::{Signature as WireSignature, UdfConnection, UdfKind, schema_from_text};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::UdfPool;
 use super::coercion::coerce;
+use super::{UdfPool, exact};
 use crate::{Error, Result};
 
 /// A UDF of the query.
@@ -74,8 +74,9 @@ impl RemoteUdf {
     pub(crate) fn arguments(&self, columns: Vec<ArrayRef>, rows: usize) -> DfResult<RecordBatch> {
         // A function without arguments still has rows: the batch has their number.
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let schema = Arc::clone(&self.arguments);
-        Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+        let given = exact::given(&self.arguments, &columns);
+        let batch = RecordBatch::try_new_with_options(given, columns, &options)?;
+        exact::converted(&self.wire.name, batch, &self.arguments)
     }
 
     /// The results of some of the next rows of a batch, of which `done` have one: of all that one

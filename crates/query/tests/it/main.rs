@@ -7,6 +7,7 @@ mod calls_together;
 mod checksums;
 mod data;
 mod early_ends;
+mod exact_arguments;
 mod exchange;
 mod faults;
 mod formats;

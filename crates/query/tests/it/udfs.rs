@@ -41,6 +41,8 @@ const FUNCTIONS: &[(&str, &[DataType], DataType)] = &[
     ("pure_double", &[DataType::Int64], DataType::Int64),
     ("meets_other", &[DataType::Int64], DataType::Int64),
     ("meets_one", &[DataType::Int64], DataType::Int64),
+    ("same_double", &[DataType::Float64], DataType::Float64),
+    ("same_real", &[DataType::Float32], DataType::Float32),
 ];
 
 /// The functions that are declared deterministic.
@@ -191,6 +193,7 @@ fn behave(name: &str, batch: &RecordBatch) -> Behaviour {
                 words.iter().map(|word| word.map(|word| format!("{}!", word.to_uppercase())));
             Arc::new(StringArray::from_iter(loud))
         }
+        "same_double" | "same_real" => Arc::clone(batch.column(0)),
         "one" => Arc::new(Int64Array::from(vec![1; batch.num_rows()])),
         "fails_at_88" => match numbers().iter().position(|n| n == Some(88)) {
             Some(row) => return Behaviour::Fail(Box::new(raised(row, batch.num_rows()))),
@@ -239,7 +242,7 @@ pub async fn text(sql: &str, workers: u32) -> (String, BTreeMap<String, u64>) {
     (pretty_format_batches(&batches).unwrap().to_string(), rows)
 }
 
-async fn first_cell(sql: &str) -> String {
+pub async fn first_cell(sql: &str) -> String {
     let (text, _) = text(sql, 3).await;
     let line = text.lines().nth(3).unwrap();
     line.trim_matches(['|', ' ']).to_owned()
