@@ -69,8 +69,9 @@ impl Scheduler {
         let held = self.gangs.get(&ticket).filter(|held| held.parts.is_none())?;
         let gang = &held.gang;
         if !self.may_ever_run_gang(gang) {
-            let may_come = self.may_grow && gang.only.is_none();
-            return (!may_come).then_some(Decision::Refused(ticket));
+            // One that names a host is told at once that it is drained.
+            let may_come = self.may_grow || self.may_run_gang_undrained(gang);
+            return (!may_come || gang.only.is_some()).then_some(Decision::Refused(ticket));
         }
         if self.comes_after(ticket, gang, kept.first_gang) {
             return None;
@@ -208,6 +209,15 @@ impl Scheduler {
     /// Whether the hosts that get new work have room for a gang while nothing else runs.
     fn may_ever_run_gang(&self, gang: &Gang) -> bool {
         place(gang, &self.hosts, &self.policy, |_, host| host.most_of_ranks).is_some()
+    }
+
+    /// The same with those that are drained now, of which an operator may let one have work again.
+    fn may_run_gang_undrained(&self, gang: &Gang) -> bool {
+        let ranks = self.hosts.values().map(|host| host.most_of_ranks / gang.memory.max(1));
+        let mut ranks: Vec<_> = ranks.collect();
+        ranks.sort_unstable_by_key(|ranks| Reverse(*ranks));
+        let most = gang.most_hosts.map_or(usize::MAX, |most| most.max(1) as usize);
+        ranks.into_iter().take(most).sum::<u64>() >= gang.ranks.into()
     }
 
     /// Whether a gang waits behind another one: its tenant has at least as much.

@@ -108,6 +108,24 @@ fn a_gang_that_no_hosts_could_ever_hold_is_refused_unless_some_may_come() {
 }
 
 #[test]
+fn a_gang_waits_for_a_host_that_is_drained_unless_it_names_it() {
+    let (mut scheduler, now) = (hosts(2), Duration::ZERO);
+    scheduler.drain(&name(2), true);
+    let all = waiting(&mut scheduler, gang(4, 20), now);
+    for never in [
+        gang(5, 20),
+        Gang { most_hosts: Some(1), ..gang(4, 20) },
+        Gang { only: Some(name(2)), ..gang(1, 20) },
+    ] {
+        let asked = ask(&mut scheduler, never, now);
+        assert_eq!(decided(&mut scheduler, now), [Decision::Refused(asked)]);
+    }
+    scheduler.drain(&name(2), false);
+    let expected = vec![(name(1), 2), (name(2), 2)];
+    assert_eq!(decided(&mut scheduler, SECOND), [Decision::Start(all, expected)]);
+}
+
+#[test]
 fn a_gang_expires_or_is_withdrawn_and_leaves_nothing() {
     let (mut scheduler, now) = (hosts(1), Duration::ZERO);
     let (first, _) = start(&mut scheduler, gang(2, 25), now);
