@@ -4,19 +4,23 @@
 //! others. It retries while control is down, and joins again when it is back.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use snowmelt_api::HostJoin;
 use snowmelt_node::Node;
 use snowmelt_node::agent::{self, Agent};
 use snowmelt_rpc::Token;
 use snowmelt_rpc::trace::Context;
-use snowmelt_types::{ErrorReport, HostName, Report};
+use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::first::in_time;
 use super::{BEAT, Remote, listen};
 use crate::server::{Settings, Started};
+
+/// How long a host asks again whose name another one has. One that it replaces counts as lost before.
+const NAME_TAKEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a host is reached, and its cluster.
 #[derive(Clone, Debug)]
@@ -91,7 +95,7 @@ async fn stop(node: &Node) -> Result<(), ErrorReport> {
 }
 
 /// Reports to control until the host is asked to end. It retries while control does not answer, and
-/// ends if control refuses the host.
+/// ends if control goes on refusing the host.
 async fn beat(
     membership: Membership,
     control: Remote,
@@ -100,7 +104,7 @@ async fn beat(
     joined: oneshot::Sender<()>,
 ) -> Result<(), ErrorReport> {
     let mut joined = Some(joined);
-    let mut was_there = true;
+    let (mut was_there, mut refused_since) = (true, None);
     while !shutdown.is_cancelled() {
         let join = HostJoin {
             name: membership.name.clone(),
@@ -115,11 +119,11 @@ async fn beat(
                     // The host may be ending.
                     let _ = joined.send(());
                 }
-                was_there = true;
+                (was_there, refused_since) = (true, None);
             }
-            Err(error) if error.retryable => {
+            Err(error) if asks_again(&error, &mut refused_since, Instant::now()) => {
                 if was_there {
-                    tracing::warn!(%error, "control does not answer; trying again");
+                    tracing::warn!(%error, "control does not take a report; trying again");
                 }
                 was_there = false;
             }
@@ -131,4 +135,32 @@ async fn beat(
         }
     }
     Ok(())
+}
+
+/// Whether a host asks again that control does not know, or refuses since some time.
+fn asks_again(error: &ErrorReport, since: &mut Option<Instant>, now: Instant) -> bool {
+    if error.known_code() != Code::HOST_REFUSED {
+        return error.retryable;
+    }
+    error.retryable && now - *since.get_or_insert(now) < NAME_TAKEN_TIMEOUT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_asks_again_while_the_one_that_it_replaces_may_have_its_name() {
+        let (mut since, begun) = (None, Instant::now());
+        let unreachable = ErrorReport::new(Code::SERVER_UNREACHABLE, "");
+        let other_version = ErrorReport::new(Code::HOST_REFUSED, "");
+        let taken = ErrorReport { retryable: true, ..other_version.clone() };
+        let mut asks = |error, after| asks_again(error, &mut since, begun + after);
+        assert!(!asks(&other_version, Duration::ZERO));
+        assert!(asks(&taken, Duration::from_secs(5)));
+        assert!(asks(&taken, NAME_TAKEN_TIMEOUT));
+        assert!(!asks(&taken, NAME_TAKEN_TIMEOUT + Duration::from_secs(5)));
+        // Control may be away for as long as it likes.
+        assert!(asks(&unreachable, NAME_TAKEN_TIMEOUT * 100));
+    }
 }

@@ -112,7 +112,9 @@ impl Hosts {
         hosts.retain(|_, host| host.has_reported());
         match hosts.get(&join.name) {
             Some(host) if host.address() != Some(address) => {
-                return Err(self.taken(&join.name, "another host"));
+                // One that it replaces may not count as lost yet.
+                let taken = self.taken(&join.name, "another host");
+                return Err(ErrorReport { retryable: true, ..taken });
             }
             Some(host) => host.take_report(join),
             None => {
@@ -252,3 +254,6 @@ impl Host {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;
