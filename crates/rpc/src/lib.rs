@@ -4,6 +4,8 @@
 //! Owns one client, one server and one form of errors for all of them. Knows no routes and no
 //! shapes of resources: those are in `snowmelt_api` and in the agent's API.
 //!
+//! All bytes between hosts have checksums ([`HostStream`]).
+//!
 //! A request on a unix socket carries the user of its connection ([`Peer`]); what the user may do is
 //! decided by the routes.
 //!
@@ -13,6 +15,8 @@
 
 pub mod body;
 pub mod client;
+pub mod damage;
+mod host_stream;
 pub mod problem;
 pub mod server;
 pub mod tls;
@@ -22,6 +26,7 @@ pub mod upgrade;
 mod version;
 
 pub use client::{Client, Endpoint, Unanswered};
+pub use host_stream::{Detached, FromHost, HostStream, ToHost};
 pub use problem::Problem;
 pub use server::Peer;
 pub use token::{Admission, Token, admit};

@@ -28,7 +28,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::MAX_REQUEST_BYTES;
-use crate::{Admission, trace};
+use crate::{Admission, HostStream, trace};
 
 /// After which time a failed accept is tried again: a descriptor may become free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
@@ -119,12 +119,12 @@ impl Listener for Mutex<mpsc::UnboundedReceiver<UnixStream>> {
 }
 
 impl Listener for TcpListener {
-    type Stream = tokio::net::TcpStream;
+    type Stream = HostStream;
 
     async fn accept(&self) -> io::Result<(Self::Stream, Peer)> {
         let stream = TcpListener::accept(self).await?.0;
         stream.set_nodelay(true)?;
-        Ok((stream, Peer::Cluster))
+        Ok((HostStream::accepted(stream), Peer::Cluster))
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`client::UNACKNOWLEDGED_TIMEOUT`](crate::client).
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -19,11 +20,10 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt;
 use snowmelt_types::{Code, ErrorReport};
-use tokio::net::TcpStream;
 
 use crate::client::{connect_tcp, problem, unreachable};
 use crate::trace::Outgoing;
-use crate::{Endpoint, Problem, Token};
+use crate::{Endpoint, HostStream, Problem, Token};
 
 /// The name of what is spoken instead of HTTP.
 const PROTOCOL: &str = "snowmelt";
@@ -42,7 +42,7 @@ pub async fn connect(
     address: SocketAddr,
     token: &Token,
     path: &str,
-) -> Result<TcpStream, ErrorReport> {
+) -> Result<HostStream, ErrorReport> {
     let connected = tokio::time::timeout(ANSWER_TIMEOUT, request(address, token, path)).await;
     connected.unwrap_or_else(|_| {
         let message = format!("{address} does not answer");
@@ -50,7 +50,11 @@ pub async fn connect(
     })
 }
 
-async fn request(address: SocketAddr, token: &Token, path: &str) -> Result<TcpStream, ErrorReport> {
+async fn request(
+    address: SocketAddr,
+    token: &Token,
+    path: &str,
+) -> Result<HostStream, ErrorReport> {
     let endpoint = Endpoint::Tcp(address);
     let stream = connect_tcp(address).await.map_err(|error| unreachable(&endpoint, &error))?;
     let (mut sender, connection) =
@@ -105,7 +109,7 @@ impl Incoming {
     ///
     /// # Errors
     /// The connection ended before.
-    pub async fn connection(self) -> Result<TcpStream, ErrorReport> {
+    pub async fn connection(self) -> Result<HostStream, ErrorReport> {
         taken(self.0.await.map_err(|error| internal(&error))?)
     }
 
@@ -118,22 +122,22 @@ impl Incoming {
     }
 }
 
-/// The TCP connection beneath.
-fn taken(upgraded: Upgraded) -> Result<TcpStream, ErrorReport> {
-    let parts = upgraded.downcast::<TokioIo<TcpStream>>().map_err(|_| {
+/// The connection beneath.
+fn taken(upgraded: Upgraded) -> Result<HostStream, ErrorReport> {
+    let parts = upgraded.downcast::<TokioIo<HostStream>>().map_err(|_| {
         ErrorReport::new(Code::PROTOCOL, "the request did not come over a TCP connection")
     })?;
-    if !parts.read_buf.is_empty() {
+    let stream = parts.io.into_inner();
+    if !parts.read_buf.is_empty() || !stream.is_empty() {
         let message = "the other side of a connection spoke before it was its turn";
         return Err(ErrorReport::new(Code::PROTOCOL, message));
     }
-    let stream = parts.io.into_inner();
     watch(&stream).map_err(|error| internal(&error))?;
     Ok(stream)
 }
 
 /// Has the kernel find out that the other end has vanished, also while nothing is sent.
-pub(crate) fn watch(stream: &TcpStream) -> rustix::io::Result<()> {
+pub(crate) fn watch(stream: &impl AsFd) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, IDLE)?;
     sockopt::set_tcp_keepintvl(stream, IDLE)?;

@@ -15,7 +15,8 @@ use snowmelt_rpc::client::{Lines, NO_BODY};
 use snowmelt_rpc::server::{self, Ending, Listener};
 use snowmelt_rpc::{Client, Peer, Problem, RequestId, Token, admit};
 use snowmelt_types::{Code, ErrorReport};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::mpsc;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -220,4 +221,48 @@ async fn a_request_that_is_too_long_is_refused_before_it_is_sent() {
     let long = "x".repeat(body::MAX_REQUEST_BYTES);
     let error = client.json::<()>(Method::POST, "/", Some(&long)).await.unwrap_err();
     assert_eq!(error.code, Code::REQUEST_SIZE.code);
+}
+
+/// Carries connections to an address, and changes one bit of what comes back from it: the one there
+/// after so many bytes.
+async fn damaging(to: SocketAddr, after: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let far = TcpStream::connect(to).await.unwrap();
+            let ((mut from, mut back), (mut answers, mut on)) =
+                (near.into_split(), far.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from, &mut on).await });
+            tokio::spawn(async move {
+                let (mut piece, mut seen) = (vec![0; 1000], 0);
+                while let Ok(count @ 1..) = answers.read(&mut piece).await {
+                    if (seen..seen + count).contains(&after) {
+                        piece[after - seen] ^= 4;
+                    }
+                    seen += count;
+                    back.write_all(&piece[..count]).await.unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_damaged_answer_is_no_answer() {
+    let long = async || json(StatusCode::OK, &vec![7; 100_000]);
+    let server = serve_tcp(Router::new().route("/long", get(long))).await;
+    for (after, told) in [(100, "cannot be reached"), (150_000, "cannot be used")] {
+        let address = damaging(server, after).await;
+        let client = Client::tcp(address, Token::new(TOKEN).unwrap());
+        let answer: Result<Vec<u32>, _> = client.json(Method::GET, "/long", NO_BODY).await;
+        let error = answer.unwrap_err();
+        assert_eq!(error.code, Code::SERVER_UNREACHABLE.code);
+        let said = &error.message;
+        assert!(said.contains(told) && said.contains("data from 127.0.0.1 was damaged"), "{said}");
+    }
+    let client = Client::tcp(damaging(server, usize::MAX).await, Token::new(TOKEN).unwrap());
+    let answer: Vec<u32> = client.json(Method::GET, "/long", NO_BODY).await.unwrap();
+    assert!(answer == vec![7; 100_000]);
 }

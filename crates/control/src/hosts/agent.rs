@@ -10,8 +10,8 @@ use snowmelt_node::agent::api::{
     PartReady, PrepareFunction, RouteFound, RouteTo, UploadCode,
 };
 use snowmelt_node::{Node, TreePlace};
+use snowmelt_rpc::HostStream;
 use snowmelt_types::{Code, Digest, ErrorReport, JobId, Tenant};
-use tokio::net::TcpStream;
 
 /// Why a call of a function has no end.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
     async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport>;
 
     /// Opens a connection that leaves HTTP, to a host that is not the one of this process.
-    async fn connect(&self, path: &str) -> Result<TcpStream, ErrorReport> {
+    async fn connect(&self, path: &str) -> Result<HostStream, ErrorReport> {
         let message = format!("{path} is asked of other hosts only");
         Err(ErrorReport::new(Code::INTERNAL, message))
     }

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use async_trait::async_trait;
 use snowmelt_node::remote::peers::Peer;
+use snowmelt_rpc::HostStream;
 use snowmelt_types::{ErrorReport, HostName};
-use tokio::net::TcpStream;
 
 use super::Host;
 
@@ -27,7 +27,7 @@ impl Peer for Host {
         !self.is_drained()
     }
 
-    async fn connect(&self, path: &str) -> Result<TcpStream, ErrorReport> {
+    async fn connect(&self, path: &str) -> Result<HostStream, ErrorReport> {
         self.agent.connect(path).await
     }
 

@@ -13,9 +13,8 @@ use snowmelt_node::agent::api::{
 };
 use snowmelt_node::{MOST_ANSWER, TreePlace};
 use snowmelt_rpc::client::{self, NO_BODY};
-use snowmelt_rpc::{Client, Token, upgrade};
+use snowmelt_rpc::{Client, HostStream, Token, upgrade};
 use snowmelt_types::{Code, Digest, ErrorReport, HostName, JobId, Report};
-use tokio::net::TcpStream;
 
 use super::{AnswerRoom, HostApi, NotCalled};
 
@@ -167,7 +166,7 @@ impl HostApi for Remote {
         self.http.json(Method::POST, &format!("/v1/jobs/{job}/route"), Some(&asked)).await
     }
 
-    async fn connect(&self, path: &str) -> Result<TcpStream, ErrorReport> {
+    async fn connect(&self, path: &str) -> Result<HostStream, ErrorReport> {
         upgrade::connect(self.address, &self.token, path).await
     }
 

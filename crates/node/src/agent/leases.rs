@@ -12,12 +12,11 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use snowmelt_rpc::Problem;
+use snowmelt_rpc::{HostStream, Problem};
 use snowmelt_types::{Digest, ErrorReport, Report};
 use snowmelt_wire::{
     Error as WireError, Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, write_frame,
 };
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use super::Agent;
@@ -53,7 +52,7 @@ async fn lease(State(leasing): State<Leasing>, request: Request) -> Result<Respo
 }
 
 impl Agent {
-    async fn serve_lease(&self, stream: &mut TcpStream) -> snowmelt_wire::Result<()> {
+    async fn serve_lease(&self, stream: &mut HostStream) -> snowmelt_wire::Result<()> {
         wait_for_readers_within(stream, READ_WITHIN);
         let asked = read_frame_within(stream, MAX_REQUEST_BYTES).await?.ok_or(WireError::Closed)?;
         let asked: LeaseInstance = asked.expect(Kind::Request, "LeaseInstance")?.parse()?;
@@ -70,7 +69,7 @@ impl Agent {
     async fn lease_function(
         &self,
         function: &Digest,
-        stream: &mut TcpStream,
+        stream: &mut HostStream,
     ) -> Result<snowmelt_wire::Result<()>, ErrorReport> {
         let node = &self.inner.node;
         let leasing = async {
@@ -79,11 +78,10 @@ impl Agent {
             let connection = opened.map_err(|error| error.report())?;
             Ok::<_, ErrorReport>((running, lease, connection))
         };
-        let mut said = [0; 1];
         let (running, lease, connection) = tokio::select! {
             leased = leasing => leased?,
             // Control says nothing before the answer: it is gone, or does not wait any more.
-            _ = stream.peek(&mut said) => return Ok(Ok(())),
+            _ = stream.spoken_to() => return Ok(Ok(())),
         };
         let leased = InstanceLeased { start: lease.start, cold: lease.cold };
         let first = Frame::json(Kind::Reply, &leased).map_err(|error| error.report())?;

@@ -238,9 +238,16 @@ impl Cluster {
         session.now(self.expected_within)
     }
 
-    /// Why hosts run no tasks of the query, each once.
+    /// Why hosts run no tasks of the query any more, each once.
     pub fn take_failures(&self) -> Vec<NotOpened> {
         self.lock().values().filter_map(|state| state.session.take_failure()).collect()
+    }
+
+    /// Ends the session on a host if it does not answer, or not with what it was sent.
+    pub async fn confirm(&self, host: &HostName) {
+        if let Opened::Session(session) = self.state(host).session.now(Duration::ZERO) {
+            session.confirm().await;
+        }
     }
 
     fn order(&self, host: &HostName) -> OpenQuery {

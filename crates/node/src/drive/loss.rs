@@ -35,6 +35,11 @@ pub(super) async fn explain(
         return failed;
     }
     let cannot_read = failed.report.code == Code::OUTPUT_LOST.code;
+    // What is damaged between control and the host ends the attempt alone. The next one must not have
+    // its place there.
+    if let Some(host) = reader.filter(|_| failed.lost) {
+        cluster.confirm(host).await;
+    }
     if !failed.lost && !cannot_read {
         return with_host(failed, reader);
     }
@@ -59,4 +64,55 @@ pub(super) async fn explain(
     cluster.set_apart(named.iter().chain(reader));
     let hint = "run the query again; `snowmelt hosts` shows which hosts there are";
     Failed::lost(failed.report.hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use snowmelt_types::ErrorReport;
+    use tokio::io::AsyncWriteExt;
+    use tokio::sync::Notify;
+
+    use super::super::opening::Opened;
+    use super::*;
+    use crate::remote::fake::{FakePeer, FakePeers, heard, open, order, say};
+    use crate::remote::messages::{SessionAnswer, SessionAsk, SessionReply, SessionRequest};
+    use crate::remote::peers::Peer;
+
+    /// A session that is open for as long as what its host sends comes whole.
+    #[tokio::test]
+    async fn a_host_that_damages_what_it_sends_gets_no_other_attempt() {
+        let (peer, mut connections) = FakePeer::new("a").await;
+        let changed = Arc::new(Notify::new());
+        let peers = Arc::new(FakePeers(vec![Arc::clone(&peer)]));
+        let cluster = Cluster::of(Some(peers), order(), &changed, Duration::MAX);
+        let peer: Arc<dyn Peer> = peer;
+        let opened = changed.notified();
+        assert!(matches!(cluster.session(&peer), Opened::Soon));
+        let mut agent = open(&mut connections).await;
+        opened.await;
+        let (places, host) = (Places::default(), peer.name());
+        let lost = || {
+            let failed = Failed::lost(ErrorReport::new(Code::WORKER_LOST, "its connection broke"));
+            explain(&places, &cluster, failed, &[], Some(&host))
+        };
+        let answers = async {
+            let SessionRequest { id, ask } = heard(&mut agent).await;
+            let SessionAsk::Ping { text } = ask else { panic!("{ask:?}") };
+            assert!(text.len() > 10_000, "it fills some packets");
+            say(&mut agent, &SessionReply { id, answer: SessionAnswer::Pong { text } }).await;
+        };
+        assert!(tokio::join!(lost(), answers).0.lost);
+        assert!(matches!(cluster.session(&peer), Opened::Session(_)));
+        let damages = async {
+            heard::<SessionRequest>(&mut agent).await;
+            agent.into_unverified().unwrap().write_all(&[7; 64]).await.unwrap();
+        };
+        assert!(tokio::join!(lost(), damages).0.lost);
+        assert!(matches!(cluster.session(&peer), Opened::Never));
+        let told: Vec<_> = cluster.take_failures().iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["data of the host a were damaged on their way"]);
+    }
 }

@@ -83,10 +83,13 @@ impl Opening {
         }
     }
 
-    /// Why it could not be opened, the first time.
+    /// Why it could not be opened, or ended for damaged data, the first time.
     pub fn take_failure(&self) -> Option<NotOpened> {
         match &mut *lock(&self.state) {
             State::Failed(why) => why.take(),
+            State::Open(session) if session.take_damage() => {
+                Some(NotOpened::Damaged { host: session.name().clone() })
+            }
             _ => None,
         }
     }
@@ -98,6 +101,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
     use crate::remote::fake::{FakePeer, connection, open, order};
     use crate::remote::messages::SESSION;
@@ -145,6 +150,20 @@ mod tests {
         peer.lost.cancel();
         session.dead().await;
         assert!(matches!(opening.now(Duration::MAX), Opened::Never));
+    }
+
+    #[tokio::test]
+    async fn a_host_whose_data_are_damaged_is_named_and_not_used_any_more() {
+        let (opening, _peer, mut connections) = begun(Duration::MAX).await;
+        let agent = open(&mut connections).await;
+        let Opened::Session(session) = settled(&opening).await else { panic!("it is not open") };
+        // What comes next is not as it was sent.
+        agent.into_unverified().unwrap().write_all(&[7; 64]).await.unwrap();
+        session.dead().await;
+        assert!(matches!(opening.now(Duration::MAX), Opened::Never));
+        let why = opening.take_failure().unwrap();
+        assert_eq!(why.to_string(), "data of the host a were damaged on their way");
+        assert!(opening.take_failure().is_none(), "it is told once");
     }
 
     #[tokio::test]

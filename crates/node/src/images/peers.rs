@@ -13,9 +13,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use snowmelt_image::peer::{Connect, Link, PeerHost};
 use snowmelt_kernel::packet;
-use snowmelt_rpc::Token;
+use snowmelt_rpc::{HostStream, Token};
 use snowmelt_types::HostName;
-use tokio::net::TcpStream;
 
 use super::connect::connect;
 use super::keeper::{Images, Keeper};
@@ -66,7 +65,7 @@ impl Images {
     }
 
     /// Has the daemon serve a connection of another host.
-    pub async fn serve_host(self: &Arc<Self>, stream: TcpStream) {
+    pub async fn serve_host(self: &Arc<Self>, stream: HostStream) {
         let images = Arc::clone(self);
         let given = tokio::task::spawn_blocking(move || images.give(stream)).await;
         match given {
@@ -76,10 +75,10 @@ impl Images {
         }
     }
 
-    fn give(&self, stream: TcpStream) -> Result<()> {
+    fn give(&self, stream: HostStream) -> Result<()> {
         let socket = self.started()?.socket().to_owned();
         let given = || -> io::Result<()> {
-            let stream = OwnedFd::from(stream.into_std()?);
+            let stream = OwnedFd::from(stream.into_unverified()?.into_std()?);
             say_to(&socket, (&Ask::Serve, &[stream.as_fd()]), ACCEPTS_WITHIN).map(drop)
         };
         given().map_err(failed("serve another host"))

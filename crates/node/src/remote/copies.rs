@@ -11,11 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use snowmelt_rpc::{FromHost, HostStream};
 use snowmelt_types::ErrorReport;
 use snowmelt_wire::ReadRange;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::ReadHalf;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -44,7 +43,7 @@ pub(crate) struct Source {
     pub copy: Option<u64>,
 }
 
-type Connect = Box<dyn FnOnce() -> BoxFuture<'static, Result<TcpStream, ErrorReport>> + Send>;
+type Connect = Box<dyn FnOnce() -> BoxFuture<'static, Result<HostStream, ErrorReport>> + Send>;
 
 /// An output of another host, as far as it has arrived.
 #[derive(Debug)]
@@ -89,7 +88,7 @@ impl Copy {
     }
 
     /// What has arrived so far.
-    pub fn file(&self) -> &File {
+    pub fn file(&self) -> &Arc<File> {
         &self.file
     }
 }
@@ -150,7 +149,7 @@ async fn copy(
     Ok(())
 }
 
-async fn piece(answers: &mut ReadHalf<'_>, length: u64) -> io::Result<Vec<u8>> {
+async fn piece(answers: &mut FromHost<'_>, length: u64) -> io::Result<Vec<u8>> {
     if answers.read_u64_le().await? != length {
         return Err(other("it sends another range"));
     }
@@ -174,7 +173,7 @@ mod tests {
 
     use futures::FutureExt;
     use snowmelt_wire::READ_BYTES;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::super::reading;
     use super::*;
@@ -189,18 +188,20 @@ mod tests {
     /// A host whose connections are answered in this way, and how it is asked for a copy with at most
     /// this number, or for an output that it has made.
     async fn host<F: Future<Output = ()> + Send + 'static>(
-        serve: impl Fn(TcpStream) -> F + Send + 'static,
+        serve: impl Fn(HostStream) -> F + Send + 'static,
     ) -> impl Fn(Option<u64>) -> Source {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream));
+                tokio::spawn(serve(HostStream::accepted(stream)));
             }
         });
         move |copy| {
-            let connect =
-                move || async move { Ok(TcpStream::connect(address).await.unwrap()) }.boxed();
+            let connect = move || {
+                let connecting = TcpStream::connect(address);
+                async { Ok(HostStream::opened(connecting.await.unwrap())) }.boxed()
+            };
             Source { connect: Box::new(connect), copy }
         }
     }
@@ -226,7 +227,7 @@ mod tests {
     }
 
     /// Opens the output, sends its first pieces, and nothing more.
-    async fn first_pieces(mut stream: TcpStream, pieces: usize) -> TcpStream {
+    async fn first_pieces(mut stream: HostStream, pieces: usize) -> HostStream {
         heard::<ReadOutputs>(&mut stream).await;
         let content = content();
         let sizes = vec![content.len() as u64];

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use snowmelt_rpc::HostStream;
 use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
 use snowmelt_wire::{Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, write_frame};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,14 +25,14 @@ pub(crate) struct FakePeer {
     pub name: HostName,
     address: SocketAddr,
     listener: Mutex<TcpListener>,
-    connections: mpsc::UnboundedSender<(String, TcpStream)>,
+    connections: mpsc::UnboundedSender<(String, HostStream)>,
     pub lost: CancellationToken,
     /// Its process has ended, and its silence is not long enough yet.
     pub has_ended: AtomicBool,
 }
 
 /// The agent's ends of the connections to it, each with its path.
-pub(crate) type Connections = mpsc::UnboundedReceiver<(String, TcpStream)>;
+pub(crate) type Connections = mpsc::UnboundedReceiver<(String, HostStream)>;
 
 impl FakePeer {
     pub async fn new(name: &str) -> (Arc<Self>, Connections) {
@@ -58,13 +59,13 @@ impl Peer for FakePeer {
         1
     }
 
-    async fn connect(&self, path: &str) -> Result<TcpStream, ErrorReport> {
+    async fn connect(&self, path: &str) -> Result<HostStream, ErrorReport> {
         let listener = self.listener.lock().await;
         let near = TcpStream::connect(self.address).await.unwrap();
         let (far, _) = listener.accept().await.unwrap();
         // The test may be over.
-        let _ = self.connections.send((path.to_owned(), far));
-        Ok(near)
+        let _ = self.connections.send((path.to_owned(), HostStream::accepted(far)));
+        Ok(HostStream::opened(near))
     }
 
     async fn lost(&self) {
@@ -126,29 +127,29 @@ pub(crate) fn order() -> OpenQuery {
 }
 
 /// The next connection, which must be for this.
-pub(crate) async fn connection(connections: &mut Connections, path: &str) -> TcpStream {
+pub(crate) async fn connection(connections: &mut Connections, path: &str) -> HostStream {
     let (found, stream) = connections.recv().await.unwrap();
     assert_eq!(found, path);
     stream
 }
 
 /// The next message of control.
-pub(crate) async fn heard<T: DeserializeOwned>(stream: &mut TcpStream) -> T {
+pub(crate) async fn heard<T: DeserializeOwned>(stream: &mut HostStream) -> T {
     let frame = read_frame_within(stream, MAX_REQUEST_BYTES).await.unwrap();
     frame.unwrap().expect(Kind::Request, "Request").unwrap().parse().unwrap()
 }
 
 /// The next request of control in a session.
-pub(crate) async fn asked(session: &mut TcpStream) -> SessionAsk {
+pub(crate) async fn asked(session: &mut HostStream) -> SessionAsk {
     heard::<SessionRequest>(session).await.ask
 }
 
-pub(crate) async fn say(stream: &mut TcpStream, answer: &impl Serialize) {
+pub(crate) async fn say(stream: &mut HostStream, answer: &impl Serialize) {
     write_frame(stream, &Frame::json(Kind::Reply, answer).unwrap()).await.unwrap();
 }
 
 /// Opens the session that control asks for.
-pub(crate) async fn open(connections: &mut Connections) -> TcpStream {
+pub(crate) async fn open(connections: &mut Connections) -> HostStream {
     let mut stream = connection(connections, SESSION).await;
     heard::<OpenQuery>(&mut stream).await;
     let opened: Result<_, ErrorReport> = Ok(QueryOpened { refused: [].into() });
@@ -157,7 +158,7 @@ pub(crate) async fn open(connections: &mut Connections) -> TcpStream {
 }
 
 /// A host with a session that is open, and the agent's end of that.
-pub(crate) async fn opened(name: &str) -> (Arc<FakePeer>, Connections, Arc<Session>, TcpStream) {
+pub(crate) async fn opened(name: &str) -> (Arc<FakePeer>, Connections, Arc<Session>, HostStream) {
     let (peer, mut connections) = FakePeer::new(name).await;
     let (asked, patience) = (order(), std::time::Duration::MAX);
     let opening = Session::open(Arc::clone(&peer) as _, &asked, patience);

@@ -14,13 +14,13 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use snowmelt_package::Silent;
-use snowmelt_rpc::{Token, upgrade};
+use snowmelt_rpc::{HostStream, Token, upgrade};
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use snowmelt_wire::{
     Error as WireError, Failed, Frame, Grants, Kind, MAX_REQUEST_BYTES, read_frame_within,
     write_frame,
 };
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
 use super::gang_part::GangParts;
@@ -84,7 +84,7 @@ impl Hosted {
     }
 
     /// Serves the session of a query until its connection ends.
-    pub async fn serve_session(&self, mut stream: TcpStream) {
+    pub async fn serve_session(&self, mut stream: HostStream) {
         let served = async {
             let open: OpenQuery = first(&mut stream).await?;
             let registered = match self.open(open, stream.peer_addr().ok()).await {
@@ -176,7 +176,7 @@ impl Hosted {
     }
 
     /// Serves the connection of one attempt until its worker or its reader ends it.
-    pub async fn serve_task(&self, mut stream: TcpStream) {
+    pub async fn serve_task(&self, mut stream: HostStream) {
         let served = async {
             let task: StartTask = first(&mut stream).await?;
             let plan = read_frame_within(&mut stream, MAX_REQUEST_BYTES).await?;
@@ -204,7 +204,7 @@ impl Hosted {
 
 impl Query {
     /// Answers the requests of a session.
-    async fn answer(&self, stream: &mut TcpStream, token: &Token) -> snowmelt_wire::Result<()> {
+    async fn answer(&self, stream: &mut HostStream, token: &Token) -> snowmelt_wire::Result<()> {
         let (reading, mut writing) = stream.split();
         let requests = stream::try_unfold(reading, |mut reading| async move {
             let frame = read_frame_within(&mut reading, MAX_REQUEST_BYTES).await?;
@@ -243,7 +243,9 @@ impl Query {
         let (attempt, failure) = match ask {
             SessionAsk::Ended { attempt, failure } => (attempt, failure),
             SessionAsk::ConnectGang(links) => return self.connect(&links, token).await,
-            _ => return SessionAnswer::Pong,
+            SessionAsk::Ping { text } => return SessionAnswer::Pong { text },
+            // The others have no reply.
+            _ => return SessionAnswer::Pong { text: String::new() },
         };
         let Some(mut started) = self.tasks.end(attempt) else {
             let report = ErrorReport::new(Code::PROTOCOL, "a task was ended that does not run");
@@ -299,7 +301,7 @@ impl Query {
         &self,
         task: StartTask,
         plan: Bytes,
-        mut stream: TcpStream,
+        mut stream: HostStream,
         token: &Token,
     ) -> snowmelt_wire::Result<()> {
         let StartTask { query, attempt, ask, inputs } = task;
@@ -370,12 +372,17 @@ fn reached(mut address: SocketAddr, from: Option<SocketAddr>) -> SocketAddr {
     address
 }
 
-async fn first<T: serde::de::DeserializeOwned>(stream: &mut TcpStream) -> snowmelt_wire::Result<T> {
+async fn first<T: serde::de::DeserializeOwned>(
+    stream: &mut HostStream,
+) -> snowmelt_wire::Result<T> {
     let frame = read_frame_within(stream, MAX_REQUEST_BYTES).await?;
     frame.ok_or(WireError::Closed)?.expect(Kind::Request, "Request")?.parse()
 }
 
-async fn said(stream: &mut TcpStream, answer: &impl serde::Serialize) -> snowmelt_wire::Result<()> {
+async fn said(
+    stream: &mut HostStream,
+    answer: &impl serde::Serialize,
+) -> snowmelt_wire::Result<()> {
     write_frame(stream, &Frame::json(Kind::Reply, answer)?).await
 }
 

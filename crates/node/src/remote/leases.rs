@@ -20,13 +20,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::Start;
+use snowmelt_rpc::HostStream;
 use snowmelt_types::{Code, Digest, ErrorReport};
 use snowmelt_wire::{
     Error as WireError, Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, read_payload,
     write_frame,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -155,7 +156,10 @@ fn local_pair() -> std::io::Result<(UnixStream, BlockingStream)> {
     Ok((UnixStream::from_std(near)?, connection))
 }
 
-async fn ask(peer: &dyn Peer, function: &Digest) -> Result<(TcpStream, InstanceLeased), NotLeased> {
+async fn ask(
+    peer: &dyn Peer,
+    function: &Digest,
+) -> Result<(HostStream, InstanceLeased), NotLeased> {
     let mut far = peer.connect(LEASES).await.map_err(NotLeased::Unreachable)?;
     let asked = async {
         let asked = LeaseInstance { function: function.clone() };
@@ -179,7 +183,7 @@ fn unreachable(peer: &dyn Peer, error: &WireError) -> NotLeased {
 /// Relays until the host says how the lease ended, their connection breaks, or the host is lost. The
 /// client's connection ends when it is known which.
 async fn relay(
-    far: TcpStream,
+    far: HostStream,
     near: UnixStream,
     is_returned: oneshot::Receiver<()>,
     peer: &dyn Peer,
@@ -187,7 +191,9 @@ async fn relay(
 ) -> LeaseEnd {
     let (from_client, mut to_client) = near.into_split();
     let broke = {
-        let (from_host, to_host) = far.into_split();
+        // It is closed with this block.
+        let mut far = far;
+        let (from_host, to_host) = far.split();
         let telling = async {
             // A host that is gone is seen where it would say the end.
             let _ = tell(from_client, to_host, is_returned).await;
@@ -244,9 +250,10 @@ async fn tell(
         None => is_returned.await,
     };
     match returned {
-        Ok(()) => send(&mut to, &Frame::new(Kind::End, Vec::new())).await,
-        Err(_) => Ok(to.shutdown().await?),
+        Ok(()) => send(&mut to, &Frame::new(Kind::End, Vec::new())).await?,
+        Err(_) => {}
     }
+    Ok(to.shutdown().await?)
 }
 
 /// Passes on what the instance sends, until the host says that the lease is over.

@@ -130,8 +130,11 @@ pub(crate) enum SessionAsk {
         /// Its number.
         gang: u64,
     },
-    /// Asks whether the host is there.
-    Ping,
+    /// Asks whether the host is there, and whether what it receives and sends is whole.
+    Ping {
+        /// Any text.
+        text: String,
+    },
 }
 
 /// A reply to a request of a session.
@@ -158,7 +161,10 @@ pub(crate) enum SessionAnswer {
     /// They are not.
     GangNotConnected(NotConnected),
     /// The host is there.
-    Pong,
+    Pong {
+        /// The text of the request.
+        text: String,
+    },
 }
 
 /// What a complete attempt used.

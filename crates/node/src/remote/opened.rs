@@ -4,9 +4,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::time::Duration;
 
+use snowmelt_rpc::HostStream;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{Frame, Kind, read_frame_within, write_frame};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 use super::messages::{OutputsOpened, ReadOutputs};
 use super::relay::relay;
@@ -29,7 +30,10 @@ pub(crate) enum ReadError {
 /// Opens outputs on another host over a fresh connection, and gives a socket over which a worker can
 /// read them. That socket is a local one: with the connection itself, a worker could connect to
 /// anything else that this host reaches.
-pub(crate) async fn open(mut stream: TcpStream, asked: &ReadOutputs) -> Result<OwnedFd, ReadError> {
+pub(crate) async fn open(
+    mut stream: HostStream,
+    asked: &ReadOutputs,
+) -> Result<OwnedFd, ReadError> {
     let opened = tokio::time::timeout(OPENED_WITHIN, opened(&mut stream, asked)).await;
     opened.map_err(|late| unreachable(&late))??;
     let (near, granted) = local_pair().map_err(|error| unreachable(&error))?;
@@ -40,7 +44,7 @@ pub(crate) async fn open(mut stream: TcpStream, asked: &ReadOutputs) -> Result<O
 
 /// Opens outputs on another host. Gives their sizes.
 pub(super) async fn opened(
-    stream: &mut TcpStream,
+    stream: &mut HostStream,
     asked: &ReadOutputs,
 ) -> Result<Vec<u64>, ReadError> {
     let opened = async {

@@ -193,7 +193,7 @@ impl Output {
         }
     }
 
-    pub fn file(&self) -> &File {
+    pub fn file(&self) -> &Arc<File> {
         match self {
             Self::Made(file) => file,
             Self::Copied(copy) => copy.file(),

@@ -6,9 +6,12 @@
 //!
 //! Rows go in one direction. The other one says only that nobody reads any more.
 
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+use rustix::net::sockopt::{
+    set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_nodelay,
+};
+use snowmelt_rpc::HostStream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
 use super::relay::{copy, wait_for_readers};
@@ -35,28 +38,28 @@ pub(super) fn bounded(bytes: usize) -> usize {
 
 /// Makes the connection ready on the side that sends: it waits for as long as the other end does not
 /// read.
-pub(super) fn prepare_to_send(far: &TcpStream, buffer: usize) -> std::io::Result<()> {
+pub(super) fn prepare_to_send(far: &HostStream, buffer: usize) -> std::io::Result<()> {
     wait_for_readers(far);
     // The end of a batch does not wait for more.
-    far.set_nodelay(true)?;
+    set_tcp_nodelay(far, true)?;
     Ok(set_socket_send_buffer_size(far, buffer)?)
 }
 
 /// Makes the connection ready on the side that receives. The kernel finds out that the other host
 /// has vanished, because this side sends nothing that could wait for a reader.
-pub(super) fn prepare_to_receive(far: &TcpStream, buffer: usize) -> std::io::Result<()> {
+pub(super) fn prepare_to_receive(far: &HostStream, buffer: usize) -> std::io::Result<()> {
     Ok(set_socket_recv_buffer_size(far, buffer)?)
 }
 
 /// Passes on what a task here sends, until either end is closed or the gang is over.
-pub(super) async fn outward(mut near: UnixStream, mut far: TcpStream, over: CancellationToken) {
+pub(super) async fn outward(mut near: UnixStream, mut far: HostStream, over: CancellationToken) {
     let (from, _) = near.split();
     let (closed, to) = far.split();
     pass_on(from, to, closed, over).await;
 }
 
 /// Passes on what a task here receives, until either end is closed or the gang is over.
-pub(super) async fn inward(mut far: TcpStream, mut near: UnixStream, over: CancellationToken) {
+pub(super) async fn inward(mut far: HostStream, mut near: UnixStream, over: CancellationToken) {
     let (from, _) = far.split();
     let (closed, to) = near.split();
     pass_on(from, to, closed, over).await;

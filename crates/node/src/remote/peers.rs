@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use snowmelt_rpc::HostStream;
 use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
-use tokio::net::TcpStream;
 
 use crate::TreePlace;
 
@@ -112,7 +112,7 @@ pub trait Peer: Debug + Send + Sync {
     }
 
     /// Opens a connection that leaves HTTP. The caller speaks first.
-    async fn connect(&self, path: &str) -> Result<TcpStream, ErrorReport>;
+    async fn connect(&self, path: &str) -> Result<HostStream, ErrorReport>;
 
     /// Waits until it counts as lost.
     async fn lost(&self);

@@ -5,23 +5,23 @@
 //! connection, and nothing else, however it uses the connection.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use rustix::fs::sendfile;
-use rustix::net::{SendFlags, send};
+use snowmelt_rpc::HostStream;
 use snowmelt_wire::{Frame, Kind, READ_BYTES, ReadRange, read_frame_within, write_frame};
-use tokio::io::{AsyncReadExt, Interest};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::messages::{OutputsOpened, ReadOutputs};
 use super::opened::MOST_NAMES;
 use super::outputs::{Output, OutputStore, Outputs};
 use super::relay::wait_for_readers;
 
-/// Bytes that are sent in one call: a file may have to be read from its disk meanwhile.
+/// Bytes that are read at a time.
 const STEP: usize = 256 << 10;
 
 /// Serves a connection until it ends, breaks the protocol, or the query ends here.
-pub(crate) async fn serve(mut stream: TcpStream, store: &OutputStore) {
+pub(crate) async fn serve(mut stream: HostStream, store: &OutputStore) {
     wait_for_readers(&stream);
     let served = async {
         let Some(frame) = read_frame_within(&mut stream, MOST_NAMES).await? else { return Ok(()) };
@@ -43,7 +43,7 @@ pub(crate) async fn serve(mut stream: TcpStream, store: &OutputStore) {
 
 /// Says which outputs are here, and answers requests if all of them are.
 async fn answer(
-    stream: &mut TcpStream,
+    stream: &mut HostStream,
     outputs: &Outputs,
     asked: ReadOutputs,
 ) -> snowmelt_wire::Result<()> {
@@ -74,7 +74,7 @@ async fn answer(
 }
 
 /// Answers requests in their order until the reader closes the connection.
-async fn ranges(stream: &mut TcpStream, outputs: &[(Output, u64)]) -> std::io::Result<()> {
+async fn ranges(stream: &mut HostStream, outputs: &[(Output, u64)]) -> std::io::Result<()> {
     let invalid = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
     let mut request = [0; READ_BYTES];
     loop {
@@ -94,39 +94,40 @@ async fn ranges(stream: &mut TcpStream, outputs: &[(Output, u64)]) -> std::io::R
     }
 }
 
-/// Sends the length, and the bytes from the page cache without copying them here.
-async fn send_range(stream: &TcpStream, file: &File, range: ReadRange) -> std::io::Result<()> {
-    let length = range.length.to_le_bytes();
-    let mut sent = 0;
-    while sent < length.len() {
-        // More follows: both go into one packet.
-        let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
-        let some = || Ok(send(stream, &length[sent..], flags)?);
-        sent += stream.async_io(Interest::WRITABLE, some).await?;
-    }
+/// Sends the length, and the bytes of the file, which may have to be read from its disk.
+async fn send_range(
+    stream: &mut HostStream,
+    file: &Arc<File>,
+    range: ReadRange,
+) -> std::io::Result<()> {
     let (mut offset, end) = (range.offset, range.offset + range.length);
-    while offset < end {
+    // The length goes with the first bytes.
+    let mut piece = range.length.to_le_bytes().to_vec();
+    loop {
         let step = STEP.min(usize::try_from(end - offset).unwrap_or(STEP));
-        let mut from = offset;
-        let some = || Ok(sendfile(stream, file, Some(&mut from), step)?);
-        let sent = stream.async_io(Interest::WRITABLE, some).await?;
-        if sent == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        let file = Arc::clone(file);
+        let reading = tokio::task::spawn_blocking(move || {
+            let before = piece.len();
+            piece.resize(before + step, 0);
+            file.read_exact_at(&mut piece[before..], offset).map(|()| piece)
+        });
+        piece = reading.await.map_err(std::io::Error::other)??;
+        stream.write_all(&piece).await?;
+        offset += step as u64;
+        if offset >= end {
+            return Ok(());
         }
-        offset += sent as u64;
+        piece.clear();
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream as StdStream;
-    use std::sync::Arc;
 
     use snowmelt_wire::MAX_READ_BYTES;
-    use tokio::io::AsyncWriteExt;
-    use tokio::net::{TcpListener, UnixStream};
+    use tokio::net::{TcpListener, TcpStream, UnixStream};
 
     use super::super::opened::{ReadError, open};
     use super::*;
@@ -141,7 +142,8 @@ mod tests {
         kept.add(5, file);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let far = listener.accept().await.unwrap().0;
+        let near = HostStream::opened(near);
+        let far = HostStream::accepted(listener.accept().await.unwrap().0);
         tokio::spawn(async move {
             serve(far, &store).await;
             drop(kept);

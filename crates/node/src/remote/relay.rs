@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use rustix::net::sockopt;
+use snowmelt_rpc::HostStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, copy_buf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 /// Bytes that are copied at a time.
 const STEP: usize = 64 << 10;
@@ -12,12 +13,12 @@ const STEP: usize = 64 << 10;
 /// Lets a connection wait for as long as its other end does not read. The kernel would break it after
 /// some seconds otherwise, and a worker that computes, or a driver that writes to a disk, reads
 /// later. That the other host has vanished is found by the session of the query.
-pub(crate) fn wait_for_readers(stream: &TcpStream) {
+pub(crate) fn wait_for_readers(stream: &HostStream) {
     wait_for_readers_within(stream, Duration::ZERO);
 }
 
 /// The same for at most this long, where nothing else finds that the other host has vanished.
-pub(crate) fn wait_for_readers_within(stream: &TcpStream, within: Duration) {
+pub(crate) fn wait_for_readers_within(stream: &HostStream, within: Duration) {
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
     if let Err(error) = sockopt::set_tcp_user_timeout(stream, milliseconds) {
         tracing::debug!(%error, "a connection keeps its limit of time");
@@ -26,7 +27,7 @@ pub(crate) fn wait_for_readers_within(stream: &TcpStream, within: Duration) {
 
 /// Copies until one of both ends; then both are closed. What that one has sent before its end has
 /// arrived by then.
-pub(crate) async fn relay(mut far: TcpStream, mut near: UnixStream) {
+pub(crate) async fn relay(mut far: HostStream, mut near: UnixStream) {
     let (far_from, far_to) = far.split();
     let (near_from, near_to) = near.split();
     let copied = tokio::select! {

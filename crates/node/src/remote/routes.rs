@@ -6,8 +6,7 @@ use axum::middleware;
 use axum::response::Response;
 use axum::routing::get;
 use snowmelt_rpc::upgrade::Incoming;
-use snowmelt_rpc::{Problem, Token, admit};
-use tokio::net::TcpStream;
+use snowmelt_rpc::{HostStream, Problem, Token, admit};
 use tokio::runtime::Handle;
 
 use super::hosted::Hosted;
@@ -87,7 +86,7 @@ impl Routes {
     fn take<F: Future<Output = ()> + Send + 'static>(
         self,
         request: Request,
-        serve: impl FnOnce(Hosted, TcpStream) -> F + Send + 'static,
+        serve: impl FnOnce(Hosted, HostStream) -> F + Send + 'static,
     ) -> Result<Response, Problem> {
         let Self { hosted, runtime } = self;
         take(request, runtime, |stream| serve(hosted, stream))
@@ -98,16 +97,16 @@ impl Routes {
 pub(crate) fn take<F: Future<Output = ()> + Send + 'static>(
     request: Request,
     runtime: Handle,
-    serve: impl FnOnce(TcpStream) -> F + Send + 'static,
+    serve: impl FnOnce(HostStream) -> F + Send + 'static,
 ) -> Result<Response, Problem> {
     let (answer, incoming) = Incoming::of(request)?;
     // On this thread as long as it is HTTP.
     tokio::spawn(async move {
         let taken = incoming.connection().await.map_err(|error| error.to_string());
-        let taken = taken.and_then(|stream| stream.into_std().map_err(|e| e.to_string()));
+        let taken = taken.and_then(|stream| stream.detach().map_err(|e| e.to_string()));
         match taken {
             Ok(stream) => drop(runtime.spawn(async move {
-                match TcpStream::from_std(stream) {
+                match stream.attach() {
                     Ok(stream) => serve(stream).await,
                     Err(error) => tracing::warn!(%error, "a connection cannot be served"),
                 }

@@ -6,15 +6,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use snowmelt_rpc::{HostStream, damage};
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use snowmelt_wire::{
     Error as WireError, Failed, Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, write_frame,
 };
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -28,6 +28,10 @@ use super::peers::Peer;
 
 /// How long a host may take to answer whether it is there.
 const PONG_WITHIN: Duration = Duration::from_secs(5);
+
+/// Bytes that go there and back with that: some packets, so that damaged ones are found that are not
+/// small.
+const PROBE_BYTES: usize = 16 << 10;
 
 /// The session of one query on another host.
 #[derive(Debug)]
@@ -46,6 +50,8 @@ struct Shared {
     // Requests without a reply yet.
     waiting: Mutex<HashMap<u64, oneshot::Sender<SessionAnswer>>>,
     dead: CancellationToken,
+    // Set if what the host sends is damaged on its way; taken once that is told.
+    is_damaged: AtomicBool,
 }
 
 /// Why a host runs no tasks of a query.
@@ -54,6 +60,9 @@ pub(crate) enum NotOpened {
     /// It was lost meanwhile.
     #[error("the host {host} was lost")]
     Lost { host: HostName },
+    /// What it sends is damaged on its way, so its tasks and outputs are lost.
+    #[error("data of the host {host} were damaged on their way")]
+    Damaged { host: HostName },
     /// Its functions were not prepared in time.
     #[error("the host {host} was not ready within {} s", within.as_secs())]
     Late { host: HostName, within: Duration },
@@ -105,15 +114,22 @@ impl Session {
         self.shared.dead.is_cancelled()
     }
 
+    /// Whether the session ended because data of its host were damaged; true once.
+    pub fn take_damage(&self) -> bool {
+        self.shared.is_damaged.swap(false, Ordering::Relaxed)
+    }
+
     /// Waits until its tasks and outputs are gone.
     pub async fn dead(&self) {
         self.shared.dead.cancelled().await;
     }
 
-    /// Whether the host answers. If it does not in time, the session is dead from now on.
+    /// Whether the host answers, and data reach it and come back whole. If they do not in time, the
+    /// session is dead from now on.
     pub async fn confirm(&self) -> bool {
-        let asked = tokio::time::timeout(PONG_WITHIN, self.request(SessionAsk::Ping)).await;
-        let answers = matches!(asked, Ok(Some(SessionAnswer::Pong)));
+        let ping = SessionAsk::Ping { text: "?".repeat(PROBE_BYTES) };
+        let asked = tokio::time::timeout(PONG_WITHIN, self.request(ping)).await;
+        let answers = matches!(asked, Ok(Some(SessionAnswer::Pong { .. })));
         if !answers {
             self.shared.end();
         }
@@ -228,14 +244,23 @@ impl Shared {
 
 /// Sends requests and receives replies until the connection ends or the host is lost.
 async fn serve(
-    stream: TcpStream,
+    mut stream: HostStream,
     mut outgoing: mpsc::UnboundedReceiver<Frame>,
     peer: Arc<dyn Peer>,
     shared: Arc<Shared>,
 ) {
-    let (mut reading, mut writing) = stream.into_split();
+    let (mut reading, mut writing) = stream.split();
     let receiving = async {
-        while let Ok(Some(frame)) = read_frame_within(&mut reading, MAX_REQUEST_BYTES).await {
+        loop {
+            let frame = match read_frame_within(&mut reading, MAX_REQUEST_BYTES).await {
+                Ok(Some(frame)) => frame,
+                Err(WireError::Io(error)) if damage::is_damage(&error) => {
+                    tracing::warn!(host = %peer.name(), %error, "a query gives up a host");
+                    shared.is_damaged.store(true, Ordering::Relaxed);
+                    return;
+                }
+                _ => return,
+            };
             let Ok(SessionReply { id, answer }) = frame.parse() else { return };
             if let Some(waiting) = shared.lock().remove(&id) {
                 // Who asked may not wait any more.
@@ -270,7 +295,7 @@ fn request_frame(id: u64, ask: SessionAsk) -> snowmelt_wire::Result<Frame> {
 }
 
 /// Asks a host to open the session of a query.
-async fn ask(peer: &dyn Peer, open: &OpenQuery) -> Result<(TcpStream, QueryOpened), ErrorReport> {
+async fn ask(peer: &dyn Peer, open: &OpenQuery) -> Result<(HostStream, QueryOpened), ErrorReport> {
     let mut stream = peer.connect(SESSION).await?;
     let opened = async {
         write_frame(&mut stream, &Frame::json(Kind::Request, open)?).await?;
@@ -282,7 +307,7 @@ async fn ask(peer: &dyn Peer, open: &OpenQuery) -> Result<(TcpStream, QueryOpene
 
 /// The next answer on a connection.
 pub(super) async fn answer<T: serde::de::DeserializeOwned>(
-    stream: &mut TcpStream,
+    stream: &mut HostStream,
 ) -> snowmelt_wire::Result<T> {
     let frame = read_frame_within(stream, MAX_REQUEST_BYTES).await?;
     frame.ok_or(WireError::Closed)?.expect(Kind::Reply, "Reply")?.parse()

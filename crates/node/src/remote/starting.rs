@@ -7,9 +7,10 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use snowmelt_rpc::HostStream;
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{Failed, Frame, Kind, write_frame};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -43,7 +44,7 @@ pub(crate) enum NotStarted {
 #[derive(Debug)]
 pub(crate) struct Placed {
     asked: Asked,
-    far: TcpStream,
+    far: HostStream,
 }
 
 /// An attempt that a host was asked for, and that must not run there if nobody waits for it.
@@ -105,7 +106,7 @@ async fn ask(
     session: &Session,
     task: &StartTask,
     plan: &Bytes,
-) -> Result<(TcpStream, TaskPlaced), ErrorReport> {
+) -> Result<(HostStream, TaskPlaced), ErrorReport> {
     let mut far = session.peer().connect(TASKS).await?;
     let asked = async {
         write_frame(&mut far, &Frame::json(Kind::Request, task)?).await?;
@@ -194,7 +195,7 @@ pub(crate) mod tests {
         session: &Arc<Session>,
         connections: &mut Connections,
         attempt: u64,
-    ) -> (Placed, TcpStream) {
+    ) -> (Placed, HostStream) {
         let (task, plan) = (task(attempt), Bytes::from_static(b"plan"));
         let agent = async {
             let mut stream = connection(connections, TASKS).await;

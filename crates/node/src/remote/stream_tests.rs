@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::remote::messages::ReceiversAt;
@@ -24,6 +24,7 @@ async fn host() -> (KeptEnds, SocketAddr) {
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let store = Arc::clone(&store);
+            let stream = HostStream::accepted(stream);
             tokio::spawn(async move { serve(stream, &store).await });
         }
     });
@@ -45,7 +46,7 @@ async fn connected(ends: &StreamEnds, links: &GangLinks) -> Result<(), NotConnec
         async move {
             let At::Host { address, .. } = at else { panic!("{at:?} is dialled") };
             let refused = |error: std::io::Error| failed(&error);
-            TcpStream::connect(address).await.map_err(refused)
+            TcpStream::connect(address).await.map(HostStream::opened).map_err(refused)
         }
         .boxed()
     };

@@ -13,9 +13,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use rustix::net::sockopt::set_socket_send_buffer_size;
+use snowmelt_rpc::HostStream;
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use snowmelt_wire::{Error as WireError, Frame, Kind, read_frame_within, write_frame};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 use super::messages::{At, GangLinks, NotConnected, OpenStream, StreamOpened};
 use super::pass_on::{bounded, inward, outward, prepare_to_receive, prepare_to_send};
@@ -32,7 +33,7 @@ const MOST_MESSAGE: u32 = 64 << 10;
 
 /// Opens a connection for a stream to a host.
 pub(crate) type Dial<'d> =
-    dyn Fn(At) -> BoxFuture<'d, Result<TcpStream, ErrorReport>> + Send + Sync + 'd;
+    dyn Fn(At) -> BoxFuture<'d, Result<HostStream, ErrorReport>> + Send + Sync + 'd;
 
 /// Connects the tasks of a gang that send from this host with all that receive.
 pub(crate) async fn connect(
@@ -125,7 +126,7 @@ async fn open(
 }
 
 /// Serves the connection of one stream to a task on this host, until the stream ends.
-pub(crate) async fn serve(mut far: TcpStream, store: &StreamStore) {
+pub(crate) async fn serve(mut far: HostStream, store: &StreamStore) {
     let served = async {
         let Some(frame) = read_frame_within(&mut far, MOST_MESSAGE).await? else { return Ok(()) };
         let asked: OpenStream = frame.expect(Kind::Request, "Request")?.parse()?;

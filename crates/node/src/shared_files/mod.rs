@@ -21,8 +21,8 @@ use snowmelt_api::is_file_digest;
 use snowmelt_image::block::BlobSummary;
 use snowmelt_image::peer::{HostSource, Patience, PeerHost, PeerSource};
 use snowmelt_image::read::{BlobReader, Blocks, LocalSource, Retried, RetryPolicy};
+use snowmelt_rpc::HostStream;
 use snowmelt_types::Tenant;
-use tokio::net::TcpStream;
 
 use crate::code::state;
 use crate::images::{HeldImage, Images, Sharing};
@@ -180,8 +180,12 @@ impl SharedFiles {
     }
 
     /// Answers the requests of another host until its connection ends.
-    pub async fn serve(&self, stream: TcpStream) {
-        self.sharing.exports.serve(stream).await;
+    pub async fn serve(&self, stream: HostStream) {
+        // Each block is verified by its digest.
+        match stream.into_unverified() {
+            Ok(stream) => self.sharing.exports.serve(stream).await,
+            Err(error) => tracing::debug!(%error, "another host gets no blocks of files"),
+        }
     }
 
     /// Removes blobs that no other host has read for long.

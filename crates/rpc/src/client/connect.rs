@@ -16,6 +16,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tower_service::Service;
 
+use crate::HostStream;
+
 /// How long another host may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long data may stay unacknowledged, so that a connection to a host that vanished breaks.
@@ -82,13 +84,13 @@ impl Endpoint {
 }
 
 /// Connects to another host.
-pub(crate) async fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) async fn tcp(address: SocketAddr) -> io::Result<HostStream> {
     let connecting = TcpStream::connect(address);
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
     let stream = connected.map_err(|_| io::ErrorKind::TimedOut)??;
     stream.set_nodelay(true)?;
     rustix::net::sockopt::set_tcp_user_timeout(&stream, unacknowledged_timeout())?;
-    Ok(stream)
+    Ok(HostStream::opened(stream))
 }
 
 /// How long data may stay unacknowledged, in milliseconds.
@@ -119,7 +121,7 @@ impl Service<Uri> for Connector {
 #[derive(Debug)]
 pub(super) enum Stream {
     Unix(UnixStream),
-    Tcp(TcpStream),
+    Tcp(HostStream),
 }
 
 impl Connection for Stream {

@@ -27,9 +27,9 @@ pub use connect::{Endpoint, InProcess};
 pub(crate) use connect::{tcp as connect_tcp, unacknowledged_timeout};
 pub use lines::Lines;
 
-use crate::Token;
 use crate::body::{MAX_REQUEST_BYTES, too_long};
 use crate::trace::Outgoing;
+use crate::{Token, damage};
 
 /// How long an idle connection is kept. Less than any server here keeps it, so that a request is
 /// not sent on a connection that the server is closing.
@@ -226,10 +226,14 @@ impl Client {
     }
 
     /// The error of a response whose body ended too early.
-    fn cut_short(&self, error: &dyn std::error::Error) -> ErrorReport {
-        let message =
-            format!("{} closed the connection before the answer was complete", self.named());
+    fn cut_short(&self, error: &(dyn std::error::Error + 'static)) -> ErrorReport {
         let reason = innermost(error);
+        let message = match is_damage(error) {
+            true => format!("the answer of {} cannot be used: {reason}", self.named()),
+            false => {
+                format!("{} closed the connection before the answer was complete", self.named())
+            }
+        };
         tracing::debug!(%reason, "{message}");
         ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("try again")
     }
@@ -306,14 +310,16 @@ fn innermost(error: &dyn std::error::Error) -> String {
 
 /// The kind of the I/O error among the causes.
 fn kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<std::io::Error>() {
-            return Some(error.kind());
-        }
-        cause = error.source();
-    }
-    None
+    io_error(error).map(std::io::Error::kind)
+}
+
+fn is_damage(error: &(dyn std::error::Error + 'static)) -> bool {
+    io_error(error).is_some_and(damage::is_damage)
+}
+
+fn io_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e std::io::Error> {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.find_map(|error| error.downcast_ref())
 }
 
 fn internal(error: impl std::fmt::Display) -> ErrorReport {

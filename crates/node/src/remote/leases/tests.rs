@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 async fn leased(
     peer: &Arc<FakePeer>,
     connections: &mut Connections,
-) -> (FarInstance, BlockingStream, TcpStream) {
+) -> (FarInstance, BlockingStream, HostStream) {
     let function = Digest::of("f");
     let host = async {
         let mut stream = connection(connections, LEASES).await;
@@ -31,7 +31,7 @@ async fn leased(
     (instance, connection, stream)
 }
 
-async fn say_end(stream: &mut TcpStream, end: &LeaseEnd) {
+async fn say_end(stream: &mut HostStream, end: &LeaseEnd) {
     write_frame(stream, &Frame::json(Kind::Return, end).unwrap()).await.unwrap();
 }
 

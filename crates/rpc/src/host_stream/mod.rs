@@ -1,0 +1,242 @@
+//! A connection between two hosts of a cluster, all of whose bytes are verified.
+//!
+//! Everything that hosts say to each other passes here: requests and answers over HTTP, and what is
+//! spoken on connections that have left HTTP. Both directions are divided into records with checksums
+//! (CRC-32C). A record that is wrong ends the connection as a lost one: nothing of it is given, and what
+//! was under way on it is done again as after any other loss.
+//!
+//! The side that accepts finds out from the first byte whether the other side speaks in records. HTTP
+//! without them is served as well, for tools; hosts always use them.
+
+mod reading;
+mod record;
+mod writing;
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use rustix::net::{Shutdown, shutdown};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use reading::{Reading, Speech};
+use writing::Writing;
+
+/// A connection to another host.
+#[derive(Debug)]
+pub struct HostStream {
+    tcp: TcpStream,
+    reading: Reading,
+    writing: Writing,
+}
+
+/// A connection that is in no runtime, on its way into another one.
+#[derive(Debug)]
+pub struct Detached {
+    tcp: std::net::TcpStream,
+    reading: Reading,
+    writing: Writing,
+}
+
+/// The direction in which the other host speaks.
+#[derive(Debug)]
+pub struct FromHost<'s> {
+    tcp: &'s TcpStream,
+    reading: &'s mut Reading,
+}
+
+/// The direction to the other host.
+#[derive(Debug)]
+pub struct ToHost<'s> {
+    tcp: &'s TcpStream,
+    writing: &'s mut Writing,
+    is_plain: bool,
+}
+
+impl HostStream {
+    /// A connection that this host has opened.
+    pub fn opened(tcp: TcpStream) -> Self {
+        Self::new(tcp, Speech::Unknown { may_be_plain: false })
+    }
+
+    /// A connection that another host has opened. That one speaks first.
+    pub fn accepted(tcp: TcpStream) -> Self {
+        Self::new(tcp, Speech::Unknown { may_be_plain: true })
+    }
+
+    fn new(tcp: TcpStream, speech: Speech) -> Self {
+        let from = tcp.peer_addr().ok().map(|address| address.ip().to_canonical());
+        Self { tcp, reading: Reading::new(speech, from), writing: Writing::new() }
+    }
+
+    /// The address of the other end.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.peer_addr()
+    }
+
+    /// Waits until the other host has said something, or has ended. Nothing of it is taken.
+    ///
+    /// # Errors
+    /// The connection breaks.
+    pub async fn spoken_to(&mut self) -> io::Result<()> {
+        poll_fn(|context| self.reading.poll_verified(&self.tcp, context)).await
+    }
+
+    /// Both directions.
+    pub fn split(&mut self) -> (FromHost<'_>, ToHost<'_>) {
+        let Self { tcp, reading, writing } = self;
+        let is_plain = is_plain(reading);
+        (FromHost { tcp, reading }, ToHost { tcp, writing, is_plain })
+    }
+
+    /// Takes the connection out of the runtime.
+    ///
+    /// # Errors
+    /// The runtime does not give it.
+    pub fn detach(self) -> io::Result<Detached> {
+        let Self { tcp, reading, writing } = self;
+        Ok(Detached { tcp: tcp.into_std()?, reading, writing })
+    }
+
+    /// The TCP connection alone, for a protocol that verifies its data itself. It begins where nothing
+    /// is on its way.
+    ///
+    /// # Errors
+    /// The other host has spoken before it was its turn.
+    pub fn into_unverified(self) -> io::Result<TcpStream> {
+        if self.reading.is_empty() {
+            return Ok(self.tcp);
+        }
+        let why = "the other side of a connection spoke before it was its turn";
+        Err(io::Error::new(io::ErrorKind::InvalidData, why))
+    }
+
+    /// Whether nothing has arrived that was not taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reading.is_empty()
+    }
+}
+
+impl Detached {
+    /// Puts the connection into the runtime of the caller.
+    ///
+    /// # Errors
+    /// The runtime does not take it.
+    pub fn attach(self) -> io::Result<HostStream> {
+        let Self { tcp, reading, writing } = self;
+        Ok(HostStream { tcp: TcpStream::from_std(tcp)?, reading, writing })
+    }
+}
+
+/// Options of the socket. What is read or written past this type is not verified.
+impl AsFd for HostStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tcp.as_fd()
+    }
+}
+
+/// An answer goes as the question came.
+fn is_plain(reading: &Reading) -> bool {
+    matches!(reading.speech, Speech::Plain | Speech::Unknown { may_be_plain: true })
+}
+
+impl AsyncRead for FromHost<'_> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { tcp, reading } = self.get_mut();
+        reading.poll_read(tcp, context, to)
+    }
+}
+
+impl AsyncWrite for ToHost<'_> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let Self { tcp, writing, is_plain } = self.get_mut();
+        if !*is_plain {
+            return writing.poll_write(tcp, context, slices);
+        }
+        loop {
+            std::task::ready!(tcp.poll_write_ready(context))?;
+            match tcp.try_write_vectored(slices) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(shutdown(self.tcp, Shutdown::Write)?))
+    }
+}
+
+impl AsyncRead for HostStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().split().0).poll_read(context, to)
+    }
+}
+
+impl AsyncWrite for HostStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().split().1).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().split().1).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().split().1).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().split().1).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests;
