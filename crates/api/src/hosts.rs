@@ -1,5 +1,6 @@
 //! Hosts of a cluster.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,10 @@ pub struct HostFacts {
     pub overcommit: u32,
     /// Hosts that sent wrong blocks of images to this one.
     pub expelled: Vec<HostName>,
+    /// Connections that it gave up because data on them were damaged, by the address of the host at
+    /// their other end.
+    #[serde(default)]
+    pub damaged: BTreeMap<String, u64>,
 }
 
 impl HostFacts {

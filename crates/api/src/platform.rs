@@ -1,5 +1,7 @@
 //! The server itself: its status, its figures, and its end.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -47,6 +49,10 @@ pub struct Figures {
     pub memory_bytes: u64,
     /// Instances, workers and caches.
     pub node: NodeFigures,
+    /// Connections between hosts that were given up because data on them were damaged, by the host
+    /// that sent them, or its address.
+    #[serde(default)]
+    pub damaged: BTreeMap<String, u64>,
 }
 
 /// Calls of functions since the platform started.

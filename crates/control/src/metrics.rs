@@ -33,6 +33,7 @@ impl Collector for Metrics {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut families = Families(encoder);
         platform(&mut families, &self.0)?;
+        damaged(&mut families, &self.0)?;
         ledger(&mut families, &self.0.node.ledger)?;
         caches(&mut families, &self.0)?;
         zygotes(&mut families, &self.0)?;
@@ -69,6 +70,16 @@ fn platform(families: &mut Families, figures: &Figures) -> fmt::Result {
         "state",
         &[("busy", node.busy_workers.into()), ("idle", node.workers.idle)],
     )
+}
+
+fn damaged(families: &mut Families, figures: &Figures) -> fmt::Result {
+    let help = "Connections given up for damaged data, by the host that sent them";
+    let mut family = families.family("damaged_connections", help, MetricType::Counter)?;
+    for (host, count) in &figures.damaged {
+        let labels = [("host", host.as_str())];
+        family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
+    }
+    Ok(())
 }
 
 fn ledger(families: &mut Families, ledger: &LedgerFigures) -> fmt::Result {
@@ -293,6 +304,7 @@ mod tests {
         let buckets = vec![1; START_BOUNDS_US.len() + 1];
         figures.node.starts =
             vec![StartFigures { kind: Start::Zygote, buckets, sum_us: 1_500_000 }];
+        figures.damaged.insert("host-3".to_owned(), 2);
         let text = text(figures).unwrap();
         let mut family = "";
         for line in text.lines() {
@@ -308,6 +320,8 @@ mod tests {
         assert!(text.contains(last), "{text}");
         let reserved = "snowmelt_ledger_reserved_memory_bytes{use=\"worker\"} 7\n";
         assert!(text.contains(reserved), "{text}");
+        let damaged = "snowmelt_damaged_connections_total{host=\"host-3\"} 2\n";
+        assert!(text.contains(damaged), "{text}");
         assert!(text.contains("snowmelt_start_seconds_sum{kind=\"zygote\"} 1.5\n"), "{text}");
     }
 }

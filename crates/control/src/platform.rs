@@ -67,6 +67,7 @@ impl Platform {
             calls: self.functions.calls(),
             memory_bytes: memory(&self.node.spawner()),
             node: self.node.figures(),
+            damaged: self.hosts.damaged(),
         }
     }
 

@@ -175,6 +175,23 @@ impl Hosts {
         Arc::new(Host::new(agent, join, &self.clock, &self.drained))
     }
 
+    /// Connections between hosts that were given up because data on them were damaged, by the name of
+    /// the host that sent them, or its address where that is not of one host alone.
+    pub fn damaged(&self) -> BTreeMap<String, u64> {
+        let hosts = self.all();
+        let name = |address: &String| {
+            let has_it =
+                |host: &&Arc<Host>| host.underlay().is_some_and(|own| own.to_string() == *address);
+            let mut named = hosts.iter().filter(has_it).map(|host| host.name.to_string());
+            named.next().filter(|_| named.next().is_none()).unwrap_or_else(|| address.clone())
+        };
+        let mut damaged = BTreeMap::new();
+        for (address, count) in hosts.iter().flat_map(|host| host.facts().damaged) {
+            *damaged.entry(name(&address)).or_default() += count;
+        }
+        damaged
+    }
+
     /// The same for display.
     pub fn list(&self) -> Vec<HostSummary> {
         self.all().iter().map(|host| host.summary()).collect()

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use snowmelt_api::HostFacts;
 use snowmelt_ledger::Use;
-use snowmelt_rpc::trace;
+use snowmelt_rpc::{damage, trace};
 use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
 
 use crate::networks::network::RankNetwork;
@@ -92,6 +92,10 @@ impl Agent {
             overcommit: u32::try_from(self.inner.node.inner.account.limits_in(1))
                 .unwrap_or(u32::MAX),
             expelled: self.inner.node.expelled_hosts(),
+            damaged: damage::connections()
+                .into_iter()
+                .map(|(from, count)| (from.to_string(), count))
+                .collect(),
         }
     }
 
