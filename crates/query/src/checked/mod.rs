@@ -6,10 +6,15 @@
 //!
 //! DataFusion's operators on integers and its `sum` wrap. Here `+`, `-`, `*` and the unary `-` of
 //! integers become checked functions (once types are known, before constants are folded), and `sum`
-//! adds in 128 bits. For the plan and its codec both are built-in functions.
+//! adds in 128 bits. Quotients and averages of decimals, and casts of numbers to integers, are
+//! rounded, where DataFusion truncates. For the plan and its codec all are built-in functions.
 
+mod average;
+mod divide;
+mod nearest;
 mod operator;
 mod repeated;
+mod rounded;
 mod rule;
 mod single_row;
 mod sum;
@@ -32,6 +37,9 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
     registry.register_udf(Arc::new(ScalarUDF::from(repeated::Repeated::default())))?;
+    registry.register_udf(Arc::new(ScalarUDF::from(divide::Divide::default())))?;
+    registry.register_udf(Arc::new(ScalarUDF::from(nearest::Nearest::default())))?;
+    registry.register_udaf(Arc::new(AggregateUDF::from(average::RoundedAverage::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(sum::CheckedSum::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(single_row::SingleRow::default())))?;
     Ok(())

@@ -1,4 +1,5 @@
-//! An analyzer rule that replaces operators on integers by the checked functions.
+//! An analyzer rule that replaces operators on integers, divisions of decimals and casts to integers
+//! by the checked functions.
 
 use std::sync::Arc;
 
@@ -10,21 +11,31 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, ScalarUDF};
+use datafusion::logical_expr::{
+    BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, TryCast,
+};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::divide::{self, divides};
+use super::nearest;
 use super::operator::{self, Kind};
 
 /// Runs after type coercion: both sides of an operator then have the same type.
 #[derive(Debug)]
 pub(crate) struct CheckIntegers {
     functions: Vec<(Kind, Arc<ScalarUDF>)>,
+    divide: Arc<ScalarUDF>,
+    nearest: Arc<ScalarUDF>,
 }
 
 impl Default for CheckIntegers {
     fn default() -> Self {
         let functions = operator::all().into_iter();
-        Self { functions: functions.map(|f| (f.kind(), Arc::new(ScalarUDF::from(f)))).collect() }
+        Self {
+            functions: functions.map(|f| (f.kind(), Arc::new(ScalarUDF::from(f)))).collect(),
+            divide: Arc::new(ScalarUDF::from(divide::Divide::default())),
+            nearest: Arc::new(ScalarUDF::from(nearest::Nearest::default())),
+        }
     }
 }
 
@@ -55,6 +66,10 @@ impl CheckIntegers {
     }
 
     fn checked(&self, expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
+        let expression = match self.rounded(expression, schema) {
+            Ok(rounded) => return Transformed::yes(rounded),
+            Err(expression) => expression,
+        };
         let integer = |e: &Expr| type_of(e, schema).filter(DataType::is_integer);
         let kind = match &expression {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match integer(left) {
@@ -78,12 +93,46 @@ impl CheckIntegers {
     }
 }
 
+impl CheckIntegers {
+    /// A quotient of decimals, or a cast to an integer, that is rounded; the expression as it is if
+    /// it is none of them.
+    fn rounded(&self, expression: Expr, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
+        match expression {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right })
+                if type_of(&left, schema)
+                    .zip(type_of(&right, schema))
+                    .is_some_and(|(left, right)| divides(&left, &right)) =>
+            {
+                let call = ScalarFunction::new_udf(Arc::clone(&self.divide), vec![*left, *right]);
+                Ok(Expr::ScalarFunction(call))
+            }
+            Expr::Cast(cast) if self.leaves_out(&cast.expr, cast.field.data_type(), schema) => {
+                Ok(Expr::Cast(Cast { expr: self.nearest(cast.expr), ..cast }))
+            }
+            Expr::TryCast(cast) if self.leaves_out(&cast.expr, cast.field.data_type(), schema) => {
+                Ok(Expr::TryCast(TryCast { expr: self.nearest(cast.expr), ..cast }))
+            }
+            expression => Err(expression),
+        }
+    }
+
+    fn leaves_out(&self, expr: &Expr, to: &DataType, schema: &DFSchema) -> bool {
+        to.is_integer() && type_of(expr, schema).is_some_and(|from| nearest::leaves_out(&from, to))
+    }
+
+    fn nearest(&self, expr: Box<Expr>) -> Box<Expr> {
+        let call = ScalarFunction::new_udf(Arc::clone(&self.nearest), vec![*expr]);
+        Box::new(Expr::ScalarFunction(call))
+    }
+}
+
 /// The type of an expression. A checked function has the type of its first argument: computing it
 /// by the planner at each nested level would name and type all levels below again.
 fn type_of(expression: &Expr, schema: &DFSchema) -> Option<DataType> {
     let mut expression = expression;
     while let Expr::ScalarFunction(call) = expression
         && call.func.name().starts_with(operator::PREFIX)
+        && call.func.name() != divide::NAME
     {
         expression = call.args.first()?;
     }
