@@ -16,6 +16,7 @@ mod footer;
 mod formats;
 mod hive;
 mod info;
+mod internals;
 mod joins;
 mod known;
 mod leaves;

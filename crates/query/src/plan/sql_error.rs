@@ -8,6 +8,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::parser::ParserError;
 use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
 
+use super::internals::without_internals;
 use super::session::function_names;
 use crate::Error;
 use crate::udf::refused_call;
@@ -63,7 +64,7 @@ fn explain(
         DataFusionError::SchemaError(error, _) => schema(error),
         DataFusionError::Plan(text) => Some(plan_text(text, state, given)),
         DataFusionError::NotImplemented(text) => {
-            let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, text.clone());
+            let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, without_internals(text));
             let name = between(text, "`", "`").map(str::to_owned);
             Some((report.hint("write the query without it"), name))
         }
@@ -71,7 +72,7 @@ fn explain(
             Some((ErrorReport::new(Code::SQL_TYPE, error.to_string()), None))
         }
         DataFusionError::Execution(text) => {
-            Some((ErrorReport::new(Code::SQL_TYPE, text.clone()), None))
+            Some((ErrorReport::new(Code::SQL_TYPE, without_internals(text)), None))
         }
         DataFusionError::Collection(errors) => {
             errors.first().and_then(|e| explain(e, state, given))
@@ -158,7 +159,8 @@ fn plan_text(
     if let Some(function) = between(text, "Function '", "' failed to match") {
         return (wrong_arguments(function, text), Some(function.to_owned()));
     }
-    let first = plain_literals(text.split('\n').next().unwrap_or(text).trim());
+    let first = without_internals(text.split('\n').next().unwrap_or(text).trim());
+    let first = plain_literals(&first);
     let about_types = ["coerce", "type", "Cannot", "cast"].iter().any(|word| first.contains(word));
     let code = if about_types { Code::SQL_TYPE } else { Code::SQL_SYNTAX };
     (ErrorReport::new(code, first), None)
