@@ -19,7 +19,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::Report;
 
 use super::calls::{KeepCallsAbove, PushDownConditions, ReuseCalls};
-use super::exact::exact;
+use super::exact::{PlainKeys, exact, with_null_safe_keys};
 use super::joins::{self, IndependentJoins};
 use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
@@ -90,6 +90,10 @@ fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     for rule in rules.iter_mut().filter(|rule| rule.name() == conditions.name()) {
         *rule = Arc::new(PushDownConditions::default());
     }
+    let keys = PlainKeys::default();
+    for rule in rules.iter_mut().filter(|rule| rule.name() == keys.name()) {
+        *rule = Arc::new(PlainKeys::default());
+    }
     // After DataFusion's: then subqueries are joins, and no filters are left between joins.
     rules.push(Arc::new(PushDownSemiJoins));
     rules.push(Arc::new(ReuseCalls));
@@ -145,7 +149,10 @@ pub(super) async fn physical_plan(
     };
     let logical = exact(logical).map_err(wrong)?;
     let logical = names::with_written_names(logical, &query).map_err(wrong)?;
-    let physical = state.create_physical_plan(&logical).await.map_err(wrong)?;
+    let optimized = state.optimize(&logical).map_err(wrong)?;
+    let optimized = with_null_safe_keys(optimized, &state).map_err(wrong)?;
+    let planner = state.query_planner();
+    let physical = planner.create_physical_plan(&optimized, &state).await.map_err(wrong)?;
     let merged = joins::merge_shared(physical).map_err(wrong)?;
     reduce::reduce(merged, spec.workers.max(1) as usize).map_err(wrong)
 }

@@ -1,14 +1,22 @@
 //! Changes to logical plans whose answers would differ from SQL, because DataFusion plans them
-//! without regard to duplicates, nulls or repeated keys. They are made before the first rule of the optimiser.
+//! without regard to duplicates, nulls, repeated keys or the rows of subqueries. They are made before
+//! the first rule of the optimiser, but for the keys of null-safe joins, which are made after the
+//! last.
 
 mod null_in;
+mod null_safe;
+mod outer_rows;
+mod outer_shape;
 mod set_operations;
 mod unnested;
 
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
 
+pub(super) use null_safe::{PlainKeys, with_null_safe_keys};
+
 /// A plan with the answer that SQL defines.
 pub(super) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
-    null_in::respect_nulls(set_operations::count_duplicates(unnested::forget_keys(plan)?)?)
+    let plan = outer_rows::for_each_outer_row(unnested::forget_keys(plan)?)?;
+    null_in::respect_nulls(set_operations::count_duplicates(plan)?)
 }

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchemaRef, ScalarValue};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchemaRef, ExprSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
@@ -41,15 +41,29 @@ fn has_subquery(expr: &Expr) -> Result<bool> {
 /// A condition of which rows pass only if it is true.
 fn of_term(term: Expr, schema: &DFSchemaRef) -> Result<Expr> {
     match positive(term) {
-        Expr::InSubquery(found) if !found.negated || has_column(&found.expr)? => {
+        Expr::InSubquery(found) if !found.negated || is_null_aware(&found.expr, schema)? => {
             Ok(Expr::InSubquery(found))
         }
         term => of_part(term, schema, true),
     }
 }
 
-fn has_column(expr: &Expr) -> Result<bool> {
-    expr.exists(|part| Ok(matches!(part, Expr::Column(_) | Expr::OuterReferenceColumn(..))))
+/// Whether DataFusion joins by the key with regard to its nulls. It looks for them in the columns of
+/// the key only, where NULLIF or CASE may be null although no column is.
+fn is_null_aware(key: &Expr, schema: &DFSchemaRef) -> Result<bool> {
+    let (mut has_column, mut has_nullable) = (false, false);
+    key.apply(|part| {
+        match part {
+            Expr::OuterReferenceColumn(..) => (has_column, has_nullable) = (true, true),
+            Expr::Column(column) => {
+                has_column = true;
+                has_nullable |= schema.nullable(column).unwrap_or(true);
+            }
+            _ => (),
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(has_column && (has_nullable || !key.nullable(schema.as_ref()).unwrap_or(true)))
 }
 
 /// `NOT (x IN …)` as `x NOT IN …`.

@@ -1,0 +1,161 @@
+//! Subqueries that refer to the outer query, where the rows that they have for one outer row are
+//! not those of a join.
+//!
+//! DataFusion moves the conditions on the outer query above the rest of such a subquery and makes
+//! it a join. That is right for filters, projections and groups, and wrong where the subquery has a
+//! row without any input (`count(*)` without GROUP BY, the total of a ROLLUP), and where it limits or
+//! numbers its rows. Here, EXISTS and IN of one row are conditions on the values of that row, which
+//! DataFusion computes for each outer row. Others are refused.
+
+use std::sync::Arc;
+
+use datafusion::common::not_impl_err;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result;
+use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{
+    Expr, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Projection, Subquery, binary_expr,
+    lit, when,
+};
+
+use super::outer_shape::{Rows, has_outer, rows};
+
+/// Mends or refuses subqueries that would not be computed for each outer row.
+pub(super) fn for_each_outer_row(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| {
+        let names = NamePreserver::new(&node);
+        let mended = node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            Ok(expr.transform_up(mended)?.update_data(|expr| name.restore(expr)))
+        })?;
+        match mended.transformed {
+            true => mended.map_data(LogicalPlan::recompute_schema),
+            false => Ok(mended),
+        }
+    })
+    .data()
+}
+
+fn mended(part: Expr) -> Result<Transformed<Expr>> {
+    match part {
+        Expr::Exists(asked) if has_outer(&asked.subquery.subquery)? => exists(asked),
+        Expr::InSubquery(asked) if has_outer(&asked.subquery.subquery)? => contains(asked),
+        Expr::ScalarSubquery(asked) if has_outer(&asked.subquery)? => value(asked),
+        part => Ok(Transformed::no(part)),
+    }
+}
+
+fn refused<T>(what: &str, form: &str) -> Result<T> {
+    not_impl_err!(
+        "{form} of a subquery that refers to the outer query and has {what} is not supported"
+    )
+}
+
+fn exists(asked: Exists) -> Result<Transformed<Expr>> {
+    let plan = Arc::clone(&asked.subquery.subquery);
+    let negated = asked.negated;
+    let found = match rows(&plan)? {
+        Rows::OfJoin | Rows::Numbered { filtered: false } | Rows::Behind { skip: 0, .. } => {
+            return Ok(Transformed::no(Expr::Exists(asked)));
+        }
+        Rows::One | Rows::Several => lit(true),
+        Rows::None => lit(false),
+        Rows::OneIf(filter) => is_true(&filter, asked.subquery)?,
+        Rows::Behind { skip, input } => {
+            let counted = LogicalPlanBuilder::from(input)
+                .aggregate(Vec::<Expr>::new(), [count(lit(1_i64))])?
+                .build()?;
+            let number = Expr::from(counted.schema().qualified_field(0));
+            let more = number.gt(lit(i64::try_from(skip).unwrap_or(i64::MAX)));
+            scalar(LogicalPlanBuilder::from(counted).project([more])?.build()?, asked.subquery)
+        }
+        Rows::Numbered { filtered: true } => return refused("window functions", "EXISTS"),
+        Rows::Limited => return refused("LIMIT or OFFSET", "EXISTS"),
+        Rows::Other => return refused("several aggregations or a UNION", "EXISTS"),
+    };
+    Ok(Transformed::yes(if negated { Expr::Not(Box::new(found)) } else { found }))
+}
+
+fn contains(asked: InSubquery) -> Result<Transformed<Expr>> {
+    let plan = Arc::clone(&asked.subquery.subquery);
+    let shape = rows(&plan)?;
+    if matches!(shape, Rows::OfJoin) {
+        return Ok(Transformed::no(Expr::InSubquery(asked)));
+    }
+    let InSubquery { expr: key, subquery, negated } = asked;
+    let found = match shape {
+        Rows::One => {
+            let value = scalar(without_limits(&plan)?, subquery);
+            binary_expr(*key, Operator::Eq, value)
+        }
+        Rows::OneIf(filter) => {
+            let there = is_true(&filter, subquery.clone())?;
+            let value = scalar(without_filter(&plan, &filter)?, subquery);
+            when(there, binary_expr(*key, Operator::Eq, value)).otherwise(lit(false))?
+        }
+        Rows::None => lit(false),
+        Rows::Numbered { .. } => return refused("window functions", "IN"),
+        Rows::Behind { .. } | Rows::Limited => return refused("LIMIT or OFFSET", "IN"),
+        Rows::Several => return refused("a total over no rows", "IN"),
+        Rows::OfJoin | Rows::Other => {
+            return refused("several aggregations or a UNION", "IN");
+        }
+    };
+    Ok(Transformed::yes(if negated { Expr::Not(Box::new(found)) } else { found }))
+}
+
+/// A subquery that is a value. DataFusion itself refuses one that is no aggregate.
+fn value(asked: Subquery) -> Result<Transformed<Expr>> {
+    const FORM: &str = "the value";
+    match rows(&asked.subquery)? {
+        Rows::OfJoin => Ok(Transformed::no(Expr::ScalarSubquery(asked))),
+        Rows::One => {
+            let plan = without_limits(&asked.subquery)?;
+            Ok(Transformed::yes(scalar(plan, asked)))
+        }
+        Rows::OneIf(filter) => {
+            let there = is_true(&filter, asked.clone())?;
+            let value = scalar(without_filter(&asked.subquery, &filter)?, asked);
+            Ok(Transformed::yes(when(there, value).end()?))
+        }
+        Rows::Numbered { .. } => refused("window functions", FORM),
+        Rows::None | Rows::Behind { .. } | Rows::Limited => refused("LIMIT or OFFSET", FORM),
+        Rows::Several => refused("a total over no rows", FORM),
+        Rows::Other => refused("several aggregations or a UNION", FORM),
+    }
+}
+
+/// Whether the condition on the only row is true, as a value.
+fn is_true(filter: &Filter, subquery: Subquery) -> Result<Expr> {
+    let found = Expr::IsTrue(Box::new(filter.predicate.clone())).alias("found");
+    let plan = Projection::try_new(vec![found], Arc::clone(&filter.input))?;
+    Ok(scalar(LogicalPlan::Projection(plan), subquery))
+}
+
+fn scalar(plan: LogicalPlan, subquery: Subquery) -> Expr {
+    Expr::ScalarSubquery(Subquery { subquery: Arc::new(plan), ..subquery })
+}
+
+/// One row is the same without a limit of at least one.
+fn without_limits(plan: &LogicalPlan) -> Result<LogicalPlan> {
+    plan.clone()
+        .transform_up(|node| match node {
+            LogicalPlan::Limit(limit) if has_outer(&limit.input)? => {
+                Ok(Transformed::yes(Arc::unwrap_or_clone(limit.input)))
+            }
+            node => Ok(Transformed::no(node)),
+        })
+        .data()
+}
+
+fn without_filter(plan: &LogicalPlan, filter: &Filter) -> Result<LogicalPlan> {
+    let plan = plan.clone().transform_down(|node| match node {
+        LogicalPlan::Filter(found) if found == *filter => {
+            Ok(Transformed::yes(Arc::unwrap_or_clone(found.input)))
+        }
+        node => Ok(Transformed::no(node)),
+    });
+    without_limits(&plan.data()?)
+}
