@@ -16,17 +16,20 @@ use datafusion::physical_optimizer::join_selection::JoinSelection;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
-use snowmelt_types::Report;
+use datafusion::sql::parser::Statement as DfStatement;
+use futures::FutureExt;
+use snowmelt_types::{Code, ErrorReport, Report};
 
 use super::calls::{KeepCallsAbove, PushDownConditions, ReuseCalls};
 use super::exact::{PlainKeys, exact, with_null_safe_keys};
 use super::joins::{self, IndependentJoins};
+use super::literals::Declared;
 use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::statement::Statement;
 use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
-use super::{BATCH_ROWS, QuerySpec, literals, names, reduce, sql_error};
+use super::{BATCH_ROWS, QuerySpec, literals, meaning, names, reduce, sql_error, using};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
 use crate::{Error, Result};
@@ -139,9 +142,9 @@ pub(super) async fn physical_plan(
     let declared = udf::declared_types(&spec.udfs)?;
     let mut query = statement.query.clone();
     let logical = loop {
-        let mut typed = query.clone();
-        literals::typed(&mut typed, &declared);
+        let (typed, keys_are_merged) = as_in_sql(&query, &declared, &state);
         match state.statement_to_plan(typed).await.and_then(lateral) {
+            Ok(_) if !keys_are_merged => return Err(unknown_keys()),
             Ok(plan) => break plan,
             Err(error) if names::correct_case(&mut query, &error) => (),
             Err(error) => return Err(wrong(error)),
@@ -155,6 +158,28 @@ pub(super) async fn physical_plan(
     let physical = planner.create_physical_plan(&optimized, &state).await.map_err(wrong)?;
     let merged = joins::merge_shared(physical).map_err(wrong)?;
     reduce::reduce(merged, spec.workers.max(1) as usize).map_err(wrong)
+}
+
+/// A statement as the planner is to read it, and whether all keys of USING and NATURAL are merged.
+fn as_in_sql(
+    query: &DfStatement,
+    declared: &Declared,
+    state: &SessionState,
+) -> (DfStatement, bool) {
+    let mut typed = query.clone();
+    meaning::as_in_sql(&mut typed);
+    literals::typed(&mut typed, declared);
+    // The session has all tables, so a plan waits for nothing.
+    let planner = |asked| state.statement_to_plan(asked).now_or_never()?.ok();
+    let keys_are_merged = using::merge_keys(&mut typed, &planner);
+    (typed, keys_are_merged)
+}
+
+fn unknown_keys() -> Error {
+    let message = "USING or NATURAL of an outer join, with a table whose columns are not known before \
+                   the join";
+    let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message);
+    Error::Sql(Box::new(report.hint("write the join with ON")))
 }
 
 /// The built-in functions by name, for the decoding of plans. Created once per process.

@@ -14,7 +14,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use snowmelt_types::{Code, ErrorReport};
 
-use super::sql_error;
+use super::dialect::PostgresLike;
+use super::{meaning, sql_error};
 use crate::{Error, Result};
 
 /// A statement that may run.
@@ -65,8 +66,8 @@ fn without_cost(sql: &str) -> Option<String> {
 
 /// Parses `plain`; errors show `sql`, which has the same positions.
 fn parse_plain(plain: &str, sql: &str) -> Result<Statement> {
-    let parsed =
-        DFParserBuilder::new(plain).build().and_then(|mut parser| parser.parse_statements());
+    let parsed = DFParserBuilder::new(plain).with_dialect(&PostgresLike).build();
+    let parsed = parsed.and_then(|mut parser| parser.parse_statements());
     let mut statements = parsed.map_err(|error| sql_error::syntax(&error, sql))?;
     match (statements.pop_front(), statements.len()) {
         (None, _) => Err(refused("there is no statement in the SQL", "write one SELECT")),
@@ -176,7 +177,10 @@ impl Visitor for ReadOnlyCheck {
                 let message = format!("the placeholder {value} has no value");
                 ControlFlow::Break(refused(&message, "write the value into the SQL"))
             }
-            _ => ControlFlow::Continue(()),
+            expr => match meaning::refused(expr) {
+                Some((message, hint)) => ControlFlow::Break(refused(message, hint)),
+                None => ControlFlow::Continue(()),
+            },
         }
     }
 }

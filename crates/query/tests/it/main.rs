@@ -17,6 +17,7 @@ mod join_memory;
 mod joins;
 mod losses;
 mod many_files;
+mod meaning;
 mod naming;
 mod overflow;
 mod plans;

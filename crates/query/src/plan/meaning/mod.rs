@@ -1,0 +1,141 @@
+//! Expressions that the planner would compute with another meaning than SQL's, written so that it
+//! computes them as PostgreSQL does.
+//!
+//! Runs on the statement that is planned, not on the one that names the columns of the answer.
+
+mod literal;
+mod similar;
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, Ident, JoinOperator, ObjectName, Select, TableFactor,
+    TableWithJoins, Value, VisitMut, VisitorMut,
+};
+
+/// Writes a statement so that the planner gives it SQL's meaning.
+pub(super) fn as_in_sql(statement: &mut Statement) {
+    if let Statement::Statement(statement) = statement {
+        _ = VisitMut::visit(statement.as_mut(), &mut Meaning);
+    }
+}
+
+/// What is wrong with an expression that has no meaning here, with a hint.
+pub(super) fn refused(expr: &Expr) -> Option<(&'static str, &'static str)> {
+    match expr {
+        Expr::SimilarTo { pattern, escape_char, .. } => {
+            let escape = escape_char.as_ref().map(|escape| &escape.value);
+            let known = similar::text(pattern)
+                .is_none_or(|text| similar::expression(text, escape).is_some());
+            (!known || !similar::is_literal(pattern)).then_some((
+                "SIMILAR TO needs a pattern in quotes, and an escape of one character",
+                "for other patterns use regexp_like(text, pattern)",
+            ))
+        }
+        _ => None,
+    }
+}
+
+struct Meaning;
+
+impl VisitorMut for Meaning {
+    type Break = Infallible;
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
+        select.from.iter_mut().for_each(one_sided);
+        ControlFlow::Continue(())
+    }
+
+    /// After what is inside of it: a cast sees the number that it is of.
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        if let Some(written) = written(expr) {
+            *expr = written;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn written(expr: &Expr) -> Option<Expr> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            // The planner reads the digits only.
+            Value::Number(digits, long) if digits.to_string().contains('_') => {
+                let digits = digits.to_string().replace('_', "");
+                Some(Expr::Value(Value::Number(digits, *long).into()))
+            }
+            _ => None,
+        },
+        Expr::BinaryOp { left, op: BinaryOperator::PGExp, right } => {
+            let double = |of: &Expr| cast(CastKind::Cast, of.clone(), DataType::DoublePrecision);
+            Some(call("power", vec![double(left), double(right)]))
+        }
+        Expr::SimilarTo { negated, expr, pattern, escape_char } => {
+            let escape = escape_char.as_ref().map(|escape| &escape.value);
+            let matched = match similar::text(pattern) {
+                Some(text) => quoted(&similar::expression(text, escape)?),
+                // Of null, the answer is null.
+                None => pattern.as_ref().clone(),
+            };
+            let op = match negated {
+                true => BinaryOperator::PGRegexNotMatch,
+                false => BinaryOperator::PGRegexMatch,
+            };
+            Some(Expr::BinaryOp { left: expr.clone(), op, right: Box::new(matched) })
+        }
+        Expr::TypedString(typed) => {
+            let text = Expr::Value(typed.value.clone());
+            literal::timestamp(&text, &typed.data_type, &CastKind::Cast)
+        }
+        Expr::Cast { kind, expr, data_type, format: None, array: false } => {
+            literal::timestamp(expr, data_type, kind)
+                .or_else(|| literal::number(expr, data_type, kind))
+        }
+        _ => None,
+    }
+}
+
+/// `SEMI JOIN` keeps rows of the left side, as does `LEFT SEMI JOIN`.
+fn one_sided(from: &mut TableWithJoins) {
+    let factors = from.joins.iter_mut().map(|join| &mut join.relation);
+    for factor in std::iter::once(&mut from.relation).chain(factors) {
+        if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
+            one_sided(table_with_joins);
+        }
+    }
+    for join in &mut from.joins {
+        match &join.join_operator {
+            JoinOperator::Semi(on) => join.join_operator = JoinOperator::LeftSemi(on.clone()),
+            JoinOperator::Anti(on) => join.join_operator = JoinOperator::LeftAnti(on.clone()),
+            _ => (),
+        }
+    }
+}
+
+fn cast(kind: CastKind, expr: Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind, expr: Box::new(expr), data_type, array: false, format: None }
+}
+
+fn quoted(text: &str) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text.to_owned()).into())
+}
+
+fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: arguments.into_iter().map(argument).collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
