@@ -3,6 +3,7 @@
 //! the first rule of the optimiser, but for the keys of null-safe joins, which are made after the
 //! last.
 
+mod guards;
 mod null_in;
 mod null_safe;
 mod outer_rows;
@@ -18,5 +19,6 @@ pub(super) use null_safe::{PlainKeys, with_null_safe_keys};
 /// A plan with the answer that SQL defines.
 pub(super) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = outer_rows::for_each_outer_row(unnested::forget_keys(plan)?)?;
+    let plan = guards::respect_guards(plan)?;
     null_in::respect_nulls(set_operations::count_duplicates(plan)?)
 }
