@@ -13,6 +13,7 @@ use arrow::json::ReaderBuilder;
 use arrow::json::reader::Decoder;
 
 use super::newlines;
+use super::surrogates::joined;
 use super::wrong::shortened;
 use crate::checked::sql_name;
 
@@ -40,6 +41,8 @@ impl JsonDecoder {
     }
 
     pub(super) fn decode(&mut self, records: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
+        let joined = joined(records);
+        let records = joined.as_ref();
         let (mut rest, mut batches) = (records, Vec::new());
         while !rest.is_empty() {
             let read = self.decoder.decode(rest)?;
@@ -119,6 +122,7 @@ fn with_type(field: &FieldRef, data_type: DataType) -> FieldRef {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::AsArray;
     use arrow::util::pretty::pretty_format_batches;
 
     use super::super::text::{Decoder, Undecodable};
@@ -147,6 +151,18 @@ mod tests {
         let text = pretty_format_batches(&batches).unwrap().to_string();
         for part in ["9007199254740993", "1.50", "[1, ]", "{x: 1.0}", "true"] {
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn characters_of_all_planes_are_decoded() {
+        for plane in 1..=16_u32 {
+            let character = char::from_u32((plane << 16) + 0xbb7).unwrap();
+            let units = character.encode_utf16(&mut [0; 2]).to_vec();
+            let line = format!("{{\"s\":\"\\u{:04x}\\u{:04X}\"}}\n", units[0], units[1]);
+            let batches = decoder().decode(line.as_bytes()).unwrap();
+            let found = batches[0].column(1).as_string_view().value(0);
+            assert_eq!(found, character.to_string(), "{line}");
         }
     }
 

@@ -24,6 +24,7 @@ mod json;
 mod quotes;
 mod range;
 mod source;
+mod surrogates;
 mod text;
 mod text_file;
 mod wrong;
