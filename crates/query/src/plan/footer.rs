@@ -1,7 +1,8 @@
 //! The footer of one Parquet file: read, checked against the file, decoded.
 //!
-//! Invariant: every range in a returned footer lies within the file. A damaged footer can contain
-//! any number, and a reader that trusts it may request impossible ranges.
+//! Invariant: every range in a returned footer lies within the file, and its numbers of rows agree. A
+//! damaged footer can contain any number, and a reader that trusts it may request impossible ranges or
+//! give another number of rows than `count(*)`.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +10,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{
+    FileMetaData, ParquetMetaData, ParquetMetaDataBuilder, ParquetMetaDataReader, RowGroupMetaData,
+};
 
 use super::info::Footer;
 use crate::scan::with_retries;
@@ -77,8 +80,32 @@ pub(super) fn decode(bytes: &Bytes, size: u64) -> Result<Footer, String> {
     let metadata = bytes.slice(..length as usize);
     let decoded = catch_panic(|| ParquetMetaDataReader::decode_metadata(&metadata))?;
     let decoded = decoded.map_err(|error| error.to_string())?;
-    row_groups_inside(&decoded, size)?;
-    Ok(Footer { metadata: Arc::new(decoded), length: length + TRAILER })
+    check_row_groups(&decoded, size)?;
+    Ok(Footer { metadata: with_all_rows(Arc::new(decoded)), length: length + TRAILER })
+}
+
+/// The metadata with as many rows as the row groups have. Some writers leave the number of the whole
+/// file 0, and the decoder's batches never have more rows than that number.
+pub(crate) fn with_all_rows(metadata: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
+    let groups = metadata.row_groups().iter().map(RowGroupMetaData::num_rows);
+    let rows = groups.fold(0, i64::saturating_add);
+    let file = metadata.file_metadata();
+    if file.num_rows() == rows {
+        return metadata;
+    }
+    let file = FileMetaData::new(
+        file.version(),
+        rows,
+        file.created_by().map(str::to_owned),
+        file.key_value_metadata().cloned(),
+        file.schema_descr_ptr(),
+        file.column_orders().cloned(),
+    );
+    let whole = ParquetMetaDataBuilder::new(file)
+        .set_row_groups(metadata.row_groups().to_vec())
+        .set_column_index(metadata.column_index().cloned())
+        .set_offset_index(metadata.offset_index().cloned());
+    Arc::new(whole.build())
 }
 
 /// Reads bytes of the listed version, if it has an entity tag.
@@ -116,21 +143,29 @@ fn metadata_length(end: &[u8], size: u64) -> Result<u64, String> {
     Ok(length)
 }
 
-fn row_groups_inside(footer: &ParquetMetaData, size: u64) -> Result<(), String> {
+fn check_row_groups(footer: &ParquetMetaData, size: u64) -> Result<(), String> {
     for (index, group) in footer.row_groups().iter().enumerate() {
+        let rows = group.num_rows();
+        if rows < 0 {
+            return Err(format!("row group {index} has {rows} rows"));
+        }
         for column in group.columns() {
             let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
             let length = column.compressed_size();
             let end = start.checked_add(length).filter(|_| start >= 0 && length >= 0);
+            let name = column.column_path().string();
             if end.is_none_or(|end| end as u64 > size) {
-                let name = column.column_path();
                 return Err(format!(
                     "column `{name}` of row group {index} lies beyond the end of the file"
                 ));
             }
-        }
-        if group.num_rows() < 0 {
-            return Err(format!("row group {index} has {} rows", group.num_rows()));
+            let values = column.num_values();
+            // Outside of lists a column has one value for each row, null or not.
+            if column.column_descr().max_rep_level() == 0 && values != rows {
+                return Err(format!(
+                    "column `{name}` of row group {index} has {values} values, and the row group has {rows} rows"
+                ));
+            }
         }
     }
     Ok(())

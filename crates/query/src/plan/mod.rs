@@ -70,7 +70,9 @@ use cut::Exchanges;
 pub(crate) use cut::{Cut, Stage};
 pub(crate) use definition::definition;
 pub(crate) use estimate::{Size, size};
-pub(crate) use footer::{FooterError, bytes as read_bytes, catch_panic, read as read_footer};
+pub(crate) use footer::{
+    FooterError, bytes as read_bytes, catch_panic, read as read_footer, with_all_rows,
+};
 pub(crate) use info::{Footer, TableInfo, read_bytes as read_bytes_of};
 pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit_scans};
 pub use local::{HostFiles, LocalFiles};

@@ -20,7 +20,7 @@ use snowmelt_wire::ObjectFooter;
 use tokio::sync::Mutex;
 
 use super::{Counters, object_path};
-use crate::plan::catch_panic;
+use crate::plan::{catch_panic, with_all_rows};
 
 /// The most bytes of decoded footers of a store that are kept for other parts of their files.
 const KEPT_BYTES: usize = 32 << 20;
@@ -85,13 +85,14 @@ impl Footers {
             .with_page_index_policy(Some(pages))
             .fetch_metadata()
             .await;
-        read.map_err(|error| match error {
+        let metadata = read.map_err(|error| match error {
             DataFusionError::ObjectStore(error) => ParquetError::External(error),
             other => {
                 let file = &meta.location;
                 ParquetError::General(format!("Failed to fetch metadata for file {file}: {other}"))
             }
-        })
+        })?;
+        Ok(with_all_rows(metadata))
     }
 
     /// The metadata that was sent for a file, decoded once.
@@ -101,7 +102,7 @@ impl Footers {
         if let Some(known) = decoded.get(file) {
             return known.clone();
         }
-        let metadata = decode_sent(sent).map(Arc::new);
+        let metadata = decode_sent(sent).map(Arc::new).map(with_all_rows);
         if metadata.is_some() {
             self.counters.count_footer_sent();
         }
