@@ -6,20 +6,28 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef, TimeUnit};
 use datafusion::common::{ColumnStatistics, Statistics};
+use datafusion::datasource::physical_plan::parquet::Int96Coercer;
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use object_store::{ObjectMeta, ObjectStore};
 use parquet::arrow::parquet_to_arrow_schema;
+use parquet::basic::Type;
 use parquet::file::metadata::ParquetMetaData;
 use snowmelt_wire::FileGrant;
 
 use super::footer;
 use super::info::Footer;
 use super::location::{Located, Source};
-use super::unify::{Conflict, unify};
+use super::unify::unify;
 use crate::scan::{GrantedFiles, file_path, shown};
 use crate::{Error, Result, fault};
+
+/// The unit of INT96, the oldest form of timestamps.
+const INT96_UNIT: TimeUnit = TimeUnit::Microsecond;
+
+/// [`INT96_UNIT`] for the reader's options.
+pub(super) const INT96_OPTION: &str = "us";
 
 /// A file of a table with its footer and statistics.
 #[derive(Clone, Debug)]
@@ -27,7 +35,7 @@ pub(super) struct TableFile {
     pub(super) meta: ObjectMeta,
     pub(super) footer: Footer,
     pub(super) statistics: Arc<Statistics>,
-    /// True if all of its columns have the types of the table.
+    /// True if all statistics of its row groups are in the types of the table.
     pub(super) as_table: bool,
 }
 
@@ -94,20 +102,43 @@ fn merged_schema(
             return Err(Error::DuplicateColumn { file: names(index), column });
         }
     }
-    let merged = unify(&schemas).map_err(|Conflict { column, files: [one, other] }| {
-        Error::SchemasDiffer {
-            location: location.to_owned(),
-            why: format!(
-                "column `{column}` is {} in `{}` and {} in `{}`",
-                one.1,
-                names(one.0),
-                other.1,
-                names(other.0)
-            ),
-        }
+    let read: Vec<Schema> = footers.iter().zip(&schemas).map(as_decoded).collect();
+    let merged = unify(&read).map_err(|conflict| Error::SchemasDiffer {
+        location: location.to_owned(),
+        why: conflict.why(names),
     })?;
-    let views: Vec<FieldRef> = merged.fields().iter().map(as_view).collect();
+    let old: HashSet<&str> =
+        footers.iter().flat_map(|(_, footer)| int96_columns(&footer.metadata)).collect();
+    let views: Vec<FieldRef> = merged
+        .fields()
+        .iter()
+        .map(|field| match field.data_type() {
+            // Beside nanoseconds in other files.
+            DataType::Timestamp(TimeUnit::Nanosecond, zone)
+                if old.contains(field.name().as_str()) =>
+            {
+                let micros = DataType::Timestamp(INT96_UNIT, zone.clone());
+                Arc::new(field.as_ref().clone().with_data_type(micros))
+            }
+            _ => as_read(field),
+        })
+        .collect();
     Ok((Arc::new(Schema::new(views)), schemas))
+}
+
+/// The schema of a file as the reader decodes it. INT96 is read in microseconds: nanoseconds end in
+/// the year 2262, and writers use later dates for "never".
+fn as_decoded(((_, footer), schema): (&(ObjectMeta, Footer), &Schema)) -> Schema {
+    let parquet = footer.metadata.file_metadata().schema_descr();
+    let decoded = Int96Coercer::new(parquet, schema, &INT96_UNIT).coerce();
+    decoded.unwrap_or_else(|| schema.clone())
+}
+
+/// The columns of INT96 that are not nested.
+fn int96_columns(footer: &ParquetMetaData) -> impl Iterator<Item = &str> {
+    let columns = footer.file_metadata().schema_descr().root_schema().get_fields().iter();
+    let int96 = columns.filter(|it| it.is_primitive() && it.get_physical_type() == Type::INT96);
+    int96.map(|column| column.name())
 }
 
 /// A column name that occurs twice in a file: readers would read only one of the columns.
@@ -118,14 +149,14 @@ pub(super) fn duplicate_column(schema: &Schema) -> Option<String> {
 }
 
 /// The table's schema with the types of a file, which are needed to read its statistics; and the
-/// indexes of the columns whose types differ.
-fn as_in_file(schema: &SchemaRef, file: &Schema) -> (SchemaRef, Vec<usize>) {
+/// indexes of the columns whose types differ, with their types in the file.
+fn as_in_file(schema: &SchemaRef, file: &Schema) -> (SchemaRef, Vec<(usize, DataType)>) {
     let mut differing = Vec::new();
     let own = |(index, field): (usize, &FieldRef)| {
         let own = file.fields().find(field.name()).map(|(_, own)| as_view(own));
         match own {
             Some(own) if own.data_type() != field.data_type() => {
-                differing.push(index);
+                differing.push((index, own.data_type().clone()));
                 own
             }
             _ => Arc::clone(field),
@@ -135,17 +166,24 @@ fn as_in_file(schema: &SchemaRef, file: &Schema) -> (SchemaRef, Vec<usize>) {
     (Arc::new(Schema::new(fields)), differing)
 }
 
-/// The statistics of a file, in the types of the table, and whether no column is converted. For a
-/// converted column only the number of nulls is kept.
+/// The statistics of a file, in the types of the table, and whether all of them can be compared with
+/// values of the table. For a converted column only the number of nulls is kept.
 fn statistics(
     footer: &ParquetMetaData,
     schema: &SchemaRef,
     file: &Schema,
 ) -> datafusion::error::Result<(Statistics, bool)> {
     let (own, differing) = as_in_file(schema, file);
-    let as_table = differing.is_empty();
+    let old: HashSet<&str> = int96_columns(footer).collect();
+    // In the type that the table has, there are no statistics that could be compared wrongly.
+    let unused = |(index, own): &(usize, DataType)| {
+        let field = schema.field(*index);
+        let half = *own == DataType::Float16 && *field.data_type() == DataType::Float32;
+        half || old.contains(field.name().as_str())
+    };
+    let as_table = differing.iter().all(unused);
     let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(footer, &own)?;
-    for index in differing {
+    for (index, _) in differing {
         if let Some(column) = statistics.column_statistics.get_mut(index) {
             let null_count = column.null_count;
             *column = ColumnStatistics { null_count, ..ColumnStatistics::new_unknown() };
@@ -172,8 +210,17 @@ pub(super) fn without_metadata(schema: &Schema) -> Schema {
     Schema::new(schema.fields().iter().map(clear).collect::<Vec<FieldRef>>())
 }
 
+/// A column as it is read: strings as views, and half floats, which neither the codec of plans nor
+/// most functions know, as `REAL`.
+pub(super) fn as_read(field: &FieldRef) -> FieldRef {
+    match field.data_type() {
+        DataType::Float16 => Arc::new(field.as_ref().clone().with_data_type(DataType::Float32)),
+        _ => as_view(field),
+    }
+}
+
 /// Strings are read as views, which point into the decoded pages and need no copy.
-pub(super) fn as_view(field: &FieldRef) -> FieldRef {
+fn as_view(field: &FieldRef) -> FieldRef {
     let view = match field.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
         DataType::Binary | DataType::LargeBinary => DataType::BinaryView,

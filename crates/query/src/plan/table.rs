@@ -212,10 +212,11 @@ impl TableProvider for ParquetTable {
         let filters = Filters::new(state, filters, &self.schema);
         let all = (0..self.schema.table_schema().fields().len()).collect();
         let columns = projection.unwrap_or(&all);
-        let options = TableParquetOptions {
+        let mut options = TableParquetOptions {
             global: state.config_options().execution.parquet.clone(),
             ..TableParquetOptions::default()
         };
+        options.global.coerce_int96 = Some(files::INT96_OPTION.to_owned());
         let source = ParquetSource::new(self.schema.clone()).with_table_parquet_options(options);
         let config = FileScanConfigBuilder::new(self.url.clone(), Arc::new(source))
             .with_file_groups(self.file_groups(columns, &filters))

@@ -3,19 +3,66 @@
 //! Columns are matched by name. If the types of a column differ between files, the column gets a
 //! type that holds all values of both, as in DuckDB: wider numbers, finer times, either layout of
 //! strings. The reader converts. If there is no such type, the error names the column and both
-//! files.
+//! files. Names that differ only in case are refused, unless one file has both: as two columns, each
+//! would have nulls where the other has the values.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 
 /// Two files with incompatible schemas.
 #[derive(Debug)]
-pub(super) struct Conflict {
-    pub(super) column: String,
-    /// Indexes of the files and the column's type in each.
-    pub(super) files: [(usize, DataType); 2],
+pub(super) enum Conflict {
+    /// The types of a column have no common one.
+    Types {
+        column: String,
+        /// Indexes of the files and the column's type in each.
+        files: [(usize, DataType); 2],
+    },
+    /// The names of a column differ in case: indexes of the files and the name in each.
+    Names([(usize, String); 2]),
+}
+
+impl Conflict {
+    /// The reason, with the names of the files.
+    pub(super) fn why(&self, file: impl Fn(usize) -> String) -> String {
+        match self {
+            Self::Types { column, files: [one, other] } => {
+                let (first, second) = (file(one.0), file(other.0));
+                format!("column `{column}` is {} in `{first}` and {} in `{second}`", one.1, other.1)
+            }
+            Self::Names([one, other]) => {
+                let (first, second) = (file(one.0), file(other.0));
+                format!(
+                    "a column is named `{}` in `{first}` and `{}` in `{second}`",
+                    one.1, other.1
+                )
+            }
+        }
+    }
+}
+
+/// Finds a column whose name differs in case between files, given the names in each. A file with
+/// both names has two columns.
+pub(super) fn differing_in_case(files: &[Vec<&str>]) -> Option<Conflict> {
+    let mut first: HashMap<&str, usize> = HashMap::new();
+    for (file, names) in files.iter().enumerate() {
+        names.iter().for_each(|name| _ = first.entry(*name).or_insert(file));
+    }
+    let mut same: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    first.keys().for_each(|name| same.entry(name.to_lowercase()).or_default().push(*name));
+    same.retain(|_, names| names.len() > 1);
+    let together = |one, other| files.iter().any(|it| it.contains(one) && it.contains(other));
+    for names in same.values_mut() {
+        names.sort_unstable();
+        for pair in names.windows(2).filter(|pair| !together(&pair[0], &pair[1])) {
+            let mut found = [pair[0], pair[1]].map(|name| (first[name], name.to_owned()));
+            found.sort_unstable();
+            return Some(Conflict::Names(found));
+        }
+    }
+    None
 }
 
 /// A schema for the rows of all files. Columns are in the order of their first occurrence.
@@ -28,6 +75,10 @@ pub(super) fn unify_or(
     schemas: &[Schema],
     otherwise: Option<&DataType>,
 ) -> Result<Schema, Conflict> {
+    let names = schemas.iter().map(|schema| schema.fields().iter().map(|it| it.name().as_str()));
+    if let Some(conflict) = differing_in_case(&names.map(Iterator::collect).collect::<Vec<_>>()) {
+        return Err(conflict);
+    }
     let mut columns: Vec<Column> = Vec::new();
     let mut known: HashMap<&str, usize> = HashMap::new();
     for (file, schema) in schemas.iter().enumerate() {
@@ -63,7 +114,7 @@ impl Column {
         otherwise: Option<&DataType>,
     ) -> Result<(), Conflict> {
         let both = common(self.field.data_type(), other.data_type());
-        let both = both.or_else(|| otherwise.cloned()).ok_or_else(|| Conflict {
+        let both = both.or_else(|| otherwise.cloned()).ok_or_else(|| Conflict::Types {
             column: other.name().clone(),
             files: [
                 (self.first, self.field.data_type().clone()),
@@ -132,7 +183,13 @@ fn common_fields(a: &Fields, b: &Fields) -> Option<Fields> {
             None => nullable(field),
         });
     }
-    fields.extend(b.iter().filter(|field| a.find(field.name()).is_none()).map(nullable));
+    for field in b.iter().filter(|field| a.find(field.name()).is_none()) {
+        let name = field.name().to_lowercase();
+        if a.iter().any(|known| known.name().to_lowercase() == name) {
+            return None;
+        }
+        fields.push(nullable(field));
+    }
     Some(fields.into())
 }
 
@@ -246,6 +303,24 @@ mod tests {
     fn a_conflict_names_column_and_files() {
         let schema = |kind| Schema::new(vec![Field::new("n", kind, true)]);
         let conflict = unify(&[schema(Int32), schema(Int64), schema(Boolean)]).unwrap_err();
-        assert_eq!((conflict.column.as_str(), conflict.files[1].0), ("n", 2));
+        let why = conflict.why(|file| format!("f{file}"));
+        assert_eq!(why, "column `n` is Int64 in `f0` and Boolean in `f2`");
+    }
+
+    #[test]
+    fn names_that_differ_in_case_are_one_column_unless_a_file_has_both() {
+        let why = |files: &[Vec<&str>]| {
+            differing_in_case(files).map(|conflict| conflict.why(|file| format!("f{file}")))
+        };
+        let found = why(&[vec!["n", "Id"], vec!["n"], vec!["id", "n"]]).unwrap();
+        assert_eq!(found, "a column is named `Id` in `f0` and `id` in `f2`");
+        assert_eq!(why(&[vec!["id"], vec!["Id", "id"]]), None);
+        assert_eq!(why(&[vec!["a", "b"], vec!["b", "c"]]), None);
+        let pair = |name| {
+            let fields = vec![Field::new(name, Int64, true)].into();
+            Schema::new(vec![Field::new("s", Struct(fields), true)])
+        };
+        assert!(unify(&[pair("x"), pair("X")]).is_err());
+        assert!(unify(&[pair("x"), pair("y")]).is_ok());
     }
 }

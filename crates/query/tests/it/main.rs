@@ -10,6 +10,7 @@ mod early_ends;
 mod exact_arguments;
 mod exchange;
 mod faults;
+mod foreign_files;
 mod formats;
 mod functions;
 mod gangs;

@@ -21,10 +21,10 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use snowmelt_files::{Compression, Format, Kind};
 
-use super::files::{as_view, display_name, duplicate_column, store_of, without_metadata};
+use super::files::{as_read, display_name, duplicate_column, store_of, without_metadata};
 use super::footer::FooterError;
 use super::location::Located;
-use super::unify::{Conflict, unify_or};
+use super::unify::{Conflict, differing_in_case, unify_or};
 use crate::read::{MAX_COLUMNS, arrow_footer, corrupt, wrong_line};
 use crate::{Error, Result};
 use pieces::Piece;
@@ -60,6 +60,16 @@ enum Columns {
     Schema(Schema),
     /// The types of JSON objects.
     Objects(Shape),
+}
+
+impl Columns {
+    /// The names of the members of objects.
+    fn members(&self) -> Vec<&str> {
+        match self {
+            Self::Objects(shape) => shape.members().collect(),
+            Self::None | Self::Schema(_) => Vec::new(),
+        }
+    }
 }
 
 /// The format of a table's files.
@@ -122,6 +132,10 @@ fn common_schema(
     columns: Vec<Columns>,
 ) -> Result<SchemaRef> {
     let name = |index: usize| display_name(located, &located.files[index]);
+    let objects: Vec<Vec<&str>> = columns.iter().map(Columns::members).collect();
+    if let Some(conflict) = differing_in_case(&objects) {
+        return Err(differ(location, &conflict, name));
+    }
     let (mut shapes, mut schemas, mut indexes) = (Shape::Null, Vec::new(), Vec::new());
     for (index, columns) in columns.into_iter().enumerate() {
         match columns {
@@ -154,7 +168,7 @@ fn common_schema(
         let why = format!("the table has more than {MAX_COLUMNS} columns");
         return Err(Error::File(Box::new(wrong_line(&name(0), None, &why))));
     }
-    let fields = merged.fields().iter().map(|field| as_view(&known(field)));
+    let fields = merged.fields().iter().map(|field| as_read(&known(field)));
     Ok(Arc::new(Schema::new(fields.collect::<Vec<FieldRef>>())))
 }
 
@@ -167,10 +181,7 @@ fn known(field: &FieldRef) -> FieldRef {
 }
 
 fn differ(location: &str, conflict: &Conflict, name: impl Fn(usize) -> String) -> Error {
-    let Conflict { column, files: [one, other] } = conflict;
-    let (first, second) = (name(one.0), name(other.0));
-    let why = format!("column `{column}` is {} in `{first}` and {} in `{second}`", one.1, other.1);
-    Error::SchemasDiffer { location: location.to_owned(), why }
+    Error::SchemasDiffer { location: location.to_owned(), why: conflict.why(name) }
 }
 
 fn incompatible(location: &str, column: &str, file: &str) -> Error {

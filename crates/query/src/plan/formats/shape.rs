@@ -69,6 +69,15 @@ impl Shape {
         Ok(())
     }
 
+    /// The names of an object's members.
+    pub(super) fn members(&self) -> impl Iterator<Item = &str> {
+        let members = match self {
+            Self::Object(members) => members.shapes.as_slice(),
+            _ => &[],
+        };
+        members.iter().map(|(name, _)| name.as_str())
+    }
+
     /// The schema of objects; `None` if there were none.
     pub(super) fn into_schema(self) -> Option<Schema> {
         match self {
