@@ -30,6 +30,22 @@ pub enum Compression {
     Zstd,
 }
 
+impl Compression {
+    /// The compression of a file with this name, whatever its format is.
+    pub fn of(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        Self::within(&name).1
+    }
+
+    /// The name without the extension of a compression, and the compression.
+    fn within(name: &str) -> (&str, Self) {
+        let packed = |end: &str, compression| Some((name.strip_suffix(end)?, compression));
+        packed(".gz", Self::Gzip)
+            .or_else(|| packed(".zst", Self::Zstd))
+            .unwrap_or((name, Self::None))
+    }
+}
+
 /// The format and compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
@@ -43,10 +59,7 @@ impl Kind {
     /// The kind of a file with this name; `None` if its extension is none that is known.
     pub fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
-        let packed = |end: &str, compression| Some((name.strip_suffix(end)?, compression));
-        let (plain, compression) = packed(".gz", Compression::Gzip)
-            .or_else(|| packed(".zst", Compression::Zstd))
-            .unwrap_or((&name, Compression::None));
+        let (plain, compression) = Compression::within(&name);
         let (stem, extension) = plain.rsplit_once('.')?;
         let format = match extension {
             _ if stem.is_empty() => return None,
@@ -136,6 +149,9 @@ mod tests {
             ("x.gz", Option::None),
         ] {
             assert_eq!(kind(name), expected, "{name}");
+        }
+        for (name, expected) in [("a/x.TXT.GZ", Gzip), ("x.zst", Zstd), ("x.csv", None)] {
+            assert_eq!(Compression::of(Path::new(name)), expected, "{name}");
         }
     }
 

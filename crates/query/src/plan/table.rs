@@ -27,17 +27,18 @@ pub(super) use super::info::{ReadBytes, TableInfo};
 use super::known;
 use super::location::{Located, locate, looks_like_location};
 use super::prune::{Filters, LeftOut};
+use super::read_calls::{ReadCall, ReadCalls};
 use super::split::{self, Unit};
 use super::statement::Statement;
 use super::{QuerySpec, distinct, sql_error};
 use crate::scan::S3Settings;
 use crate::{Error, Result};
 
-/// Registers every table that a statement names: by its name in `spec.tables`, or by the location
-/// that its FROM quotes.
+/// Registers every table that a statement names: by its name in `spec.tables`, by the location that
+/// its FROM quotes, or by a call that reads one.
 pub(super) async fn register(
     session: &SessionContext,
-    statement: &Statement,
+    (statement, reads): (&Statement, &ReadCalls),
     spec: &QuerySpec,
     s3: &S3Settings,
 ) -> Result<Vec<TableInfo>> {
@@ -45,10 +46,16 @@ pub(super) async fn register(
     let mut infos = Vec::new();
     for reference in references {
         let name = reference.table();
-        let Some(location) = location_of(name, statement, spec) else { continue };
-        let opened = open(name, location, (spec, statement), s3).await;
+        let call = reads.get(name);
+        let location = match call {
+            Some(call) => Some(call.location.as_str()),
+            None => location_of(name, statement, spec),
+        };
+        let Some(location) = location else { continue };
+        let opened = open(name, (location, call), (spec, statement), s3).await;
+        let written = call.map_or(name, |call| &call.function);
         let (table, info) =
-            opened.map_err(|error| sql_error::location_error(error, name, &spec.sql))?;
+            opened.map_err(|error| sql_error::location_error(error, written, &spec.sql))?;
         infos.push(info);
         session.register_table(reference, table)?;
     }
@@ -58,24 +65,26 @@ pub(super) async fn register(
 /// Finds the files of a location and reads their columns.
 async fn open(
     name: &str,
-    location: &str,
+    (location, call): (&str, Option<&ReadCall>),
     (spec, statement): (&QuerySpec, &Statement),
     s3: &S3Settings,
 ) -> Result<(Arc<dyn TableProvider>, TableInfo)> {
     let located = locate(location, &spec.files, s3).await?;
-    match formats::format_of(&located, location)? {
-        Format::Parquet => {
-            let table = ParquetTable::open(located, location, spec.workers).await?;
-            let info = table.info(name);
-            Ok((Arc::new(table), info))
-        }
-        format => {
-            let early = formats::may_end_early(&statement.query);
-            let table = FilesTable::open(located, location, format, spec.workers, early).await?;
-            let info = table.info(name);
-            Ok((Arc::new(table), info))
-        }
+    let format = match call {
+        Some(call) => formats::required(&located, call.format)?,
+        None => formats::format_of(&located, location)?,
+    };
+    if format == Format::Parquet {
+        let table = ParquetTable::open(located, location, spec.workers).await?;
+        let info = table.info(name);
+        return Ok((Arc::new(table), info));
     }
+    let early = formats::may_end_early(&statement.query);
+    let options = call.map(|call| call.options.clone()).unwrap_or_default();
+    let (kind, workers) = ((format, &options), spec.workers);
+    let table = FilesTable::open(located, location, kind, workers, early).await?;
+    let info = table.info(name);
+    Ok((Arc::new(table), info))
 }
 
 /// The location of a table. A name in `spec.tables` takes precedence over an equal location.

@@ -8,8 +8,10 @@ use futures::TryStreamExt;
 use snowmelt_files::Compression;
 
 use super::inflate::{Inflated, Inflater};
+use super::quotes::position;
 use super::range::ByteStream;
-use super::{MAX_RECORD_BYTES, Quotes, without_mark};
+use super::recode::Recoder;
+use super::{Dialect, MAX_RECORD_BYTES, Quotes, without_mark};
 
 /// A block has at least so many bytes, if there are.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -34,14 +36,20 @@ pub(super) enum Fault {
     Long(u64),
     /// The text ends in a quotation, in a record that begins in this line.
     Open(u64),
+    /// A quotation mark may be escaped by a backslash, in a record that begins in this line.
+    Escaped(u64),
 }
 
 /// Reads a text block by block.
 pub(super) struct Blocks {
     source: ByteStream,
     inflater: Option<Inflater>,
+    /// `None` if the text is UTF-8.
+    recoder: Option<Recoder>,
     /// `None` if every line is a record.
     quotes: Option<Quotes>,
+    /// Lines that are still to be skipped.
+    skip: u64,
     buffer: Vec<u8>,
     /// The end of the last whole record in the buffer.
     whole: usize,
@@ -51,17 +59,20 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// `beginning` if the text is the beginning of its file, where a byte order mark may be.
+    /// `beginning` if the text is the beginning of its file, where a byte order mark may be. Without
+    /// a dialect, every line is a record.
     pub(super) fn new(
         source: ByteStream,
         beginning: bool,
         compression: Compression,
-        quotes: Option<Quotes>,
+        dialect: Option<&Dialect>,
     ) -> Result<Self, Fault> {
         Ok(Self {
             source,
             inflater: Inflater::new(compression).map_err(Fault::Inflate)?,
-            quotes,
+            recoder: dialect.and_then(Recoder::of),
+            quotes: dialect.map(Quotes::new),
+            skip: dialect.filter(|_| beginning).map_or(0, |dialect| dialect.skip),
             buffer: Vec::new(),
             whole: 0,
             line: 0,
@@ -73,9 +84,16 @@ impl Blocks {
     /// The next block, if there is one.
     pub(super) async fn next(&mut self) -> Result<Option<Block>, Fault> {
         while !self.ended && (self.whole == 0 || self.buffer.len() < BLOCK_BYTES) {
-            match self.text().await? {
-                Some(bytes) => self.add(&bytes),
-                None => self.end()?,
+            match (self.text().await?, &mut self.recoder) {
+                (Some(bytes), None) => self.add(&bytes),
+                (Some(bytes), Some(recoder)) => {
+                    let text = recoder.next(&bytes);
+                    self.add(&text);
+                }
+                (None, _) => self.end()?,
+            }
+            if self.quotes.as_ref().is_some_and(Quotes::is_escaped) {
+                return Err(Fault::Escaped(self.line + newlines(&self.buffer[..self.whole])));
             }
             if self.buffer.len() - self.whole > MAX_RECORD_BYTES {
                 return Err(Fault::Long(self.line + newlines(&self.buffer[..self.whole])));
@@ -111,15 +129,30 @@ impl Blocks {
     fn add(&mut self, bytes: &[u8]) {
         let from = self.buffer.len();
         self.buffer.extend_from_slice(bytes);
-        if !self.began && self.buffer.len() >= 3 {
-            self.began = true;
-            let mark = self.buffer.len() - without_mark(&self.buffer).len();
-            self.buffer.drain(..mark);
-            return self.scan(0);
+        if self.began && self.skip == 0 {
+            return self.scan(from);
         }
-        if self.began {
-            self.scan(from);
+        if self.buffer.len() >= 3 && self.begin() {
+            self.scan(0);
         }
+    }
+
+    /// Removes what stands before the records: the byte order mark and the skipped lines. False if
+    /// there is more of it.
+    fn begin(&mut self) -> bool {
+        let mut before = match self.began {
+            true => 0,
+            false => self.buffer.len() - without_mark(&self.buffer).len(),
+        };
+        self.began = true;
+        while self.skip > 0 {
+            let Some(end) = position(&self.buffer[before..], b'\n') else { break };
+            before += end + 1;
+            self.skip -= 1;
+            self.line += 1;
+        }
+        self.buffer.drain(..before);
+        self.skip == 0
     }
 
     fn scan(&mut self, from: usize) {
@@ -136,8 +169,12 @@ impl Blocks {
     /// The rest of the text is its last record.
     fn end(&mut self) -> Result<(), Fault> {
         self.ended = true;
-        if !self.began {
-            self.began = true;
+        let left = self.recoder.as_mut().map(Recoder::end).unwrap_or_default();
+        self.add(&left);
+        if !self.began || self.skip > 0 {
+            if !self.begin() {
+                self.buffer.clear();
+            }
             self.scan(0);
         }
         if self.quotes.as_ref().is_some_and(Quotes::is_open) {
@@ -169,13 +206,20 @@ pub(super) async fn newlines_of(mut source: ByteStream) -> DfResult<u64> {
 mod tests {
     use bytes::Bytes;
     use futures::{StreamExt, stream};
+    use snowmelt_files::Format;
 
+    use super::super::Encoding;
     use super::*;
 
-    async fn blocks(parts: &[&str], quotes: bool) -> Result<Vec<String>, Fault> {
+    async fn blocks(parts: &[&str], csv: bool) -> Result<Vec<String>, Fault> {
+        let dialect = Dialect::of(Format::Csv);
+        blocks_of(parts, csv.then_some(&dialect)).await
+    }
+
+    async fn blocks_of(parts: &[&str], dialect: Option<&Dialect>) -> Result<Vec<String>, Fault> {
         let parts: Vec<_> = parts.iter().map(|part| Ok(Bytes::from((*part).to_owned()))).collect();
-        let quotes = quotes.then(|| Quotes::new(b','));
-        let mut blocks = Blocks::new(stream::iter(parts).boxed(), true, Compression::None, quotes)?;
+        let source = stream::iter(parts).boxed();
+        let mut blocks = Blocks::new(source, true, Compression::None, dialect)?;
         let mut found = Vec::new();
         while let Some(block) = blocks.next().await? {
             found.push(format!("{}:{}", block.line, String::from_utf8(block.records).unwrap()));
@@ -192,6 +236,30 @@ mod tests {
         assert_eq!(blocks(&["\u{feff}a", "\n"], false).await.unwrap(), ["0:a\n"]);
         assert_eq!(blocks(&["x"], true).await.unwrap(), ["0:x\n"]);
         assert!(blocks(&[], true).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn lines_before_the_records_are_skipped_and_counted() {
+        let dialect = Dialect { skip: 2, ..Dialect::of(Format::Csv) };
+        for parts in [&["\u{feff}\"x\ny\na,b\n1", ",2\n"][..], &["\u{feff}\"x", "\n\na,b", "\n1,2"]]
+        {
+            let found = blocks_of(parts, Some(&dialect)).await.unwrap();
+            assert_eq!(found.concat(), "2:a,b\n1,2\n", "{parts:?}");
+        }
+        assert!(blocks_of(&["x\n", "y"], Some(&dialect)).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn other_texts_become_utf_8() {
+        let dialect = Dialect { encoding: Encoding::Utf16Le, ..Dialect::of(Format::Csv) };
+        let found = blocks_of(&["a\0\n\0b", "\0\n\0c", "\0"], Some(&dialect)).await.unwrap();
+        assert_eq!(found, ["0:a\nb\nc\n"]);
+    }
+
+    #[tokio::test]
+    async fn a_mark_that_may_be_escaped_is_a_fault() {
+        let escaped = blocks(&["a,b\n1,2\n3,\"x \\\"y\\\"\"\n4,5\n"], true).await;
+        assert!(matches!(escaped, Err(Fault::Escaped(2))), "{escaped:?}");
     }
 
     #[tokio::test]

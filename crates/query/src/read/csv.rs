@@ -8,8 +8,10 @@ use arrow::csv::reader::Decoder;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 
+use super::escapes::doubled;
+use super::header::NO_QUOTE;
 use super::wrong::shortened;
-use super::{Header, Quotes};
+use super::{Dialect, Header, Quotes};
 use crate::checked::sql_name;
 
 /// Values that are decoded at a time, to bound the memory of wide tables.
@@ -17,7 +19,7 @@ const BATCH_VALUES: usize = 1 << 20;
 
 /// A decoder of the records of one file.
 pub(crate) struct CsvDecoder {
-    delimiter: u8,
+    dialect: Dialect,
     /// The columns of the file, with the types of the table.
     file: SchemaRef,
     /// The columns that are wanted of the table, and where each is among the decoded ones.
@@ -31,7 +33,7 @@ pub(crate) struct CsvDecoder {
 impl CsvDecoder {
     /// A decoder of the columns `wanted` for a file with this header. Columns that the file lacks
     /// are null.
-    pub(crate) fn new(header: &Header, delimiter: u8, wanted: &SchemaRef, rows: usize) -> Self {
+    pub(crate) fn new(header: &Header, dialect: &Dialect, wanted: &SchemaRef, rows: usize) -> Self {
         let field = |name: &String| -> FieldRef {
             let data_type = wanted.field_with_name(name).map(Field::data_type);
             let data_type = data_type.unwrap_or(&DataType::Utf8View);
@@ -46,8 +48,9 @@ impl CsvDecoder {
         let place = |index: &Option<usize>| decoded.binary_search(&(*index)?).ok();
         let places = found.iter().map(place).collect();
         let rows = rows.min(BATCH_VALUES / header.names.len().max(1)).max(1);
-        let decoder = build(&file, delimiter, &decoded, rows);
-        Self { delimiter, file, wanted: Arc::clone(wanted), places, decoded, decoder }
+        let decoder = build(&file, dialect, &decoded, rows);
+        let (dialect, wanted) = (dialect.clone(), Arc::clone(wanted));
+        Self { dialect, file, wanted, places, decoded, decoder }
     }
 
     pub(super) fn of_single_records(&self) -> Self {
@@ -56,17 +59,18 @@ impl CsvDecoder {
             wanted: Arc::clone(&self.wanted),
             places: self.places.clone(),
             decoded: self.decoded.clone(),
-            decoder: build(&self.file, self.delimiter, &self.decoded, 1),
-            delimiter: self.delimiter,
+            decoder: build(&self.file, &self.dialect, &self.decoded, 1),
+            dialect: self.dialect.clone(),
         }
     }
 
     pub(super) fn quotes(&self) -> Quotes {
-        Quotes::new(self.delimiter)
+        Quotes::new(&self.dialect)
     }
 
     pub(super) fn decode(&mut self, records: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
-        let (mut rest, mut batches) = (records, Vec::new());
+        let records = doubled(records, &self.dialect);
+        let (mut rest, mut batches) = (records.as_ref(), Vec::new());
         while !rest.is_empty() {
             let read = self.decoder.decode(rest)?;
             rest = &rest[read..];
@@ -103,7 +107,7 @@ impl CsvDecoder {
         };
         self.wrong_value(text)
             .or_else(|| self.wrong_number(text))
-            .or_else(|| not_utf8(text))
+            .or_else(|| self.not_text(text))
             .unwrap_or_else(|| shortened(text))
     }
 
@@ -126,19 +130,21 @@ impl CsvDecoder {
             None => found.to_owned(),
         };
         let plural = if found == "1" { "" } else { "s" };
-        Some(format!("it has {found} value{plural}, and the header has {header}"))
+        let first = if self.dialect.headerless.is_some() { "first record" } else { "header" };
+        Some(format!("it has {found} value{plural}, and the {first} has {header}"))
+    }
+
+    fn not_text(&self, text: &str) -> Option<String> {
+        let rest = text.strip_prefix("Encountered invalid UTF-8 data")?;
+        let field = rest.rsplit_once("field ").map_or("", |(_, field)| field);
+        Some(format!("its value {field} is not {}", self.dialect.encoding.name()))
     }
 }
 
-fn not_utf8(text: &str) -> Option<String> {
-    let rest = text.strip_prefix("Encountered invalid UTF-8 data")?;
-    let field = rest.rsplit_once("field ").map_or("", |(_, field)| field);
-    Some(format!("its value {field} is not UTF-8"))
-}
-
-fn build(file: &SchemaRef, delimiter: u8, decoded: &[usize], rows: usize) -> Decoder {
+fn build(file: &SchemaRef, dialect: &Dialect, decoded: &[usize], rows: usize) -> Decoder {
     ReaderBuilder::new(Arc::clone(file))
-        .with_delimiter(delimiter)
+        .with_delimiter(dialect.delimiter)
+        .with_quote(dialect.quote.unwrap_or(NO_QUOTE))
         .with_projection(decoded.to_vec())
         .with_batch_size(rows)
         .build_decoder()
@@ -147,6 +153,7 @@ fn build(file: &SchemaRef, delimiter: u8, decoded: &[usize], rows: usize) -> Dec
 #[cfg(test)]
 mod tests {
     use arrow::util::pretty::pretty_format_batches;
+    use snowmelt_files::Format;
 
     use super::super::text::{Decoder, Undecodable};
     use super::*;
@@ -159,7 +166,8 @@ mod tests {
             field("none", DataType::Float64),
             field("b", DataType::Utf8View),
         ]);
-        CsvDecoder::new(&header, b',', &Arc::new(wanted), 2).into()
+        let dialect = Dialect::of(Format::Csv);
+        CsvDecoder::new(&header, &dialect, &Arc::new(wanted), 2).into()
     }
 
     #[test]

@@ -4,10 +4,14 @@ use std::io::Cursor;
 
 use arrow::csv::reader::Format;
 
-use super::Quotes;
+use super::escapes::doubled;
+use super::{Dialect, Quotes};
 
 /// The most columns of a table: the planner takes memory and time for each.
 pub(crate) const MAX_COLUMNS: usize = 10_000;
+
+/// The mark for the decoder if there is none: no byte of UTF-8.
+pub(super) const NO_QUOTE: u8 = 0xff;
 
 /// The columns of a CSV file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,17 +22,14 @@ pub(crate) struct Header {
 
 impl Header {
     /// Parses the record of a header. An error is the reason.
-    pub(crate) fn parse(record: &[u8], delimiter: u8) -> Result<Self, String> {
-        let format = Format::default().with_header(true).with_delimiter(delimiter);
-        let (schema, _) = format
-            .infer_schema(Cursor::new(record), Some(0))
-            .map_err(|_| "its header is not UTF-8".to_owned())?;
-        let named = |(index, name): (usize, &String)| match name.as_str() {
-            "" => format!("column{index}"),
-            name => name.to_owned(),
+    pub(crate) fn parse(record: &[u8], dialect: &Dialect) -> Result<Self, String> {
+        let named = |(index, name): (usize, String)| match name.as_str() {
+            "" => unnamed(index),
+            _ => name,
         };
-        let names = schema.fields().iter().map(|field| field.name()).enumerate();
-        let names: Vec<String> = names.map(named).collect();
+        let values = values(record, dialect)
+            .map_err(|()| format!("its header is not {}", dialect.encoding.name()))?;
+        let names: Vec<String> = values.into_iter().enumerate().map(named).collect();
         match names.len() {
             many if many > MAX_COLUMNS => {
                 Err(format!("its header has {many} columns: at most {MAX_COLUMNS} are supported"))
@@ -36,6 +37,26 @@ impl Header {
             _ => Ok(Self { names }),
         }
     }
+
+    /// The names of so many columns without names.
+    pub(crate) fn unnamed(columns: usize) -> Self {
+        Self { names: (0..columns).map(unnamed).collect() }
+    }
+}
+
+fn unnamed(index: usize) -> String {
+    format!("column{index}")
+}
+
+/// The values of one record. An error is one that is not text.
+pub(crate) fn values(record: &[u8], dialect: &Dialect) -> Result<Vec<String>, ()> {
+    let format = Format::default()
+        .with_header(true)
+        .with_delimiter(dialect.delimiter)
+        .with_quote(dialect.quote.unwrap_or(NO_QUOTE));
+    let record = doubled(record, dialect);
+    let (schema, _) = format.infer_schema(Cursor::new(record), Some(0)).map_err(drop)?;
+    Ok(schema.fields().iter().map(|field| field.name().clone()).collect())
 }
 
 /// A text without the byte order mark that it may begin with.
@@ -53,20 +74,25 @@ pub(crate) fn split_header(records: &[u8], quotes: &Quotes) -> Option<(usize, us
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use snowmelt_files::Format;
+
+    use super::{Dialect, Header, Quotes, split_header};
 
     #[test]
     fn headers_are_quoted_texts() {
-        let header = |text: &str| Header::parse(text.as_bytes(), b',').unwrap().names;
+        let comma = Dialect::of(Format::Csv);
+        let header = |text: &str| Header::parse(text.as_bytes(), &comma).unwrap().names;
         assert_eq!(header("a,\"b,\"\"c\"\n"), ["a", "b,\"c"]);
         assert_eq!(header(",b,\r\n"), ["column0", "b", "column2"]);
-        assert!(Header::parse(b"a,\xff\n", b',').unwrap_err().contains("UTF-8"));
-        assert!(Header::parse(&b",".repeat(20_000), b',').unwrap_err().contains("20001 columns"));
+        let none = Dialect { quote: None, delimiter: b';', ..comma.clone() };
+        assert_eq!(Header::parse(b"\"a;b,\n", &none).unwrap().names, ["\"a", "b,"]);
+        assert!(Header::parse(b"a,\xff\n", &comma).unwrap_err().contains("UTF-8"));
+        assert!(Header::parse(&b",".repeat(20_000), &comma).unwrap_err().contains("20001 columns"));
     }
 
     #[test]
     fn blank_lines_before_a_header_are_skipped() {
-        let quotes = Quotes::new(b',');
+        let quotes = Quotes::new(&Dialect::of(Format::Csv));
         assert_eq!(split_header(b"\r\n\na,b\n1,2\n", &quotes), Some((3, 7)));
         assert_eq!(split_header(b"\n\n", &quotes), None);
     }

@@ -25,6 +25,7 @@ use futures::FutureExt;
 use object_store::ObjectStore;
 use snowmelt_files::{Compression, Format, Kind};
 
+use super::Dialect;
 use super::arrow_file::ArrowFile;
 use super::range::Stored;
 use super::text_file::TextFile;
@@ -136,6 +137,7 @@ struct Opener {
 impl FileOpener for Opener {
     fn open(&self, file: PartitionedFile) -> DfResult<FileOpenFuture> {
         let range = file.range.as_ref().map(bytes_of).transpose()?;
+        let dialect = Dialect::received(&file, self.format)?;
         let (store, meta) = (Arc::clone(&self.store), file.object_meta);
         let (wanted, rows) = (Arc::clone(&self.wanted), self.rows);
         let name = shown(self.url.as_str(), &meta.location);
@@ -144,11 +146,10 @@ impl FileOpener for Opener {
             return Ok(file.batches().boxed());
         }
         // The codec does not send the compression of a scan, and the files of one may differ in it.
-        let kind = Kind::of(Path::new(meta.location.as_ref()));
-        let compression = kind.map_or(Compression::None, |kind| kind.compression);
+        let compression = Compression::of(Path::new(meta.location.as_ref()));
         let kind = Kind { format: self.format, compression };
         let stored = Stored { store, location: meta.location, size: meta.size };
-        Ok(TextFile { stored, name, kind, range, wanted, rows }.batches().boxed())
+        Ok(TextFile { stored, name, kind, dialect, range, wanted, rows }.batches().boxed())
     }
 }
 

@@ -13,10 +13,14 @@ use snowmelt_types::ErrorReport;
 
 use super::blocks::{Block, Blocks, Fault, newlines_of};
 use super::json::JsonDecoder;
+use super::quotes::position;
 use super::range::Stored;
 use super::text::{Decoder, Undecodable};
 use super::wrong::{of_fault, wrong_line};
-use super::{CsvDecoder, Header, MAX_HEADER_BYTES, Quotes, newlines, split_header, without_mark};
+use super::{
+    CsvDecoder, Dialect, Header, MAX_HEADER_BYTES, Quotes, Recoder, newlines, split_header,
+    without_mark,
+};
 
 /// A text file and what is wanted of it.
 pub(super) struct TextFile {
@@ -24,16 +28,13 @@ pub(super) struct TextFile {
     /// Its name for the user.
     pub(super) name: String,
     pub(super) kind: Kind,
+    /// How a CSV file is written.
+    pub(super) dialect: Dialect,
     /// `None` for all of it.
     pub(super) range: Option<Range<u64>>,
     pub(super) wanted: SchemaRef,
     /// The most rows of a batch.
     pub(super) rows: usize,
-}
-
-/// The byte between values.
-pub(crate) fn delimiter(format: Format) -> u8 {
-    if format == Format::Tsv { b'\t' } else { b',' }
 }
 
 impl TextFile {
@@ -45,19 +46,20 @@ impl TextFile {
             None => self.stored.bytes(range.clone()),
         };
         let json = self.kind.format == Format::Json;
-        let quotes = (!json).then(|| self.quotes());
+        let dialect = (!json).then_some(&self.dialect);
         // An empty file has no compressed text in it either.
         let packed = self.kind.compression;
         let compression = if range.is_empty() { Compression::None } else { packed };
-        let blocks = Blocks::new(source, range.start == 0, compression, quotes);
+        let blocks = Blocks::new(source, range.start == 0, compression, dialect);
         let blocks = match blocks {
             Ok(blocks) => blocks,
             Err(fault) => return Err(self.fault(fault).await),
         };
-        let decoder = match (json, range.start) {
-            (true, _) => Some(JsonDecoder::new(&self.wanted, self.rows)?.into()),
-            (false, 0) => None,
-            (false, _) => Some(self.decoder(&self.header().await?)),
+        let decoder = match (json, self.dialect.headerless.map(Header::unnamed), range.start) {
+            (true, ..) => Some(JsonDecoder::new(&self.wanted, self.rows)?.into()),
+            (false, Some(header), _) => Some(self.decoder(&header)),
+            (false, None, 0) => None,
+            (false, None, _) => Some(self.decoder(&self.header().await?)),
         };
         let reading = Reading { file: self, blocks, decoder, ready: VecDeque::new() };
         let batches = stream::try_unfold(reading, |mut reading| async move {
@@ -68,33 +70,37 @@ impl TextFile {
     }
 
     fn quotes(&self) -> Quotes {
-        Quotes::new(delimiter(self.kind.format))
+        Quotes::new(&self.dialect)
     }
 
     fn decoder(&self, header: &Header) -> Decoder {
-        let delimiter = delimiter(self.kind.format);
-        CsvDecoder::new(header, delimiter, &self.wanted, self.rows).into()
+        CsvDecoder::new(header, &self.dialect, &self.wanted, self.rows).into()
     }
 
     /// The header of a file that is read from its middle.
     async fn header(&self) -> DfResult<Header> {
         let end = self.stored.size.min(MAX_HEADER_BYTES as u64);
         let mut source = self.stored.bytes(0..end);
+        let mut recoder = Recoder::of(&self.dialect);
         let mut text = Vec::new();
         while let Some(bytes) = source.try_next().await? {
-            text.extend_from_slice(&bytes);
-            let beginning = without_mark(&text);
-            if let Some(whole) = self.quotes().scan(beginning)
-                && let Some((start, end)) = split_header(&beginning[..whole], &self.quotes())
+            text.extend_from_slice(&match &mut recoder {
+                Some(recoder) => recoder.next(&bytes),
+                None => bytes,
+            });
+            let records = without_lines(without_mark(&text), self.dialect.skip);
+            if let Some(whole) = records.and_then(|records| self.quotes().scan(records))
+                && let Some(records) = records.map(|records| &records[..whole])
+                && let Some((start, end)) = split_header(records, &self.quotes())
             {
-                return self.parsed(&beginning[start..end]);
+                return self.parsed(&records[start..end]);
             }
         }
         Err(external(wrong_line(&self.name, Some(1), "the header does not end")))
     }
 
     fn parsed(&self, record: &[u8]) -> DfResult<Header> {
-        let header = Header::parse(record, delimiter(self.kind.format));
+        let header = Header::parse(record, &self.dialect);
         header.map_err(|why| external(wrong_line(&self.name, Some(1), &why)))
     }
 
@@ -163,6 +169,15 @@ impl Reading {
         });
         Ok(decoded.map(|batches| self.ready.extend(batches)))
     }
+}
+
+/// A text behind so many lines; `None` if it has fewer.
+pub(crate) fn without_lines(text: &[u8], skip: u64) -> Option<&[u8]> {
+    let mut rest = text;
+    for _ in 0..skip {
+        rest = &rest[position(rest, b'\n')? + 1..];
+    }
+    Some(rest)
 }
 
 fn external(report: ErrorReport) -> DataFusionError {

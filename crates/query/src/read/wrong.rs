@@ -83,10 +83,22 @@ pub(super) fn of_fault(
             ),
         )
         .hint("run the query with --workers 1, or compress the file: then it is not divided"),
+        Fault::Escaped(line) => escaped(file, at(line)),
         Fault::Open(line) => ErrorReport::new(
             Code::FILE_LINE,
             format!("{}: a quotation that begins in this record has no end", in_line(file, at(line))),
         )
         .hint("look for a quotation mark without its partner"),
     })
+}
+
+/// A record in which a quotation mark may be escaped, which its file's dialect does not know.
+pub(crate) fn escaped(file: &str, line: Option<u64>) -> ErrorReport {
+    let message = format!(
+        "{}: a value goes on behind a quotation mark that has a backslash before it",
+        in_line(file, line)
+    );
+    ErrorReport::new(Code::FILE_LINE, message).hint(
+        "if backslashes escape marks in this file, write read_csv('…', escape => '\\') in FROM",
+    )
 }

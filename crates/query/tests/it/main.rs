@@ -6,6 +6,7 @@ mod answers;
 mod calls_together;
 mod checksums;
 mod data;
+mod dialects;
 mod early_ends;
 mod exact_arguments;
 mod exchange;

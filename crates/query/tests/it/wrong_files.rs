@@ -73,8 +73,8 @@ async fn a_wrong_line_of_the_sample_is_refused_by_the_planner() {
     for (name, text, parts) in [
         ("a.csv", &b"a,b\n1,2\n3\n"[..], &["line 3", "it has 1 value, and the header has 2"][..]),
         ("b.csv", b"a,b\n1,\"2\n3", &["line 2", "has no end"]),
-        ("c.csv", b"a,b\n1,\xff\n", &["line 2", "not UTF-8"]),
-        ("d.csv", b"a,\xff\n", &["line 1", "header is not UTF-8"]),
+        ("c.csv", b"a,b\n\xc3\xa9,\xff\n", &["line 2", "not UTF-8"]),
+        ("d.csv", b"\xc3\xa9,\xff\n", &["line 1", "header is not UTF-8"]),
         ("e.csv.gz", b"a\n\"", &["line 2", "has no end"]),
         ("f.json", b"{\"a\":1}\n[]\n", &["line 2", "it is a list"]),
         ("g.json", b"[{\"a\":1},\n{\"a\":2}]\n", &["line 1", "each line must be one object"]),

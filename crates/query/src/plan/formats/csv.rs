@@ -9,12 +9,15 @@ use snowmelt_files::{Compression, Kind};
 use snowmelt_types::ErrorReport;
 
 use super::super::BATCH_ROWS;
+use super::dialect::{Recognised, recognise};
+use super::header::{First, first_record};
+use super::options::CsvOptions;
 use super::sample::{Sample, Sampler};
 use super::values::Guess;
 use super::{Columns, Found, duplicate_column, pieces};
 use crate::read::{
-    CsvDecoder, Decoder, Header, MAX_HEADER_BYTES, Quotes, delimiter, newlines, split_header,
-    without_mark, wrong_line,
+    CsvDecoder, Decoder, Dialect, Header, MAX_HEADER_BYTES, Quotes, escaped, newlines,
+    split_header, values, wrong_line,
 };
 use crate::{Error, Result};
 
@@ -25,8 +28,16 @@ enum Told {
     TooShort,
     /// There is not even a header.
     Empty,
-    /// The columns, and whether a value has a line break.
-    Columns(Schema, bool),
+    Table(Table),
+}
+
+#[derive(Debug)]
+struct Table {
+    schema: Schema,
+    dialect: Dialect,
+    first: First,
+    /// A value has a line break.
+    breaks: bool,
 }
 
 /// Reads the columns of a file.
@@ -34,13 +45,15 @@ pub(super) async fn of_file(
     sampler: &Sampler<'_>,
     meta: &ObjectMeta,
     kind: Kind,
+    options: &CsvOptions,
     name: &str,
 ) -> Result<Found> {
     let file = sampler.open(meta, kind.compression).await?;
+    let usual = Dialect::of(kind.format);
     let mut told = Told::TooShort;
     for long in [false, true] {
         let sample = file.read(long).await?;
-        told = tell(&sample, delimiter(kind.format), name)?;
+        told = tell(&sample, &usual, options, name)?;
         if sample.last || !matches!(told, Told::TooShort) {
             break;
         }
@@ -49,69 +62,96 @@ pub(super) async fn of_file(
         Told::TooShort => {
             Err(wrong(wrong_line(name, Some(1), "the header line has more than 1 MiB")))
         }
-        Told::Empty => Ok(Found { columns: Columns::None, pieces: pieces::whole(meta.size) }),
-        Told::Columns(schema, breaks) => {
-            let divisible = kind.compression == Compression::None && !breaks;
+        Told::Empty => Ok(Found::new(Columns::None, pieces::whole(meta.size))),
+        Told::Table(Table { schema, dialect, first, breaks }) => {
+            let plain = kind.compression == Compression::None;
+            let divisible = plain && !breaks && dialect.is_divisible();
             let of_file = if divisible { pieces::of_lines } else { pieces::whole };
-            Ok(Found { columns: Columns::Schema(schema), pieces: of_file(meta.size) })
+            let dialect = (dialect != usual).then_some(dialect);
+            let found = Found::new(Columns::Schema(schema), of_file(meta.size));
+            Ok(Found { dialect, first, ..found })
         }
     }
 }
 
-fn tell(sample: &Sample, delimiter: u8, name: &str) -> Result<Told> {
-    let mut text = without_mark(&sample.text).to_vec();
+fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> Result<Told> {
+    let Recognised { mut dialect, mut text } = recognise(sample, usual, options);
     if sample.whole && text.last().is_some_and(|last| *last != b'\n') {
         text.push(b'\n');
     }
-    let mut quotes = Quotes::new(delimiter);
+    let mut quotes = Quotes::new(&dialect);
     let end = quotes.scan(&text).unwrap_or(0);
+    let last_line = options.skip + newlines(&text[..end]) + 1;
+    if quotes.is_escaped() {
+        return Err(wrong(escaped(name, Some(last_line))));
+    }
     if sample.whole && end < text.len() {
         let why = "a quotation that begins in this record has no end";
-        return Err(wrong(wrong_line(name, Some(newlines(&text[..end]) + 1), why)));
+        return Err(wrong(wrong_line(name, Some(last_line), why)));
     }
     let records = &text[..end];
-    let Some((start, header_end)) = split_header(records, &quotes) else {
+    let Some((start, header_end)) = split_header(records, &Quotes::new(&dialect)) else {
         return Ok(if sample.whole { Told::Empty } else { Told::TooShort });
     };
     if header_end > MAX_HEADER_BYTES {
         return Ok(Told::TooShort);
     }
-    let rows = &records[header_end..];
+    let (record, rows) = (&records[start..header_end], &records[header_end..]);
     if rows.is_empty() && !sample.last {
         return Ok(Told::TooShort);
     }
-    let line = newlines(&records[..start]);
-    let header = Header::parse(&records[start..header_end], delimiter)
+    let line = options.skip + newlines(&records[..start]);
+    let mut header = Header::parse(record, &dialect)
         .map_err(|why| wrong(wrong_line(name, Some(line + 1), &why)))?;
-    let before = newlines(&records[..header_end]);
-    let guesses = guesses(&header, delimiter, rows).map_err(|wrong| match wrong {
-        Undecided::Duplicate(column) => Error::DuplicateColumn { file: name.to_owned(), column },
-        Undecided::Line(line, why) => {
-            let line = line.map(|line| before + line + 1);
-            Error::File(Box::new(wrong_line(name, line, &why)))
-        }
+    if options.header == Some(false) {
+        dialect.headerless = Some(header.names.len());
+    }
+    let before = options.skip + newlines(&records[..header_end]);
+    let mut guesses = guesses(header.names.len(), &dialect, rows).map_err(|(line, why)| {
+        Error::File(Box::new(wrong_line(name, line.map(|line| before + line + 1), &why)))
     })?;
+    let values = values(record, &dialect).unwrap_or_default();
+    let first = match options.header {
+        Some(true) => First::Names,
+        Some(false) => First::Values,
+        None => first_record(&values, &guesses),
+    };
+    if first == First::Values {
+        dialect.headerless = Some(values.len());
+        header = Header::unnamed(values.len());
+        let given = values.iter().zip(&mut guesses).filter(|(value, _)| !value.is_empty());
+        given.for_each(|(value, guess)| guess.add(value));
+    }
     let breaks = before > line + 1 || guesses.iter().any(|guess| guess.breaks);
-    let field = |(name, guess): (&String, &Guess)| Field::new(name, guess.data_type(), true);
-    let fields: Vec<Field> = header.names.iter().zip(&guesses).map(field).collect();
-    Ok(Told::Columns(Schema::new(fields), breaks))
+    let schema = schema(header, &guesses, options.all_varchar, name)?;
+    Ok(Told::Table(Table { schema, dialect, first, breaks }))
 }
 
-enum Undecided {
-    Duplicate(String),
-    Line(Option<u64>, String),
+fn schema(header: Header, guesses: &[Guess], all_varchar: bool, name: &str) -> Result<Schema> {
+    let field = |(name, guess): (&String, &Guess)| {
+        let data_type = if all_varchar { DataType::Utf8 } else { guess.data_type() };
+        Field::new(name, data_type, true)
+    };
+    let fields: Vec<Field> = header.names.iter().zip(guesses).map(field).collect();
+    let schema = Schema::new(fields);
+    match duplicate_column(&schema) {
+        Some(column) => Err(Error::DuplicateColumn { file: name.to_owned(), column }),
+        None => Ok(schema),
+    }
 }
 
-/// Guesses the type of each column from its values.
-fn guesses(header: &Header, delimiter: u8, rows: &[u8]) -> Result<Vec<Guess>, Undecided> {
+/// Guesses the type of each column from its values. An error is a line and the reason.
+fn guesses(
+    columns: usize,
+    dialect: &Dialect,
+    rows: &[u8],
+) -> Result<Vec<Guess>, (Option<u64>, String)> {
+    let header = Header::unnamed(columns);
     let text = |name: &String| Arc::new(Field::new(name, DataType::Utf8View, true));
     let fields: Vec<FieldRef> = header.names.iter().map(text).collect();
     let texts = Arc::new(Schema::new(fields));
-    if let Some(column) = duplicate_column(&texts) {
-        return Err(Undecided::Duplicate(column));
-    }
-    let mut decoder = Decoder::from(CsvDecoder::new(header, delimiter, &texts, BATCH_ROWS));
-    let decoded = decoder.decode(rows).map_err(|wrong| Undecided::Line(wrong.line, wrong.why))?;
+    let mut decoder = Decoder::from(CsvDecoder::new(&header, dialect, &texts, BATCH_ROWS));
+    let decoded = decoder.decode(rows).map_err(|wrong| (wrong.line, wrong.why))?;
     let guess = |column: usize| {
         let mut guess = Guess::default();
         let values = |batch: &RecordBatch| batch.column(column).as_string_view().clone();
@@ -120,7 +160,7 @@ fn guesses(header: &Header, delimiter: u8, rows: &[u8]) -> Result<Vec<Guess>, Un
         }
         guess
     };
-    Ok((0..header.names.len()).map(guess).collect())
+    Ok((0..columns).map(guess).collect())
 }
 
 fn wrong(report: ErrorReport) -> Error {
@@ -129,27 +169,36 @@ fn wrong(report: ErrorReport) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use snowmelt_files::Format;
+
     use super::*;
 
+    fn told_with(text: &str, whole: bool, last: bool, options: &CsvOptions) -> Result<Told> {
+        let sample = Sample { text: text.into(), whole, last };
+        tell(&sample, &Dialect::of(Format::Csv), options, "f.csv")
+    }
+
     fn told(text: &str, whole: bool, last: bool) -> Result<Told> {
-        tell(&Sample { text: text.into(), whole, last }, b',', "f.csv")
+        told_with(text, whole, last, &CsvOptions::default())
+    }
+
+    fn table(told: Result<Told>) -> (Vec<String>, Table) {
+        let Ok(Told::Table(table)) = told else { panic!("{told:?}") };
+        let column = |field: &FieldRef| format!("{} {}", field.name(), field.data_type());
+        (table.schema.fields().iter().map(column).collect(), table)
     }
 
     #[test]
     fn the_last_line_of_a_sample_is_not_whole() {
-        let Told::Columns(schema, breaks) = told("a,b\n1,x\n2,\"y\n\"\n3", false, false).unwrap()
-        else {
-            panic!()
-        };
-        let types: Vec<_> = schema.fields().iter().map(|field| field.data_type()).collect();
-        assert_eq!((types, breaks), (vec![&DataType::Int64, &DataType::Utf8], true));
+        let (columns, table) = table(told("a,b\n1,x\n2,\"y\n\"\n3", false, false));
+        assert_eq!((columns, table.breaks), (vec!["a Int64".into(), "b Utf8".into()], true));
     }
 
     #[test]
     fn a_sample_without_a_row_is_too_short_unless_it_is_the_last() {
         assert!(matches!(told("a,b\n1,", false, false), Ok(Told::TooShort)));
-        assert!(matches!(told("a,b\n1,", false, true), Ok(Told::Columns(..))));
-        assert!(matches!(told("a,b", true, true), Ok(Told::Columns(..))));
+        assert!(matches!(told("a,b\n1,", false, true), Ok(Told::Table(..))));
+        assert!(matches!(told("a,b", true, true), Ok(Told::Table(..))));
         assert!(matches!(told("a,b", false, true), Ok(Told::TooShort)));
         assert!(matches!(told("\n\n", true, true), Ok(Told::Empty)));
         assert!(matches!(told("", true, true), Ok(Told::Empty)));
@@ -165,5 +214,26 @@ mod tests {
         }
         let twice = told("a,a\n1,2\n", true, true);
         assert!(matches!(twice, Err(Error::DuplicateColumn { .. })), "{twice:?}");
+        let skip = CsvOptions { skip: 2, ..CsvOptions::default() };
+        let Err(Error::File(report)) = told_with("x\ny\na,b\n1\n", true, true, &skip) else {
+            panic!()
+        };
+        assert!(report.to_string().contains("line 4"), "{report}");
+    }
+
+    #[test]
+    fn the_first_record_of_a_file_without_a_header_is_a_row() {
+        let (columns, found) = table(told("1;x\n2.5;y\n", true, true));
+        assert_eq!(columns, ["column0 Float64", "column1 Utf8"]);
+        assert_eq!((found.first, found.dialect.headerless), (First::Values, Some(2)));
+        let options = |header| CsvOptions { header, ..CsvOptions::default() };
+        let (columns, _) = table(told_with("a,a\nb,c\n", true, true, &options(Some(false))));
+        assert_eq!(columns, ["column0 Utf8", "column1 Utf8"]);
+        let (columns, found) = table(told_with("7,8\n1,2\n", true, true, &options(Some(true))));
+        assert_eq!(columns, ["7 Int64", "8 Int64"]);
+        assert_eq!(found.dialect.headerless, None);
+        let texts = CsvOptions { all_varchar: true, ..CsvOptions::default() };
+        let (columns, _) = table(told_with("a,b\n1,2\n", true, true, &texts));
+        assert_eq!(columns, ["a Utf8", "b Utf8"]);
     }
 }

@@ -4,7 +4,10 @@
 //! read later must have the type of its column, or the query fails and names its line.
 
 mod csv;
+mod dialect;
 mod early;
+mod header;
+mod options;
 mod pieces;
 mod prune;
 mod sample;
@@ -20,18 +23,21 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use snowmelt_files::{Compression, Format, Kind};
+use snowmelt_types::{Code, ErrorReport};
 
 use super::files::{as_read, display_name, duplicate_column, store_of, without_metadata};
 use super::footer::FooterError;
 use super::location::Located;
 use super::unify::{Conflict, differing_in_case, unify_or};
-use crate::read::{MAX_COLUMNS, arrow_footer, corrupt, wrong_line};
+use crate::read::{Dialect, MAX_COLUMNS, arrow_footer, corrupt, wrong_line};
 use crate::{Error, Result};
+use header::First;
 use pieces::Piece;
 use sample::Sampler;
 use shape::Shape;
 
 pub(super) use early::may_end_early;
+pub(super) use options::{CsvOptions, Mark, encoding};
 pub(super) use table::FilesTable;
 
 /// Number of files whose beginnings are read concurrently.
@@ -43,6 +49,8 @@ struct TableFile {
     meta: ObjectMeta,
     /// What different workers can read.
     pieces: Vec<Piece>,
+    /// The dialect of a CSV file, unless it is the usual one.
+    dialect: Option<Dialect>,
 }
 
 /// The columns of one file, and what else its beginning or footer tells.
@@ -50,6 +58,15 @@ struct TableFile {
 struct Found {
     columns: Columns,
     pieces: Vec<Piece>,
+    dialect: Option<Dialect>,
+    first: First,
+}
+
+impl Found {
+    /// Of a file without a dialect.
+    fn new(columns: Columns, pieces: Vec<Piece>) -> Self {
+        Self { columns, pieces, dialect: None, first: First::Unknown }
+    }
 }
 
 #[derive(Debug)]
@@ -80,33 +97,79 @@ pub(super) fn format_of(located: &Located, location: &str) -> Result<Format> {
         .map_err(|found| snowmelt_files::Error::Mixed { location: location.to_owned(), found })?)
 }
 
+/// The format that a query names for the files of a table.
+///
+/// # Errors
+/// The name of a file tells another format.
+pub(super) fn required(located: &Located, format: Format) -> Result<Format> {
+    let texts = [Format::Csv, Format::Tsv];
+    for meta in &located.files {
+        let found = Kind::of(Path::new(meta.location.as_ref())).map_or(format, |kind| kind.format);
+        if found != format && !(texts.contains(&found) && texts.contains(&format)) {
+            let name = display_name(located, meta);
+            let message = format!("`{name}` is a file of {found}, and the query reads {format}");
+            let report = ErrorReport::new(Code::OPTION, message);
+            let hint = "write the location alone in FROM, or name only the files of this format";
+            return Err(Error::File(Box::new(report.hint(hint))));
+        }
+    }
+    Ok(format)
+}
+
 /// Reads the columns of all files, and their common schema.
 async fn read(
     located: &Located,
     location: &str,
     format: Format,
+    options: &CsvOptions,
 ) -> Result<(SchemaRef, Vec<TableFile>)> {
     let sampler = Sampler::new(located);
+    let files = located.files.iter();
     // Boxed individually: a stream of unnamed futures is not `Send`.
     let reads: Vec<BoxFuture<'_, _>> =
-        located.files.iter().map(|meta| found_in(&sampler, meta, format).boxed()).collect();
+        files.map(|meta| found_in(&sampler, meta, format, options).boxed()).collect();
     let found: Vec<Found> =
         futures::stream::iter(reads).buffered(CONCURRENT_READS).try_collect().await?;
-    let (columns, pieces): (Vec<Columns>, Vec<Vec<Piece>>) =
-        found.into_iter().map(|found| (found.columns, found.pieces)).unzip();
-    let schema = common_schema(located, location, format, columns)?;
-    let files = located.files.iter().cloned().zip(pieces);
-    Ok((schema, files.map(|(meta, pieces)| TableFile { meta, pieces }).collect()))
+    check_first(located, location, &found)?;
+    let (mut columns, mut files) = (Vec::new(), Vec::new());
+    for (meta, found) in located.files.iter().zip(found) {
+        let Found { pieces, dialect, .. } = found;
+        columns.push(found.columns);
+        files.push(TableFile { meta: meta.clone(), pieces, dialect });
+    }
+    Ok((common_schema(located, location, format, columns)?, files))
 }
 
-async fn found_in(sampler: &Sampler<'_>, meta: &ObjectMeta, format: Format) -> Result<Found> {
-    let kind = Kind::of(Path::new(meta.location.as_ref()));
-    let compression = kind.map_or(Compression::None, |kind| kind.compression);
+/// Refuses files of which some begin with names and others with values: the same column would have
+/// two names.
+fn check_first(located: &Located, location: &str, found: &[Found]) -> Result<()> {
+    let is_table = |found: &Found| matches!(found.columns, Columns::Schema(_));
+    let with = |values: bool| {
+        let mut tables = found.iter();
+        tables.position(|it| is_table(it) && (it.first == First::Values) == values)
+    };
+    let (Some(names), Some(values)) = (with(false), with(true)) else { return Ok(()) };
+    let name = |index: usize| display_name(located, &located.files[index]);
+    let why = format!(
+        "`{}` seems to begin with the names of its columns and `{}` with values: write read_csv('{location}', header => …) in FROM, with true or false",
+        name(names),
+        name(values)
+    );
+    Err(Error::SchemasDiffer { location: location.to_owned(), why })
+}
+
+async fn found_in(
+    sampler: &Sampler<'_>,
+    meta: &ObjectMeta,
+    format: Format,
+    options: &CsvOptions,
+) -> Result<Found> {
+    let compression = Compression::of(Path::new(meta.location.as_ref()));
     let name = display_name(sampler.located, meta);
     match format {
         Format::Arrow => arrow(sampler.located, meta, &name).await,
         Format::Json => shape::of_file(sampler, meta, compression, &name).await,
-        _ => csv::of_file(sampler, meta, Kind { format, compression }, &name).await,
+        _ => csv::of_file(sampler, meta, Kind { format, compression }, options, &name).await,
     }
 }
 
@@ -121,7 +184,7 @@ async fn arrow(located: &Located, meta: &ObjectMeta, name: &str) -> Result<Found
         FooterError::Store(error) => located.store_error(name, error),
     })?;
     let columns = Columns::Schema(without_metadata(&footer.schema));
-    Ok(Found { columns, pieces: pieces::of_batches(footer.batches(), meta.size) })
+    Ok(Found::new(columns, pieces::of_batches(footer.batches(), meta.size)))
 }
 
 /// The schema of a table, from the columns of its files.

@@ -229,7 +229,7 @@ pub(super) async fn of_file(
         }
         shape => Columns::Objects(shape),
     };
-    Ok(Found { columns, pieces: of_file(meta.size) })
+    Ok(Found::new(columns, of_file(meta.size)))
 }
 
 /// The whole lines of a sample.

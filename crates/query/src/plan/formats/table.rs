@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::config::CsvOptions;
+use datafusion::common::config::CsvOptions as SourceOptions;
 use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
@@ -18,15 +18,15 @@ use datafusion::error::Result as DfResult;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
-use snowmelt_files::{Compression, Format, Kind};
+use snowmelt_files::{Compression, Format};
 
 use super::super::hive::FolderColumns;
 use super::super::info::{ReadBytes, TableInfo};
 use super::super::location::Located;
 use super::super::split::{self, Unit};
-use super::{TableFile, prune};
+use super::{CsvOptions, TableFile, prune};
 use crate::Result;
-use crate::read::delimiter;
+use crate::read::Dialect;
 
 /// A table of files of one format, other than Parquet.
 #[derive(Debug)]
@@ -47,11 +47,11 @@ impl FilesTable {
     pub(in super::super) async fn open(
         located: Located,
         location: &str,
-        format: Format,
+        (format, options): (Format, &CsvOptions),
         workers: u32,
         ends_early: bool,
     ) -> Result<Self> {
-        let (schema, files) = super::read(&located, location, format).await?;
+        let (schema, files) = super::read(&located, location, format, options).await?;
         let paths = files.iter().map(|file| &file.meta.location);
         let folder_columns = FolderColumns::find(paths, &schema);
         let columns = folder_columns.columns.clone();
@@ -69,7 +69,7 @@ impl FilesTable {
     /// The files in groups, one for each partition. Whether a line break where a text is divided
     /// ends a record is known only when the part before it has been read to its end. So a query
     /// that may end earlier does not divide them.
-    fn file_groups(&self, kept: &[bool]) -> Vec<FileGroup> {
+    fn file_groups(&self, kept: &[bool]) -> DfResult<Vec<FileGroup>> {
         let divided = self.format == Format::Arrow || !self.ends_early;
         let files = self.files.iter().enumerate();
         let files = files.filter(|(file, _)| kept.get(*file).copied().unwrap_or(true));
@@ -87,19 +87,26 @@ impl FilesTable {
             whole.into_iter().chain(pieces)
         });
         let distributed = split::distribute(&units.collect::<Vec<_>>(), self.workers);
-        let group = |units: Vec<Unit>| FileGroup::new(units.iter().map(|u| self.part(u)).collect());
+        let group = |units: Vec<Unit>| {
+            let parts = units.iter().map(|unit| self.part(unit));
+            Ok(FileGroup::new(parts.collect::<DfResult<_>>()?))
+        };
         distributed.into_iter().map(group).collect()
     }
 
-    fn part(&self, unit: &Unit) -> PartitionedFile {
-        let meta = &self.files[unit.file].meta;
+    fn part(&self, unit: &Unit) -> DfResult<PartitionedFile> {
+        let TableFile { meta, dialect, .. } = &self.files[unit.file];
         let values = self.folder_columns.values.get(unit.file).cloned().unwrap_or_default();
         let part = PartitionedFile::new_from_meta(meta.clone())
             .with_partition_values(values)
             .with_extension(ReadBytes(unit.bytes));
-        match unit.start == 0 && unit.end as u64 == meta.size {
+        let part = match unit.start == 0 && unit.end as u64 == meta.size {
             true => part,
             false => part.with_range(unit.start, unit.end),
+        };
+        match dialect {
+            Some(dialect) => dialect.sent_with(part),
+            None => Ok(part),
         }
     }
 
@@ -109,12 +116,12 @@ impl FilesTable {
             Format::Arrow => Arc::new(ArrowSource::new_file_source(schema)),
             Format::Json => Arc::new(JsonSource::new(schema)),
             format => {
-                let options = CsvOptions {
+                let options = SourceOptions {
                     has_header: Some(true),
-                    delimiter: delimiter(format),
+                    delimiter: Dialect::of(format).delimiter,
                     newlines_in_values: Some(self.files.iter().any(is_kept_whole)),
                     truncated_rows: Some(false),
-                    ..CsvOptions::default()
+                    ..SourceOptions::default()
                 };
                 Arc::new(CsvSource::new(schema).with_csv_options(options))
             }
@@ -124,8 +131,7 @@ impl FilesTable {
 
 /// True if a text file would be divided, but has line breaks in values.
 fn is_kept_whole(file: &TableFile) -> bool {
-    let kind = Kind::of(Path::new(file.meta.location.as_ref()));
-    let plain = kind.is_none_or(|kind| kind.compression == Compression::None);
+    let plain = Compression::of(Path::new(file.meta.location.as_ref())) == Compression::None;
     plain && file.pieces.len() < super::pieces::of_lines(file.meta.size).len()
 }
 
@@ -161,7 +167,7 @@ impl TableProvider for FilesTable {
         // A filter that cannot be evaluated fails when the query runs, if it does.
         let kept = prune::kept(&self.folder_columns, filters, state).unwrap_or_default();
         let config = FileScanConfigBuilder::new(self.url.clone(), self.source())
-            .with_file_groups(self.file_groups(&kept))
+            .with_file_groups(self.file_groups(&kept)?)
             .with_projection_indices(projection.cloned())?
             .with_limit(limit)
             .build();

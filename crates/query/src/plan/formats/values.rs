@@ -36,6 +36,23 @@ impl Guess {
         });
     }
 
+    /// Whether another value has the type of those that were seen. `None` if that cannot be told: it
+    /// or they may be any text.
+    pub(super) fn agrees(&self, value: &str) -> Option<bool> {
+        let kind = self.kind.filter(|kind| *kind != Kind::Text && !value.is_empty())?;
+        Some(both(kind, kind_of(value)) != Kind::Text)
+    }
+
+    /// True if no value was seen.
+    pub(super) fn is_empty(&self) -> bool {
+        self.kind.is_none()
+    }
+
+    /// True for a value of no other type than text.
+    pub(super) fn is_text(value: &str) -> bool {
+        kind_of(value) == Kind::Text
+    }
+
     /// The type; null if there was no value.
     pub(super) fn data_type(&self) -> DataType {
         match self.kind {

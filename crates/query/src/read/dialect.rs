@@ -1,0 +1,119 @@
+//! The dialect of a CSV file: what separates and quotes its values, and how its text is encoded.
+//!
+//! Planning recognises it for each file. It is sent with every part of the file, in the metadata of
+//! the part's schema, which the codec of plans sends and no reader uses otherwise.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::error::{DataFusionError, Result as DfResult};
+use serde::{Deserialize, Serialize};
+use snowmelt_files::Format;
+
+/// The key of the metadata.
+const KEY: &str = "snowmelt.csv";
+
+/// How a text file is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Dialect {
+    /// The byte between values.
+    pub(crate) delimiter: u8,
+    /// The mark around values. With `None` no value is quoted.
+    pub(crate) quote: Option<u8>,
+    /// The byte before a mark inside a quoted value. With `None` the mark is doubled.
+    pub(crate) escape: Option<u8>,
+    /// The number of columns of a file without a header line.
+    pub(crate) headerless: Option<usize>,
+    pub(crate) encoding: Encoding,
+    /// Lines end with a carriage return alone.
+    pub(crate) carriage_returns: bool,
+    /// Lines before the header, or before the first record.
+    pub(crate) skip: u64,
+}
+
+/// How a text is encoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Encoding {
+    /// Also ASCII.
+    #[default]
+    Utf8,
+    /// One byte for each character: Windows-1252, of which ISO 8859-1 is a part.
+    Latin1,
+    Utf16Le,
+    Utf16Be,
+}
+
+impl Encoding {
+    /// Its name for the user.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Utf8 => "UTF-8",
+            Self::Latin1 => "Windows-1252",
+            Self::Utf16Le | Self::Utf16Be => "UTF-16",
+        }
+    }
+}
+
+impl Dialect {
+    /// The usual dialect of a format.
+    pub(crate) fn of(format: Format) -> Self {
+        Self {
+            delimiter: if format == Format::Tsv { b'\t' } else { b',' },
+            quote: Some(b'"'),
+            escape: None,
+            headerless: None,
+            encoding: Encoding::Utf8,
+            carriage_returns: false,
+            skip: 0,
+        }
+    }
+
+    /// True if a reader can begin at any line.
+    pub(crate) fn is_divisible(&self) -> bool {
+        matches!(self.encoding, Encoding::Utf8 | Encoding::Latin1) && !self.carriage_returns
+    }
+
+    /// The part of a file with the dialect.
+    ///
+    /// # Errors
+    /// The dialect cannot be serialised.
+    pub(crate) fn sent_with(&self, part: PartitionedFile) -> DfResult<PartitionedFile> {
+        let text = serde_json::to_string(self).map_err(external)?;
+        let metadata = HashMap::from([(KEY.to_owned(), text)]);
+        let schema = Schema::empty().with_metadata(metadata);
+        Ok(part.with_arrow_schema(Arc::new(schema)))
+    }
+
+    /// The dialect that was sent with a part; that of its format if none was.
+    ///
+    /// # Errors
+    /// The metadata are not a dialect.
+    pub(super) fn received(part: &PartitionedFile, format: Format) -> DfResult<Self> {
+        let schema = part.arrow_schema.as_ref();
+        match schema.and_then(|schema| schema.metadata().get(KEY)) {
+            Some(text) => serde_json::from_str(text).map_err(external),
+            None => Ok(Self::of(format)),
+        }
+    }
+}
+
+fn external(error: serde_json::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dialect_is_sent_with_a_part() {
+        let plain = || PartitionedFile::new("x.csv", 7);
+        let tabs = Dialect::of(Format::Tsv);
+        assert_eq!(Dialect::received(&plain(), Format::Tsv).unwrap(), tabs);
+        let odd = Dialect { quote: None, headerless: Some(3), skip: 2, ..tabs };
+        let sent = odd.sent_with(plain()).unwrap();
+        assert_eq!(Dialect::received(&sent, Format::Csv).unwrap(), odd);
+    }
+}
