@@ -199,7 +199,7 @@ async fn the_file_is_for_its_owner_only() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.redb");
-    std::fs::write(&path, "").unwrap();
+    drop(Records::open(path.clone(), true).await.unwrap());
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     let _records = Records::open(path.clone(), true).await.unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);

@@ -5,11 +5,16 @@
 //!
 //! After a failed write redb refuses every operation until the file is opened again. Without this,
 //! a server whose disk was full once could not write until it is restarted.
+//!
+//! Invariant: a new file gets its name once it is a database, so that an empty one is a damaged one.
+//! A file that cannot be read stays as it is.
 
 use std::fs::{OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +32,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// The cache of redb.
 const CACHE_BYTES: usize = 32 << 20;
 
+/// Tells the new files of this process apart.
+static CREATED: AtomicU64 = AtomicU64::new(0);
+
 /// A store's file.
 #[derive(Debug)]
 pub(super) struct File {
@@ -41,6 +49,8 @@ pub(super) struct File {
 struct Held {
     database: Option<Arc<Database>>,
     lock: Option<std::fs::File>,
+    /// Whether every page was read once and had its checksum.
+    checked: bool,
 }
 
 impl File {
@@ -53,6 +63,11 @@ impl File {
         self.path.display().to_string()
     }
 
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Whether there is a file to read.
     pub fn exists(&self) -> bool {
         self.held.is_some() || self.path.exists()
@@ -61,7 +76,9 @@ impl File {
     /// Runs a transaction.
     pub fn run<T>(&self, work: impl FnOnce(&Database) -> Result<T, Failed>) -> Result<T> {
         let database = self.database()?;
-        let done = work(&database);
+        let done = unless_damaged(&self.path, || work(&database)).inspect_err(|_| {
+            self.close(&database);
+        })?;
         done.map_err(|failed| match failed {
             Failed::Refused(error) => error,
             Failed::File(error) => {
@@ -72,7 +89,7 @@ impl File {
     }
 
     fn database(&self) -> Result<Arc<Database>> {
-        let Some(held) = &self.held else { return Ok(Arc::new(self.open()?)) };
+        let Some(held) = &self.held else { return Ok(Arc::new(self.open(false)?)) };
         let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(database) = &held.database {
             return Ok(Arc::clone(database));
@@ -80,7 +97,8 @@ impl File {
         if held.lock.is_none() {
             held.lock = Some(lock(&self.path)?);
         }
-        let database = Arc::new(self.open()?);
+        let database = Arc::new(self.open(!held.checked)?);
+        held.checked = true;
         held.database = Some(Arc::clone(&database));
         Ok(database)
     }
@@ -94,8 +112,8 @@ impl File {
         }
     }
 
-    fn open(&self) -> Result<Database> {
-        let database = open_when_free(&self.path, self.held.is_none())?;
+    fn open(&self, check: bool) -> Result<Database> {
+        let database = open_when_free(&self.path, self.held.is_none(), check)?;
         if let Some(older) = &self.convert {
             convert(&database, &**older).map_err(|error| typed(&self.path, error))?;
         }
@@ -104,17 +122,60 @@ impl File {
 }
 
 /// Opens a file once no transaction of another process has it open. One that `visits` it does not
-/// wait for a process that holds it open.
-fn open_when_free(path: &Path, visits: bool) -> Result<Database> {
+/// wait for a process that holds it open. A `check` reads the whole file: redb trusts the pages of
+/// one that was closed, and panics over some that are wrong.
+fn open_when_free(path: &Path, visits: bool, check: bool) -> Result<Database> {
     let waits = || !(visits && is_held(path));
     when_free(path, waits, || {
-        private(path).map_err(|error| typed(path, error.into()))?;
-        match Database::builder().set_cache_size(CACHE_BYTES).create(path) {
-            Ok(database) => Ok(Some(database)),
-            Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
-            Err(error) => Err(typed(path, error.into())),
+        if !path.try_exists().map_err(|error| typed(path, error.into()))? {
+            create(path)?;
         }
+        opened(path, check)
     })
+}
+
+/// Opens a file that is there; `None` while another process has it open.
+fn opened(path: &Path, check: bool) -> Result<Option<Database>> {
+    let file = private(path).map_err(|error| typed(path, error.into()))?;
+    if file.metadata().map_err(|error| typed(path, error.into()))?.len() == 0 {
+        return Err(corrupt(path, "the file is empty"));
+    }
+    drop(file);
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(check);
+    match unless_damaged(path, || builder.open(path))? {
+        Ok(database) => Ok(Some(database)),
+        Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
+        Err(error) => Err(typed(path, error.into())),
+    }
+}
+
+/// Makes an empty database, unless another process is faster.
+fn create(path: &Path) -> Result<()> {
+    let failed = |error: io::Error| typed(path, error.into());
+    let number = CREATED.fetch_add(1, Ordering::Relaxed);
+    let made = beside(path, &format!(".new-{}-{number}", std::process::id()));
+    let done = private(&made).map_err(failed).and_then(|_| {
+        let database = Database::builder().create(&made);
+        drop(database.map_err(|error| typed(path, error.into()))?);
+        match std::fs::hard_link(&made, path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+            _ => Ok(()),
+        }
+    });
+    let _ = std::fs::remove_file(&made);
+    done
+}
+
+/// Opens a file, reads every page of it and closes it.
+pub(super) fn check(path: &Path) -> Result<()> {
+    let busy = || Error::Busy { place: path.display().to_string() };
+    opened(path, true)?.ok_or_else(busy).map(drop)
+}
+
+/// What redb reports by a panic where a page is not what it has to be.
+fn unless_damaged<T>(path: &Path, work: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| corrupt(path, "a page of it is damaged"))
 }
 
 /// Tries until there is a value, while another process has what is needed. Gives up after
@@ -136,8 +197,13 @@ fn when_free<T>(
 
 /// The file that is locked by the process that holds a store's file open.
 fn lock_path(path: &Path) -> PathBuf {
+    beside(path, ".lock")
+}
+
+/// The path with a suffix.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
+    name.push(suffix);
     PathBuf::from(name)
 }
 
@@ -165,7 +231,7 @@ fn is_held(path: &Path) -> bool {
 
 /// Creates the file with the mode 0600, or sets this mode: the file contains environments of
 /// functions and events of calls.
-fn private(path: &Path) -> io::Result<std::fs::File> {
+pub(super) fn private(path: &Path) -> io::Result<std::fs::File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
@@ -177,12 +243,22 @@ fn private(path: &Path) -> io::Result<std::fs::File> {
     Ok(file)
 }
 
-fn typed(path: &Path, error: ::redb::Error) -> Error {
-    use io::ErrorKind::{QuotaExceeded, StorageFull};
+fn corrupt(path: &Path, what: &str) -> Error {
+    Error::Corrupt { place: path.display().to_string(), what: what.to_owned() }
+}
+
+pub(super) fn typed(path: &Path, error: ::redb::Error) -> Error {
+    use io::ErrorKind::{InvalidData, QuotaExceeded, StorageFull, UnexpectedEof};
     let place = path.display().to_string();
     match error {
         ::redb::Error::Io(source) if matches!(source.kind(), StorageFull | QuotaExceeded) => {
             Error::Full { place, source }
+        }
+        ::redb::Error::Io(source) if source.kind() == InvalidData => {
+            Error::Corrupt { place, what: "the file is not that of a store".to_owned() }
+        }
+        ::redb::Error::Io(source) if source.kind() == UnexpectedEof => {
+            Error::Corrupt { place, what: "the file is too short".to_owned() }
         }
         ::redb::Error::Io(source) => Error::Io { place, source },
         ::redb::Error::PreviousIo | ::redb::Error::DatabaseClosed => {

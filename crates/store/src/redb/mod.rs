@@ -1,10 +1,11 @@
 //! The embedded store: one redb file, for the user of its process only.
 //!
 //! A server holds the file open. Embedded runs open it for one transaction each and wait for each
-//! other, so that two concurrent commands both succeed; for a server they do not wait. Watches and leases need a process that keeps
-//! running, so only a store that is held open supports them.
+//! other, so that two concurrent commands both succeed; for a server they do not wait. Watches and
+//! leases need a process that keeps running, so only a store that is held open supports them.
 
 mod convert;
+mod copies;
 #[cfg(test)]
 mod crash;
 mod failed;
@@ -13,7 +14,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use crate::leases::{Leases, Leasing, grant, revoke};
 use crate::{Clock, Committed, Entry, Error, LeaseId, Listed, Page, Result, Revision};
 use crate::{Since, Store, Transaction, Watch};
 pub use convert::{Convert, Older};
+pub use copies::check;
 use failed::Failed;
 use file::File;
 use rows::{Opened, entry, leased, list, revision};
@@ -73,6 +75,25 @@ impl Redb {
         let file = File::new(path, convert, false);
         let (leases, exclusive) = (Leases::new(Clock::real()), Mutex::default());
         Self { inner: Arc::new(Inner { file, history: None, leases, exclusive }) }
+    }
+
+    /// Writes the entries of one snapshot to a new file, without those under a lease, and returns
+    /// the revision of the snapshot. The file gets its name when it is complete.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there is a file with this name, and others for either file.
+    pub async fn copy_to(&self, path: PathBuf) -> Result<Revision> {
+        self.blocking(move |inner| copies::copy(&inner.file, &path)).await
+    }
+
+    /// The number of transactions that have changed it.
+    pub async fn revision(&self) -> Result<Revision> {
+        self.blocking(|inner| inner.read(revision)).await
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.inner.file.path()
     }
 
     fn history(&self) -> Result<&History> {

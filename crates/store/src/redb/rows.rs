@@ -113,6 +113,26 @@ pub(super) fn list(read: &ReadTransaction, prefix: &str, page: &Page) -> Result<
     Ok(listed)
 }
 
+/// Writes all entries that are not under a lease, with their versions and the revision.
+pub(super) fn copy(read: &ReadTransaction, to: &mut Opened<'_>) -> Result<Revision, Failed> {
+    let at = revision(read)?;
+    let leased = table(read, LEASED)?;
+    if let Some(entries) = table(read, ENTRIES)? {
+        for row in entries.iter()? {
+            let (key, value) = row?;
+            let is_leased = match &leased {
+                Some(leased) => leased.get(key.value())?.is_some(),
+                None => false,
+            };
+            if !is_leased {
+                to.entries.insert(key.value(), value.value())?;
+            }
+        }
+    }
+    to.set_revision(at)?;
+    Ok(at)
+}
+
 /// The keys under a lease, or under any lease.
 pub(super) fn leased(
     read: &ReadTransaction,

@@ -108,6 +108,75 @@ async fn a_file_of_another_format_is_refused_and_not_changed() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
+/// A store with 300 entries, closed.
+async fn filled(path: &Path) -> Vec<u8> {
+    let store = held(path);
+    for number in 0..300 {
+        let value = Bytes::from(vec![number as u8; 700]);
+        store.put(&format!("k{number:03}"), value, Expect::Absent).await.unwrap();
+    }
+    drop(store);
+    std::fs::read(path).unwrap()
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let whole = filled(&path).await;
+    let half = whole.len() / 2;
+    let used = whole.windows(700).position(|window| window.iter().all(|byte| *byte == 7)).unwrap();
+    let flipped = |at: usize| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x40;
+        bytes
+    };
+    let garbage = (0..whole.len()).map(|at| (at * 31 % 251) as u8).collect();
+    let damaged: [(&str, Vec<u8>); 7] = [
+        ("empty", Vec::new()),
+        ("truncated", whole[..half].to_vec()),
+        ("a header alone", whole[..320].to_vec()),
+        ("zeroed", vec![0; whole.len()]),
+        ("zeroed after its header", [&whole[..4096], &vec![0; whole.len() - 4096]].concat()),
+        ("a bit of a value", flipped(used + 300)),
+        ("garbage", garbage),
+    ];
+    for (what, bytes) in damaged {
+        std::fs::write(&path, &bytes).unwrap();
+        let failed = Redb::hold(path.clone(), None, Clock::real()).err();
+        assert!(matches!(failed, Some(Error::Corrupt { .. })), "{what}: {failed:?}");
+        assert!(matches!(check(&path), Err(Error::Corrupt { .. })), "{what}");
+        assert_eq!(std::fs::read(&path).unwrap().len(), bytes.len(), "{what}");
+        assert!(std::fs::read(&path).unwrap() == bytes, "{what}: it was changed");
+    }
+    std::fs::write(&path, &whole).unwrap();
+    let listed = held(&path).list("k", Page::default()).await.unwrap();
+    assert_eq!(listed.entries.len(), 300);
+}
+
+#[tokio::test]
+async fn a_copy_has_the_entries_and_revision_of_one_snapshot_and_replaces_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    filled(&path).await;
+    let store = held(&path);
+    let lease = store.lease(Duration::from_secs(60)).await.unwrap();
+    let leased = Transaction::new().put_leased("leased", "", Expect::Any, lease);
+    store.transaction(leased).await.unwrap();
+    let at = store.copy_to(copy.clone()).await.unwrap();
+    store.put("later", "".into(), Expect::Any).await.unwrap();
+    assert!(matches!(store.copy_to(copy.clone()).await, Err(Error::Io { .. })));
+    check(&copy).unwrap();
+    let own = store.list("k", Page::default()).await.unwrap();
+    let listed = held(&copy).list("", Page::default()).await.unwrap();
+    assert_eq!((listed.revision, at), (Revision(301), Revision(301)));
+    assert_eq!(listed.entries, own.entries);
+    let mut names: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["copy", "copy.lock", "store", "store.lock"]);
+}
+
 #[tokio::test]
 async fn versions_and_revisions_survive_closing() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,7 +209,8 @@ async fn leases_end_with_the_process_that_holds_the_file_open() {
 async fn the_file_has_mode_0600_and_is_not_opened_through_a_symbolic_link() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
-    std::fs::write(&path, "").unwrap();
+    drop(held(&path));
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     drop(held(&path));
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
