@@ -142,6 +142,7 @@ impl Networks {
         prepare: impl FnOnce() -> std::result::Result<Prepared, Fault>,
     ) -> Result<JobNetwork> {
         spec.check()?;
+        self.shared.release_ended();
         self.shared.claim(&spec)?;
         match prepare() {
             Ok(prepared) => JobNetwork::make(spec, prepared, self.shared.clone()),
@@ -237,6 +238,20 @@ impl Shared {
             self.forget(vni)?;
         }
         Ok(gone)
+    }
+
+    /// Releases the leases of networks that have ended. Without this each network would leave one
+    /// until its overlay is used again.
+    fn release_ended(&self) {
+        let ended: Vec<u32> = {
+            let held = lock(&self.held);
+            held.iter().filter(|(_, held)| held.lease.ending).map(|(vni, _)| *vni).collect()
+        };
+        for vni in ended {
+            if let Err(error) = self.release_if_gone(vni) {
+                tracing::warn!(vni, %error, "the lease of a network that has ended is kept");
+            }
+        }
     }
 
     fn release_all_gone(&self) -> Result<()> {

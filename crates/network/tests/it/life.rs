@@ -85,6 +85,33 @@ fn a_lease_is_released_when_nothing_of_the_network_is_left() {
     assert!(host.networks.leases().unwrap().is_empty());
 }
 
+/// Each burst with a network once left a file until the node was started again.
+#[test]
+fn networks_that_have_ended_leave_no_leases_behind() {
+    if !is_root() {
+        return;
+    }
+    let mut underlay = Underlay::new();
+    let host = underlay.host();
+    let leases = host.state.path().join("networks");
+    let files = || std::fs::read_dir(&leases).unwrap().count();
+    for vni in 10..14 {
+        drop(job("a", vni, &[&host]).remove(0));
+    }
+    let began = std::time::Instant::now();
+    let mut vni = 14;
+    loop {
+        let network = job("a", vni, &[&host]).remove(0);
+        let left = files();
+        drop(network);
+        if left == 1 {
+            break;
+        }
+        assert!(began.elapsed() < TIMEOUT, "{left} leases are left");
+        vni += 1;
+    }
+}
+
 #[test]
 fn a_new_network_has_nothing_of_the_former_tenant() {
     if !is_root() {
