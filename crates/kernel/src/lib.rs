@@ -8,6 +8,7 @@
 
 pub mod bpf;
 pub mod clone;
+pub mod disk;
 pub mod execute;
 pub mod fds;
 pub mod keyring;

@@ -20,6 +20,7 @@
 //! to the disk under `tmp/` and then renamed. Nowhere else does the existence of a folder imply
 //! that an installation has finished.
 
+mod archive;
 mod assemble;
 mod blocking;
 mod counts;

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
+use snowmelt_kernel::disk::check_room;
 
 use crate::files::{make_folder, write_atomically};
 use crate::name::normalized;
@@ -55,6 +56,11 @@ pub(crate) fn keep(store: &Store, file: &str, content: &[u8]) -> Result<String> 
                 .to_owned(),
         });
     };
+    crate::archive::check(content, file).map_err(|reason| Error::Requirement {
+        line: file.to_owned(),
+        reason,
+        hint: "build one (pip wheel), and give its path".to_owned(),
+    })?;
     let digest = Sha256::digest(content);
     let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let folder = folder(store, &sha256);
@@ -62,6 +68,8 @@ pub(crate) fn keep(store: &Store, file: &str, content: &[u8]) -> Result<String> 
     make_folder(&folder, 0o700)?;
     let path = folder.join(file);
     if !path.is_file() {
+        let room = check_room(&folder, content.len() as u64);
+        room.map_err(Error::io("write", &path))?;
         write_atomically(&path, content)?;
     }
     Ok(format!("{name} @ sha256:{sha256}/{file}"))
@@ -146,12 +154,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("a b")).unwrap();
         make_folder(&store.cache(), 0o700).unwrap();
-        let requirement = keep(&store, "own_pkg-1.0+x-py3-none-any.whl", b"content").unwrap();
+        let info = |file| format!("own_pkg-1.0+x.dist-info/{file}");
+        let files = ["METADATA", "WHEEL", "RECORD"].map(info);
+        let wheel = crate::archive::made(&files.each_ref().map(|file| (file.as_str(), 1)));
+        let requirement = keep(&store, "own_pkg-1.0+x-py3-none-any.whl", &wheel).unwrap();
         let line = UploadedWheel::parse(&requirement).unwrap().line(&store).unwrap();
         assert!(line.starts_with("own-pkg @ file:///") && line.contains("a%20b"), "{line}");
         assert_eq!(version_of(&line).unwrap(), "1.0+x");
         let absent = format!("own @ sha256:{}/own-1-py3-none-any.whl", "0".repeat(64));
         assert!(UploadedWheel::parse(&absent).unwrap().line(&store).is_err());
-        assert!(keep(&store, "../own-1.0-py3-none-any.whl", b"").is_err());
+        assert!(keep(&store, "../own-1.0-py3-none-any.whl", &wheel).is_err());
+        let before = std::fs::read_dir(all(&store)).unwrap().count();
+        let refused = keep(&store, "own_pkg-1.0+x-py3-none-any.whl", b"any bytes").unwrap_err();
+        assert!(refused.to_string().contains("zip archive"), "{refused}");
+        assert_eq!(std::fs::read_dir(all(&store)).unwrap().count(), before, "it is not stored");
     }
 }
