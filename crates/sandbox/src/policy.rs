@@ -138,6 +138,46 @@ mod tests {
         }
     }
 
+    /// Calls that the filter allows with other arguments, or that programs fall back from.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn code_of_the_kernel_that_programs_do_not_need_is_not_reachable() {
+        let programs = Programs::compile().unwrap();
+        let ask = |number, arguments: [u64; 6]| {
+            let answers = [&programs.local, &programs.internet, &programs.zygote];
+            answers.map(|program| program.answer(ARCHITECTURE, number, arguments).unwrap())
+        };
+        let refused = |errno: u32| [0x0005_0000 | errno; 3];
+        let allowed = [0x7fff_0000; 3];
+        // MSG_OOB, alone and with MSG_NOSIGNAL.
+        for (call, place) in [(44, 3), (46, 2), (307, 3)] {
+            for (flags, answers) in
+                [(0, allowed), (0x4000, allowed), (1, refused(95)), (0x4001, refused(95))]
+            {
+                let mut arguments = [0; 6];
+                arguments[place] = flags;
+                assert_eq!(ask(call, arguments), answers, "{call} {flags:x}");
+            }
+        }
+        for call in [275, 276, 278] {
+            assert_eq!(ask(call, [0; 6]), refused(22), "splice, tee, vmsplice");
+        }
+        let own_process = u64::from(u32::MAX & !1 & !8);
+        for (call, clocks) in
+            [(222, &[2, 3, own_process][..]), (230, &[2, own_process]), (38, &[1, 2])]
+        {
+            for clock in clocks {
+                assert_eq!(ask(call, [*clock, 0, 0, 0, 0, 0]), refused(22), "{call} {clock}");
+            }
+        }
+        for (call, clock) in [(222, 0), (222, 1), (222, 7), (230, 0), (230, 1), (38, 0)] {
+            assert_eq!(ask(call, [clock, 0, 0, 0, 0, 0]), allowed, "{call} {clock}");
+        }
+        assert_eq!(ask(54, [3, 17, 100, 0, 0, 0]), refused(92), "UDP_ENCAP");
+        assert_eq!(ask(54, [3, 17, 1, 0, 0, 0]), allowed, "UDP_CORK");
+        assert_eq!(ask(54, [3, 6, 100, 0, 0, 0]), allowed, "of another protocol");
+    }
+
     #[test]
     fn every_policy_compiles_for_every_architecture() {
         for parts in [
