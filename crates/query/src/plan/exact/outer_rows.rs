@@ -64,7 +64,7 @@ fn exists(asked: Exists) -> Result<Transformed<Expr>> {
         Rows::None => lit(false),
         Rows::OneIf(filter) => is_true(&filter, asked.subquery)?,
         Rows::Behind { skip, input } => {
-            let counted = LogicalPlanBuilder::from(input)
+            let counted = LogicalPlanBuilder::from(Arc::unwrap_or_clone(input))
                 .aggregate(Vec::<Expr>::new(), [count(lit(1_i64))])?
                 .build()?;
             let number = Expr::from(counted.schema().qualified_field(0));

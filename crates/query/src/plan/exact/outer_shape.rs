@@ -1,5 +1,7 @@
 //! How many rows a subquery has for one row of the outer query that it refers to.
 
+use std::sync::Arc;
+
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::logical_plan::{FetchType, SkipType};
@@ -21,7 +23,7 @@ pub(super) enum Rows {
     /// Those of a join, but for the first ones.
     Behind {
         skip: usize,
-        input: LogicalPlan,
+        input: Arc<LogicalPlan>,
     },
     /// Some of those of a join.
     Limited,
@@ -133,7 +135,7 @@ fn limited(limit: &Limit) -> Result<Rows> {
         Rows::OneIf(filter) => Rows::OneIf(filter),
         Rows::Several if skip == 0 => Rows::Several,
         Rows::OfJoin | Rows::Numbered { filtered: false } => {
-            Rows::Behind { skip, input: limit.input.as_ref().clone() }
+            Rows::Behind { skip, input: Arc::clone(&limit.input) }
         }
         Rows::Limited | Rows::Behind { .. } => Rows::Limited,
         _ => Rows::Other,
