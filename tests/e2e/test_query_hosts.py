@@ -5,6 +5,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,11 @@ def outputs(made: Lab) -> Counter[str]:
     """How many outputs of tasks the processes of the hosts keep."""
     found: Counter[str] = Counter()
     for host, pid in pids(made).items():
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                found[host] += "/exchange/" in str(link.readlink())
-            except OSError:
-                continue
+        # A process that was killed may have ended by now.
+        with suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    found[host] += "/exchange/" in str(link.readlink())
     return +found
 
 
