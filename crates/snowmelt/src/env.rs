@@ -5,8 +5,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Path of the configuration file. Default: `~/.config/snowmelt/config.toml`.
+/// Path of the configuration file. Default: `~/.config/snowmelt/config.toml`, and for keys that it
+/// does not have [`MACHINE_CONFIG`].
 pub const CONFIG: &str = "SNOWMELT_CONFIG";
+/// The settings of all users of this machine, and of a service without a home folder.
+pub const MACHINE_CONFIG: &str = "/etc/snowmelt/config.toml";
 /// Folder of the persistent state. Default: `/var/lib/snowmelt` for root, otherwise
 /// `${XDG_STATE_HOME:-~/.local/state}/snowmelt`.
 pub const STATE: &str = "SNOWMELT_STATE";
@@ -154,7 +157,7 @@ pub fn aws() -> impl Iterator<Item = (String, String)> {
         .filter(|(name, _)| name.starts_with(AWS_PREFIX))
 }
 
-/// The default path of the configuration file, if there is a home folder.
+/// The default path of the user's configuration file, if there is a home folder.
 pub fn config_file() -> Option<PathBuf> {
     let folder = path(CONFIG_HOME).or_else(|| Some(path(HOME)?.join(".config")))?;
     Some(folder.join("snowmelt/config.toml"))

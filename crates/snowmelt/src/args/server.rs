@@ -57,8 +57,9 @@ Examples:
   snowmelt config show
   snowmelt config show --origin
 
-Precedence, from the highest: the option, its SNOWMELT_* variable, the configuration file
-(SNOWMELT_CONFIG, or ~/.config/snowmelt/config.toml), the default.";
+Precedence, from the highest: the option, its SNOWMELT_* variable, the user's configuration file
+(~/.config/snowmelt/config.toml), the machine's (/etc/snowmelt/config.toml), the default. If
+SNOWMELT_CONFIG names a file, it is the only one that is read.";
 
 /// `snowmelt up`.
 #[derive(Debug, Default, Args)]

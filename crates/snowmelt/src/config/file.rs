@@ -3,13 +3,12 @@
 //! Invariant: an unknown key is refused, and the error names the nearest known key.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use snowmelt_types::{Code, ErrorReport, SourceLocation, nearest};
 use toml::de::{DeTable, DeValue};
 
 use super::KEYS;
-use crate::{env, text};
 
 /// A value as text with its line, from 1.
 #[derive(Debug)]
@@ -27,20 +26,8 @@ pub struct File {
 }
 
 impl File {
-    /// Reads the file that `SNOWMELT_CONFIG` names, which must exist, or else the default one,
-    /// which may be missing.
-    pub fn find() -> Result<Option<Self>, ErrorReport> {
-        let named = env::path(env::CONFIG);
-        let must_exist = named.is_some();
-        let Some(path) = named.or_else(env::config_file) else { return Ok(None) };
-        match std::fs::read_to_string(&path) {
-            Ok(text) => Self::parse(absolute(path), &text).map(Some),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => Ok(None),
-            Err(error) => Err(unreadable(&path, &error)),
-        }
-    }
-
-    fn parse(path: PathBuf, text: &str) -> Result<Self, ErrorReport> {
+    /// The keys of a file with this path and text.
+    pub(super) fn parse(path: PathBuf, text: &str) -> Result<Self, ErrorReport> {
         let at = |offset: usize, message: String| {
             ErrorReport::new(Code::OPTION, message).location(SourceLocation {
                 file: path.display().to_string(),
@@ -112,16 +99,6 @@ fn unknown(name: &str, at: impl Fn(usize, String) -> ErrorReport, offset: usize)
 fn line_of(text: &str, offset: usize) -> u32 {
     let before = text.as_bytes().iter().take(offset);
     1 + before.filter(|byte| **byte == b'\n').count() as u32
-}
-
-fn absolute(path: PathBuf) -> PathBuf {
-    std::path::absolute(&path).unwrap_or(path)
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> ErrorReport {
-    let reason = text::reason(error);
-    let message = format!("the configuration {} cannot be read: {reason}", path.display());
-    ErrorReport::new(Code::OPTION, message)
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! The effective settings, and the origin of each.
 //!
-//! Invariant: an option overrides its variable, which overrides the file, which overrides the
-//! default; the default of every key is defined only in [`KEYS`].
+//! Invariant: an option overrides its variable, which overrides the user's file, which overrides
+//! the machine's file, which overrides the default; the default of every key is defined only in
+//! [`KEYS`].
 
 mod exchange;
 mod file;
+mod files;
 mod keys;
+mod parsers;
 mod pool;
 mod show;
 mod tls;
@@ -14,22 +17,21 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use snowmelt_control::permissions::Group;
 use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{EnforcementChoice, ImageSettings};
-use snowmelt_types::{
-    ByteSize, Code, ErrorReport, HostName, SourceLocation, Tenant, parse_duration,
-};
+use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, SourceLocation, Tenant};
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode, rate};
 use crate::env;
 use exchange::Exchange;
-use file::{Entry, File};
+use file::Entry;
+use files::Files;
 
 use keys::*;
 pub use keys::{KEYS, Key};
+use parsers::{address, amount, boolean, choice, duration, factor, keys, list, number};
 use pool::HostPool;
 pub use show::show;
 pub use tls::Tls;
@@ -59,6 +61,8 @@ pub struct Value<T> {
 /// The effective settings.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The files in which settings were looked for, and what was found.
+    looked: Vec<String>,
     /// Folder of the persistent state.
     pub state: Value<PathBuf>,
     /// Socket of the server.
@@ -148,7 +152,7 @@ impl Config {
     /// `SM-0110` for a file that cannot be read or has an unknown key, and for an invalid value
     /// from any origin.
     pub fn load(cli: &Cli) -> Result<Self, ErrorReport> {
-        let sources = Sources { file: File::find()? };
+        let sources = Sources { files: Files::find()? };
         let sql = match &cli.command {
             Command::Sql(sql) => Some(sql.as_ref()),
             _ => None,
@@ -210,6 +214,7 @@ impl Config {
             progress: sources.get(&PROGRESS, cli.global.progress, choice)?,
             errors: sources.get(&ERRORS, cli.global.errors, choice)?,
             state,
+            looked: sources.files.looked,
         })
     }
 }
@@ -239,7 +244,7 @@ impl Config {
 }
 
 struct Sources {
-    file: Option<File>,
+    files: Files,
 }
 
 impl Sources {
@@ -320,9 +325,8 @@ impl Sources {
         if let Some(text) = env::text(key.variable) {
             return Some((text, Origin::Variable(key.variable)));
         }
-        let file = self.file.as_ref()?;
-        let Entry { text, line } = file.entries.get(key.name)?;
-        Some((text.clone(), Origin::File(file.path.clone(), *line)))
+        let (path, Entry { text, line }) = self.files.get(key.name)?;
+        Some((text.clone(), Origin::File(path.to_owned(), *line)))
     }
 }
 
@@ -350,50 +354,4 @@ pub fn wrong(name: &str, problem: &str) -> ErrorReport {
 fn absolute(path: PathBuf) -> Result<PathBuf, ErrorReport> {
     std::path::absolute(&path)
         .map_err(|error| ErrorReport::new(Code::OPTION, format!("{}: {error}", path.display())))
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| format!("`{text}` is not an address like 10.0.0.1:7070"))
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0"))
-}
-
-fn factor(text: &str) -> Result<u32, String> {
-    let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("`{text}` is not a whole number from 1"))
-}
-
-fn boolean(text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| format!("`{text}` is neither true nor false"))
-}
-
-fn keys(text: &str) -> Result<Vec<PublicKey>, String> {
-    let key = |text: &str| {
-        let wrong = format!("`{text}` is not a key: `snowmelt image key` prints one");
-        PublicKey::parse(text).map_err(|_| wrong)
-    };
-    list(text).iter().map(|text| key(text)).collect()
-}
-
-fn list(text: &str) -> Vec<String> {
-    let parts = text.split(',').map(str::trim);
-    parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
-}
-
-fn amount(text: &str) -> Result<ByteSize, String> {
-    text.parse().map_err(|error: snowmelt_types::ParseResourceError| error.to_string())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| error.to_string())
-}
-
-fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
-    T::from_str(text, false).map_err(|_| {
-        let names = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-        let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
-        format!("`{text}` is not one of {}", names.join(", "))
-    })
 }

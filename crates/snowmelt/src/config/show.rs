@@ -11,9 +11,16 @@ use crate::text;
 
 type Lines = Vec<(String, String)>;
 
-/// TOML of all settings; with `origin` each line ends with a comment that names its origin.
+/// TOML of all settings; with `origin` each line ends with a comment that names its origin, after
+/// comments that name the files that were looked for.
 pub fn show(config: &Config, origin: bool) -> String {
     let mut shown = String::new();
+    if origin {
+        shown.push_str("# Configuration files; an earlier one overrides a later one:\n");
+        for looked in &config.looked {
+            let _ = writeln!(shown, "#   {looked}");
+        }
+    }
     for (section, lines) in sections(config).into_iter().filter(|(_, lines)| !lines.is_empty()) {
         let gap = if shown.is_empty() { "" } else { "\n" };
         let _ = writeln!(shown, "{gap}[{section}]");

@@ -47,6 +47,19 @@ fn the_file_in_the_home_folder_is_read() {
 }
 
 #[test]
+fn the_files_that_were_looked_for_are_shown() {
+    let env = TestEnv::new();
+    let shown = env.anonymous(&env.run(&["config", "show", "--origin"]).out);
+    let user = "#   [folder]/.config/snowmelt/config.toml: not there\n";
+    assert!(shown.contains(user) && shown.contains("#   /etc/snowmelt/config.toml: "), "{shown}");
+    // As systemd starts a service.
+    let mut homeless = env.command(&["config", "show", "--origin"]);
+    let shown = String::from_utf8(homeless.env_remove("HOME").output().unwrap().stdout).unwrap();
+    assert!(shown.contains("neither HOME nor XDG_CONFIG_HOME is set"), "{shown}");
+    assert!(shown.contains("#   /etc/snowmelt/config.toml: "), "{shown}");
+}
+
+#[test]
 fn an_invalid_setting_is_refused_with_its_location() {
     let env = TestEnv::new();
     let mut all = String::new();

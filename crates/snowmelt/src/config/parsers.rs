@@ -1,0 +1,54 @@
+//! The texts of settings as values. An error is what is wrong with the text.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use snowmelt_image::profile::PublicKey;
+use snowmelt_types::{ByteSize, parse_duration};
+
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("`{text}` is not an address like 10.0.0.1:7070"))
+}
+
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0"))
+}
+
+pub(super) fn factor(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("`{text}` is not a whole number from 1"))
+}
+
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| format!("`{text}` is neither true nor false"))
+}
+
+pub(super) fn keys(text: &str) -> Result<Vec<PublicKey>, String> {
+    let key = |text: &str| {
+        let wrong = format!("`{text}` is not a key: `snowmelt image key` prints one");
+        PublicKey::parse(text).map_err(|_| wrong)
+    };
+    list(text).iter().map(|text| key(text)).collect()
+}
+
+pub(super) fn list(text: &str) -> Vec<String> {
+    let parts = text.split(',').map(str::trim);
+    parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
+pub(super) fn amount(text: &str) -> Result<ByteSize, String> {
+    text.parse().map_err(|error: snowmelt_types::ParseResourceError| error.to_string())
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
+}
+
+pub(super) fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| {
+        let names = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
+        format!("`{text}` is not one of {}", names.join(", "))
+    })
+}
