@@ -8,10 +8,10 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import debian
-import pyarrow
 import pytest
 from conftest import short_folder
 
@@ -21,6 +21,17 @@ from common.paths import CHECKOUT, DATA
 README = (CHECKOUT / "README.md").read_text()
 FIRST_QUERY = re.search(r'^snowmelt sql "(select [^"]*)"$', README, re.MULTILINE)
 AT = "root/data/tpch/sf1"
+
+# A function of SQL that needs no more than the platform has.
+FUNCTION = """
+import snowmelt as sm
+
+@sm.udf
+def double(x: int) -> int:
+    return 2 * x
+
+print(sm.sql("select double(21)", udfs=[double]).rows())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +44,13 @@ def dist(machine: None) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def wheels() -> Path:
-    """The wheel of the dependency; the bare Debian cannot reach an index."""
+    """The wheels of the dependencies; the bare Debian cannot reach an index."""
     folder = DATA / f"wheels-{sys.version_info[0]}.{sys.version_info[1]}"
-    if not list(folder.glob(f"pyarrow-{pyarrow.__version__}-*")):
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
-        subprocess.run([*command, f"pyarrow=={pyarrow.__version__}"], check=True)
+    for name in ("pyarrow", "uv"):
+        version = metadata.version(name)
+        if not list(folder.glob(f"{name}-{version}-*")):
+            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
+            subprocess.run([*command, "-d", str(folder), f"{name}=={version}"], check=True)
     return folder
 
 
@@ -46,6 +59,12 @@ def bare(data: Path) -> Iterator[debian.Machine]:
     with short_folder() as folder:
         folder.chmod(0o755)
         yield debian.copy_of(debian.bare(), folder, AT, data)
+
+
+def _found(bare: debian.Machine, program: str) -> dict[str, str]:
+    """What doctor found, by the names of its checks; its exit code is that of the worst one."""
+    shown = bare.run("sh", "-c", f"{program} doctor -o json || true")
+    return {check["name"]: check["found"] for check in json.loads(shown)}
 
 
 def _flags(shown: str) -> list[str]:
@@ -65,6 +84,8 @@ def test_the_wheel_contains_the_command(dist: Path, wheels: Path, bare: debian.M
     # The SDK finds the command in its own environment, which is not on the PATH.
     script = f"import snowmelt as sm; print(len(sm.sql({FIRST_QUERY[1]!r}).rows()))"
     assert bare.run("/opt/venv/bin/python", "-c", script).strip() == "3"
+    assert "42" in bare.run("/opt/venv/bin/python", "-c", FUNCTION)
+    assert _found(bare, "/opt/venv/bin/snowmelt")["uv"].endswith("/opt/venv/bin/uv")
 
 
 def test_the_debian_package_contains_command_unit_group_and_pages(
@@ -82,8 +103,12 @@ def test_the_debian_package_contains_command_unit_group_and_pages(
     files = bare.run("dpkg", "-L", "snowmelt").splitlines()
     assert "/usr/share/man/man1/snowmelt-fn-deploy.1.gz" in files
     bare.run("bash", "-n", "/usr/share/bash-completion/completions/snowmelt")
+    # Without an index, and without anything from the machine that built the package.
+    assert "42" in bare.run("python3", "-c", FUNCTION)
+    assert _found(bare, "snowmelt")["uv"].endswith("/usr/libexec/snowmelt/uv")
     bare.run("dpkg", "--purge", "snowmelt")
-    assert not (bare.root / "var/lib/snowmelt").exists()
+    for left in ["var/lib/snowmelt", "usr/lib/snowmelt", "usr/libexec/snowmelt"]:
+        assert not (bare.root / left).exists(), left
 
 
 def test_the_tarball_contains_a_stripped_program(dist: Path, tmp_path: Path) -> None:

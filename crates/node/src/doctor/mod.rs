@@ -57,12 +57,12 @@ impl Check {
 }
 
 /// Checks everything; some 100 ms. `state_dir` need not exist. `mount` is how images are to be
-/// mounted.
-pub fn run(state_dir: &Path, mount: Choice) -> Vec<Check> {
+/// mounted, `python` the interpreter that the settings name.
+pub fn run(state_dir: &Path, mount: Choice, python: Option<&Path>) -> Vec<Check> {
     let mut checks = kernel::checks(mount);
     checks.extend(network::checks());
     checks.extend(resources::checks(state_dir));
-    checks.extend(tools::checks(state_dir));
+    checks.extend(tools::checks(state_dir, python));
     checks.push(clock::check());
     checks.push(leftovers::check(state_dir));
     checks
@@ -78,7 +78,7 @@ mod tests {
     fn every_row_has_a_finding_and_failed_ones_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
-        let checks = run(&state, Choice::Auto);
+        let checks = run(&state, Choice::Auto, None);
         let names: BTreeSet<_> = checks.iter().map(|check| check.name.as_str()).collect();
         assert_eq!(names.len(), checks.len(), "two rows of one name");
         for name in ["kernel", "control groups", "namespaces", "disk", "Python", "uv", "clock"] {

@@ -11,8 +11,8 @@ use snowmelt_types::Report;
 use super::resources::nearest;
 use super::{Check, Status};
 
-pub(super) fn checks(state_dir: &Path) -> Vec<Check> {
-    let python = found_python();
+pub(super) fn checks(state_dir: &Path, python: Option<&Path>) -> Vec<Check> {
+    let python = found_python(python);
     let uv = match &python {
         Ok(python) => uv(python),
         Err(_) => {
@@ -23,11 +23,11 @@ pub(super) fn checks(state_dir: &Path) -> Vec<Check> {
 }
 
 /// Asked anew, with a folder to remember the answer in that goes away: looking keeps nothing.
-fn found_python() -> snowmelt_package::Result<Python> {
+fn found_python(named: Option<&Path>) -> snowmelt_package::Result<Python> {
     let folder = tempfile::tempdir().map_err(|error| snowmelt_package::Error::PythonMissing {
         reason: format!("no temporary folder to ask it in: {error}"),
     })?;
-    Python::discover(None, folder.path())
+    Python::discover(named, folder.path())
 }
 
 fn python_row(python: snowmelt_package::Result<Python>) -> Check {
@@ -38,14 +38,14 @@ fn python_row(python: snowmelt_package::Result<Python>) -> Check {
     let python = match python {
         Ok(python) => python,
         Err(error) => {
-            let mend = "apt-get install python3, or set SNOWMELT_PYTHON";
+            let mend = "apt-get install python3, or set `server.python`";
             return row(Status::Fail, error.to_string(), mend);
         }
     };
     let path = python.executable.display();
     let found = format!("{} at {path}", python.minor_version());
     if !runs(Command::new(&python.executable).args(["-I", "-S", "-c", "pass"])) {
-        return row(Status::Fail, format!("{found}, which does not run"), "set SNOWMELT_PYTHON");
+        return row(Status::Fail, format!("{found}, which does not run"), "set `server.python`");
     }
     // Functions run as another user.
     let mode = python.executable.metadata().map_or(0, |found| found.permissions().mode());
@@ -78,7 +78,7 @@ fn uv(python: &Python) -> Check {
             Check::new("uv", Status::Ok, format!("{version} at {path}"), needed, "")
         }
         None => {
-            let mend = format!("{} -m pip install --upgrade uv", python.executable.display());
+            let mend = format!("replace {path} (https://docs.astral.sh/uv)");
             Check::new("uv", Status::Fail, format!("{path}, which does not run"), needed, mend)
         }
     }
@@ -139,6 +139,15 @@ mod tests {
     fn the_version_of_uv_is_without_its_target() {
         assert_eq!(version("uv 0.13.9 (x86_64-unknown-linux-gnu)\n"), "uv 0.13.9");
         assert_eq!(version("uv 0.9.1\n"), "uv 0.9.1");
+    }
+
+    #[test]
+    fn the_interpreter_of_the_settings_is_checked() {
+        let named = Path::new("/nowhere/python3");
+        let rows = checks(&std::env::temp_dir(), Some(named));
+        let python = rows.iter().find(|row| row.name == "Python").unwrap();
+        assert_eq!(python.status, Status::Fail);
+        assert!(python.found.contains("/nowhere/python3"), "{python:?}");
     }
 
     #[test]
