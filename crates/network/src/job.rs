@@ -100,6 +100,17 @@ impl JobNetwork {
     /// Opens egress to the destinations that the job's policy names.
     fn open_egress(&mut self) -> Result<()> {
         let (job, shared) = (&self.spec.job, &self.shared);
+        for address in self.spec.egress.addresses() {
+            // Its packets would be dropped, and the functions would wait in vain.
+            if shared
+                .host
+                .device_of(address)
+                .map_err(|failed| Error::failed(job, failed))?
+                .is_some()
+            {
+                return Err(Error::Spec { job: job.clone(), reason: egress::to_host(address) });
+            }
+        }
         let pair = shared.gate.open(&shared.host, &self.spec, &self.prepared.device)?;
         self.pair = Some(pair);
         let (addresses, rules) = egress::grant(&self.spec.egress, pair, shared.gate.overlays());
