@@ -55,6 +55,9 @@ pub fn document(version: &str) -> OpenApi {
 
 fn platform() -> Vec<Route> {
     vec![
+        get("/healthz", "Whether the server lives").answers_bytes("text/plain", "`ok`"),
+        get("/readyz", "Whether it can take work, else 503 with why not")
+            .answers_bytes("text/plain", "`ready`"),
         get("/v1/status", "What runs on the platform").answers::<Status>(200),
         get("/v1/figures", "What the platform counts").answers::<Figures>(200),
         get("/metrics", "The same for Prometheus")

@@ -2,6 +2,7 @@
 
 mod bursts;
 mod files;
+mod health;
 mod hosts;
 pub(crate) mod images;
 mod leases;
@@ -44,6 +45,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
     let of_files = files::router(Arc::clone(&platform));
     let of_leases = leases::router(Arc::clone(&platform));
     let of_hosts = hosts::router(Arc::clone(&platform));
+    let of_health = health::router(Arc::clone(&platform));
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/figures", get(figures))
@@ -73,6 +75,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .merge(of_files)
         .merge(of_leases)
         .merge(of_hosts)
+        .merge(of_health)
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn(identify))

@@ -18,7 +18,7 @@ use snowmelt_types::{Code, ErrorReport};
 use tokio::net::TcpListener;
 
 use super::{
-    files, functions, invocation, invoke, invoke_all, keep_wheel, leases, logs, show, udfs,
+    files, functions, health, invocation, invoke, invoke_all, keep_wheel, leases, logs, show, udfs,
 };
 use crate::platform::Platform;
 use crate::tokens::{Tokens, admit};
@@ -28,6 +28,7 @@ pub(crate) fn router(platform: Arc<Platform>, tokens: Arc<Tokens>) -> Router {
     let (of_udfs, of_files) =
         (udfs::router(Arc::clone(&platform)), files::router(Arc::clone(&platform)));
     let of_leases = leases::router(Arc::clone(&platform));
+    let of_health = health::router(Arc::clone(&platform));
     Router::new()
         .route("/v1/functions", get(functions))
         .route("/v1/functions/{name}", get(show))
@@ -43,6 +44,8 @@ pub(crate) fn router(platform: Arc<Platform>, tokens: Arc<Tokens>) -> Router {
         .fallback(not_here)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn_with_state(tokens, admit))
+        // Load balancers have no token.
+        .merge(of_health)
 }
 
 async fn not_here(request: Request) -> Problem {
@@ -93,7 +96,9 @@ mod tests {
     use crate::rig::{IdlePlatform, idle_platform, spec};
 
     /// What is served, and nothing else.
-    const SERVED: [(&str, &str); 15] = [
+    const SERVED: [(&str, &str); 17] = [
+        ("get", "/healthz"),
+        ("get", "/readyz"),
         ("get", "/v1/functions"),
         ("get", "/v1/functions/{name}"),
         ("post", "/v1/functions/{name}/invocations"),
@@ -180,7 +185,8 @@ mod tests {
     #[tokio::test]
     async fn no_request_is_served_without_a_valid_token() {
         let remote = Remote::new().await;
-        for (method, path) in SERVED.into_iter().chain([("get", "/nothing")]) {
+        let others = SERVED.into_iter().filter(|(_, path)| !path.ends_with('z'));
+        for (method, path) in others.chain([("get", "/nothing")]) {
             for token in [None, Some(""), Some("snowmelt-0")] {
                 let (status, code, text) = remote.send((method, path), token, ("", ""), "").await;
                 assert_eq!((status, &*code), (401, Code::TOKEN_REFUSED.code), "{path} {text}");

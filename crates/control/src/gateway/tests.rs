@@ -319,6 +319,7 @@ fn served() -> Paths {
     let source = concat!(
         include_str!("../gateway.rs"),
         include_str!("files.rs"),
+        include_str!("health.rs"),
         include_str!("hosts.rs"),
         include_str!("images.rs"),
         include_str!("leases.rs"),

@@ -52,7 +52,9 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(in crate::gateway) const ROUTES: [Route; 48] = [
+pub(in crate::gateway) const ROUTES: [Route; 50] = [
+    route("get", "/healthz", Nothing, OK),
+    route("get", "/readyz", Nothing, OK),
     route("get", "/v1/status", Nothing, OK),
     route("get", "/v1/figures", Nothing, OK),
     route("get", "/metrics", Nothing, OK),

@@ -1,0 +1,66 @@
+//! Whether the server lives, and whether it can take work: for supervisors and load balancers.
+//!
+//! Invariant: the answers name nothing of the machine and of tenants, so the TLS address gives them
+//! to clients without a token.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+
+use crate::platform::Platform;
+
+/// `/healthz` and `/readyz`.
+pub(super) fn router(platform: Arc<Platform>) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .with_state(platform)
+}
+
+async fn readyz(State(platform): State<Arc<Platform>>) -> (StatusCode, &'static str) {
+    let spawner = platform.node.spawner();
+    let not_ready = if platform.shutdown.is_cancelled() {
+        "the server is about to end\n"
+    } else if spawner.failure.is_some() {
+        "the spawner has failed\n"
+    } else if spawner.processes.is_empty() {
+        "the spawner is being started\n"
+    } else {
+        return (StatusCode::OK, "ready\n");
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, not_ready)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::extract::Request;
+    use http_body_util::BodyExt;
+    use tower_service::Service;
+
+    use super::*;
+    use crate::rig::{IdlePlatform, idle_platform};
+
+    async fn asked(router: &mut Router, path: &str) -> (u16, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let answer = router.call(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_about_to_end_lives_and_is_not_ready() {
+        let IdlePlatform { platform, .. } = &idle_platform().await;
+        let mut router = router(Arc::clone(platform));
+        assert_eq!(asked(&mut router, "/healthz").await, (200, "ok\n".to_owned()));
+        assert_eq!(asked(&mut router, "/readyz").await, (200, "ready\n".to_owned()));
+        platform.shutdown.cancel();
+        assert_eq!(asked(&mut router, "/healthz").await.0, 200);
+        let (status, why) = asked(&mut router, "/readyz").await;
+        assert_eq!((status, why.as_str()), (503, "the server is about to end\n"));
+    }
+}
