@@ -13,10 +13,11 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from . import _amounts, _broadcast
+from . import _amounts, _broadcast, _prints, _secrets
 from ._client import Client, client
 from ._files import Files, declared, send
 from ._network import Network, NetworkArgument, network_of
+from ._prints import Prints
 from ._ship import pickled
 from ._wheels import upload_wheels
 from .errors import from_report, hide_internal_frames, make
@@ -39,6 +40,7 @@ class Function(Generic[E, R]):
         tenant: str | None = None,
         network: Network | None = None,
         files: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         functools.update_wrapper(self, handler)
         self.function = handler
@@ -48,6 +50,8 @@ class Function(Generic[E, R]):
         self.network = network
         # Absolute paths by the names that the handler uses.
         self.files = dict(files or {})
+        # References by the names that the handler uses.
+        self.secrets = dict(secrets or {})
         self._lock = threading.Lock()
         self._ephemeral: Deployed | None = None
 
@@ -58,7 +62,7 @@ class Function(Generic[E, R]):
         return f"<function {self.function.__name__} of snowmelt>"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("function", "packages", "options", "tenant", "network", "files")
+        names = ("function", "packages", "options", "tenant", "network", "files", "secrets")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -120,8 +124,17 @@ class Function(Generic[E, R]):
 class Deployed:
     """A deployed function of a platform."""
 
-    def __init__(self, platform: Client, name: str, network: Network | None = None) -> None:
+    def __init__(
+        self,
+        platform: Client,
+        name: str,
+        network: Network | None = None,
+        shown: str | None = None,
+        prints: Prints | None = None,
+    ) -> None:
         self.client, self.name, self.network = platform, name, network
+        # With what it prints; a temporary function has a name of its own.
+        self._shown, self._prints = shown or name, prints
 
     def __repr__(self) -> str:
         return f"<deployed function {self.name}>"
@@ -129,7 +142,14 @@ class Deployed:
     @hide_internal_frames
     def remote(self, event: Any) -> Any:
         """Calls it and waits. Raises `FunctionError` if it failed."""
-        return _answer(self._post("invocations", {"event": event}, "the event"))
+        return self._answer(self._post("invocations", {"event": event}, "the event"))
+
+    def _answer(self, done: dict[str, Any]) -> Any:
+        prints = self._prints or Prints(_prints.enabled())
+        prints.show(self._shown, done.get("printed") or "")
+        if done.get("error"):
+            raise from_report(done["error"])
+        return done.get("result")
 
     def spawn(self, event: Any) -> Invocation:
         """Calls it and does not wait."""
@@ -142,7 +162,7 @@ class Deployed:
         if not all_events:
             return []
         batch = Invocation(lambda: self._batch(all_events))
-        return [_Part(batch, index) for index in range(len(all_events))]
+        return [_Part(batch, index, self._answer) for index in range(len(all_events))]
 
     @hide_internal_frames
     def burst(self, over: int | Iterable[Any], **options: Any) -> BurstResults[Any]:
@@ -173,12 +193,6 @@ class Deployed:
     def remove(self) -> None:
         """Removes it from the platform."""
         self.client.call("DELETE", f"/v1/functions/{self.name}")
-
-
-def _answer(done: dict[str, Any]) -> Any:
-    if done.get("error"):
-        raise from_report(done["error"])
-    return done.get("result")
 
 
 class Invocation:
@@ -216,15 +230,21 @@ class Invocation:
 class _Part(Invocation):
     """One call of a batch; it is done when the whole batch is done."""
 
-    def __init__(self, batch: Invocation, index: int) -> None:
-        self._batch, self._index = batch, index
+    def __init__(self, batch: Invocation, index: int, answer: Callable[[Any], Any]) -> None:
+        self._batch, self._index, self._answer = batch, index, answer
+        self._value: Any = None
+        self._read = False
 
     def done(self) -> bool:
         return self._batch.done()
 
     @hide_internal_frames
     def get(self, timeout: float | None = None) -> Any:
-        return _answer(self._batch.get(timeout)[self._index])
+        done = self._batch.get(timeout)[self._index]
+        if not self._read and not done.get("error"):
+            # What it printed is shown once.
+            self._value, self._read = self._answer(done), True
+        return self._value if self._read else self._answer(done)
 
 
 @overload
@@ -249,6 +269,7 @@ def function(
     open_files: int | None = None,
     log: _amounts.Memory | None = None,
     files: Files = (),
+    secrets: Mapping[str, str] | None = None,
     tenant: str | None = None,
     network: NetworkArgument = None,
 ) -> Callable[[Callable[[E], R]], Function[E, R]]: ...
@@ -261,10 +282,11 @@ def function(
     tenant = given.pop("tenant", None)
     network = network_of(given.pop("network", None))
     files = declared(given.pop("files", ()))
+    secrets = _secrets.declared(given.pop("secrets", None) or {})
     options = limits(**given)
 
     def decorate(plain: Callable[[Any], Any]) -> Function[Any, Any]:
-        return Function(plain, packages, options, tenant, network, files)
+        return Function(plain, packages, options, tenant, network, files, secrets)
 
     return decorate if handler is None else decorate(handler)
 
@@ -307,13 +329,14 @@ def deploy(
     *,
     ephemeral: bool,
     expected: int = 1,
+    prints: Prints | None = None,
 ) -> Deployed:
     """Deploys a handler for JSON events (`event`) or pickled items (`map`), and starts `expected`
     instances."""
     own = {"name": name, "mode": mode, "expected": expected, "ephemeral": ephemeral}
     spec = {**code_of(platform, made), **own}
     platform.call("POST", "/v1/functions", spec)
-    return Deployed(platform, name, made.network)
+    return Deployed(platform, name, made.network, made.function.__name__, prints)
 
 
 def code_of(platform: Client, made: Function[Any, Any]) -> dict[str, Any]:
@@ -328,6 +351,7 @@ def code_of(platform: Client, made: Function[Any, Any]) -> dict[str, Any]:
         "packages": upload_wheels(platform, made.packages),
         "options": made.options,
         **({"files": files} if files else {}),
+        **({"secrets": made.secrets} if made.secrets else {}),
     }
 
 

@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from . import _amounts, _outcomes, _progress
+from . import _amounts, _outcomes, _prints, _progress
 from ._client import client
 from ._files import Files, declared
 from ._function import Deployed, Function, deploy, limits, unique_name
 from ._outcomes import Outcome
+from ._prints import Prints
 from ._udf import Udf
 from .errors import Error, PackageError, hide_internal_frames
 
@@ -47,6 +48,7 @@ def map(
     on_error: str = "raise",
     results: str = "plain",
     progress: bool | None = None,
+    prints: bool | None = None,
 ) -> list[R]:
     """`[function(item) for item in items]`, in sandboxes. See docs/python.md.
 
@@ -66,7 +68,8 @@ def map(
     made = with_options(function, packages, {**given, "instances": count}, files)
     chunks = _chunks(all_items, chunk, count)
     work = _Work(chunks, results)
-    _run(made, work, min(count, len(chunks)), _progress.enabled(progress))
+    shown = Prints(_prints.enabled(prints))
+    _run(made, work, min(count, len(chunks)), _progress.enabled(progress), shown)
     values, errors = _outcomes.gather(work.outcomes, on_error)
     if errors:
         raise _outcomes.map_error(errors, values, made.function.__name__) from errors[0][1]
@@ -87,11 +90,13 @@ def with_options(
         own_options = {**function.options, **options, "concurrency": 1}
         given = function.files if more is None else more
         where = (function.tenant, function.network)
-        return Function(function.function, own, own_options, *where, given)
+        return Function(function.function, own, own_options, *where, given, function.secrets)
     if isinstance(function, Udf):
         own = packages if packages is not None else function.signature.packages
         given = function.given.files if more is None else more
-        return Function(function.function, own, options, files=given)
+        return Function(
+            function.function, own, options, files=given, secrets=function.given.secrets
+        )
     if not callable(function):
         raise TypeError(f"{function!r} is not a function")
     if not hasattr(function, "__name__"):
@@ -106,10 +111,10 @@ def _chunks(items: list[Any], chunk: int | None, workers: int) -> list[tuple[int
     return [(start, items[start : start + size]) for start in range(0, len(items), size)]
 
 
-def _run(made: Function[Any, Any], work: _Work, workers: int, shown: bool) -> None:
+def _run(made: Function[Any, Any], work: _Work, workers: int, shown: bool, prints: Prints) -> None:
     platform = client(made.tenant)
     name = unique_name(made.function)
-    deployed = deploy(platform, made, name, "map", ephemeral=True, expected=workers)
+    deployed = deploy(platform, made, name, "map", ephemeral=True, expected=workers, prints=prints)
     line = _progress.Line(shown)
     try:
         work.start(deployed, workers)

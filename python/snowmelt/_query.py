@@ -12,18 +12,24 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
-from . import _amounts, _broadcast, _dtypes, _files, _names, _progress
+from . import _amounts, _broadcast, _dtypes, _files, _names, _prints, _progress
 from ._aggregate import Aggregate
 from ._answer import Answer
 from ._client import client
 from ._given import Given
+from ._prints import Prints
 from ._ship import pickled
 from ._tables import Folder, Table
 from ._udf import AnyUdf, Udf, udf
 from ._wheels import upload_wheels
 from .errors import Error, hide_internal_frames, make
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
 
 UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
 
@@ -45,6 +51,7 @@ _OPTIONS = (
     "exchange_task",
     "price_file",
     "progress",
+    "prints",
 )
 
 
@@ -64,6 +71,7 @@ def sql(
     exchange_task: _amounts.Memory | None = None,
     price_file: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
+    prints: bool | None = None,
     **tables: Any,
 ) -> Query:
     """A query; it runs when its answer is first used. A statement that defines a function runs at
@@ -92,7 +100,7 @@ def sql(
         options["prices"] = _prices(price_file)
     made = [Table(name, given) for name, given in tables.items()]
     _check_image(image, functions)
-    asked = Query(query, made, functions, options, progress, image)
+    asked = Query(query, made, functions, options, progress, image, prints)
     asked.files = _definition_files(function_files, defines)
     if defines:
         asked.collect()
@@ -182,10 +190,11 @@ class Query:
         options: dict[str, Any],
         progress: bool | None,
         image: str | None = None,
+        prints: bool | None = None,
     ) -> None:
         self.text = text
         self._tables, self._udfs, self._image = tables, list(udfs), image
-        self._options, self._progress = options, progress
+        self._options, self._progress, self._prints = options, progress, prints
         # Of the function that it defines, by name.
         self.files: dict[str, str] = {}
         self._folder: Folder | None = None
@@ -206,7 +215,7 @@ class Query:
         return self._query_id
 
     @hide_internal_frames
-    def collect(self) -> Any:
+    def collect(self) -> pa.Table:
         """The answer as a `pyarrow.Table`. Runs the query unless it ran before."""
         import pyarrow as pa
 
@@ -220,14 +229,16 @@ class Query:
     arrow = collect
 
     @hide_internal_frames
-    def pandas(self) -> Any:
+    def pandas(self) -> pd.DataFrame:
         """The answer as a `pandas.DataFrame`."""
-        return _dtypes.to_pandas(self.collect(), self._types())
+        frame: pd.DataFrame = _dtypes.to_pandas(self.collect(), self._types())
+        return frame
 
     @hide_internal_frames
-    def polars(self) -> Any:
+    def polars(self) -> pl.DataFrame:
         """The answer as a `polars.DataFrame`."""
-        return _dtypes.to_polars(self.collect(), self._types())
+        frame: pl.DataFrame = _dtypes.to_polars(self.collect(), self._types())
+        return frame
 
     def _types(self) -> dict[str, Any]:
         return _dtypes.known(table.types for table in self._tables)
@@ -278,7 +289,8 @@ class Query:
     def _run(self) -> tuple[Answer, Iterator[Any]]:
         request = self._request()
         line = _progress.Line(_progress.enabled(self._progress))
-        answer = Answer(lambda event: _show(line, event))
+        prints = Prints(_prints.enabled(self._prints))
+        answer = Answer(lambda event: _show(line, prints, event))
         return answer, self._stream(request, answer, line)
 
     def _stream(
@@ -338,8 +350,11 @@ def udf_source(
     return {"code": code, "packages": [], **inside}
 
 
-def _show(line: _progress.Line, event: dict[str, Any]) -> None:
-    if event.get("event") == "note":
+def _show(line: _progress.Line, prints: Prints, event: dict[str, Any]) -> None:
+    if event.get("event") == "printed":
+        line.clear()
+        prints.show(event["function"], event["text"])
+    elif event.get("event") == "note":
         line.note(event["text"])
     elif event.get("event") in ("phase", "progress"):
         line.show(_progress.query_text(event))

@@ -54,6 +54,9 @@ pub struct FunctionSpec {
     /// Files that were sent before, by the names that the function uses.
     #[serde(default, skip_serializing_if = "FileRefs::is_empty")]
     pub files: FileRefs,
+    /// Secrets by the names that the code uses, as references: `env:VARIABLE` or `file:NAME`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
     /// Limits and environment.
     #[serde(default)]
     pub options: FunctionOptions,
@@ -186,6 +189,9 @@ pub struct FunctionSummary {
     pub tenant: Tenant,
     /// Requirements.
     pub packages: Vec<String>,
+    /// References to its secrets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
     /// Limits and environment.
     pub options: FunctionOptions,
     /// When it was deployed, in milliseconds since 1970.

@@ -47,6 +47,10 @@ pub struct Invocation {
     /// What the user should know although it is not a failure (its log was cut).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<ErrorReport>,
+    /// The beginning of what it wrote to stdout and stderr, for its caller; the log has all that is
+    /// kept. Empty for calls whose answers are asked for later.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub printed: String,
     /// When it was accepted, in milliseconds since 1970.
     pub accepted_ms: u64,
     /// From its acceptance to its end, in microseconds.

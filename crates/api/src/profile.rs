@@ -1,6 +1,8 @@
 //! The profile of a query: where its time, bytes and memory went. Pure data; the command line
 //! shows it as text and as a page.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use snowmelt_wire::{OperatorMetric, TaskProgress};
 use utoipa::ToSchema;
@@ -39,6 +41,9 @@ pub struct Profile {
     pub driver_plan: String,
     /// Sums over the tasks.
     pub totals: Totals,
+    /// The beginning of what instances of functions wrote to stdout and stderr, by the function.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub printed: BTreeMap<String, String>,
     /// What it cost.
     #[serde(default)]
     pub cost: Cost,

@@ -100,6 +100,13 @@ pub enum Event {
     },
     /// How far the workers are.
     Progress(Progress),
+    /// The beginning of what instances of a function wrote to stdout and stderr.
+    Printed {
+        /// The function.
+        function: String,
+        /// Whole lines.
+        text: String,
+    },
     /// Something that the user should know and that is not a failure (a task was run again).
     Note {
         /// One line.

@@ -224,6 +224,7 @@ impl Functions {
     /// Stores the end of a call. A disk that is full must not make it run again.
     async fn keep(&self, function: &FunctionId, ended: Invocation, keep_ms: u64) -> Tried {
         let id = ended.id.clone();
+        let ended = Invocation { printed: String::new(), ..ended };
         let record = InvocationRecord { invocation: ended, event: Box::default() };
         let [mut pause, longest] = AGAIN_AFTER;
         loop {

@@ -45,12 +45,12 @@ pub(crate) async fn declared(
     snowmelt_udf::check_python(code, &version).map_err(|error| error.report())?;
     let mut declared = Declared { packages: packages.to_vec(), ..Declared::default() };
     declared.shared = packages.to_vec();
-    if let SourceCode::Source { file, text } | SourceCode::Definition { file, text, .. } = code {
-        let key = Digest::of_parts(["declared-3", &version, file, text]);
+    if let Some((file, text)) = code.python_text() {
+        let key = Digest::of_parts(["declared-3", &version, file, &text]);
         let source: Declared = match analysis.get(&key) {
             Some(known) => known,
             None => {
-                let found = inspect(python.executable.clone(), file, text).await?;
+                let found = inspect(python.executable.clone(), file, &text).await?;
                 analysis.put(&key, &found);
                 found
             }

@@ -31,6 +31,7 @@ use crate::now_ms;
 use crate::placements::{Acquired, Placements};
 use crate::records::{FunctionId, FunctionRecord, Records};
 use crate::times::CALLS_ASKED_EVERY;
+use crate::udfs::SecretSources;
 pub(crate) use slot::Slot;
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
@@ -51,6 +52,7 @@ pub(crate) struct Inner {
     // Functions that are prepared in this process. Held for a lookup only.
     live: Mutex<HashMap<FunctionId, Arc<Live>>>,
     placements: Placements,
+    secrets: SecretSources,
 }
 
 impl Functions {
@@ -60,11 +62,22 @@ impl Functions {
         records: Records,
         logs: Logs,
         placements: Placements,
+        secrets: SecretSources,
     ) -> Self {
         let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
         let in_turn = InTurn::default();
-        let inner =
-            Inner { node, analysis, records, logs, calls, waiting, in_turn, live, placements };
+        let inner = Inner {
+            node,
+            analysis,
+            records,
+            logs,
+            calls,
+            waiting,
+            in_turn,
+            live,
+            placements,
+            secrets,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -261,8 +274,9 @@ impl Functions {
     }
 
     async fn prepare(&self, record: FunctionRecord) -> Result<Live, ErrorReport> {
-        let Inner { node, analysis, placements, .. } = &*self.inner;
-        Live::prepare(node, analysis, placements, record).await
+        let Inner { node, analysis, placements, secrets, .. } = &*self.inner;
+        let secrets = secrets.read(&record.tenant, &record.spec.secrets).await?;
+        Live::prepare(node, analysis, placements, record, secrets).await
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<FunctionId, Arc<Live>>> {
@@ -289,6 +303,7 @@ pub(crate) fn accepted(name: &FunctionName) -> Invocation {
         result: None,
         error: None,
         warnings: Vec::new(),
+        printed: String::new(),
         accepted_ms: now_ms(),
         wall_us: None,
         cold: false,

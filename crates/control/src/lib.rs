@@ -26,6 +26,7 @@ pub mod permissions;
 mod placements;
 mod platform;
 mod pool;
+mod printed;
 mod progress;
 mod queries;
 mod records;

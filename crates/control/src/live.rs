@@ -31,6 +31,8 @@ pub(crate) struct Live {
     tree: Option<String>,
     /// What the scheduler needs to know of its calls.
     pub needs: Arc<snowmelt_schedule::Call>,
+    /// Values that its instances have.
+    secrets: Secrets,
     /// It as this host runs it.
     pub unit: Unit,
     pub limits: Arc<InstanceLimits>,
@@ -48,10 +50,12 @@ impl Live {
         analysis: &AnalysisCache,
         placements: &Placements,
         record: FunctionRecord,
+        secrets: Secrets,
     ) -> Result<Self, ErrorReport> {
         let mut code = code_of(node, analysis, &record).await?;
+        code.secrets = (!secrets.is_empty()).then(|| secrets.fingerprint());
         let place = placements.own_tree_place(&record);
-        let unit = code.prepare(node, place.as_ref(), Secrets::default()).await;
+        let unit = code.prepare(node, place.as_ref(), secrets.clone()).await;
         let unit = unit.map_err(|error| error.report())?;
         if let Some(image) = code.program.as_mut().and_then(|it| it.request.image.as_mut()) {
             // Other hosts take the image that the name leads to now.
@@ -63,13 +67,13 @@ impl Live {
         let only = is_bound_to_control(&record, &code).then(|| placements.own_name());
         let needs = Arc::new(snowmelt_schedule::Call { only, ..needs(&record, &code) });
         let (tree, ended) = (trees::image(&record), Mutex::default());
-        Ok(Self { code, tree, needs, unit, limits, load, permits, record, ended })
+        Ok(Self { code, tree, needs, secrets, unit, limits, load, permits, record, ended })
     }
 
     /// It as it is called.
     pub fn callee(&self) -> Callee<'_> {
-        let Self { code, tree, needs, unit, limits, load, .. } = self;
-        let sent = Some(Sent { code, secrets: None, tree: tree.as_deref() });
+        let Self { code, tree, needs, secrets, unit, limits, load, .. } = self;
+        let sent = Some(Sent { code, secrets: Some(secrets), tree: tree.as_deref() });
         Callee { whose: self.whose(), needs, unit, limits, load, sent }
     }
 
@@ -127,9 +131,13 @@ pub(crate) fn accept(
     let empty = BTreeMap::new();
     let files = match (&spec.code, language) {
         (SourceCode::Files { files }, _) if language != Language::Python => files,
-        (SourceCode::Source { .. } | SourceCode::Pickle { .. }, Language::Python) => &empty,
+        (
+            SourceCode::Source { .. } | SourceCode::Folder { .. } | SourceCode::Pickle { .. },
+            Language::Python,
+        ) => &empty,
         (SourceCode::Files { .. }, _) => {
-            return refused("Python code is needed, and these are files", "name one Python file");
+            let hint = "name one Python file, or a folder with app.py";
+            return refused("Python code is needed, and these are files of a program", hint);
         }
         _ => {
             let hint = "send {\"kind\": \"files\", \"files\": …}";

@@ -1,6 +1,5 @@
 //! Events of a query on their way to its client.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,15 +45,6 @@ impl Events {
     /// some.
     pub fn send(&self, event: Event) {
         let _ = self.sender.try_send(event);
-    }
-
-    /// Shows what UDFs wrote, by name: users debug their functions with `print`.
-    pub fn output(&self, written: &BTreeMap<String, String>) {
-        for (name, text) in written {
-            for line in text.lines().take(20) {
-                self.send(Event::Note { text: format!("{name}: {line}") });
-            }
-        }
     }
 }
 

@@ -24,6 +24,7 @@ use tracing::field::Empty;
 use crate::hosts::Hosts;
 use crate::now_ms;
 use crate::placements::{Placements, QueryPeers};
+use crate::printed;
 use crate::progress::{EventReporter, Events, encoded};
 use crate::trees::Trees;
 use crate::udfs::{UdfRegistry, UdfSet};
@@ -211,7 +212,7 @@ impl Queries {
             // Before the client has the end of its answer: it may read the logs then.
             let keep = |written: &Written| {
                 self.udfs.keep_logs(tenant, &id, &udfs.registered, written);
-                events.output(written);
+                printed::show(&events, written);
             };
             let relaying = relay(answer, &runner, &frames, &keep);
             let ((), relayed) = tokio::join!(serving, relaying);
@@ -355,13 +356,15 @@ async fn relay(
     keep: &(dyn Fn(&Written) + Sync),
 ) -> Relayed {
     loop {
-        let frame = match read_frame_within(&mut answer, MAX_ANSWER_BYTES).await {
+        let mut frame = match read_frame_within(&mut answer, MAX_ANSWER_BYTES).await {
             Ok(Some(frame)) => frame,
             Ok(None) | Err(_) => return Relayed::Lost,
         };
         let kind = frame.kind;
         if matches!(kind, Kind::Profile | Kind::Failure) {
-            keep(&runner.written());
+            let written = runner.written();
+            keep(&written);
+            frame = printed::in_profile(frame, &written);
         }
         if kind == Kind::Failure {
             return frame.parse().map_or(Relayed::Lost, |report| Relayed::Failed(Box::new(report)));

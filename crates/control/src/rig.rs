@@ -56,7 +56,8 @@ pub(crate) fn with_functions<F: Future<Output = ()>>(
         let records = Records::open(state_dir.join("state.redb"), true).await.unwrap();
         let logs = Logs::new(state_dir.join("logs"));
         let placements = placements(&node, &hosts(&node));
-        let functions = Functions::new(node.clone(), analysis, records, logs, placements);
+        let secrets = SecretSources::new(base.path().join("secrets"));
+        let functions = Functions::new(node.clone(), analysis, records, logs, placements, secrets);
         let deployed = functions.deploy(Tenant::default(), spec(text)).await.unwrap();
         test(functions, FunctionId { tenant: deployed.tenant, name: deployed.name }).await;
         node.stop().await.unwrap();
@@ -118,9 +119,15 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let hosts = hosts(&node);
     let over = CancellationToken::new();
     let placements = placements(&node, &hosts);
-    let functions =
-        Functions::new(node.clone(), analysis.clone(), records.clone(), logs, placements);
     let secrets = SecretSources::new(base.path().join("secrets"));
+    let functions = Functions::new(
+        node.clone(),
+        analysis.clone(),
+        records.clone(),
+        logs,
+        placements,
+        secrets.clone(),
+    );
     let places = functions.placements().own_places();
     let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets, places));
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
@@ -193,7 +200,8 @@ pub(crate) fn on_another_host_behind(
     let placements = placements(&node, &hosts);
     placements.take_reports();
     let logs = Logs::new(std::env::temp_dir().join("no-logs"));
-    Functions::new(node, analysis, functions.records().clone(), logs, placements)
+    let secrets = SecretSources::new("/no/secrets");
+    Functions::new(node, analysis, functions.records().clone(), logs, placements, secrets)
 }
 
 /// A node that is a platform of one host.
@@ -235,6 +243,7 @@ pub(crate) fn spec(text: &str) -> FunctionSpec {
         mode: CallMode::Event,
         packages: Vec::new(),
         files: Default::default(),
+        secrets: Default::default(),
         options: FunctionOptions::default(),
         tenant: None,
         expected: 1,

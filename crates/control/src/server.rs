@@ -320,7 +320,8 @@ async fn platform(
     let secrets = SecretSources::new(&settings.secrets_dir);
     let trees = Trees::new(settings.images.trees);
     let places = OwnPlaces { hosts: hosts.clone(), trees: trees.clone() };
-    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets, places));
+    let of_udfs = secrets.clone();
+    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), of_udfs, places));
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
     let udfs = UdfRegistry::new(records.clone(), catalog, udf_logs);
     let placing = settings.placing;
@@ -329,8 +330,8 @@ async fn platform(
         placements.take_reports();
         tokio::spawn(placements.clone().follow(ending.over.clone()));
     }
-    let functions =
-        Functions::new(node.clone(), analysis.clone(), records, logs, placements.clone());
+    let known = analysis.clone();
+    let functions = Functions::new(node.clone(), known, records, logs, placements.clone(), secrets);
     let on = (hosts.clone(), trees.clone(), placements.clone());
     let bursts = Bursts::new(node.clone(), analysis, on, kept, over);
     let cluster = (hosts.clone(), placements.clone());

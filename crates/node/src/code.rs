@@ -17,6 +17,10 @@ use crate::{Error, Result};
 /// The name of the file in a folder of Python code.
 pub(crate) const CODE_FILE: &str = "code.json";
 
+/// The folder beside it with the files of a folder of Python code
+/// (`python/snowmelt/_runtime/code.py`).
+const CODE_FILES: &str = "files";
+
 /// A folder with a folder for each piece of code, named by its digest.
 #[derive(Clone, Debug)]
 pub struct CodeStore {
@@ -48,6 +52,10 @@ impl CodeStore {
                 .map_err(state(&self.root))?;
             match code {
                 SourceCode::Files { files } => write_all(whole.path(), files)?,
+                SourceCode::Folder { files, .. } => {
+                    write_all(&whole.path().join(CODE_FILES), files)?;
+                    write(&whole.path().join(CODE_FILE), &text, 0o644)?;
+                }
                 _ => write(&whole.path().join(CODE_FILE), &text, 0o644)?,
             }
             publish(whole, &folder)?;
@@ -201,6 +209,19 @@ mod tests {
         let (python, _) = store.put(&self::code("x = 1")).unwrap();
         assert_eq!(store.files(&python).unwrap(), self::code("x = 1"));
         assert_eq!(store.put(&read).unwrap().0, digest, "another host names it alike");
+    }
+
+    #[test]
+    fn the_files_of_a_python_folder_lie_beside_its_code() {
+        let (_folder, store) = store();
+        let SourceCode::Files { files } = files(&["app.py", "lib/a.py"]) else { panic!() };
+        let code = SourceCode::Folder { file: "app.py".into(), files };
+        let (digest, place) = store.put(&code).unwrap();
+        assert_eq!(std::fs::read(place.join("files/lib/a.py")).unwrap(), b"lib/a.py");
+        assert_eq!(store.files(&digest).unwrap(), code);
+        let outside = BTreeMap::from([("../a.py".into(), CodeFile::new(b"", false))]);
+        let refused = store.put(&SourceCode::Folder { file: "../a.py".into(), files: outside });
+        assert!(matches!(refused, Err(Error::CodeFile { .. })), "{refused:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::failure::Outcome;
 use crate::functions::with_platform;
 use crate::printer::Printer;
-use crate::{input, program, udf_files};
+use crate::{code_files, environment, input, program, python_code, secrets, udf_files};
 
 /// Deploys a function.
 ///
@@ -33,13 +33,18 @@ pub fn run(args: &DeployArgs, config: &Config, printer: Printer) -> Outcome {
 fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
     let (path, handler) = args.code.as_deref().map_or(("", ""), code_and_handler);
     let path = Path::new(path);
+    let mut packages = input::requirements(&args.needs)?;
     let (runtime, code) = match &args.packed {
         Some(_) => (Runtime::Python, no_code()),
         None => match program::runtime(args, path)? {
             // The code is in the image.
             Runtime::Command if args.code.is_none() => (Runtime::Command, no_code()),
-            Runtime::Python => (Runtime::Python, input::code(path)?),
-            other => (other, program::files(path)?),
+            Runtime::Python => {
+                let read = python_code::read(path)?;
+                packages.extend(read.packages);
+                (Runtime::Python, read.code)
+            }
+            other => (other, code_files::files(path)?),
         },
     };
     let default = FunctionOptions::default();
@@ -54,13 +59,14 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
         root: program::root(args)?,
         image: program::image(args)?,
         mode: CallMode::Event,
-        packages: input::requirements(&args.needs)?,
+        packages,
         files: FileRefs::new(),
+        secrets: secrets::given(&args.secrets, "--secret")?,
         options: FunctionOptions {
             memory: args.memory.unwrap_or(default.memory),
             cpu: args.cpu.unwrap_or(default.cpu),
             timeout_ms: ms(args.timeout, default.timeout_ms),
-            environment: args.environment.iter().cloned().collect(),
+            environment: environment::given(&args.environment)?,
             instances: args.instances.unwrap_or(default.instances),
             concurrency: args.concurrency.unwrap_or(default.concurrency),
             prewarmed: args.prewarmed.unwrap_or(default.prewarmed),

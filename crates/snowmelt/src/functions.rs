@@ -22,7 +22,7 @@ use crate::output::{Layout, draw};
 use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
 use crate::progress::Progress;
-use crate::{burst, deploy, input, list, logs, pack, template, text};
+use crate::{burst, deploy, environment, follow, input, list, logs, pack, template, text};
 
 /// First and longest interval between two polls of `fn result --wait`.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
@@ -64,9 +64,11 @@ pub(crate) fn with_platform<T>(
 }
 
 fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {
-    let functions = with_platform(&args.platform, config, printer, "listing", async |client| {
-        client.functions().await
-    })?;
+    let mut functions =
+        with_platform(&args.platform, config, printer, "listing", async |client| {
+            client.functions().await
+        })?;
+    functions.iter_mut().for_each(environment::hide);
     let shown = match args.output {
         ListFormat::Json => list::json(&functions)?,
         ListFormat::Csv => list::csv(&HEADINGS, &functions.iter().map(row).collect::<Vec<_>>()),
@@ -133,9 +135,12 @@ fn runtime(runtime: Runtime) -> &'static str {
 
 fn show(args: &ShowFunctionArgs, config: &Config, printer: Printer) -> Outcome {
     let label = format!("showing {}", args.name);
-    let function = with_platform(&args.platform, config, printer, &label, async |client| {
+    let mut function = with_platform(&args.platform, config, printer, &label, async |client| {
         client.function(&args.name).await
     })?;
+    if !args.values {
+        environment::hide(&mut function);
+    }
     printer::print(&match args.output {
         ShowFormat::Json => list::json(&function)?,
         ShowFormat::Table => lines(&function),
@@ -149,6 +154,7 @@ fn lines(function: &FunctionSummary) -> String {
     let time = |ms| text::setting(Duration::from_millis(ms));
     let root = function.root.as_ref().map(|root| root.display().to_string());
     let variables = options.environment.iter().map(|(name, value)| format!("{name}={value}"));
+    let secrets = function.secrets.iter().map(|(name, reference)| format!("{name}={reference}"));
     let rows = [
         ("name", function.name.to_string()),
         ("version", function.version.clone()),
@@ -160,6 +166,7 @@ fn lines(function: &FunctionSummary) -> String {
         ("image", function.image.clone().unwrap_or_default()),
         ("package", function.packed.clone().unwrap_or_default()),
         ("packages", function.packages.join(" ")),
+        ("secrets", secrets.collect::<Vec<_>>().join(" ")),
         ("environment", variables.collect::<Vec<_>>().join(" ")),
         ("tenant", function.tenant.to_string()),
         ("memory", options.memory.to_string()),
@@ -302,6 +309,9 @@ fn cold_reason(reason: ColdReason) -> String {
 }
 
 fn logs(args: &LogArgs, config: &Config, printer: Printer) -> Outcome {
+    if args.follow {
+        return follow::run(args, config, printer, log_text);
+    }
     let id = args.invocation.clone().map(InvocationId::from);
     let entries = with_platform(&args.platform, config, printer, "reading logs", async |client| {
         client.logs(&args.name, id.as_ref(), args.tail).await

@@ -10,9 +10,8 @@ use crate::config::Config;
 use crate::deploy::code_and_handler;
 use crate::failure::Outcome;
 use crate::functions::with_platform;
-use crate::input;
 use crate::printer::Printer;
-use crate::text;
+use crate::{input, python_code, text};
 
 /// Builds a code package.
 ///
@@ -20,12 +19,11 @@ use crate::text;
 /// Errors of the platform, and `SM-0110` for code that cannot be read.
 pub fn run(args: &PackArgs, config: &Config, printer: Printer) -> Outcome {
     let (path, handler) = code_and_handler(&args.code);
-    let request = PackRequest {
-        name: args.name.clone(),
-        code: input::code(Path::new(path))?,
-        handler: handler.to_owned(),
-        packages: input::requirements(&args.needs)?,
-    };
+    let read = python_code::read(Path::new(path))?;
+    let mut packages = input::requirements(&args.needs)?;
+    packages.extend(read.packages);
+    let handler = handler.to_owned();
+    let request = PackRequest { name: args.name.clone(), code: read.code, handler, packages };
     let label = format!("packing {}", args.name);
     let platform = &args.platform;
     let packed = with_platform(platform, config, printer, &label, async |client| {

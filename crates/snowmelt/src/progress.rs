@@ -80,11 +80,18 @@ impl Progress {
             Event::Accepted { .. } => {}
             Event::Phase { phase } => self.shared.state().phase = Some(phase),
             Event::Progress(metrics) => self.shared.state().metrics = metrics,
-            Event::Note { text } => {
-                let Shared { bar, printer, .. } = &*self.shared;
-                bar.suspend(|| printer.note(&text));
+            Event::Printed { function, text } => {
+                text.lines().for_each(|line| self.note(&format!("{function}: {line}")));
             }
+            Event::Note { text } => self.note(&text),
         }
+    }
+}
+
+impl Progress {
+    fn note(&self, text: &str) {
+        let Shared { bar, printer, .. } = &*self.shared;
+        bar.suspend(|| printer.note(text));
     }
 }
 

@@ -1,5 +1,6 @@
 //! `snowmelt run`: calls a function once without deploying it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::deploy::code_and_handler;
 use crate::failure::Outcome;
 use crate::functions::{event, finish, with_platform};
 use crate::printer::Printer;
-use crate::{input, program, text};
+use crate::{code_files, environment, input, python_code, text};
 
 /// Calls a function in a file and prints its result; its output goes to stderr.
 ///
@@ -57,9 +58,14 @@ fn spec(args: &RunArgs) -> Result<FunctionSpec, ErrorReport> {
         Some("java" | "jar") => Runtime::Java,
         _ => Runtime::Python,
     };
+    let mut packages = input::requirements(&args.needs)?;
     let code = match runtime {
-        Runtime::Python => input::code(path)?,
-        _ => program::files(path)?,
+        Runtime::Python => {
+            let read = python_code::read(path)?;
+            packages.extend(read.packages);
+            read.code
+        }
+        _ => code_files::files(path)?,
     };
     let default = FunctionOptions::default();
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -73,13 +79,14 @@ fn spec(args: &RunArgs) -> Result<FunctionSpec, ErrorReport> {
         root: None,
         image: None,
         mode: CallMode::Event,
-        packages: input::requirements(&args.needs)?,
+        packages,
         files: FileRefs::new(),
+        secrets: BTreeMap::new(),
         options: FunctionOptions {
             memory: args.memory.unwrap_or(default.memory),
             cpu: args.cpu.unwrap_or(default.cpu),
             timeout_ms: args.timeout.map_or(default.timeout_ms, ms),
-            environment: args.environment.iter().cloned().collect(),
+            environment: environment::given(&args.environment)?,
             ..default
         },
         tenant: None,

@@ -15,7 +15,7 @@ use crate::output::{Output, Target, Writer};
 use crate::platform::{self, Platform};
 use crate::printer::Printer;
 use crate::progress::Progress;
-use crate::{env, input, profile, udf_files, udfs};
+use crate::{env, input, profile, secrets, udf_files};
 
 /// Runs the query and writes its result.
 ///
@@ -114,7 +114,7 @@ fn report(
 
 fn request(args: &SqlArgs, config: &Config, files: FileRefs) -> Result<QueryRequest, ErrorReport> {
     let packages = input::listed(&args.packages, args.requirements.as_deref())?;
-    let secrets = udfs::secrets(&args.udf_secrets, "--udf-secret")?;
+    let secrets = secrets::given(&args.udf_secrets, "--udf-secret")?;
     let source = |path: &std::path::PathBuf| {
         Ok(UdfSource {
             code: input::code(path)?,

@@ -1,8 +1,6 @@
 //! `snowmelt udf`: register, list, show, test and remove functions that SQL calls by name, and print
 //! their logs.
 
-use std::collections::BTreeMap;
-
 use arrow::array::RecordBatch;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use snowmelt_api::{
@@ -21,7 +19,7 @@ use crate::failure::Outcome;
 use crate::functions::with_platform;
 use crate::output::{Layout, draw};
 use crate::printer::{self, Printer};
-use crate::{input, list, logs, text, udf_files};
+use crate::{input, list, logs, secrets, text, udf_files};
 
 /// Runs one of the commands.
 ///
@@ -46,7 +44,7 @@ fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> Outcome {
         signatures: None,
         image: args.image.clone(),
         files: udf_files::refs(&files),
-        secrets: secrets(&args.secrets, "--secret")?,
+        secrets: secrets::given(&args.secrets, "--secret")?,
     };
     let label = format!("registering {}", args.file.display());
     let added = with_platform(&args.platform, config, printer, &label, async |client| {
@@ -60,25 +58,6 @@ fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> Outcome {
         printer::print(&format!("{} version {}\n", text::visible(&udf.text), udf.version))?;
     }
     Ok(0)
-}
-
-/// Secrets by name. No error has what stands behind a name, which may be the secret itself.
-///
-/// # Errors
-/// `SM-0231` for one that is not written as `option` needs it, or given twice.
-pub fn secrets(given: &[String], option: &str) -> Result<BTreeMap<String, String>, ErrorReport> {
-    let mut found = BTreeMap::new();
-    for text in given {
-        let Some((name, reference)) = text.split_once('=') else {
-            let message = format!("{option} is written NAME=env:VARIABLE or NAME=file:FILE");
-            return Err(ErrorReport::new(Code::FUNCTION_SECRET, message));
-        };
-        if found.insert(name.to_owned(), reference.to_owned()).is_some() {
-            let message = format!("the secret {name} is given twice");
-            return Err(ErrorReport::new(Code::FUNCTION_SECRET, message));
-        }
-    }
-    Ok(found)
 }
 
 fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {

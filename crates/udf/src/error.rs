@@ -41,6 +41,12 @@ pub enum Error {
     /// The code is the files of a program, but must be Python code.
     #[error("expected Python code, but the code is the files of a program")]
     NotPython,
+    /// A folder of code has no such file, or it is not text.
+    #[error("the folder of code has no Python file `{file}`")]
+    NoMainFile {
+        /// The file that should define the function.
+        file: String,
+    },
     /// The script block requires another version of Python.
     #[error("`{}` requires Python {wanted}, but functions run on Python {running}", location.file)]
     RequiresPython {
@@ -76,6 +82,7 @@ impl Error {
             Self::Twice { .. } => "give one of them another name with @sm.udf(name=\"…\")",
             Self::NoFunction => "put @sm.udf before a function, or @sm.aggregate before a class",
             Self::NotPython => "name the program's runtime (fn deploy --runtime or --command)",
+            Self::NoMainFile { .. } => "name the file that defines the function",
             Self::RequiresPython { .. } => {
                 "name such an interpreter in SNOWMELT_PYTHON when the platform is started"
             }
@@ -97,6 +104,7 @@ impl Report for Error {
             | Self::RequiresPython { .. }
             | Self::PickleVersion { .. }
             | Self::NotPython
+            | Self::NoMainFile { .. }
             | Self::NoFunction => Code::FUNCTION_LOAD,
             Self::Interpreter { .. } => Code::PACKAGE_TOOL,
             Self::Signature { .. } | Self::Twice { .. } => Code::FUNCTION_SIGNATURE,

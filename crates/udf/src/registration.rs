@@ -52,6 +52,9 @@ impl Registration {
 pub fn check_python(code: &SourceCode, running: &str) -> Result<()> {
     match code {
         SourceCode::Files { .. } => Err(Error::NotPython),
+        SourceCode::Folder { file, .. } if code.python_text().is_none() => {
+            Err(Error::NoMainFile { file: file.clone() })
+        }
         SourceCode::Pickle { python, .. } if python != running => {
             Err(Error::PickleVersion { pickled: python.clone(), running: running.to_owned() })
         }
@@ -90,8 +93,10 @@ fn digest(code: &SourceCode, packages: &[String], signatures: &[Signature]) -> D
             ]);
             parts.extend(sources.iter().flat_map(|(file, text)| [file.clone(), text.clone()]));
         }
-        SourceCode::Files { files } => {
+        SourceCode::Files { files } | SourceCode::Folder { files, .. } => {
+            let main = code.python_text().map(|(file, _)| file.to_owned());
             parts.extend(["files".into(), files.len().to_string()]);
+            parts.extend(main);
             parts.extend(files.iter().flat_map(|(path, file)| [path.clone(), file.data.clone()]));
         }
     }
@@ -109,8 +114,10 @@ fn digest(code: &SourceCode, packages: &[String], signatures: &[Signature]) -> D
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use arrow_schema::{DataType, Field, Schema};
-    use snowmelt_wire::{OnError, UdfKind, schema_to_text};
+    use snowmelt_wire::{CodeFile, OnError, UdfKind, schema_to_text};
 
     use super::*;
 
@@ -175,6 +182,13 @@ mod tests {
     fn a_pickle_of_another_python_is_refused() {
         let sources = Default::default();
         let (data, python) = (String::new(), "3.10".to_owned());
+        let folder = |file: &str| {
+            let files = BTreeMap::from([("app.py".to_owned(), CodeFile::new(b"x = 1", false))]);
+            SourceCode::Folder { file: file.to_owned(), files }
+        };
+        assert!(check_python(&folder("app.py"), "3.11").is_ok());
+        let refused = check_python(&folder("main.py"), "3.11");
+        assert!(matches!(refused, Err(Error::NoMainFile { .. })), "{refused:?}");
         let pickle = SourceCode::Pickle { data, python, sources, shared_setup: false };
         assert!(check_python(&pickle, "3.10").is_ok() && check_python(&source(""), "3.11").is_ok());
         let refused = check_python(&pickle, "3.11").unwrap_err().to_string();

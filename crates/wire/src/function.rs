@@ -10,6 +10,7 @@
 //! [`crate::AggregateCall`]s. A describe connection is answered by `Return` with a JSON list of
 //! [`Signature`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use base64::Engine;
@@ -44,6 +45,13 @@ pub enum SourceCode {
         file: String,
         /// Its text.
         text: String,
+    },
+    /// A folder of Python files, which import each other, and of files that they read.
+    Folder {
+        /// The file that defines the function, relative to the folder: `app.py`.
+        file: String,
+        /// All files by path, relative to the folder.
+        files: BTreeMap<String, CodeFile>,
     },
     /// A function pickled by value with cloudpickle.
     Pickle {
@@ -87,6 +95,23 @@ pub struct CodeFile {
     /// Whether it can be executed.
     #[serde(default)]
     pub executable: bool,
+}
+
+impl SourceCode {
+    /// Name and text of the Python file that defines the function; `None` if it is pickled or of
+    /// another language, or if a folder has no such file.
+    pub fn python_text(&self) -> Option<(&str, Cow<'_, str>)> {
+        match self {
+            Self::Source { file, text } | Self::Definition { file, text, .. } => {
+                Some((file, Cow::Borrowed(text)))
+            }
+            Self::Folder { file, files } => {
+                let text = String::from_utf8(files.get(file)?.bytes()?).ok()?;
+                Some((file, Cow::Owned(text)))
+            }
+            Self::Pickle { .. } | Self::Files { .. } => None,
+        }
+    }
 }
 
 impl CodeFile {

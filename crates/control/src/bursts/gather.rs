@@ -215,6 +215,7 @@ fn invocation(
         result: end.result,
         error: end.error,
         warnings: Vec::new(),
+        printed: String::new(),
         accepted_ms,
         cold_because: None,
         wall_us: Some(end.wall_us),

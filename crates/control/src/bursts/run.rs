@@ -215,6 +215,11 @@ impl Bursts {
             _ => None,
         };
         check(record, parts)?;
+        if !record.spec.secrets.is_empty() {
+            let message = "instances of a burst cannot have the secrets of their function";
+            return Err(ErrorReport::new(Code::FUNCTION_SECRET, message)
+                .hint("call it instead, or give each instance what it needs with its event"));
+        }
         let function = live::code_of(&self.node, &self.analysis, record).await?;
         if let Some(program) = &function.program {
             upload(&self.node, &program.files, parts).await?;
@@ -295,6 +300,7 @@ fn without_code(spec: &FunctionSpec) -> FunctionSpec {
         mode: spec.mode,
         packages: Vec::new(),
         files: FileRefs::new(),
+        secrets: BTreeMap::new(),
         options,
         tenant: None,
         expected: 0,

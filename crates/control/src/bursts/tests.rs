@@ -40,6 +40,7 @@ fn order(part: &Part, job: &JobId) -> JobPart {
             packages: Vec::new(),
             imports: Vec::new(),
             files: Default::default(),
+            secrets: Default::default(),
             secrets: None,
             batches: None,
             limits: snowmelt_node::InstanceLimits::from(&spec.options),

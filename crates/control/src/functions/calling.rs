@@ -17,6 +17,7 @@ use super::slot::Slot;
 use crate::cold;
 use crate::live::Live;
 use crate::placements::{Acquired, Placed, Ran, is_unanswered};
+use crate::printed;
 
 impl Functions {
     /// Waits for a host, and on this one for an instance.
@@ -138,6 +139,7 @@ impl Functions {
             let name = &live.record.spec.name;
             invocation.warnings.push(log_was_cut(name, live.limits.log, log.dropped_bytes));
         }
+        invocation.printed = printed::beginning(&log.text);
         let entry = LogEntry {
             invocation: invocation.id.clone(),
             accepted_ms: invocation.accepted_ms,

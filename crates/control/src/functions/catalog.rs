@@ -59,6 +59,7 @@ impl Functions {
             packed: spec.packed.clone(),
             tenant: record.tenant.clone(),
             packages: spec.packages.clone(),
+            secrets: spec.secrets.clone(),
             options: spec.options.clone(),
             deployed_ms: record.deployed_ms,
             instances: u32::try_from(instances).unwrap_or(u32::MAX),

@@ -8,7 +8,7 @@ use snowmelt_image::block::BlockSize;
 use snowmelt_image::source::{ImageLocation, Reference};
 
 use super::ShowFormat;
-use super::function::variable;
+use super::environment::variable;
 use super::image::{SOURCES, block_size, name, place};
 
 const EXAMPLES: &str = "\

@@ -9,7 +9,7 @@ use snowmelt_api::Runtime;
 use snowmelt_image::source::Reference;
 use snowmelt_types::{ByteSize, CpuMillis, FunctionName, parse_duration};
 
-use super::{ListFormat, PackageArgs, PlatformArgs, ShowFormat};
+use super::{EnvironmentArgs, ListFormat, PackageArgs, PlatformArgs, ShowFormat};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -23,6 +23,8 @@ Examples:
   snowmelt fn deploy hello hello.py
   snowmelt fn deploy resize images.py:resize --package pillow==11.* --memory 1GiB --timeout 30s
   snowmelt fn deploy score model.py --requirements requirements.txt --env MODEL=v3 --instances 4
+  snowmelt fn deploy app app/                     a folder with app.py, and its requirements.txt
+  snowmelt fn deploy app app:jobs.nightly:run     the function run of app/jobs/nightly.py
   snowmelt fn deploy hello handler.mjs            Node.js: export function handler(event)
   snowmelt fn deploy hello Hello.java --prewarmed 1  Java: public static Object handle(Map event)
   snowmelt fn deploy hello ./hello --runtime go   a program built from the template of fn new
@@ -80,6 +82,7 @@ const LOGS_EXAMPLES: &str = "\
 Examples:
   snowmelt fn logs hello
   snowmelt fn logs hello --tail 1
+  snowmelt fn logs hello --follow
   snowmelt fn logs hello --invocation i-0193…";
 
 const RM_EXAMPLES: &str = "\
@@ -190,9 +193,13 @@ pub struct DeployArgs {
     /// File or folder that the function reads: PATH, or PATH:NAME to give it another name (repeatable)
     #[arg(long = "file", value_name = "PATH[:NAME]", help_heading = "Code")]
     pub files: Vec<OsString>,
-    /// Set an environment variable (repeatable)
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable, help_heading = "Code")]
-    pub environment: Vec<(String, String)>,
+    /// Secret by reference: the server reads it from a variable (NAME=env:VARIABLE) or from a file of
+    /// its folder of secrets (NAME=file:FILE)
+    #[arg(long = "secret", value_name = "NAME=REFERENCE", help_heading = "Code")]
+    pub secrets: Vec<String>,
+    /// Its environment variables.
+    #[command(flatten, next_help_heading = "Code")]
+    pub environment: EnvironmentArgs,
     /// The packages that it needs.
     #[command(flatten, next_help_heading = "Code")]
     pub needs: PackageArgs,
@@ -238,6 +245,9 @@ pub struct ShowFunctionArgs {
     /// Name of the function
     #[arg(value_parser = function_name)]
     pub name: FunctionName,
+    /// Show the values of environment variables, too
+    #[arg(long)]
+    pub values: bool,
     /// Format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ShowFormat,
@@ -327,6 +337,9 @@ pub struct LogArgs {
     /// Only the last N calls
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub tail: Option<u32>,
+    /// Go on until Ctrl-C: print what calls write as they end
+    #[arg(short, long, conflicts_with = "embedded")]
+    pub follow: bool,
     /// Format; json prints one object per line
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: LogFormat,
@@ -365,12 +378,5 @@ fn package_name(text: &str) -> Result<String, String> {
     match parsed.digest {
         Some(_) => Err("a package name has a tag, not a digest".to_owned()),
         None => Ok(text.to_owned()),
-    }
-}
-
-pub(super) fn variable(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("write NAME=VALUE".to_owned()),
     }
 }

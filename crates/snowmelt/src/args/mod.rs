@@ -6,6 +6,7 @@
 mod build;
 mod burst;
 mod cluster;
+mod environment;
 mod function;
 mod image;
 mod lab;
@@ -26,6 +27,7 @@ use snowmelt_types::Tenant;
 pub use build::{Content, ImageBuildArgs};
 pub use burst::{BurstArgs, BurstCommand, BurstLsArgs};
 pub use cluster::{HostArgs, HostsArgs, HostsCommand, MemberArgs, NodeArgs, TreeArgs, rate};
+pub use environment::EnvironmentArgs;
 pub use function::{
     CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, PackArgs,
     RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,

@@ -5,8 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use snowmelt_types::{ByteSize, CpuMillis, parse_duration};
 
-use super::function::variable;
-use super::{PackageArgs, PlatformArgs};
+use super::{EnvironmentArgs, PackageArgs, PlatformArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,9 +35,9 @@ pub struct RunArgs {
     /// Time limit of the call [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
-    /// Set an environment variable (repeatable)
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
-    pub environment: Vec<(String, String)>,
+    /// Its environment variables.
+    #[command(flatten)]
+    pub environment: EnvironmentArgs,
     /// The packages that it needs.
     #[command(flatten)]
     pub needs: PackageArgs,

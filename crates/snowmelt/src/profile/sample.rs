@@ -1,5 +1,7 @@
 //! A profile for tests: eight workers, a UDF, and a straggler that was retried.
 
+use std::collections::BTreeMap;
+
 use snowmelt_api::{
     Bill, Cost, DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, PriceList, Profile,
     StageProfile, StoreRequests, Totals,
@@ -64,6 +66,7 @@ pub fn profile() -> Profile {
             exchange_lists: 0,
             peak_memory: 187 << 20,
         },
+        printed: BTreeMap::from([("score".into(), "model loaded\n".into())]),
         cost: cost(),
         findings: vec![
             Finding {

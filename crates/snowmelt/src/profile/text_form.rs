@@ -27,7 +27,20 @@ pub fn text(profile: &Profile) -> String {
     operators("driver", &profile.driver_operators, &mut shown);
     lanes(&profile.lanes, &mut shown);
     exchange(&profile.totals, &mut shown);
+    printed(profile, &mut shown);
     shown
+}
+
+/// What functions printed.
+fn printed(profile: &Profile, shown: &mut String) {
+    if !profile.printed.is_empty() {
+        shown.push_str("\nprinted by functions\n");
+    }
+    for (function, text) in &profile.printed {
+        for line in text.lines() {
+            let _ = writeln!(shown, "  {function}: {}", text::visible(line));
+        }
+    }
 }
 
 /// Requests to object storage, each of which costs money there.
@@ -143,6 +156,8 @@ mod tests {
         let shown = text(&sample::profile());
         for part in
             ["phases", "cost", "stage", "findings", "workers", "driver", "sandbox", "worker 0", "→"]
+                .into_iter()
+                .chain(["printed by functions\n  score: model loaded"])
         {
             assert!(shown.contains(part), "{part} is missing in\n{shown}");
         }
