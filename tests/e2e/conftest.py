@@ -177,7 +177,7 @@ def process_below(pid: int, words: str) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A worker of `scripts/e2e` has a /tmp of its own, without the folder that it is told to use."""
+    """A worker of `scripts/e2e` has a /tmp of its own, without the folder that it is told of."""
     if hasattr(config, "workerinput"):
         Path(config.option.basetemp).parent.mkdir(parents=True, exist_ok=True)
 
