@@ -44,7 +44,8 @@ struct Known {
     tokens: Vec<(Tenant, Digest)>,
 }
 
-/// Differs between two versions of a file: device, inode, length, and when it was changed.
+/// Differs between two versions of a file: device, inode, length, and when it was changed: its content,
+/// owner or mode.
 type Version = (u64, u64, u64, i64, i64);
 
 impl Tokens {
@@ -145,12 +146,15 @@ fn check(tenant: &Tenant) -> Result<(), String> {
 }
 
 fn version(found: &Metadata) -> Version {
-    (found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec())
+    (found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec())
 }
 
 fn read(path: &Path) -> Result<(Version, Vec<(Tenant, Digest)>), String> {
     let opened = File::open(path).and_then(|file| file.metadata().map(|found| (file, found)));
     let (file, found) = opened.map_err(|error| error.to_string())?;
+    if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
+        return Err("its owner is neither root nor the user of the server".to_owned());
+    }
     if found.mode() & 0o022 != 0 {
         return Err("others than its owner may write to it (chmod go-w)".to_owned());
     }
@@ -200,8 +204,10 @@ pub(crate) async fn admit(
         // The body of the request is not read.
         return (close, Problem::from(report)).into_response();
     };
-    if let Some(admission) = request.extensions().get::<Admission>() {
-        admission.give();
+    let admission = request.extensions().get::<Admission>();
+    let given = admission.map_or(Ok(()), |admission| admission.give(Some(tenant.as_str())));
+    if let Err(refused) = given {
+        return (close, Problem::from(refused)).into_response();
     }
     match Identity::of_token(tenant, request.headers()) {
         Ok(identity) => {
@@ -274,6 +280,12 @@ mod tests {
         assert!(tokens.tenant(Some(&bearer(&token))).is_some());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o620)).unwrap();
         assert!(Tokens::open(&path).unwrap_err().message.contains("may write"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(1234), None).unwrap();
+            assert!(Tokens::open(&path).unwrap_err().message.contains("its owner"));
+            assert_eq!(tokens.tenant(Some(&bearer(&token))), None);
+        }
         assert!(add(&path, &Tenant::default()).is_err());
     }
 }

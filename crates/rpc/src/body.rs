@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use crate::Problem;
+use crate::pace::TooSlow;
 
 /// The largest body of a request: code, UDF files and events travel by value, data does not.
 pub const MAX_REQUEST_BYTES: usize = 256 << 20;
@@ -31,9 +32,18 @@ impl<S: Send + Sync> FromRequest<S> for Body {
             if rejected.status() == StatusCode::PAYLOAD_TOO_LARGE {
                 return too_long().into();
             }
+            if is_too_slow(&rejected) {
+                return ErrorReport::new(Code::OPTION, TooSlow.to_string())
+                    .hint("send it over a faster line, or in several requests")
+                    .into();
+            }
             ErrorReport::new(Code::OPTION, rejected.body_text()).into()
         })
     }
+}
+
+fn is_too_slow(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.is::<TooSlow>() || error.source().is_some_and(is_too_slow)
 }
 
 /// The error for a request that is too long.

@@ -17,6 +17,7 @@ pub mod body;
 pub mod client;
 pub mod damage;
 mod host_stream;
+mod pace;
 pub mod problem;
 pub mod server;
 pub mod tls;

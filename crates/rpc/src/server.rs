@@ -2,10 +2,15 @@
 //!
 //! Invariant: clients that only connect cannot exhaust the descriptors or the time that requests
 //! need. A connection over the network is unauthenticated until a request with a token arrives on
-//! it. Few unauthenticated connections are kept; the oldest is closed first.
+//! it. Few unauthenticated connections are kept; the oldest of the source that has the most is closed
+//! first. Of the others, each holder of a token has a share. A body that comes too slowly is given up.
 
-use std::collections::VecDeque;
+#[cfg(test)]
+mod tests;
+mod unauthenticated;
+
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,11 +29,15 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Mutex, mpsc};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::MAX_REQUEST_BYTES;
+pub use crate::pace::Pace;
+use crate::pace::Paced;
+use crate::token::Holders;
 use crate::{Admission, HostStream, trace};
+use unauthenticated::Unauthenticated;
 
 /// After which time a failed accept is tried again: a descriptor may become free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
@@ -46,17 +55,35 @@ pub struct Bounds {
     pub unauthenticated: Option<usize>,
     /// How long a connection may be idle, before the first request and between two requests.
     pub idle: Duration,
+    /// How many connections of a tenant, or of a host of the cluster, may have brought its token.
+    pub of_holder: Option<usize>,
+    /// How fast bodies of requests have to come.
+    pub pace: Option<Pace>,
 }
 
 /// Bounds of a unix socket: every process that can open it is trusted.
-pub const LOCAL: Bounds =
-    Bounds { connections: 4096, unauthenticated: None, idle: Duration::from_secs(75) };
+pub const LOCAL: Bounds = Bounds {
+    connections: 4096,
+    unauthenticated: None,
+    idle: Duration::from_secs(75),
+    of_holder: None,
+    pace: None,
+};
 
 /// Bounds of an address at which other hosts connect.
-pub const NETWORK: Bounds =
-    Bounds { connections: 2048, unauthenticated: Some(128), idle: Duration::from_secs(10) };
+pub const NETWORK: Bounds = Bounds {
+    connections: 2048,
+    unauthenticated: Some(128),
+    idle: Duration::from_secs(10),
+    of_holder: Some(1024),
+    pace: Some(Pace::OF_NETWORK),
+};
+
 /// Bounds of an address at which tenants connect from other hosts.
-pub const TENANTS: Bounds = NETWORK;
+pub const TENANTS: Bounds = Bounds { connections: 4096, ..NETWORK };
+
+/// A connection, its other end, and its address where it has one.
+pub type Accepted<S> = (S, Peer, Option<IpAddr>);
 
 /// The other end of a connection. The server puts it into the extensions of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,16 +119,16 @@ pub trait Listener {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
     /// Waits for the next connection, and gives it with its other end.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<Accepted<Self::Stream>>> + Send;
 }
 
 impl Listener for UnixListener {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<(Self::Stream, Peer)> {
+    async fn accept(&self) -> io::Result<Accepted<Self::Stream>> {
         let stream = UnixListener::accept(self).await?.0;
         let user = stream.peer_cred()?.uid();
-        Ok((stream, Peer::User(user)))
+        Ok((stream, Peer::User(user), None))
     }
 }
 
@@ -109,9 +136,12 @@ impl Listener for UnixListener {
 impl Listener for Mutex<mpsc::UnboundedReceiver<UnixStream>> {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<(Self::Stream, Peer)> {
+    async fn accept(&self) -> io::Result<Accepted<Self::Stream>> {
         match self.lock().await.recv().await {
-            Some(stream) => Ok((stream, Peer::User(rustix::process::geteuid().as_raw()))),
+            Some(stream) => {
+                let user = rustix::process::geteuid().as_raw();
+                Ok((stream, Peer::User(user), None))
+            }
             // No client is left, so there is nothing to wait for until the server ends.
             None => std::future::pending().await,
         }
@@ -121,10 +151,21 @@ impl Listener for Mutex<mpsc::UnboundedReceiver<UnixStream>> {
 impl Listener for TcpListener {
     type Stream = HostStream;
 
-    async fn accept(&self) -> io::Result<(Self::Stream, Peer)> {
-        let stream = TcpListener::accept(self).await?.0;
+    async fn accept(&self) -> io::Result<Accepted<Self::Stream>> {
+        let (stream, address) = TcpListener::accept(self).await?;
         stream.set_nodelay(true)?;
-        Ok((HostStream::accepted(stream), Peer::Cluster))
+        Ok((HostStream::accepted(stream), Peer::Cluster, Some(source(address.ip()))))
+    }
+}
+
+/// The address that connections are counted by. A host with IPv6 has at least 2^64 addresses.
+pub fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let prefix = u128::from(address) >> 64 << 64;
+            IpAddr::V6(Ipv6Addr::from(prefix))
+        }
+        address => address,
     }
 }
 
@@ -135,14 +176,15 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
         .layer(middleware::from_fn(trace::identify));
     let mut connections = JoinSet::new();
     let mut unauthenticated = Unauthenticated::default();
+    let holders = bounds.of_holder.map(Holders::new);
     while !ending.asked.is_cancelled() {
         let is_full = connections.len() >= bounds.connections;
         tokio::select! {
             () = ending.asked.cancelled() => {}
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if !is_full => match accepted {
-                Ok((stream, peer)) => {
-                    let admission = Admission::default();
+                Ok((stream, peer, source)) => {
+                    let admission = Admission::new(source, holders.clone());
                     let connection = connection(
                         stream,
                         router.clone(),
@@ -177,11 +219,15 @@ async fn connection(
     let routes = TowerToHyperService::new(router);
     let is_waiting = Arc::new(AtomicBool::new(true));
     let state = Arc::clone(&is_waiting);
+    let body = move |body: Incoming| match bounds.pace {
+        Some(pace) => Body::new(Paced::new(body, pace)),
+        None => Body::new(body),
+    };
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(admission.clone());
         request.extensions_mut().insert(peer);
         state.store(true, Ordering::Relaxed);
-        let (state, answer) = (Arc::clone(&state), routes.call(request.map(Body::new)));
+        let (state, answer) = (Arc::clone(&state), routes.call(request.map(body)));
         answer.inspect(move |_| state.store(false, Ordering::Relaxed))
     });
     let mut http = http1::Builder::new();
@@ -204,197 +250,5 @@ async fn connection(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke");
-    }
-}
-
-/// Unauthenticated connections, the oldest first.
-#[derive(Default)]
-struct Unauthenticated {
-    waiting: VecDeque<(AbortHandle, Admission)>,
-}
-
-impl Unauthenticated {
-    /// Adds a connection, and closes the oldest if there are too many.
-    fn add(&mut self, connection: AbortHandle, admission: Admission, most: usize) {
-        self.waiting.push_back((connection, admission));
-        if self.waiting.len() <= most {
-            return;
-        }
-        self.waiting
-            .retain(|(connection, admission)| !connection.is_finished() && !admission.is_given());
-        while self.waiting.len() > most {
-            if let Some((oldest, _)) = self.waiting.pop_front() {
-                oldest.abort();
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::SocketAddr;
-
-    use crate::{Token, admit};
-    use axum::middleware::from_fn_with_state;
-    use axum::routing::get;
-    use futures::StreamExt;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpStream;
-    use tokio::sync::Notify;
-
-    use super::*;
-
-    const TOKEN: &str = "0123456789abcdef";
-    const HELLO: &str = "GET / HTTP/1.1\r\nhost: x\r\n";
-
-    async fn serving(bounds: Bounds, router: Router) -> (SocketAddr, Ending) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let ending = Ending::default();
-        tokio::spawn(serve(listener, router, bounds, ending.clone()));
-        (address, ending)
-    }
-
-    fn guarded() -> Router {
-        let token = Token::new(TOKEN).unwrap();
-        Router::new().route("/", get(async || "hello")).layer(from_fn_with_state(token, admit))
-    }
-
-    fn with_token() -> String {
-        format!("{HELLO}authorization: Bearer {TOKEN}\r\n\r\n")
-    }
-
-    async fn first_line(stream: &mut TcpStream, request: &str) -> String {
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut said = vec![0; 4096];
-        let length = stream.read(&mut said).await.unwrap();
-        let said = String::from_utf8_lossy(&said[..length]).into_owned();
-        said.lines().next().unwrap_or_default().to_owned()
-    }
-
-    /// Waits until the other side has closed the connection.
-    async fn closed(mut stream: TcpStream) {
-        let mut rest = Vec::new();
-        // A reset is an end as well.
-        let _ = stream.read_to_end(&mut rest).await;
-    }
-
-    #[tokio::test]
-    async fn an_idle_connection_is_closed() {
-        let bounds = Bounds { idle: Duration::from_millis(50), ..NETWORK };
-        let (address, _ending) = serving(bounds, guarded()).await;
-        closed(TcpStream::connect(address).await.unwrap()).await;
-        let mut slow = TcpStream::connect(address).await.unwrap();
-        slow.write_all(HELLO.as_bytes()).await.unwrap();
-        closed(slow).await;
-        let mut idle = TcpStream::connect(address).await.unwrap();
-        assert_eq!(first_line(&mut idle, &with_token()).await, "HTTP/1.1 200 OK");
-        closed(idle).await;
-    }
-
-    /// 15,000 silent connections were all kept before there was a bound.
-    #[tokio::test]
-    async fn unauthenticated_connections_are_few_and_block_no_others() {
-        let bounds = Bounds { unauthenticated: Some(4), ..NETWORK };
-        let (address, _ending) = serving(bounds, guarded()).await;
-        let mut member = TcpStream::connect(address).await.unwrap();
-        assert_eq!(first_line(&mut member, &with_token()).await, "HTTP/1.1 200 OK");
-        let mut silent = Vec::new();
-        for _ in 0..40 {
-            silent.push(TcpStream::connect(address).await.unwrap());
-        }
-        let mut late = TcpStream::connect(address).await.unwrap();
-        assert_eq!(first_line(&mut late, &with_token()).await, "HTTP/1.1 200 OK");
-        assert_eq!(first_line(&mut member, &with_token()).await, "HTTP/1.1 200 OK");
-        for stream in silent.drain(..36) {
-            closed(stream).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_request_without_the_token_closes_its_connection() {
-        let (address, _ending) = serving(NETWORK, guarded()).await;
-        let mut unknown = TcpStream::connect(address).await.unwrap();
-        let long = format!("{HELLO}content-length: 1000000000\r\n\r\n");
-        assert_eq!(first_line(&mut unknown, &long).await, "HTTP/1.1 401 Unauthorized");
-        closed(unknown).await;
-    }
-
-    #[tokio::test]
-    async fn a_running_request_ends_before_the_server() {
-        let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (tell, wait) = (Arc::clone(&begun), Arc::clone(&go));
-        let slow = async move || {
-            tell.notify_one();
-            wait.notified().await;
-            "done"
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let ending = Ending::default();
-        let router = Router::new().route("/", get(slow));
-        let server = tokio::spawn(serve(listener, router, LOCAL, ending.clone()));
-        let mut running = TcpStream::connect(address).await.unwrap();
-        let idle = TcpStream::connect(address).await.unwrap();
-        running.write_all(format!("{HELLO}\r\n").as_bytes()).await.unwrap();
-        begun.notified().await;
-        ending.asked.cancel();
-        closed(idle).await;
-        go.notify_one();
-        let mut said = String::new();
-        running.read_to_string(&mut said).await.unwrap();
-        assert!(said.ends_with("done"), "{said}");
-        server.await.unwrap();
-        assert!(TcpStream::connect(address).await.is_err());
-    }
-
-    /// The last frame of a query's answer says why the query has failed.
-    #[tokio::test]
-    async fn an_answer_that_is_being_sent_ends_with_its_last_part_when_the_time_is_over() {
-        let ending = Ending::default();
-        let over = ending.over.clone();
-        let answer = async move || {
-            let first = futures::stream::once(async { Ok::<_, io::Error>("first") });
-            let last = over.cancelled_owned().map(|()| Ok("last"));
-            Body::from_stream(first.chain(futures::stream::once(last)))
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let router = Router::new().route("/", get(answer));
-        let server = tokio::spawn(serve(listener, router, LOCAL, ending.clone()));
-        let mut client = TcpStream::connect(address).await.unwrap();
-        client.write_all(format!("{HELLO}\r\n").as_bytes()).await.unwrap();
-        let mut said = Vec::new();
-        while !said.ends_with(b"first\r\n") {
-            assert!(client.read_buf(&mut said).await.unwrap() > 0);
-        }
-        ending.asked.cancel();
-        ending.over.cancel();
-        client.read_to_end(&mut said).await.unwrap();
-        let said = String::from_utf8(said).unwrap();
-        assert!(said.ends_with("last\r\n0\r\n\r\n"), "{said}");
-        server.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_request_that_never_ends_is_aborted_after_the_grace_time() {
-        let begun = Arc::new(Notify::new());
-        let tell = Arc::clone(&begun);
-        let never = async move || {
-            tell.notify_one();
-            std::future::pending::<&str>().await
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let ending = Ending::default();
-        let router = Router::new().route("/", get(never));
-        let server = tokio::spawn(serve(listener, router, LOCAL, ending.clone()));
-        let mut running = TcpStream::connect(address).await.unwrap();
-        running.write_all(format!("{HELLO}\r\n").as_bytes()).await.unwrap();
-        begun.notified().await;
-        ending.asked.cancel();
-        ending.over.cancel();
-        server.await.unwrap();
-        closed(running).await;
     }
 }

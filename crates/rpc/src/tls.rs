@@ -15,11 +15,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
+use tokio_util::sync::PollSemaphore;
 
 use crate::Peer;
-use crate::server::Listener;
+use crate::server::{Accepted, Listener, source};
 use crate::upgrade::watch;
 
 /// What a server shows to its clients, with the key for it. The key is never logged.
@@ -64,32 +66,55 @@ impl std::fmt::Debug for Certificate {
 pub struct TlsListener {
     listener: TcpListener,
     acceptor: TlsAcceptor,
+    /// How many handshakes may compute at one time: as many clients as there are must leave
+    /// processors to requests.
+    handshakes: Arc<Semaphore>,
 }
 
 impl TlsListener {
     /// Serves the certificate on a listener.
     pub fn new(listener: TcpListener, certificate: &Certificate) -> Self {
-        Self { listener, acceptor: TlsAcceptor::from(Arc::clone(&certificate.0)) }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let handshakes = Arc::new(Semaphore::new((processors / 2).max(1)));
+        Self { listener, acceptor: TlsAcceptor::from(Arc::clone(&certificate.0)), handshakes }
     }
 }
 
 impl Listener for TlsListener {
     type Stream = TlsConnection;
 
-    async fn accept(&self) -> io::Result<(TlsConnection, Peer)> {
-        let (stream, _) = self.listener.accept().await?;
+    async fn accept(&self) -> io::Result<Accepted<TlsConnection>> {
+        let (stream, address) = self.listener.accept().await?;
         stream.set_nodelay(true)?;
         // A client whose host has vanished holds an instance for seconds and not for ever.
         watch(&stream)?;
-        let handshake = Box::new(self.acceptor.accept(stream));
-        Ok((TlsConnection::Handshake(handshake), Peer::Remote))
+        let handshake = Box::new(Handshake {
+            accept: self.acceptor.accept(stream),
+            turn: PollSemaphore::new(Arc::clone(&self.handshakes)),
+        });
+        Ok((TlsConnection::Handshake(handshake), Peer::Remote, Some(source(address.ip()))))
+    }
+}
+
+/// A handshake, and its turn to compute. It has no turn while it waits for its client.
+pub struct Handshake {
+    accept: Accept<TcpStream>,
+    turn: PollSemaphore,
+}
+
+impl Handshake {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TlsStream<TcpStream>>> {
+        let Some(_turn) = ready!(self.turn.poll_acquire(context)) else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        Pin::new(&mut self.accept).poll(context)
     }
 }
 
 /// A connection whose handshake has ended or not.
 pub enum TlsConnection {
     /// It has not.
-    Handshake(Box<Accept<TcpStream>>),
+    Handshake(Box<Handshake>),
     /// It has.
     Open(Box<TlsStream<TcpStream>>),
     /// It has failed.
@@ -102,7 +127,7 @@ impl TlsConnection {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<&mut TlsStream<TcpStream>>> {
         if let Self::Handshake(handshake) = self {
-            match ready!(Pin::new(handshake).poll(context)) {
+            match ready!(handshake.poll(context)) {
                 Ok(stream) => *self = Self::Open(Box::new(stream)),
                 Err(error) => {
                     *self = Self::Failed;

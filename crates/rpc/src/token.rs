@@ -1,7 +1,9 @@
 //! The secret of a cluster, and its check on each request.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -46,35 +48,115 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Whether a request with the token has arrived on a connection. The server puts one into the
+/// Whether a request with a token has arrived on a connection. The server puts one into the
 /// extensions of each request of the connection, and may close connections without one.
 #[derive(Clone, Debug, Default)]
-pub struct Admission(Arc<AtomicBool>);
+pub struct Admission(Arc<Connection>);
+
+#[derive(Debug, Default)]
+struct Connection {
+    given: AtomicBool,
+    source: Option<IpAddr>,
+    holders: Option<Holders>,
+    /// Whom it is counted for.
+    holder: OnceLock<String>,
+}
 
 impl Admission {
-    /// Whether the connection is authenticated.
-    pub fn is_given(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// That of a connection from this address, which counts for the holder of its token.
+    pub(crate) fn new(source: Option<IpAddr>, holders: Option<Holders>) -> Self {
+        let (given, holder) = (AtomicBool::default(), OnceLock::new());
+        Self(Arc::new(Connection { given, source, holders, holder }))
     }
 
-    /// A request with a token has arrived.
-    pub fn give(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    /// Whether the connection is authenticated.
+    pub fn is_given(&self) -> bool {
+        self.0.given.load(Ordering::Relaxed)
+    }
+
+    /// Where the connection comes from.
+    pub(crate) fn source(&self) -> Option<IpAddr> {
+        self.0.source
+    }
+
+    /// A request with a token has arrived: with that of a tenant, or with that of the cluster, whose
+    /// hosts are told apart by their addresses.
+    ///
+    /// # Errors
+    /// `SM-0514` if its holder has as many connections as one may have.
+    pub fn give(&self, tenant: Option<&str>) -> Result<(), ErrorReport> {
+        let connection = &self.0;
+        if let Some(holders) = connection.holders.as_ref().filter(|_| !self.is_given()) {
+            let source = || connection.source.map(|source| source.to_string());
+            if let Some(holder) = tenant.map(str::to_owned).or_else(source) {
+                holders.take(&holder)?;
+                if let Err(holder) = connection.holder.set(holder) {
+                    holders.give_back(&holder);
+                }
+            }
+        }
+        connection.given.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let (Some(holders), Some(holder)) = (&self.holders, self.holder.get()) {
+            holders.give_back(holder);
+        }
+    }
+}
+
+/// How many connections each holder of a token has at a listener. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Holders {
+    most: usize,
+    counts: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+impl Holders {
+    /// Each may have this many.
+    pub fn new(most: usize) -> Self {
+        Self { most, counts: Arc::default() }
+    }
+
+    fn take(&self, holder: &str) -> Result<(), ErrorReport> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(holder.to_owned()).or_insert(0);
+        if *count >= self.most {
+            let message = format!("{holder} has {} connections, which are the most", self.most);
+            return Err(ErrorReport::new(Code::NO_ROOM, message)
+                .hint("close some of them, or send several requests over one"));
+        }
+        *count += 1;
+        Ok(())
+    }
+
+    fn give_back(&self, holder: &str) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(holder) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                counts.remove(holder);
+            }
+        }
     }
 }
 
 /// Middleware that refuses requests without the token of the cluster.
 pub async fn admit(State(token): State<Token>, request: Request, next: Next) -> Response {
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    // The body of a request that is refused is not read.
+    let close = [(header::CONNECTION, "close")];
     if token.is_in(given) {
-        if let Some(admission) = request.extensions().get::<Admission>() {
-            admission.give();
-        }
-        return next.run(request).await;
+        let admission = request.extensions().get::<Admission>();
+        return match admission.map_or(Ok(()), |admission| admission.give(None)) {
+            Ok(()) => next.run(request).await,
+            Err(refused) => (close, Problem::from(refused)).into_response(),
+        };
     }
     let report = ErrorReport::new(Code::HOST_REFUSED, "the request does not carry our token")
         .hint("all hosts of a cluster need the same token file");
-    // The body of the request is not read.
-    let close = [(header::CONNECTION, "close")];
     (close, Problem { status: StatusCode::UNAUTHORIZED, report }).into_response()
 }
