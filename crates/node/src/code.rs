@@ -1,13 +1,15 @@
 //! User code on disk, once by content, in the form in which a runtime inside a sandbox reads it: a
 //! JSON file for Python, the files themselves for a program.
 //!
-//! Invariant: a folder with a digest's name is whole, because it got there by a rename.
+//! Invariants: a folder with a digest's name is whole, because it got there by a rename. Its time of
+//! change is that of its last use.
 
-use std::collections::BTreeMap;
-use std::fs::Permissions;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use snowmelt_types::Digest;
 use snowmelt_wire::{CodeFile, SourceCode};
@@ -20,6 +22,10 @@ pub(crate) const CODE_FILE: &str = "code.json";
 /// The folder beside it with the files of a folder of Python code
 /// (`python/snowmelt/_runtime/code.py`).
 const CODE_FILES: &str = "files";
+
+/// How long code is kept after its last use that nothing refers to. An instance that began with it may
+/// still read it, so this is longer than any of them stays without a call.
+pub const CODE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A folder with a folder for each piece of code, named by its digest.
 #[derive(Clone, Debug)]
@@ -37,15 +43,16 @@ impl CodeStore {
 
     /// Stores code unless it is stored already; gives its digest and folder.
     pub fn put(&self, code: &SourceCode) -> Result<(Digest, PathBuf)> {
-        let text = serde_json::to_vec(code)
-            .map_err(|error| state(&self.root)(std::io::Error::other(error)))?;
+        let text = encoded(code).map_err(state(&self.root))?;
         let digest = Digest::of(&text);
         let folder = self.root.join(digest.as_str());
         let is_whole = match code {
             SourceCode::Files { .. } => folder.is_dir(),
             _ => folder.join(CODE_FILE).is_file(),
         };
-        if !is_whole {
+        if is_whole {
+            used(&folder);
+        } else {
             let whole = tempfile::Builder::new()
                 .permissions(Permissions::from_mode(0o755))
                 .tempdir_in(&self.root)
@@ -70,9 +77,43 @@ impl CodeStore {
             && digest.as_str().bytes().all(|byte| byte.is_ascii_hexdigit());
         let folder = self.root.join(if plain { digest.as_str() } else { "" });
         match plain && folder.is_dir() {
-            true => Ok(folder),
+            true => {
+                used(&folder);
+                Ok(folder)
+            }
             false => Err(Error::CodeMissing { folder }),
         }
+    }
+
+    /// The digest with which code is stored; `None` if it cannot be.
+    pub fn digest(code: &SourceCode) -> Option<Digest> {
+        encoded(code).ok().map(Digest::of)
+    }
+
+    /// Removes code that was not used for some time and that is not among `kept`, and what a process
+    /// that was killed has left; gives how much.
+    pub fn sweep(&self, kept: &BTreeSet<Digest>, unused: Duration) -> Result<usize> {
+        let mut removed = 0;
+        for entry in std::fs::read_dir(&self.root).map_err(state(&self.root))? {
+            let entry = entry.map_err(state(&self.root))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_kept = kept.iter().any(|digest| digest.as_str() == name);
+            let found = entry.metadata().map_err(state(&self.root))?;
+            let age = found.modified().ok().and_then(|used| used.elapsed().ok());
+            if is_kept || age.is_none_or(|age| age < unused) {
+                continue;
+            }
+            // Under another name first, so that it is never seen in parts.
+            let aside = tempfile::tempdir_in(&self.root).map_err(state(&self.root))?;
+            match std::fs::rename(entry.path(), aside.path().join("code")) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                moved => {
+                    moved.map_err(state(&self.root))?;
+                    removed += 1;
+                }
+            }
+        }
+        Ok(removed)
     }
 
     /// The stored code of a program in its original form: it has the same digest.
@@ -88,6 +129,18 @@ impl CodeStore {
         let mut files = BTreeMap::new();
         read_all(&folder, &folder, &mut files)?;
         Ok(SourceCode::Files { files })
+    }
+}
+
+fn encoded(code: &SourceCode) -> std::io::Result<Vec<u8>> {
+    serde_json::to_vec(code).map_err(std::io::Error::other)
+}
+
+/// Notes that code is used now. Where that fails it is removed earlier, and stored again.
+fn used(folder: &Path) {
+    let noted = File::open(folder).and_then(|folder| folder.set_modified(SystemTime::now()));
+    if let Err(error) = noted {
+        tracing::debug!(%error, "the use of code cannot be noted");
     }
 }
 
@@ -129,7 +182,7 @@ fn write_all(folder: &Path, files: &BTreeMap<String, CodeFile>) -> Result<()> {
 
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let written = || -> std::io::Result<()> {
-        let mut file = std::fs::File::create(path)?;
+        let mut file = File::create(path)?;
         file.write_all(bytes)?;
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()
@@ -194,6 +247,33 @@ mod tests {
         let mode = place.join("main").metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o755);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary folder");
+    }
+
+    /// Every version of a function once stayed for ever.
+    #[test]
+    fn code_that_is_not_used_any_more_is_removed() {
+        let (folder, store) = store();
+        let count = || std::fs::read_dir(folder.path()).unwrap().count();
+        let old = SystemTime::now() - CODE_KEPT;
+        let put = |text: &str| {
+            let (digest, place) = store.put(&code(text)).unwrap();
+            File::open(place).unwrap().set_modified(old).unwrap();
+            digest
+        };
+        let (deployed, used, found) = (put("deployed"), put("used"), put("found"));
+        (0..20).for_each(|version| drop(put(&format!("x = {version}"))));
+        store.put(&code("used")).unwrap();
+        store.find(&found).unwrap();
+        std::fs::create_dir(folder.path().join(".tmp-of-a-dead-process")).unwrap();
+        let kept = BTreeSet::from([deployed.clone()]);
+        assert_eq!(store.sweep(&kept, CODE_KEPT).unwrap(), 20);
+        assert_eq!(count(), 4, "what is new may be in the making");
+        for digest in [&deployed, &used, &found] {
+            store.find(digest).unwrap();
+        }
+        assert_eq!(CodeStore::digest(&code("deployed")), Some(deployed));
+        store.sweep(&kept, Duration::ZERO).unwrap();
+        assert_eq!(count(), 1);
     }
 
     #[test]

@@ -208,6 +208,11 @@ impl Node {
         self.inner.preparation.resolve(requirements, reporter).await
     }
 
+    /// The code that is stored.
+    pub fn codes(&self) -> &crate::CodeStore {
+        &self.inner.preparation.codes
+    }
+
     /// Stores code, to be prepared by its digest.
     pub fn store(&self, code: &SourceCode) -> Result<Digest> {
         self.inner.preparation.store(code)

@@ -10,6 +10,7 @@ use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
 use snowmelt_types::{Digest, ErrorReport, Tenant};
 use snowmelt_wire::SourceCode;
 
+use crate::function_files::Budget;
 use crate::images::{Images, TreePlace};
 use crate::{
     CodeStore, Error, FileStore, InstanceLimits, Language, ProgramRequest, Result, Unit, programs,
@@ -44,7 +45,9 @@ impl Preparation {
     pub fn new(state_dir: PathBuf, python: Option<PathBuf>, images: Arc<Images>) -> Result<Self> {
         let codes = CodeStore::open(state_dir.join("code"))?;
         let store = |name: &str| FileStore::new(state_dir.join("files").join(name));
-        let (files, received) = (store("own"), store("received"));
+        let most = std::env::var("SNOWMELT_FILES_MAX").ok();
+        let budget = Budget::from_setting(most.as_deref())?;
+        let (files, received) = (store("own").with_budget(budget), store("received"));
         let interpreter = tokio::sync::OnceCell::new();
         Ok(Self { state_dir, python, codes, files, received, images, interpreter })
     }

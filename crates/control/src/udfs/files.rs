@@ -3,7 +3,7 @@
 //!
 //! A function that is being registered holds its files, so that the removal of another one leaves
 //! them. Files of functions that are not registered go a day after their last use, and
-//! so do those of deployed functions that were removed.
+//! so do those of deployed functions that were removed. Code goes a week after its last use.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use axum::body::Body;
 use http_body_util::BodyExt;
 use snowmelt_api::{FilesRequest, MOST_FILES, MissingFiles};
-use snowmelt_node::{FileStore, Receiving, UNUSED_KEPT};
-use snowmelt_types::{Code, ErrorReport, Report, Tenant};
+use snowmelt_node::{CODE_KEPT, CodeStore, FileStore, Receiving, UNUSED_KEPT};
+use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use tokio_util::sync::CancellationToken;
 
 use super::UdfRegistry;
@@ -158,12 +158,20 @@ impl UdfRegistry {
         tried
     }
 
+    /// The code of deployed functions, which are prepared once and not with each call.
+    async fn deployed_code(&self) -> Result<BTreeSet<Digest>, ErrorReport> {
+        let all = self.records.all_functions().await?.into_iter();
+        Ok(all.flat_map(|one| [one.files, CodeStore::digest(&one.spec.code)]).flatten().collect())
+    }
+
     async fn sweep(&self) -> Result<(), ErrorReport> {
         let mut kept = self.records.udf_files().await?;
         kept.extend(self.records.function_files().await?);
         let node = self.catalog.node.clone();
+        let deployed = self.deployed_code().await?;
         let sweep = move || {
             node.files().sweep(&kept, UNUSED_KEPT)?;
+            node.codes().sweep(&deployed, CODE_KEPT)?;
             node.sweep_shared_files()
         };
         blocking(move || sweep().map_err(|error| error.report())).await

@@ -9,6 +9,7 @@
 //! by a rename. A folder is not removed while an instance may see it: who uses it holds a lock on it,
 //! which ends with the process.
 
+mod budget;
 mod receive;
 mod sweep;
 mod tree;
@@ -23,6 +24,7 @@ use snowmelt_types::Tenant;
 use crate::code::state;
 use crate::{Error, Result};
 
+pub(crate) use budget::Budget;
 pub use receive::Receiving;
 pub(crate) use sweep::{entries, is_older};
 pub(crate) use tree::FileTree;
@@ -38,12 +40,19 @@ const TEMPORARY: &str = ".tmp-";
 #[derive(Clone, Debug)]
 pub struct FileStore {
     root: PathBuf,
+    /// Absent where control sends the files, which has received them within its own.
+    budget: Option<Budget>,
 }
 
 impl FileStore {
     /// Uses a folder, which is made when it is needed.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), budget: None }
+    }
+
+    /// Has each tenant send no more than a budget.
+    pub(crate) fn with_budget(self, budget: Budget) -> Self {
+        Self { budget: Some(budget), ..self }
     }
 
     /// Whether a tenant has any files.

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use snowmelt_api::MOST_FILE_BYTES;
 use snowmelt_types::Tenant;
 
+use super::budget::Arriving;
 use super::{FileStore, TEMPORARY};
 use crate::code::state;
 use crate::{Error, Result};
@@ -20,6 +21,7 @@ pub struct Receiving {
     file: tempfile::NamedTempFile,
     hasher: Sha256,
     size: u64,
+    arriving: Option<Arriving>,
     digest: String,
     path: PathBuf,
 }
@@ -36,7 +38,9 @@ impl FileStore {
             .permissions(Permissions::from_mode(0o444))
             .tempfile_in(&folder)
             .map_err(state(&folder))?;
-        Ok(Receiving { file, hasher: Sha256::new(), size: 0, digest: digest.to_owned(), path })
+        let arriving = self.budget.as_ref().map(|budget| budget.begin(tenant));
+        let (hasher, digest) = (Sha256::new(), digest.to_owned());
+        Ok(Receiving { file, hasher, size: 0, arriving, digest, path })
     }
 }
 
@@ -48,6 +52,9 @@ impl Receiving {
             let most = MOST_FILE_BYTES >> 30;
             let reason = format!("a file is larger than {most} GiB, the most of a function");
             return Err(Error::FunctionFile { reason });
+        }
+        if let (Some(arriving), Some(folder)) = (&mut self.arriving, self.path.parent()) {
+            arriving.grow(self.size, folder)?;
         }
         self.hasher.update(piece);
         self.file.write_all(piece).map_err(state(&self.path))
