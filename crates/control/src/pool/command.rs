@@ -1,13 +1,14 @@
 //! A provider that is a program: `PROGRAM list`, `PROGRAM start COUNT`, `PROGRAM stop NAME`.
 //!
-//! Invariant: a program that does not end in time is killed, and counts as failed.
+//! Invariant: a program that does not end in time, or prints too much, is killed, and counts as failed.
 
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use snowmelt_types::{Code, ErrorReport, HostName};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 use super::provider::HostProvider;
@@ -17,6 +18,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Bytes of what it says about a failure that are shown.
 const MOST_SHOWN: usize = 500;
+
+/// The most bytes that it prints: the names of some ten thousand hosts.
+const MAX_PRINTED: usize = 1 << 20;
 
 /// A program of the user that starts and ends hosts.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ impl Program {
     async fn run(&self, words: &[&str]) -> Result<String, ErrorReport> {
         let mut command = Command::new(&self.path);
         command.args(words).stdin(Stdio::null()).kill_on_drop(true);
-        let ended = tokio::time::timeout(self.limit, command.output()).await;
+        let ended = tokio::time::timeout(self.limit, output(&mut command)).await;
         let ended =
             ended.map_err(|_| self.failed(words, &format!("no end in {:?}", self.limit)))?;
         let output = ended.map_err(|error| self.failed(words, &error.to_string()))?;
@@ -52,6 +56,41 @@ impl Program {
         let message = format!("`{} {}` failed: {why}", self.path.display(), words.join(" "));
         ErrorReport::new(Code::HOST_PROVIDER, message)
             .hint("run the program by hand; it is asked again after a pause (cluster.provider)")
+    }
+}
+
+/// What a program prints, and how it ends.
+async fn output(command: &mut Command) -> std::io::Result<Output> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (stdout, stderr) = tokio::try_join!(printed(stdout), last_of(stderr))?;
+    let status = child.wait().await?;
+    Ok(Output { status, stdout, stderr })
+}
+
+async fn printed(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    if let Some(from) = from {
+        from.take(MAX_PRINTED as u64 + 1).read_to_end(&mut text).await?;
+    }
+    if text.len() > MAX_PRINTED {
+        return Err(std::io::Error::other("it prints more than 1 MiB"));
+    }
+    Ok(text)
+}
+
+/// The end of what is read.
+async fn last_of(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let Some(mut from) = from else { return Ok(text) };
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        let length = from.read(&mut piece).await?;
+        if length == 0 {
+            return Ok(text);
+        }
+        text.extend_from_slice(&piece[..length]);
+        text.drain(..text.len().saturating_sub(2 * MOST_SHOWN));
     }
 }
 
@@ -116,6 +155,12 @@ mod tests {
         assert!(hanging.hosts().await.unwrap_err().message.contains("no end in 50ms"));
         let (odd, _folder) = program("echo 'not/a/name'");
         assert_eq!(odd.hosts().await.unwrap_err().known_code(), Code::HOST_PROVIDER);
+        let (long, _folder) = program("exec yes");
+        let failed = long.hosts().await.unwrap_err();
+        assert!(failed.message.contains("more than 1 MiB"), "{}", failed.message);
+        let (loud, _folder) = program("yes a | head -c 3000000 >&2; echo at last >&2; exit 1");
+        let failed = loud.hosts().await.unwrap_err();
+        assert!(failed.message.ends_with("at last") && failed.message.len() < 1000);
         let missing = Program::new("/nowhere/at/all".into());
         assert_eq!(missing.hosts().await.unwrap_err().known_code(), Code::HOST_PROVIDER);
     }
