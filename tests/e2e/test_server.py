@@ -74,6 +74,28 @@ def test_up_status_down(alone: Snowmelt, data: Path) -> None:
     assert not before.remaining_within(CLEAN_WITHIN_S)
 
 
+def test_a_damaged_state_is_refused_and_restored(alone: Snowmelt, tmp_path: Path) -> None:
+    alone.run("up").succeeded()
+    deploy(alone, tmp_path, HELLO)
+    copy = alone.run("backup").succeeded().out.strip()
+    alone.run("down").succeeded()
+    state = alone.folder / "state/state.redb"
+    damaged = state.read_bytes()[:9000]
+    state.write_bytes(damaged)
+    try:
+        alone.run("up", timeout=60).failed_with("SM-0505", "backup --restore", copy)
+        assert state.read_bytes() == damaged
+        alone.run("backup", "--restore").succeeded()
+        kept = list(state.parent.glob("state.redb.replaced-*"))
+        assert [file.read_bytes() for file in kept] == [damaged]
+        alone.run("up", timeout=60).succeeded()
+        listed = json.loads(alone.run("fn", "ls", "-o", "json").succeeded().out)
+        assert [function["name"] for function in listed] == ["hello"]
+        alone.run("backup", "--restore").failed_with("SM-0504")
+    finally:
+        alone.run("down")
+
+
 def test_a_second_server_is_refused(up: Snowmelt) -> None:
     done = up.run("up")
     done.failed_with("SM-0504")

@@ -19,7 +19,7 @@ use utoipa::openapi::{
 };
 
 use crate::{
-    BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, ConversionRequest,
+    Backup, BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, ConversionRequest,
     DifferenceRequest, Figures, FilesRequest, FunctionSpec, FunctionSummary, HostSummary,
     ImageDetail, ImageEvent, ImageRequest, ImageSummary, ImageTree, Invocation, InvokeRequest,
     LogEntry, MissingFiles, NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey,
@@ -65,6 +65,8 @@ fn platform() -> Vec<Route> {
         post("/v1/shutdown", "Ends the server after a grace time")
             .may_take::<ShutdownRequest>()
             .answers_nothing(202),
+        post("/v1/backups", "Copies the state of the platform, into its state folder")
+            .answers::<Backup>(201),
         get("/openapi.json", "This document").answers_bytes(JSON, "An OpenAPI document"),
         get("/v1/hosts", "Hosts of the cluster").answers_list::<HostSummary>(),
         post("/v1/hosts/{host}/drain", "Has a host get no new work; what runs there goes on")

@@ -75,6 +75,15 @@ pub struct ShutdownRequest {
     pub grace_ms: Option<u64>,
 }
 
+/// A copy of a platform's state.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Backup {
+    /// The file, in the state folder of the server.
+    pub file: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
 /// How the processes that make sandboxes are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]

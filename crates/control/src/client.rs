@@ -13,9 +13,10 @@ use http::Method;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
-    Figures, FunctionSpec, FunctionSummary, HostSummary, ImageTree, Invocation, InvokeRequest,
-    LogEntry, NetworkDetail, NetworkSummary, PackRequest, Packed, QueryRequest, RegisterRequest,
-    ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
+    Backup, Figures, FunctionSpec, FunctionSummary, HostSummary, ImageTree, Invocation,
+    InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest, Packed, QueryRequest,
+    RegisterRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry,
+    UdfSummary,
 };
 use snowmelt_rpc::client::{NO_BODY, decode};
 use snowmelt_types::{Code, ErrorReport, FunctionName, HostName, InvocationId, JobId, Tenant};
@@ -212,6 +213,11 @@ impl Client {
     /// What the platform counts.
     pub async fn figures(&self) -> Result<Figures, ErrorReport> {
         self.get("/v1/figures").await
+    }
+
+    /// Has the server copy its state.
+    pub async fn back_up(&self) -> Result<Backup, ErrorReport> {
+        self.json(Method::POST, "/v1/backups", NO_BODY).await
     }
 
     /// Asks the server to end; it answers before it does.

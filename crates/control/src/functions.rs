@@ -32,6 +32,7 @@ use crate::placements::{Acquired, Placements};
 use crate::records::{FunctionId, FunctionRecord, Records};
 use crate::times::CALLS_ASKED_EVERY;
 use crate::udfs::SecretSources;
+use crate::wheels::SentWheels;
 pub(crate) use slot::Slot;
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.
@@ -53,6 +54,7 @@ pub(crate) struct Inner {
     live: Mutex<HashMap<FunctionId, Arc<Live>>>,
     placements: Placements,
     secrets: SecretSources,
+    wheels: SentWheels,
 }
 
 impl Functions {
@@ -65,7 +67,7 @@ impl Functions {
         secrets: SecretSources,
     ) -> Self {
         let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
-        let in_turn = InTurn::default();
+        let (in_turn, wheels) = (InTurn::default(), SentWheels::default());
         let inner = Inner {
             node,
             analysis,
@@ -77,6 +79,7 @@ impl Functions {
             live,
             placements,
             secrets,
+            wheels,
         };
         Self { inner: Arc::new(inner) }
     }

@@ -30,6 +30,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::answers::{Answer, answered, hold, take_room};
+use crate::backups;
 use crate::identity::{Identity, identify};
 use crate::metrics;
 use crate::platform::Platform;
@@ -52,6 +53,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(openapi))
         .route("/v1/shutdown", post(shutdown))
+        .route("/v1/backups", post(back_up))
         .route("/v1/queries", post(query))
         .route("/v1/functions", get(functions).post(deploy))
         .route("/v1/packages", post(pack))
@@ -108,6 +110,15 @@ async fn shutdown(State(platform): State<Arc<Platform>>, body::Body(body): body:
     }
     platform.shutdown.cancel();
     Ok(StatusCode::ACCEPTED.into_response())
+}
+
+async fn back_up(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    identity.check_operator("copy the state")?;
+    let store = platform.functions.records().file();
+    let store = store.filter(|_| !platform.private).ok_or_else(|| {
+        ErrorReport::new(Code::OPTION, "a platform that ends with its client copies no state")
+    })?;
+    json(StatusCode::CREATED, &backups::make(store).await?)
 }
 
 /// Runs a query and streams its frames. A client that disconnects drops the receiver, which ends
@@ -199,10 +210,12 @@ async fn pack(
 
 async fn keep_wheel(
     State(platform): State<Arc<Platform>>,
+    identity: Identity,
     Path(file): Path<String>,
     body::Body(body): body::Body,
 ) -> Answer {
-    json(StatusCode::CREATED, &platform.functions.keep_wheel(file, body.to_vec()).await?)
+    let kept = platform.functions.keep_wheel(&identity.tenant, file, body.to_vec()).await?;
+    json(StatusCode::CREATED, &kept)
 }
 
 async fn show(

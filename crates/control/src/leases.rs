@@ -30,9 +30,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::functions::Functions;
+use crate::hidden::Folders;
 use crate::identity::Identity;
 use crate::placements::{Acquired, Callee, Placements, Ran};
 use crate::records::FunctionId;
+use crate::shares::Shares;
 use crate::udfs::UdfRegistry;
 use client::{Client, Keep, broken};
 use held::{At, Held, Out};
@@ -49,11 +51,16 @@ const MOST_CONNECTIONS: usize = 4096;
 /// The most leases by the API at one time.
 const MOST_RELAYED: usize = 1024;
 
+/// The most of them that one tenant has, with the connections that have not asked for one yet.
+const MOST_OF_TENANT: u64 = 512;
+
 /// Gives leases of instances.
 #[derive(Debug)]
 pub(crate) struct Leases {
     functions: Functions,
     udfs: UdfRegistry,
+    /// What clients of the API are not shown.
+    folders: Folders,
     relayed: Relays,
 }
 
@@ -75,15 +82,23 @@ impl From<ErrorReport> for Over {
 #[derive(Debug)]
 struct Relays {
     room: Arc<Semaphore>,
+    shares: Shares,
     tasks: TaskTracker,
     over: CancellationToken,
 }
 
 impl Leases {
-    pub fn new(functions: Functions, udfs: UdfRegistry) -> Self {
+    pub fn new(functions: Functions, udfs: UdfRegistry, folders: Folders) -> Self {
         let room = Arc::new(Semaphore::new(MOST_RELAYED));
-        let relayed = Relays { room, tasks: TaskTracker::new(), over: CancellationToken::new() };
-        Self { functions, udfs, relayed }
+        let shares = Shares::new(MOST_OF_TENANT);
+        let (tasks, over) = (TaskTracker::new(), CancellationToken::new());
+        let relayed = Relays { room, shares, tasks, over };
+        Self { functions, udfs, folders, relayed }
+    }
+
+    /// What clients on other hosts are not shown.
+    pub fn folders(&self) -> &Folders {
+        &self.folders
     }
 
     /// Serves until the server ends, which ends all leases.
@@ -129,6 +144,13 @@ impl Leases {
         incoming: Incoming,
         identity: Identity,
     ) -> Result<(), ErrorReport> {
+        let share = self.relayed.shares.take(&identity.tenant, 1).ok_or_else(|| {
+            let tenant = &identity.tenant;
+            let message = format!(
+                "tenant `{tenant}` has {MOST_OF_TENANT} leases by the API, which are the most"
+            );
+            ErrorReport::new(Code::NO_ROOM, message).hint("end some of them, or share an instance")
+        })?;
         let room = Arc::clone(&self.relayed.room).try_acquire_owned().map_err(|_| {
             let message = format!("there are {MOST_RELAYED} leases by the API, which are the most");
             ErrorReport::new(Code::NO_ROOM, message).hint("try again when others have ended")
@@ -146,7 +168,7 @@ impl Leases {
                 () = over.cancelled() => {}
                 () = served => {}
             }
-            drop(room);
+            drop((room, share));
         });
         Ok(())
     }
@@ -160,6 +182,7 @@ impl Leases {
             self.lease(&mut client, request).await
         };
         if let Err(Over::Failed(error)) = served.await
+            && let error = if client.is_near() { *error } else { self.folders.hide(*error) }
             && let Ok(failure) = Frame::json(Kind::Failure, &error)
         {
             // A client that is gone needs no reason.

@@ -7,6 +7,7 @@
 mod accepted;
 mod analysis_cache;
 mod answers;
+pub mod backups;
 mod bursts;
 mod calls;
 pub mod client;
@@ -14,6 +15,7 @@ mod cold;
 mod declared;
 mod functions;
 mod gateway;
+mod hidden;
 pub mod hosts;
 mod identity;
 pub mod images;
@@ -34,11 +36,13 @@ mod records;
 mod rig;
 mod sent_files;
 pub mod server;
+mod shares;
 mod shown_trees;
 mod times;
 pub mod tokens;
 mod trees;
 mod udfs;
+mod wheels;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_types::{Code, ErrorReport};
 
 /// Connections that wait to be accepted.
@@ -98,6 +99,25 @@ pub(crate) fn private_file(path: &Path) -> io::Result<File> {
         file.set_permissions(Permissions::from_mode(0o600))?;
     }
     Ok(file)
+}
+
+/// Locks a state folder for a server, or for what must not run beside one.
+pub(crate) fn server_lock(state_dir: &Path) -> Result<Lock, ErrorReport> {
+    let path = state_dir.join("server.lock");
+    // A user who could open it could keep its lock, and no server would ever start again.
+    let file = private_file(&path);
+    let locked = file.and_then(|file| Lock::attempt(file, Share::Exclusive));
+    locked.map_err(|error| failure(&path, &error))?.ok_or_else(|| {
+        let message = format!("a server is running already with {}", state_dir.display());
+        ErrorReport::new(Code::SERVER_RUNNING, message)
+            .hint("`snowmelt status` shows it, `snowmelt down` ends it")
+    })
+}
+
+/// Makes a folder for its owner only, where it is missing.
+pub(crate) fn private_folder(path: &Path) -> Result<(), ErrorReport> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| failure(path, &error))
 }
 
 /// Listens at a socket for its owner, and for the members of the group.

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::analysis_cache::AnalysisCache;
 use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
+use crate::hidden::Folders;
 use crate::hosts::{BEAT, Hosts, listen};
 use crate::images::Images;
 use crate::leases::Leases;
@@ -89,7 +90,13 @@ fn options(base: &Path, control_group: String) -> Options {
 pub(crate) struct IdlePlatform {
     pub platform: Arc<Platform>,
     pub records: Records,
-    _base: tempfile::TempDir,
+    base: tempfile::TempDir,
+}
+
+impl IdlePlatform {
+    pub fn state_dir(&self) -> PathBuf {
+        self.base.path().join("state")
+    }
 }
 
 /// Takes the set-up message, answers that it is ready, and ends with its server.
@@ -141,7 +148,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
             udfs.clone(),
             over.clone(),
         ),
-        leases: Arc::new(Leases::new(functions.clone(), udfs.clone())),
+        leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), Folders::new([base.path()]))),
         udfs,
         functions,
         images: Images::new(&state_dir, ImageSettings::default(), over.clone()),
@@ -160,7 +167,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         socket: String::new(),
         started_ms: 0,
     };
-    IdlePlatform { platform: Arc::new(platform), records, _base: base }
+    IdlePlatform { platform: Arc::new(platform), records, base }
 }
 
 /// The functions of a control that runs none of them, and of a host that does: an agent of the same

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_kernel::lock::{Lock, Share};
+use snowmelt_kernel::lock::Lock;
 use snowmelt_node::Node;
 use snowmelt_node::agent::Agent;
 use snowmelt_rpc::Token;
@@ -18,9 +18,11 @@ use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::analysis_cache::AnalysisCache;
+use crate::backups;
 use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
 use crate::gateway;
+use crate::hidden::Folders;
 use crate::hosts::{Hosts, in_time, listen};
 use crate::images::{ENDS_WITHIN, Images};
 use crate::leases::Leases;
@@ -193,7 +195,9 @@ impl Launch {
     /// runtime exists: the spawner must not be forked from a process with threads.
     pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
         permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
-        let lock = (!settings.private).then(|| lock(&settings.state_dir)).transpose()?;
+        let lock = (!settings.private)
+            .then(|| permissions::server_lock(&settings.state_dir))
+            .transpose()?;
         let hosts = settings.cluster.as_ref().map(|cluster| listen::bind(cluster.listen));
         let hosts = hosts.transpose()?;
         let remote = settings.remote.as_ref().map(|remote| listen::bind(remote.listen));
@@ -227,6 +231,9 @@ impl Launch {
             // What a server that was killed has left. Other platforms may be writing.
             platform.images.sweep();
             tokio::spawn(platform.udfs.clone().collect_files(ending.over.clone()));
+            if let Some(file) = platform.functions.records().file() {
+                tokio::spawn(backups::keep(file.clone(), ending.over.clone()));
+            }
             platform.functions.resume().await?;
             platform.bursts.resume().await?;
         }
@@ -290,7 +297,7 @@ async fn platform(
     node: Node,
     ending: &Ending,
 ) -> Result<Arc<Platform>, ErrorReport> {
-    let state = settings.state_dir.join("state.redb");
+    let state = backups::state(&settings.state_dir);
     let records = Records::open(state, !settings.private).await?;
     let analysis = AnalysisCache::new(settings.state_dir.join("known"));
     let logs = Logs::new(settings.state_dir.join("logs"));
@@ -337,8 +344,10 @@ async fn platform(
     let cluster = (hosts.clone(), placements.clone());
     let pool = HostPool::of(settings.provider.as_ref(), placing.reclaim_after, cluster);
     tokio::spawn(pool.clone().keep(ending.over.clone()));
+    let folders = [&settings.state_dir, &settings.run_base, &settings.secrets_dir];
+    let folders = Folders::new(folders.map(PathBuf::as_path));
     Ok(Arc::new(Platform {
-        leases: Arc::new(Leases::new(functions.clone(), udfs.clone())),
+        leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), folders)),
         queries: Queries::new(
             node.clone(),
             (hosts.clone(), trees, placements),
@@ -385,16 +394,4 @@ async fn serve_others(
     let Some((listener, Remote { certificate, tokens, .. })) = remote else { return Ok(()) };
     let router = gateway::remote::router(Arc::clone(platform), tokens);
     gateway::remote::serve(listener, certificate, router, ending.clone()).await
-}
-
-fn lock(state_dir: &Path) -> Result<Lock, ErrorReport> {
-    let path = state_dir.join("server.lock");
-    // A user who could open it could keep its lock, and no server would ever start again.
-    let file = permissions::private_file(&path);
-    let locked = file.and_then(|file| Lock::attempt(file, Share::Exclusive));
-    locked.map_err(|error| permissions::failure(&path, &error))?.ok_or_else(|| {
-        let message = format!("a server is running already with {}", state_dir.display());
-        ErrorReport::new(Code::SERVER_RUNNING, message)
-            .hint("`snowmelt status` shows it, `snowmelt down` ends it")
-    })
 }

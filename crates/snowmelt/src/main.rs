@@ -5,6 +5,7 @@
 //! failure occurred ([`snowmelt_types::ExitClass`]).
 
 mod args;
+mod backup;
 mod burst;
 mod cluster;
 mod code_files;
@@ -91,6 +92,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Image(args) => image::run(&args.command, config, printer),
         Command::Up(args) => server::up(args, config, printer),
         Command::Down(args) => server::down(args, config, printer),
+        Command::Backup(args) => backup::run(args, config, printer),
         Command::Status(args) => server::status(args, config, printer),
         Command::Top(args) => top::run(args, config, printer),
         Command::Node(args) => cluster::node(args, config, printer),

@@ -305,13 +305,18 @@ fn stopped() -> ErrorReport {
 fn runtime(platform: &Platform) -> Result<Runtime, ErrorReport> {
     match platform.is_embedded() {
         true => server_runtime(),
-        false => built(tokio::runtime::Builder::new_current_thread()),
+        false => plain_runtime(),
     }
 }
 
 /// A runtime for a platform that serves.
 pub fn server_runtime() -> Result<Runtime, ErrorReport> {
     built(tokio::runtime::Builder::new_multi_thread())
+}
+
+/// A runtime for a command that needs no platform.
+pub fn plain_runtime() -> Result<Runtime, ErrorReport> {
+    built(tokio::runtime::Builder::new_current_thread())
 }
 
 fn built(mut builder: tokio::runtime::Builder) -> Result<Runtime, ErrorReport> {

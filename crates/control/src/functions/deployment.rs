@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use snowmelt_api::{FunctionSpec, FunctionSummary, PackRequest, Packed, Wheel};
 use snowmelt_node::{InstanceLease, LOAD_LIMIT};
-use snowmelt_types::{Code, ErrorReport, Report, Tenant};
+use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 
 use super::{Functions, Inner};
 use crate::live::{self, Live};
@@ -45,7 +45,17 @@ impl Functions {
     }
 
     /// Keeps a wheel of a user's own.
-    pub async fn keep_wheel(&self, file: String, wheel: Vec<u8>) -> Result<Wheel, ErrorReport> {
+    pub async fn keep_wheel(
+        &self,
+        tenant: &Tenant,
+        file: String,
+        wheel: Vec<u8>,
+    ) -> Result<Wheel, ErrorReport> {
+        // Who acts for the default tenant can fill the disk anyhow.
+        if *tenant != Tenant::default() {
+            let bytes = wheel.len() as u64;
+            self.inner.wheels.add(tenant, Digest::of(&wheel), bytes, Instant::now())?;
+        }
         let kept = self.inner.node.keep_wheel(file, wheel).await;
         Ok(Wheel { requirement: kept.map_err(|error| error.report())? })
     }

@@ -20,11 +20,13 @@ use tokio::net::TcpListener;
 use super::{
     files, functions, health, invocation, invoke, invoke_all, keep_wheel, leases, logs, show, udfs,
 };
+use crate::hidden::hide_paths;
 use crate::platform::Platform;
 use crate::tokens::{Tokens, admit};
 
 /// Some routes of the gateway.
 pub(crate) fn router(platform: Arc<Platform>, tokens: Arc<Tokens>) -> Router {
+    let folders = platform.leases.folders().clone();
     let (of_udfs, of_files) =
         (udfs::router(Arc::clone(&platform)), files::router(Arc::clone(&platform)));
     let of_leases = leases::router(Arc::clone(&platform));
@@ -46,6 +48,7 @@ pub(crate) fn router(platform: Arc<Platform>, tokens: Arc<Tokens>) -> Router {
         .layer(from_fn_with_state(tokens, admit))
         // Load balancers have no token.
         .merge(of_health)
+        .layer(from_fn_with_state(folders, hide_paths))
 }
 
 async fn not_here(request: Request) -> Problem {
@@ -193,6 +196,21 @@ mod tests {
                 assert!(!text.contains("snowmelt-0"), "{text}");
             }
         }
+    }
+
+    /// An error of the disk has the path of the file.
+    #[tokio::test]
+    async fn errors_have_no_paths_of_this_machine() {
+        let remote = Remote::new().await;
+        let folder = remote.idle.state_dir();
+        // No folder of files can be made in its place.
+        std::fs::write(folder.join("files"), "").unwrap();
+        let path = format!("/v1/files/{}", "0".repeat(64));
+        let sent = remote.send(("post", &path), Some(&remote.token), ("", ""), "content").await;
+        let (status, code, text) = sent;
+        assert_eq!((status, &*code), (503, Code::STATE.code), "{text}");
+        assert!(text.contains("a file of the platform"), "{text}");
+        assert!(!text.contains(folder.to_str().unwrap()), "{text}");
     }
 
     #[tokio::test]

@@ -30,6 +30,9 @@ pub(super) trait Client: Send {
     /// How long it may take to send its request.
     fn asks_within(&self) -> Duration;
 
+    /// Whether it is a process of this machine, which may see the paths of its files.
+    fn is_near(&self) -> bool;
+
     /// Who asks, for a tenant that it names or for its own.
     fn identity(&mut self, named: Option<Tenant>) -> Result<Identity, ErrorReport>;
 
@@ -54,6 +57,10 @@ impl Client for Watched<UnixStream> {
 
     fn asks_within(&self) -> Duration {
         ASKS_WITHIN
+    }
+
+    fn is_near(&self) -> bool {
+        true
     }
 
     fn identity(&mut self, named: Option<Tenant>) -> Result<Identity, ErrorReport> {

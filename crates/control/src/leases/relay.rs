@@ -35,6 +35,10 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Client for Relayed<S> {
         ASKS_WITHIN
     }
 
+    fn is_near(&self) -> bool {
+        false
+    }
+
     fn identity(&mut self, named: Option<Tenant>) -> Result<Identity, ErrorReport> {
         self.identity.check(named.as_ref())?;
         Ok(self.identity.clone())

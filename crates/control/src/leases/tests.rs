@@ -223,5 +223,5 @@ fn leases(functions: &Functions) -> Arc<Leases> {
     let catalog = Arc::new(UdfCatalog::new(node, analysis, secrets, places));
     let logs = UdfLogs::new(std::env::temp_dir().join("no-udf-logs"));
     let udfs = UdfRegistry::new(functions.records().clone(), catalog, logs);
-    Arc::new(Leases::new(functions.clone(), udfs))
+    Arc::new(Leases::new(functions.clone(), udfs, Folders::default()))
 }

@@ -28,6 +28,7 @@ use snowmelt_store::{Clock, Entry, Page, Store};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use tokio::sync::Mutex;
 
+use crate::backups;
 pub(crate) use functions::FunctionId;
 use index::Index;
 pub(crate) use jobs::{JobEnd, JobRecord, PartRecord};
@@ -68,6 +69,8 @@ pub(crate) struct InvocationRecord {
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     store: Arc<dyn Store>,
+    /// The same store, if it is a file.
+    file: Option<Redb>,
     // Locked while a call is written, so that it stays equal to the entries in the store. It is
     // complete if the store is held open: no other process has asynchronous calls.
     calls: Arc<Mutex<Index>>,
@@ -79,11 +82,23 @@ impl Records {
     pub async fn open(path: PathBuf, hold: bool) -> Result<Self, ErrorReport> {
         let older = Some(older::layout());
         if !hold {
-            return Ok(Self::new(Arc::new(Redb::visit(path, older)), Index::default()));
+            let file = Redb::visit(path, older);
+            return Ok(Self::new(Arc::new(file.clone()), Index::default()).in_file(file));
         }
+        let at = path.clone();
         let opening = tokio::task::spawn_blocking(|| Redb::hold(path, older, Clock::real()));
-        let store = opening.await.map_err(panicked)?.map_err(|error| error.report())?;
-        Self::over(Arc::new(store)).await
+        let file = opening.await.map_err(panicked)?;
+        let file = file.map_err(|error| backups::explained(&at, &error))?;
+        Ok(Self::over(Arc::new(file.clone())).await?.in_file(file))
+    }
+
+    /// The file of the records, if they are in one.
+    pub fn file(&self) -> Option<&Redb> {
+        self.file.as_ref()
+    }
+
+    fn in_file(self, file: Redb) -> Self {
+        Self { file: Some(file), ..self }
     }
 
     /// The records in a store that no other process uses.
@@ -93,7 +108,7 @@ impl Records {
     }
 
     fn new(store: Arc<dyn Store>, index: Index) -> Self {
-        Self { store, calls: Arc::new(Mutex::new(index)) }
+        Self { store, file: None, calls: Arc::new(Mutex::new(index)) }
     }
 
     async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ErrorReport> {

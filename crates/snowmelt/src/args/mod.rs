@@ -41,7 +41,9 @@ pub use lab::{
 };
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use run::RunArgs;
-pub use server::{ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs};
+pub use server::{
+    BackupArgs, ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs,
+};
 pub use simulate::{Application, KillSpec, RepairWay, SimulateArgs, TraceArgs, Way};
 pub use sql::SqlArgs;
 pub use token::{NewTokenArgs, TlsArgs, TokenCommand};
@@ -123,6 +125,8 @@ pub enum Command {
     Up(UpArgs),
     /// Stop the platform after a grace time for running work
     Down(DownArgs),
+    /// Copy the state of the platform, or restore a copy
+    Backup(BackupArgs),
     /// Show the running platform
     Status(StatusArgs),
     /// Watch instances, caches and zygotes

@@ -61,6 +61,17 @@ Precedence, from the highest: the option, its SNOWMELT_* variable, the user's co
 (~/.config/snowmelt/config.toml), the machine's (/etc/snowmelt/config.toml), the default. If
 SNOWMELT_CONFIG names a file, it is the only one that is read.";
 
+const BACKUP_EXAMPLES: &str = "\
+Examples:
+  snowmelt backup                 into the folder `backups` of the state folder
+  snowmelt backup /mnt/copies/monday.redb
+  snowmelt down && snowmelt backup --restore        put the newest copy in the place of the state
+  snowmelt backup --restore /mnt/copies/monday.redb
+
+A copy has the deployed functions, registered UDFs, asynchronous calls and bursts, not the code,
+packages, images and logs beside them in the state folder. A server copies its state each hour if
+it has changed, and keeps the last 5. The file that --restore replaces is kept.";
+
 /// `snowmelt up`.
 #[derive(Debug, Default, Args)]
 #[command(after_help = UP_EXAMPLES)]
@@ -120,6 +131,18 @@ pub struct DoctorArgs {
     /// Format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ShowFormat,
+}
+
+/// `snowmelt backup`.
+#[derive(Debug, Args)]
+#[command(after_help = BACKUP_EXAMPLES)]
+pub struct BackupArgs {
+    /// The copy: a file to make, or with --restore one to read
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Put a copy in the place of the state, which no server may use
+    #[arg(long)]
+    pub restore: bool,
 }
 
 /// `snowmelt config`.

@@ -96,7 +96,12 @@ fn serve(
     let served = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
         let shutdown = CancellationToken::new();
-        let serving = launch.serve(shutdown.clone());
+        let serving = async {
+            let served = launch.serve(shutdown.clone()).await;
+            // One that fails before it serves is never announced.
+            shutdown.cancel();
+            served
+        };
         let watching = watch(socket, &signals, &shutdown, end, ready);
         let (served, ()) = tokio::join!(serving, watching);
         served

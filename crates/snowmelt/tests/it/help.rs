@@ -37,6 +37,7 @@ fn help_texts() {
         "image key",
         "up",
         "down",
+        "backup",
         "status",
         "token",
         "token new",
