@@ -134,7 +134,7 @@ mod tests {
                     }
                 }
             }
-            assert!(denied > 10_000 && program.length() < 120, "{denied} {}", program.length());
+            assert!(denied > 10_000 && program.length() < 240, "{denied} {}", program.length());
         }
     }
 
