@@ -55,4 +55,3 @@ def test_rows_of_a_host_that_damages_them_change_no_answer(
     found = failures(QUERIES, check)
     assert not found, report(found, QUERIES, 6)
     assert damaged(three) == before
-
