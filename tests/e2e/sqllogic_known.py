@@ -11,7 +11,6 @@ FILES = {
 FOLDERS = {"spark": "functions for Spark, which are a crate of their own"}
 
 _NOT_IN = "DataFusion ignores nulls of NOT IN below OR"
-_FLOAT16 = "DataFusion cannot send plans with Float16 to workers"
 _TIME = "Parquet has no times in seconds"
 _ELEMENT = "DataFusion's array functions refuse lists whose element field Parquet has named"
 _TABLE_FUNCTION = "a table function below an exchange cannot be sent to workers"
@@ -23,7 +22,6 @@ _ERROR = "whether the division by zero is evaluated depends on the rows of the b
 
 _PLACES = {
     _NOT_IN: ["null_aware_anti_join.slt:174"],
-    _FLOAT16: ["case.slt:884", "float16.slt:37", "float16.slt:54", "float16.slt:64"],
     _TIME: ["in_list.slt:388", "in_list.slt:406", "in_list.slt:424", "in_list.slt:442"],
     _ELEMENT: [f"array_concat.slt:{line}" for line in (325, 337, 383, 394, 401)],
     _TABLE_FUNCTION: [f"ordered_aggregate_spill.slt:{n}" for n in (58, 104, 128, 152, 202, 224)],
@@ -35,8 +33,6 @@ _PLACES = {
     "Parquet has no tables without columns": ["select.slt:1176"],
     "the runner drops functions in DataFusion only": ["create_function.slt:46"],
 }
-_PLACES[_FLOAT16] += ["float16.slt:82", "group_by.slt:5728", "group_by.slt:5734"]
-_PLACES[_FLOAT16] += ["in_list.slt:312", "in_list.slt:349"]
 _PLACES[_ELEMENT] += [f"array_repeat.slt:{line}" for line in (112, 127, 180, 211, 230)]
 _PLACES[_TABLE_FUNCTION] += [
     *(f"aggregate_memory_spill.slt:{line}" for line in (43, 69, 95, 121, 147, 173, 201)),
