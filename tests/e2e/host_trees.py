@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conftest import Snowmelt, wait_for
+from host_records import rewriter
 
 from common.paths import SNOWMELT
 
@@ -164,7 +165,9 @@ def renames(port: int, to: int) -> Callable[[bytes, bool], Callable[[bytes], byt
     def change(_: bytes, is_up: bool) -> Callable[[bytes], bytes]:
         ours, theirs = f'"127.0.0.1:{port}"'.encode(), f'"127.0.0.1:{to}"'.encode()
         assert len(ours) == len(theirs), "the length of a message stays the same"
-        return lambda data: data.replace(ours, theirs) if is_up else data
+        if not is_up:
+            return lambda data: data
+        return rewriter(lambda data: data.replace(ours, theirs))
 
     return change
 
@@ -173,7 +176,7 @@ def lies(after: int) -> Callable[[bytes, bool], Callable[[bytes], bytes]]:
     """Of each connection for blocks of images, the byte behind so many others is wrong."""
 
     def change(first: bytes, is_up: bool) -> Callable[[bytes], bytes]:
-        if is_up or not first.startswith(BLOCKS):
+        if is_up or BLOCKS not in first:
             return lambda data: data
         passed = 0
 

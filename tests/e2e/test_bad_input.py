@@ -86,7 +86,7 @@ def test_a_page_that_does_not_match_its_checksum(snowmelt: Snowmelt, tmp_path: P
 
 def test_what_the_planner_lacks_is_refused_by_name(snowmelt: Snowmelt) -> None:
     sql = "select * from (values (1)) a(x), lateral (select a.x + y from (values (2)) b(y)) c"
-    report = snowmelt.sql(sql).failed_with("SM-0107", "OuterReferenceColumn")
+    report = snowmelt.sql(sql).failed_with("SM-0107", "a column of the outer query")
     assert report["hint"]
 
 

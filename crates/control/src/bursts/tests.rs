@@ -41,7 +41,6 @@ fn order(part: &Part, job: &JobId) -> JobPart {
             imports: Vec::new(),
             files: Default::default(),
             secrets: Default::default(),
-            secrets: None,
             batches: None,
             limits: snowmelt_node::InstanceLimits::from(&spec.options),
         },
