@@ -20,7 +20,7 @@ def crc32c(data: bytes, sum: int = 0) -> int:
 
 
 def rewriter(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """What changes the data in the records of one direction; the rest of a record waits for its end."""
+    """What changes the data in records of one direction; a part of a record waits for its rest."""
     waiting, number = b"", -1
 
     def rewritten(data: bytes) -> bytes:
