@@ -189,6 +189,7 @@ def test_a_burst_of_an_earlier_control_still_has_its_memory(alone: Snowmelt) -> 
         assert [rank[0] for rank in answer(second)] == [0, 3]
 
 
+@pytest.mark.alone
 def test_a_burst_that_nobody_waits_for_survives_a_control_that_is_killed_while_it_waits(
     alone: Snowmelt, tmp_path: Path
 ) -> None:

@@ -268,6 +268,7 @@ def test_build_errors_name_the_cause(alone: Snowmelt, app: Path, tmp_path: Path)
     assert not half_made(alone)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_build_removes_partial_files(
     alone: Snowmelt, app: Path, tmp_path: Path, number: signal.Signals

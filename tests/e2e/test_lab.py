@@ -261,6 +261,7 @@ SLOW = """
 """
 
 
+@pytest.mark.alone
 def test_a_control_that_is_restarted_goes_on_with_its_bursts(alone: Snowmelt) -> None:
     with lab(alone, 4, "--memory", "1GiB", "--control-only") as made:
         networked = made.start(SLOW.format(seconds=12, options=", network='job'"))

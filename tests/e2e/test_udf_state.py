@@ -160,6 +160,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.alone
 def test_instances_share_the_state_of_a_shared_set_up(alone: Snowmelt, tmp_path: Path) -> None:
     alone.run("up").succeeded()
     # One run for all; one in each; one in each too, since a process with threads is not forked.
