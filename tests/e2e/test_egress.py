@@ -36,4 +36,4 @@ def test_egress_to_the_host_itself_and_to_credentials_is_refused(alone: Snowmelt
     host, credentials = json.loads(done.out)
     assert [host[0], credentials[0]] == ["SM-0602", "SM-0110"]
     assert f"{addresses[0]}: it is an address of the host itself" in host[1]
-    assert "no policy can grant 169.254.0.0/16" in credentials[1]
+    assert "169.254.0.0/16 can never be reached" in credentials[1]
