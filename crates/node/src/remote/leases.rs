@@ -249,9 +249,8 @@ async fn tell(
         Some(returned) => returned,
         None => is_returned.await,
     };
-    match returned {
-        Ok(()) => send(&mut to, &Frame::new(Kind::End, Vec::new())).await?,
-        Err(_) => {}
+    if returned.is_ok() {
+        send(&mut to, &Frame::new(Kind::End, Vec::new())).await?;
     }
     Ok(to.shutdown().await?)
 }
