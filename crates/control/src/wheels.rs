@@ -10,13 +10,20 @@ use std::time::{Duration, Instant};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Tenant};
 
 /// The most of different wheels that a tenant sends within the time.
-const MOST: ByteSize = ByteSize::mib(1024);
-const WITHIN: Duration = Duration::from_secs(3600);
+const MAX_SENT: ByteSize = ByteSize::mib(1024);
+const LIMITED_TIME: Duration = Duration::from_secs(3600);
 
 /// What each tenant has sent lately, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct SentWheels {
-    sent: Mutex<HashMap<Tenant, VecDeque<(Instant, Digest, u64)>>>,
+    sent: Mutex<HashMap<Tenant, VecDeque<SentWheel>>>,
+}
+
+#[derive(Debug)]
+struct SentWheel {
+    at: Instant,
+    digest: Digest,
+    bytes: u64,
 }
 
 impl SentWheels {
@@ -30,20 +37,20 @@ impl SentWheels {
     ) -> Result<(), ErrorReport> {
         let mut all = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, sent| {
-            sent.retain(|(at, ..)| now.saturating_duration_since(*at) < WITHIN);
+            sent.retain(|wheel| now.saturating_duration_since(wheel.at) < LIMITED_TIME);
             !sent.is_empty()
         });
         let sent = all.entry(tenant.clone()).or_default();
-        if sent.iter().any(|(_, known, _)| *known == digest) {
+        if sent.iter().any(|wheel| wheel.digest == digest) {
             return Ok(());
         }
-        let sum: u64 = sent.iter().map(|(.., bytes)| bytes).sum();
-        if sum.saturating_add(bytes) > MOST.bytes() {
-            let message = format!("tenant `{tenant}` has sent {MOST} of wheels within an hour");
+        let sum: u64 = sent.iter().map(|wheel| wheel.bytes).sum();
+        if sum.saturating_add(bytes) > MAX_SENT.bytes() {
+            let message = format!("tenant `{tenant}` has sent {MAX_SENT} of wheels within an hour");
             return Err(ErrorReport::new(Code::NO_ROOM, message)
                 .hint("put packages on an index that the platform reaches, or try again later"));
         }
-        sent.push_back((now, digest, bytes));
+        sent.push_back(SentWheel { at: now, digest, bytes });
         Ok(())
     }
 }
@@ -56,7 +63,7 @@ mod tests {
     fn a_tenant_sends_no_more_than_its_part_within_the_time() {
         let (sent, now) = (SentWheels::default(), Instant::now());
         let (one, two): (Tenant, Tenant) = ("one".parse().unwrap(), "two".parse().unwrap());
-        let half = MOST.bytes() / 2;
+        let half = MAX_SENT.bytes() / 2;
         let add = |tenant, name: &str, bytes, after| {
             sent.add(tenant, Digest::of(name), bytes, now + after)
         };
@@ -66,7 +73,7 @@ mod tests {
         let refused = add(&one, "c", 1, Duration::from_secs(60)).unwrap_err();
         assert_eq!(refused.code, Code::NO_ROOM.code);
         add(&two, "c", half, Duration::from_secs(60)).unwrap();
-        add(&one, "c", half, WITHIN).unwrap();
-        assert!(add(&one, "d", 1, WITHIN).is_err(), "the second one counts still");
+        add(&one, "c", half, LIMITED_TIME).unwrap();
+        assert!(add(&one, "d", 1, LIMITED_TIME).is_err(), "the second one counts still");
     }
 }
