@@ -107,10 +107,10 @@ impl CheckIntegers {
                 Ok(Expr::ScalarFunction(call))
             }
             Expr::Cast(cast) if self.leaves_out(&cast.expr, cast.field.data_type(), schema) => {
-                Ok(Expr::Cast(Cast { expr: self.nearest(cast.expr), ..cast }))
+                Ok(Expr::Cast(Cast { expr: self.nearest(*cast.expr), ..cast }))
             }
             Expr::TryCast(cast) if self.leaves_out(&cast.expr, cast.field.data_type(), schema) => {
-                Ok(Expr::TryCast(TryCast { expr: self.nearest(cast.expr), ..cast }))
+                Ok(Expr::TryCast(TryCast { expr: self.nearest(*cast.expr), ..cast }))
             }
             expression => Err(expression),
         }
@@ -120,8 +120,8 @@ impl CheckIntegers {
         to.is_integer() && type_of(expr, schema).is_some_and(|from| nearest::leaves_out(&from, to))
     }
 
-    fn nearest(&self, expr: Box<Expr>) -> Box<Expr> {
-        let call = ScalarFunction::new_udf(Arc::clone(&self.nearest), vec![*expr]);
+    fn nearest(&self, expr: Expr) -> Box<Expr> {
+        let call = ScalarFunction::new_udf(Arc::clone(&self.nearest), vec![expr]);
         Box::new(Expr::ScalarFunction(call))
     }
 }

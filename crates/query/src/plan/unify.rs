@@ -56,7 +56,8 @@ pub(super) fn differing_in_case(files: &[Vec<&str>]) -> Option<Conflict> {
     let together = |one, other| files.iter().any(|it| it.contains(one) && it.contains(other));
     for names in same.values_mut() {
         names.sort_unstable();
-        for pair in names.windows(2).filter(|pair| !together(&pair[0], &pair[1])) {
+        let apart = names.windows(2).find(|pair| !together(&pair[0], &pair[1]));
+        if let Some(pair) = apart {
             let mut found = [pair[0], pair[1]].map(|name| (first[name], name.to_owned()));
             found.sort_unstable();
             return Some(Conflict::Names(found));
