@@ -77,7 +77,8 @@ mod tests {
     use std::sync::Arc;
 
     use snowmelt_api::HostFacts;
-    use snowmelt_rpc::Token;
+    use snowmelt_rpc::{HostStream, Token};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
     use crate::hosts::Remote;
@@ -102,21 +103,27 @@ mod tests {
         (0..time.as_millis() / TICK.as_millis()).for_each(|_| host.clock.tick(TICK));
     }
 
-    /// Listens and answers nothing, or answers as a host does.
-    fn agent(answers: bool) -> SocketAddr {
-        use std::io::{Read, Write};
+    /// Listens, and answers nothing.
+    fn mute() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+        address
+    }
+
+    /// Answers one request of each connection, as a host does.
+    async fn alive() -> SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
         let body = serde_json::to_string(&joins(address).facts).unwrap();
-        std::thread::spawn(move || {
+        let length = body.len();
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+        tokio::spawn(async move {
             let mut held = Vec::new();
-            while let Ok((mut stream, _)) = listener.accept() {
-                if answers {
-                    let _ = stream.read(&mut [0; 4096]);
-                    let length = body.len();
-                    let _ =
-                        write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
-                }
+            while let Ok((tcp, _)) = listener.accept().await {
+                let mut stream = HostStream::accepted(tcp);
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
                 held.push(stream);
             }
         });
@@ -125,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_host_that_is_late_now_and_then_may_be_silent_for_longer() {
-        let host = host(agent(false));
+        let host = host(mute());
         pass(&host, SILENT - TICK);
         assert!(host.has_reported());
         host.take_report(joins("127.0.0.1:1".parse().unwrap()));
@@ -143,7 +150,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_silent_host_is_probed_before_it_is_removed() {
-        let (there, gone) = (host(agent(true)), host(agent(false)));
+        let (there, gone) = (host(alive().await), host(mute()));
         for host in [&there, &gone] {
             pass(host, SILENT);
             assert!(!host.has_reported());
@@ -155,10 +162,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_is_there_that_answers_or_goes_on_reporting() {
-        assert!(host(agent(true)).is_there().await);
+        assert!(host(alive().await).is_there().await);
         let ended = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert!(!host(ended).is_there().await);
-        let silent = host(agent(false));
+        let silent = host(mute());
         assert!(!silent.is_there().await);
         let reporting = async {
             pass(&silent, BEAT);
