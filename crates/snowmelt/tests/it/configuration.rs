@@ -80,7 +80,7 @@ fn an_invalid_setting_is_refused_with_its_location() {
     for (variable, value) in [("SNOWMELT_ROWS", "-1"), ("SNOWMELT_CONFIG", "missing.toml")] {
         let ran = env.run_with(&[(variable, value)], &["doctor"]);
         assert_eq!(ran.exit, Some(2), "{variable}");
-        all += &format!("{variable}={value}\n---\n{}\n", ran.err);
+        all += &format!("{variable}={value}\n---\n{}\n", env.anonymous(&ran.err));
     }
     insta::assert_snapshot!("refused-settings", all);
 }
