@@ -1,5 +1,7 @@
 //! Memory that this process uses, and free memory that its allocator holds.
 
+use std::io;
+
 /// Returns free memory to the kernel, so that an idle server is as small as it was before its last
 /// query. Costs a walk over the heap; does nothing unless the allocator is glibc's.
 pub fn release_free() {
@@ -26,6 +28,33 @@ pub fn peak_resident() -> u64 {
         used.assume_init()
     };
     u64::try_from(used.ru_maxrss).unwrap_or(0) * 1024
+}
+
+/// Allows or forbids transparent huge pages in memory that this process touches from now on, whatever
+/// was advised for it. A new process forbids them if its parent did.
+///
+/// # Errors
+/// The kernel has no such setting.
+pub fn set_huge_pages(are_allowed: bool) -> io::Result<()> {
+    let forbidden = libc::c_ulong::from(!are_allowed);
+    // SAFETY: this request takes numbers only.
+    match unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, forbidden, 0_u64, 0_u64, 0_u64) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether this process may have transparent huge pages.
+///
+/// # Errors
+/// The kernel has no such setting.
+pub fn has_huge_pages() -> io::Result<bool> {
+    // SAFETY: this request takes numbers only.
+    match unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0_u64, 0_u64, 0_u64, 0_u64) } {
+        0 => Ok(true),
+        1.. => Ok(false),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod damage;
 mod define;
 mod drive;
 mod executor;
+mod huge_pages;
 mod inbox;
 mod memory;
 mod metrics;
@@ -41,6 +42,7 @@ pub(crate) const STACK_BYTES: usize = 256 << 20;
 
 /// Serves tasks, one at a time, until the listener fails. The main loop of `snowmelt-query`.
 pub fn serve(listener: UnixListener) -> ExitCode {
+    huge_pages::turn_off();
     let serving = std::thread::Builder::new().stack_size(STACK_BYTES);
     match serving.spawn(move || accept(&listener)).map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,

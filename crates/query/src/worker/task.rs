@@ -10,12 +10,15 @@ use snowmelt_types::{ErrorReport, Report};
 use snowmelt_wire::{Frame, FrameStream, Result, TaskDone};
 
 use super::executor::{DataFusionExecutor, Executor};
-use super::inbox;
 use super::outbox::Outbox;
+use super::{huge_pages, inbox};
 use crate::cpu::process_cpu;
 
 /// Interval between progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// When the memory of a task is first looked at; then after twice the time, until [`PROGRESS_EVERY`].
+const FIRST_LOOK: Duration = Duration::from_millis(8);
 
 /// Receives the task of a connection whose first frame is given, runs it and sends the results. An
 /// error means that the connection is broken.
@@ -95,7 +98,14 @@ fn run(
 }
 
 fn report_progress(executor: &DataFusionExecutor, outbox: &Outbox, running: Receiver<()>) {
-    while running.recv_timeout(PROGRESS_EVERY) == Err(RecvTimeoutError::Timeout) {
+    let (mut pause, mut reported) = (FIRST_LOOK, Instant::now());
+    while running.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        huge_pages::turn_on_if_large();
+        pause = (pause * 2).min(PROGRESS_EVERY);
+        if reported.elapsed() < PROGRESS_EVERY {
+            continue;
+        }
+        reported = Instant::now();
         if outbox.progress(&executor.progress()).is_err() {
             return;
         }

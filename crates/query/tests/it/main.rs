@@ -32,6 +32,7 @@ mod shared;
 mod skew;
 mod small_s3;
 mod sorts;
+mod start;
 mod storage;
 mod streams;
 mod table_functions;

@@ -1,0 +1,50 @@
+//! Huge pages only for workers that use much memory.
+//!
+//! The allocator advises them for all of its memory. A task that reads a small file touches a few
+//! regions of 2 MiB, and to clear these took more than half of the processor time of a cold worker,
+//! and half of its memory (decision 073). A large task gains by them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use snowmelt_kernel::memory;
+
+/// Memory, in addition to that at the start, from which a process gets huge pages.
+const LARGE: u64 = 16 << 20;
+
+static AT_START: AtomicU64 = AtomicU64::new(0);
+static ARE_OFF: AtomicBool = AtomicBool::new(false);
+
+/// Turns them off, at the start of the process.
+pub(super) fn turn_off() {
+    if memory::set_huge_pages(false).is_ok() {
+        AT_START.store(memory::peak_resident(), Ordering::Relaxed);
+        ARE_OFF.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Turns them on if the process uses much memory. Costs a system call until then.
+pub(super) fn turn_on_if_large() {
+    if !ARE_OFF.load(Ordering::Relaxed) {
+        return;
+    }
+    let used = memory::peak_resident().saturating_sub(AT_START.load(Ordering::Relaxed));
+    if used > LARGE && memory::set_huge_pages(true).is_ok() {
+        ARE_OFF.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_on_again_when_much_memory_is_used() {
+        turn_off();
+        assert!(!memory::has_huge_pages().unwrap());
+        turn_on_if_large();
+        assert!(!memory::has_huge_pages().unwrap(), "nothing is used yet");
+        let large = std::hint::black_box(vec![1_u8; 2 * LARGE as usize]);
+        turn_on_if_large();
+        assert!(memory::has_huge_pages().unwrap(), "{} bytes are used", large.len());
+    }
+}
