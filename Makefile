@@ -46,7 +46,7 @@ test-python: build
 build-tests: build
 	@scripts/setup test
 	. scripts/env
-	scripts/timed build-tests cargo test --locked $(profile) --workspace --no-run
+	scripts/timed build-tests scripts/rust-tests --locked $(profile) --workspace --no-run
 
 check: lint check-rust ## format, lints, types, layering, licences, docs
 

@@ -35,6 +35,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in (
         ".ci/run",
         ".config/nextest.toml",
+        ".config/tests.toml",
         "scripts/failures",
         "scripts/rust-tests",
         "scripts/timed",
@@ -240,6 +241,21 @@ def crate(checkout: Path, code: str) -> dict[str, str]:
     rule(checkout, "test-python", "touch tested")
     homes = {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup"}
     return {name: os.environ.get(name, str(Path.home() / at)) for name, at in homes.items()}
+
+
+def test_end_to_end_tests_use_copies_of_the_programs(checkout: Path) -> None:
+    """The tests of Rust are compiled at the same time, and replace the programs by their own."""
+    program = checkout / "target/release/snowmelt"
+    program.parent.mkdir(parents=True)
+    program.write_text("optimised")
+    write(
+        checkout,
+        "import os, pathlib\ndef test_a():\n"
+        "    folder = pathlib.Path(os.environ['SNOWMELT_PROGRAMS'])\n"
+        "    assert (folder / 'snowmelt').read_text() == 'optimised'\n"
+        "    assert not folder.is_relative_to(pathlib.Path('target').absolute())\n",
+    )
+    assert run(checkout)[0] == 0
 
 
 def test_a_test_of_rust_that_passes_when_it_runs_again_is_named(checkout: Path) -> None:
