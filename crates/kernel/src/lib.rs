@@ -15,6 +15,7 @@ pub mod keyring;
 pub mod landlock;
 pub mod layout;
 pub mod lock;
+pub mod mapping;
 pub mod memory;
 pub mod mount;
 pub mod namespace;

@@ -4,7 +4,9 @@
 //!
 //! Reads run on the calling thread: most files are in the page cache, and a handover to another
 //! thread costs more than the read. A long range is read piece by piece as its reader wants it:
-//! it may be a whole file.
+//! it may be a whole file. Ranges that are wanted together, of which a row group has one for each
+//! column, are mapped if they are many bytes for the memory of the task: the kernel keeps of them what
+//! is used.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,6 +25,7 @@ use object_store::{
     MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result,
 };
+use snowmelt_kernel::mapping::Mapping;
 use snowmelt_types::ErrorReport;
 use snowmelt_wire::FileGrant;
 
@@ -32,11 +35,16 @@ use super::{Counters, local_path};
 /// Bytes of a stream that are read at a time.
 const STEP: u64 = 1 << 20;
 
+/// The share of a task's memory that is read together into memory.
+const READ_SHARE: u64 = 8;
+
 /// The granted files by their name in the plan.
 #[derive(Debug)]
 pub(crate) struct GrantedFiles {
     files: HashMap<Path, GrantedFile>,
     counters: Arc<Counters>,
+    /// The most bytes that are read together into memory.
+    most_read: u64,
 }
 
 #[derive(Debug)]
@@ -59,7 +67,12 @@ impl GrantedFiles {
             let granted = GrantedFile::check(&grant, file)?;
             files.insert(granted.meta.location.clone(), granted);
         }
-        Ok(Self { files, counters })
+        Ok(Self { files, counters, most_read: u64::MAX })
+    }
+
+    /// The same for a task with so much memory.
+    pub(crate) fn for_memory(self, bytes: u64) -> Self {
+        Self { most_read: bytes / READ_SHARE, ..self }
     }
 
     /// The report of the first file that changed since planning, if any.
@@ -127,6 +140,11 @@ impl GrantedFile {
         };
         Ok(Self { file: Arc::new(file), path: grant.path.clone(), version, meta })
     }
+
+    /// A range of it as a mapping; `None` if that is not possible.
+    fn map(&self, range: &Range<u64>) -> Option<Bytes> {
+        Mapping::of(&self.file, range.clone()).ok().map(Bytes::from_owner)
+    }
 }
 
 fn generic(location: &Path, error: std::io::Error) -> Error {
@@ -168,7 +186,20 @@ impl ObjectStore for GrantedFiles {
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        ranges.iter().map(|range| self.read(location, range.clone())).collect()
+        let together: u64 = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
+        let file = self.find(location)?;
+        let read = |range: &Range<u64>| {
+            // Some file systems have no mappings.
+            let mapped = (together > self.most_read).then(|| file.map(range)).flatten();
+            match mapped {
+                Some(bytes) => {
+                    self.counters.count(bytes.len() as u64);
+                    Ok(bytes)
+                }
+                None => self.read(location, range.clone()),
+            }
+        };
+        ranges.iter().map(read).collect()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -233,6 +264,21 @@ mod tests {
         assert_eq!(ranges.concat(), b"09");
         assert_eq!(store.head(&path).await.unwrap().size, 10);
         assert_eq!(counters.read(), (5, 3));
+    }
+
+    #[tokio::test]
+    async fn many_bytes_that_are_read_together_are_mapped() {
+        let path = local_path(FilePath::new("/data/a b.parquet")).unwrap();
+        for (memory, mapped) in [(63, true), (64, false)] {
+            let (store, counters) = store(10).unwrap();
+            let store = store.for_memory(memory);
+            let read = store.get_ranges(&path, &[1..4, 5..10]).await.unwrap();
+            assert_eq!(read.concat(), b"12356789");
+            assert_eq!(counters.read(), (8, 2));
+            // What is written afterwards is seen in a mapping only.
+            store.files.values().next().unwrap().file.write_all_at(b"x", 2).unwrap();
+            assert_eq!(read[0][1] == b'x', mapped, "{memory}");
+        }
     }
 
     #[tokio::test]

@@ -122,7 +122,7 @@ impl DataFusionExecutor {
             memory.runtime(scratch.as_ref()).map_err(|error| Error::from(error).report())?;
         let names = files.iter().map(|(grant, _)| grant.path.clone()).collect();
         let granted = GrantedFiles::new(files, Arc::clone(&counters)).map_err(|e| e.report())?;
-        let granted = Arc::new(granted);
+        let granted = Arc::new(granted.for_memory(task.memory_bytes));
         let (versions, footers) = register_stores(&runtime, &granted, &task, &counters)
             .map_err(|error| error.report())?;
         let files_here = inputs.into_iter().map(|(task, file)| (task, file_source(file)));
