@@ -26,10 +26,17 @@ const NETWORK_FILES: [&str; 6] = [
     "/etc/nsswitch.conf",
 ];
 
-/// Settings of the allocator. Once a second it would give all free pages back to the kernel, which
-/// clears them again for the next task: a fifth of the processor time of short tasks. The memory of
-/// a worker is reserved until it ends, so nobody else could use it.
-const ALLOCATOR: [(&str, &str); 1] = [("MIMALLOC_PURGE_DELAY", "30000")];
+/// After how many milliseconds the allocator gives free pages back to the kernel. By itself it would
+/// do so once a second, and the kernel clears them again for the next task: a fifth of the processor
+/// time of short tasks. The memory of a worker is reserved until it ends, so nobody else could use it.
+const PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "30000");
+
+/// The same for a worker with little memory: free pages that are kept count for its limit, which leaves
+/// its operators too little.
+const SMALL_PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "0");
+
+/// A worker with less has little memory.
+const SMALL_MEMORY: ByteSize = ByteSize::mib(256);
 
 /// What a worker may use. Workers of the same spec are interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,11 +65,12 @@ impl WorkerSpec {
             let present = NETWORK_FILES.iter().filter(|file| Path::new(file).exists());
             binds.extend(present.map(|file| Bind { source: file.into(), target: file.into() }));
         }
+        let delay = if self.memory < SMALL_MEMORY { SMALL_PURGE_DELAY } else { PURGE_DELAY };
         SandboxSpec {
             id: SandboxId::new(),
             root: Root { binds, ..Root::default() },
             command: vec![QUERY_PROGRAM.to_owned()],
-            env: ALLOCATOR.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+            env: vec![(delay.0.to_owned(), delay.1.to_owned())],
             limits: Limits {
                 memory: self.memory,
                 cpu: self.cpu,
