@@ -35,6 +35,14 @@ pub(crate) fn is_of_join(report: &ErrorReport) -> bool {
     report.input.as_deref() == Some(operator(JOIN).as_str())
 }
 
+/// The operators that put into scratch what does not fit into memory.
+const WITH_SCRATCH: [&str; 4] = ["AggregateExec", "SortExec", "SortMergeJoinExec", "WindowAggExec"];
+
+/// True if the operator that needed more memory has scratch for what does not fit.
+pub(crate) fn uses_scratch(report: &ErrorReport) -> bool {
+    WITH_SCRATCH.iter().any(|name| report.input.as_deref() == Some(operator(name).as_str()))
+}
+
 fn operator(name: &str) -> String {
     format!("the operator {name}")
 }

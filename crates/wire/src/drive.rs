@@ -209,9 +209,9 @@ pub struct TaskAsk {
     /// True if it joins by sorting.
     #[serde(default)]
     pub sort_merge: bool,
-    /// True if its operators may reserve only half of what they usually may.
+    /// How often what its operators may reserve is halved.
     #[serde(default)]
-    pub half_memory: bool,
+    pub memory_halvings: u32,
     /// What it does with its streams, if it is one of a gang.
     #[serde(default)]
     pub streams: Option<TaskStreams>,
@@ -229,7 +229,7 @@ impl TaskAsk {
             task: self.task,
             attempt: self.attempt,
             partitions: self.partitions.clone(),
-            memory_bytes: if self.half_memory { memory_bytes / 2 } else { memory_bytes },
+            memory_bytes: memory_bytes.checked_shr(self.memory_halvings).unwrap_or_default(),
             threads,
             batch_rows: self.batch_rows,
             s3: self.s3.clone(),

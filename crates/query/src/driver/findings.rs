@@ -3,7 +3,7 @@
 use snowmelt_api::{Finding, Lane, Profile, StageProfile};
 use snowmelt_types::ByteSize;
 
-use super::memory::{GROUPS_ENDED, JOIN_ENDED, JOIN_TOO_LARGE};
+use super::memory::{BATCHES_TOO_LARGE, GROUPS_ENDED, JOIN_ENDED, JOIN_TOO_LARGE};
 use super::skew::skewed_keys;
 use crate::plan::TableInfo;
 
@@ -218,11 +218,11 @@ fn sorted_joins(profile: &Profile) -> Option<(f64, Finding)> {
     again_with_less(profile, &[JOIN_TOO_LARGE, JOIN_ENDED], title, advice)
 }
 
-/// Tasks that computed twice, the second time with half of the memory and more scratch.
+/// Tasks that computed again with less memory and more scratch.
 fn spilled_sooner(profile: &Profile) -> Option<(f64, Finding)> {
     let title = "workers reached their memory limit and their tasks ran again with more scratch";
-    let advice = "raise --memory, or use more --workers: each then has fewer groups";
-    again_with_less(profile, &[GROUPS_ENDED], title, advice)
+    let advice = "raise --memory, or use more --workers: each then has fewer rows";
+    again_with_less(profile, &[GROUPS_ENDED, BATCHES_TOO_LARGE], title, advice)
 }
 
 fn again_with_less(

@@ -1,9 +1,12 @@
-//! A task that does not fit into memory runs once more in a way that needs less.
+//! A task that does not fit into memory runs again in a way that needs less.
 //!
 //! A hash join that was refused memory is done by sorting. A worker that the kernel has ended names
 //! no operator: the next one joins by sorting, too, and its operators reserve half as much, so that
-//! they put their rows into scratch sooner. Other tasks of the stage go on as they are: their part
-//! may fit.
+//! they put their rows into scratch sooner. What is beside the operators' memory (pages of files, free
+//! memory of the allocator) is not known, so this is done several times: the last attempt's operators
+//! have a sixteenth. An operator that has scratch and is refused memory all the same needs a batch of
+//! each part that it merges: the next attempt has smaller batches. Other tasks of the stage go on as
+//! they are: their part may fit.
 //!
 //! The further attempt may give its rows in another order. None of the first one were read: results
 //! of a stage that joins or groups are read once a task is complete (`plan/streaming.rs`).
@@ -16,7 +19,7 @@ use snowmelt_types::{Code, ErrorReport};
 use super::board::Board;
 use super::runner::PlannedTask;
 use super::tasks::Live;
-use crate::fault::is_of_join;
+use crate::fault::{is_of_join, uses_scratch};
 use crate::plan::{can_sort_merge, spills_sooner};
 use crate::{Error, Result};
 
@@ -29,38 +32,63 @@ pub(super) const JOIN_ENDED: &str = "a worker with a hash join reached its memor
 /// The same in a task without a hash join.
 pub(super) const GROUPS_ENDED: &str = "a worker reached its memory limit";
 
+/// The same if an operator with scratch was refused memory.
+pub(super) const BATCHES_TOO_LARGE: &str = "an operator that uses scratch did not fit into memory";
+
+/// How often the memory of a task's operators is halved at most.
+const MOST_HALVINGS: u32 = 4;
+
+/// How often the rows of its batches are halved at most: fewer cost more time than they save memory.
+const MOST_BATCH_HALVINGS: u32 = 5;
+
+/// The halvings of batches for an operator that was refused memory.
+const BATCH_HALVINGS: u32 = 2;
+
 /// How a task can need less memory.
 struct Smaller {
     sort_merge: bool,
-    half_memory: bool,
+    memory_halvings: u32,
+    batch_halvings: u32,
     reason: &'static str,
     instead: &'static str,
 }
 
 impl Smaller {
     fn new(task: &PlannedTask, plan: &Arc<dyn ExecutionPlan>, why: &ErrorReport) -> Option<Self> {
+        if why.known_code() != Code::WORKER_MEMORY {
+            return None;
+        }
         let sorts = !task.sort_merge && can_sort_merge(plan);
-        let joins = |half_memory, reason| Self {
-            sort_merge: true,
-            half_memory,
-            reason,
-            instead: "it sorts instead",
-        };
-        match (why.known_code(), why.input.is_some()) {
-            (Code::WORKER_MEMORY, true) => {
-                (sorts && is_of_join(why)).then(|| joins(false, JOIN_TOO_LARGE))
-            }
+        // One that joins by sorting spills whatever else it does.
+        let spills = task.sort_merge || spills_sooner(plan);
+        match why.input.is_some() {
+            true if sorts && is_of_join(why) => Some(Self::by_sorting(0, JOIN_TOO_LARGE)),
+            true if !(spills && uses_scratch(why)) => None,
+            // Its operators share the memory evenly, as where joins are done by sorting: another one
+            // may have had all of it.
+            true => (task.batch_halvings + BATCH_HALVINGS <= MOST_BATCH_HALVINGS).then_some(Self {
+                sort_merge: true,
+                memory_halvings: 0,
+                batch_halvings: BATCH_HALVINGS,
+                reason: BATCHES_TOO_LARGE,
+                instead: "its batches are smaller",
+            }),
             // No operator was refused memory.
-            (Code::WORKER_MEMORY, false) if task.half_memory => None,
-            (Code::WORKER_MEMORY, false) if sorts => Some(joins(true, JOIN_ENDED)),
-            (Code::WORKER_MEMORY, false) => spills_sooner(plan).then_some(Self {
+            false if task.memory_halvings >= MOST_HALVINGS => None,
+            false if sorts => Some(Self::by_sorting(1, JOIN_ENDED)),
+            false => spills.then_some(Self {
                 sort_merge: false,
-                half_memory: true,
+                memory_halvings: 1,
+                batch_halvings: u32::from(task.batch_halvings < MOST_BATCH_HALVINGS),
                 reason: GROUPS_ENDED,
                 instead: "it uses its scratch sooner",
             }),
-            _ => None,
         }
+    }
+
+    fn by_sorting(memory_halvings: u32, reason: &'static str) -> Self {
+        let instead = "it sorts instead";
+        Self { sort_merge: true, memory_halvings, batch_halvings: 0, reason, instead }
     }
 }
 
@@ -78,7 +106,11 @@ impl Board<'_> {
         self.cancel(task, "cancelled");
         self.shared.tracker.retried(task, &format!("{}, {}", smaller.reason, smaller.instead));
         self.further(task, &why)?;
-        self.entries[task as usize].needs_less(smaller.sort_merge, smaller.half_memory);
+        self.entries[task as usize].needs_less(
+            smaller.sort_merge,
+            smaller.memory_halvings,
+            smaller.batch_halvings,
+        );
         self.graph.failed(task);
         self.restore()
     }

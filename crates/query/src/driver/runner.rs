@@ -46,11 +46,14 @@ pub struct PlannedTask {
     pub objects: Option<ObjectOutput>,
     /// True if it gets a file for what does not fit into its memory.
     pub scratch: bool,
-    /// True if it joins by sorting: a hash join did not fit into its memory.
+    /// True if it joins by sorting, and its operators share its memory evenly: one of them did not
+    /// fit into it.
     pub sort_merge: bool,
-    /// True if its operators may reserve only half of what they usually may: the kernel has ended a
-    /// worker of it.
-    pub half_memory: bool,
+    /// How often what its operators may reserve is halved: as often as the kernel has ended a worker
+    /// of it.
+    pub memory_halvings: u32,
+    /// How often the rows of its batches are halved.
+    pub batch_halvings: u32,
     /// What it does with its streams, if it is one of a gang.
     pub streams: Option<TaskStreams>,
     /// The number of its gang, for which room was reserved.
@@ -68,14 +71,14 @@ impl PlannedTask {
             files: self.files.clone(),
             udfs: self.udfs.clone(),
             s3: self.s3.clone(),
-            batch_rows: crate::plan::BATCH_ROWS as u32,
+            batch_rows: (crate::plan::BATCH_ROWS as u32 >> self.batch_halvings).max(1),
             reads: self.reads.clone(),
             output: self.output,
             twin: self.twin,
             objects: self.objects.clone(),
             scratch: self.scratch,
             sort_merge: self.sort_merge,
-            half_memory: self.half_memory,
+            memory_halvings: self.memory_halvings,
             streams: self.streams.clone(),
             gang: self.gang,
         }

@@ -103,12 +103,19 @@ impl Entry {
         self.tried.load(Ordering::Relaxed)
     }
 
-    /// From now on it needs less memory: it joins by sorting, or its operators reserve half.
-    pub(super) fn needs_less(&mut self, sort_merge: bool, half_memory: bool) {
+    /// From now on it needs less memory: perhaps it joins by sorting, and what its operators reserve
+    /// and the rows of its batches are halved so often.
+    pub(super) fn needs_less(
+        &mut self,
+        sort_merge: bool,
+        memory_halvings: u32,
+        batch_halvings: u32,
+    ) {
         let planned = Arc::make_mut(&mut self.planned);
         planned.scratch = true;
         planned.sort_merge |= sort_merge;
-        planned.half_memory |= half_memory;
+        planned.memory_halvings += memory_halvings;
+        planned.batch_halvings += batch_halvings;
     }
 
     /// A further attempt. It gets its number when it is asked for, so that one that is cancelled

@@ -19,12 +19,15 @@ use super::scratch::Scratch;
 use crate::fault::JOIN;
 
 /// How DataFusion names the memory of some operators, and the operator.
-const CONSUMERS: [(&str, &str); 5] = [
+const CONSUMERS: [(&str, &str); 8] = [
     (BUILD_SIDE, JOIN),
     ("ExternalSorter", "SortExec"),
     ("SMJStream", "SortMergeJoinExec"),
     ("NestedLoopJoin", "NestedLoopJoinExec"),
     ("Grouped", "AggregateExec"),
+    ("SingleHash", "AggregateExec"),
+    ("FinalHash", "AggregateExec"),
+    ("OrderedFinal", "AggregateExec"),
 ];
 
 /// The memory of a hash join.
