@@ -24,6 +24,7 @@ mod short_keys;
 mod sort;
 mod spilled_sort;
 mod table_calls;
+mod whole_windows;
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub(crate) use dynamic_filters::apply_dynamic_filters;
 use in_place::{InPlace, Way};
 pub(crate) use not_in::not_in;
 pub(crate) use read_ahead::{decode_on_second_thread, read_ahead_of_calls};
+pub(crate) use sort::sorts_many;
+pub(crate) use whole_windows::aggregates_whole_partitions;
 
 /// The output of an operator.
 type Batches = BoxStream<'static, Result<RecordBatch>>;
@@ -56,8 +59,12 @@ pub(crate) fn with_faster_operators(
 
 fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     let mut run = sort::execution_for(&node)?;
-    let others =
-        [row_number::execution_for, table_calls::execution_for, calls_together::execution_for];
+    let others = [
+        row_number::execution_for,
+        whole_windows::execution_for,
+        table_calls::execution_for,
+        calls_together::execution_for,
+    ];
     for execution_for in others {
         run = match run {
             Some(run) => Some(run),

@@ -8,7 +8,8 @@
 //! The first rows of a sort are found in the same way if they are many. DataFusion keeps them in a
 //! heap, which is better for few and many times slower for a million.
 //!
-//! If the rows do not fit into memory and the task has scratch, DataFusion sorts them there.
+//! If the rows do not fit into memory and the task has scratch, DataFusion sorts them there, also if
+//! only the first ones are needed.
 
 use std::sync::Arc;
 
@@ -34,6 +35,11 @@ const MANY: usize = 20_000;
 
 /// Rows beyond those that are needed are dropped when there are so many times more.
 const SLACK: usize = 4;
+
+/// True for a sort of all rows, or of many first ones: it may need scratch.
+pub(crate) fn sorts_many(node: &Arc<dyn ExecutionPlan>) -> bool {
+    node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none_or(|it| it >= MANY))
+}
 
 /// The execution for a sort of all rows by more than one column, or of the first rows if they are
 /// many; `None` for other nodes.
@@ -68,12 +74,13 @@ impl Execution for KeySort {
         context: &Arc<TaskContext>,
         metrics: BaselineMetrics,
     ) -> Result<Batches> {
-        let has_scratch = context.runtime_env().disk_manager.tmp_files_enabled();
-        let spills = has_scratch && self.fetch.is_none();
+        let spills = context.runtime_env().disk_manager.tmp_files_enabled();
         let memory = MemoryConsumer::new("SortExec").with_can_spill(spills);
         let mut rows = Unsorted {
             sort_keys: Arc::clone(&self.keys),
             fetch: self.fetch.unwrap_or(usize::MAX),
+            spills,
+            batch_rows: context.session_config().batch_size(),
             batches: Vec::new(),
             keys: Vec::new(),
             reservation: memory.register(context.memory_pool()),
@@ -88,9 +95,10 @@ impl Execution for KeySort {
                 timer.done();
                 match pushed {
                     Err(error) if spills && spilled_sort::is_exhausted(&error) => {
+                        let fetch = rows.fetch;
                         let read = rows.into_batches(batch);
                         let sorted = spilled_sort::sorted(&order, read, input, context)?;
-                        return Ok(counted(sorted, metrics).boxed());
+                        return Ok(first(sorted, fetch, metrics).boxed());
                     }
                     pushed => pushed?,
                 }
@@ -105,18 +113,30 @@ impl Execution for KeySort {
     }
 }
 
-/// Counts the rows of a stream.
-fn counted(
+/// The first rows of a stream, which are counted.
+fn first(
     sorted: SendableRecordBatchStream,
+    fetch: usize,
     metrics: BaselineMetrics,
 ) -> impl Stream<Item = Result<RecordBatch>> + Send {
-    sorted.map(move |batch| batch.inspect(|batch| metrics.record_output(batch.num_rows())))
+    stream::try_unfold((sorted, fetch, metrics), |(mut sorted, left, metrics)| async move {
+        if left == 0 {
+            return Ok::<_, DataFusionError>(None);
+        }
+        let Some(batch) = sorted.next().await.transpose()? else { return Ok(None) };
+        let batch = batch.slice(0, batch.num_rows().min(left));
+        metrics.record_output(batch.num_rows());
+        let left = left - batch.num_rows();
+        Ok(Some((batch, (sorted, left, metrics))))
+    })
 }
 
 /// Rows and their keys, batch by batch.
 struct Unsorted {
     sort_keys: Arc<SortKeys>,
     fetch: usize,
+    spills: bool,
+    batch_rows: usize,
     batches: Vec<RecordBatch>,
     keys: Vec<Rows>,
     reservation: MemoryReservation,
@@ -138,7 +158,14 @@ impl Unsorted {
         let keys = self.sort_keys.of(&batch)?;
         let bytes = bytes(&batch, &keys);
         let held: usize = self.keys.iter().map(Rows::num_rows).sum();
-        if held > self.fetch.saturating_mul(SLACK) || self.reservation.try_grow(bytes).is_err() {
+        if held > self.fetch.saturating_mul(SLACK) {
+            self.drop_last(held)?;
+            self.reservation.try_grow(bytes)?;
+        } else if let Err(refused) = self.reservation.try_grow(bytes) {
+            // All would be sorted again and again to drop a few.
+            if self.spills && held < self.fetch.saturating_mul(2) {
+                return Err(refused);
+            }
             self.drop_last(held)?;
             self.reservation.try_grow(bytes)?;
         }
@@ -160,12 +187,18 @@ impl Unsorted {
         }
         let mut entries = entries(&self.keys);
         entries.truncate(self.fetch);
-        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
-        let indices: Vec<(usize, usize)> = entries.iter().map(Entry::index).collect();
-        let batch = interleave_record_batch(&batches, &indices)?;
-        let keys = self.sort_keys.of(&batch)?;
-        self.reservation.resize(bytes(&batch, &keys));
-        (self.batches, self.keys) = (vec![batch], vec![keys]);
+        let (mut batches, mut keys) = (Vec::new(), Vec::new());
+        let mut needed = 0;
+        // Not all in one: what does not fit after all is sorted batch by batch.
+        for rows in entries.chunks(self.batch_rows) {
+            let batch = interleaved(&self.batches, rows)?;
+            let its_keys = self.sort_keys.of(&batch)?;
+            needed += bytes(&batch, &its_keys);
+            batches.push(batch);
+            keys.push(its_keys);
+        }
+        self.reservation.resize(needed);
+        (self.batches, self.keys) = (batches, keys);
         Ok(())
     }
 
@@ -239,9 +272,15 @@ impl Sorted {
         if rows.is_empty() {
             return Ok(None);
         }
-        let indices: Vec<(usize, usize)> = rows.iter().map(Entry::index).collect();
+        let batch = interleaved(&self.batches, rows)?;
         self.done = end;
-        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
-        Ok(Some(interleave_record_batch(&batches, &indices)?))
+        Ok(Some(batch))
     }
+}
+
+/// A batch of some rows.
+fn interleaved(batches: &[RecordBatch], rows: &[Entry]) -> Result<RecordBatch> {
+    let indices: Vec<(usize, usize)> = rows.iter().map(Entry::index).collect();
+    let batches: Vec<&RecordBatch> = batches.iter().collect();
+    Ok(interleave_record_batch(&batches, &indices)?)
 }

@@ -20,7 +20,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::leaves::count;
-use crate::faster::not_in;
+use crate::faster::{aggregates_whole_partitions, not_in, sorts_many};
 use crate::udf;
 
 /// How the keys of joins are sorted.
@@ -32,14 +32,16 @@ pub(crate) fn can_sort_merge(node: &Arc<dyn ExecutionPlan>) -> bool {
     own || node.children().into_iter().any(can_sort_merge)
 }
 
-/// True if a plan sorts all rows of an input, or has groups: it may need scratch.
+/// True if a plan sorts many rows of an input, has groups, or windows whose rows are read twice: it
+/// may need scratch.
 pub(super) fn may_spill(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let sorts = node.is::<SortExec>() && node.fetch().is_none() || node.is::<SortMergeJoinExec>();
+    let sorts = sorts_many(node) || node.is::<SortMergeJoinExec>();
     // A partial aggregation that is out of memory passes on the groups that it has.
     let groups = node.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
         *aggregate.mode() != AggregateMode::Partial && !aggregate.group_expr().is_true_no_grouping()
     });
-    sorts || groups || node.children().into_iter().any(may_spill)
+    let own = sorts || groups || aggregates_whole_partitions(node);
+    own || node.children().into_iter().any(may_spill)
 }
 
 /// True if a plan holds rows or groups that go to scratch, or on to other tasks, once there is no

@@ -28,6 +28,7 @@ mod runner;
 mod s3;
 mod saved_calls;
 mod scans;
+mod scratch;
 mod shared;
 mod skew;
 mod small_s3;
