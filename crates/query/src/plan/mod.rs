@@ -36,6 +36,7 @@ mod read_calls;
 mod reduce;
 mod repeat;
 mod rules;
+mod same_columns;
 mod sendable;
 mod sent_footers;
 mod sent_plans;
