@@ -115,10 +115,12 @@ def assert_nothing_left(alone: Snowmelt, server: int) -> None:
     assert [file for file in folder.rglob("*") if not file.is_dir()] == []
 
 
-def run(sql: str, tables: dict[str, Path], memory: str) -> tuple[list[Any], dict[str, Any]]:
+def run(
+    sql: str, tables: dict[str, Path], memory: str, workers: int = WORKERS
+) -> tuple[list[Any], dict[str, Any]]:
     """The rows of an answer, and the profile."""
     named: dict[str, Any] = {name: path for name, path in tables.items() if name in sql}
-    query = sm.sql(sql, workers=WORKERS, memory=memory, udfs=[], progress=False, **named)
+    query = sm.sql(sql, workers=workers, memory=memory, udfs=[], progress=False, **named)
     return query.collect().to_pylist(), dict(query.profile or {})
 
 
