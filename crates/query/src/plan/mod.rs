@@ -1,6 +1,7 @@
 //! Plans a query: parses the SQL, finds the tables' files, optimises the plan and cuts it into
 //! stages.
 
+mod all_columns;
 mod bucket;
 mod calls;
 mod clauses;

@@ -30,7 +30,9 @@ use super::same_columns::without_same_columns;
 use super::statement::Statement;
 use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
-use super::{BATCH_ROWS, QuerySpec, literals, meaning, names, reduce, sql_error, using};
+use super::{
+    BATCH_ROWS, QuerySpec, all_columns, literals, meaning, names, reduce, sql_error, using,
+};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
 use crate::{Error, Result};
@@ -144,7 +146,7 @@ pub(super) async fn physical_plan(
     let mut query = statement.query.clone();
     let logical = loop {
         let (typed, keys_are_merged) = as_in_sql(&query, &declared, &state);
-        match state.statement_to_plan(typed).await.and_then(lateral) {
+        match all_columns::planned(typed, &state).await.and_then(lateral) {
             Ok(_) if !keys_are_merged => return Err(unknown_keys()),
             Ok(plan) => break plan,
             Err(error) if names::correct_case(&mut query, &error) => (),
