@@ -1,16 +1,22 @@
 //! Removes projections that give exactly the columns of their input, as that of `select *`.
 //!
 //! DataFusion looks the columns of a projection up by name, one after another, in many of its rules:
-//! with thousands of columns this is most of the time of planning.
+//! with thousands of columns this is most of the time of planning. With few, they keep the forms that
+//! its rules expect.
 
 use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection};
 
-/// A plan without projections that change nothing.
-pub(super) fn without_same_columns(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// From so many columns on, projections that change nothing are removed.
+pub(super) const MANY_COLUMNS: usize = 256;
+
+/// A plan without projections of `least` columns or more that change nothing.
+pub(super) fn without_same_columns(plan: LogicalPlan, least: usize) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| match node {
-        LogicalPlan::Projection(projection) if is_the_same(&projection) => {
+        LogicalPlan::Projection(projection)
+            if projection.expr.len() >= least && is_the_same(&projection) =>
+        {
             Ok(Transformed::yes(projection.input.as_ref().clone()))
         }
         node => Ok(Transformed::no(node)),
@@ -38,12 +44,12 @@ mod tests {
 
     use super::*;
 
-    async fn projections(sql: &str) -> usize {
+    async fn projections(sql: &str, least: usize) -> usize {
         let session = SessionContext::new();
         let create = "create table t as values (1, 'a', 2.5)";
         session.sql(create).await.unwrap().collect().await.unwrap();
         let plan = session.state().create_logical_plan(sql).await.unwrap();
-        let same = without_same_columns(plan.clone()).unwrap();
+        let same = without_same_columns(plan.clone(), least).unwrap();
         assert_eq!(same.schema(), plan.schema(), "{sql}");
         same.display_indent().to_string().matches("Projection:").count()
     }
@@ -61,7 +67,13 @@ mod tests {
             ("select column1 + 1, column2, column3 from t", 1),
             ("select * from t where column1 in (select column1 from t)", 1),
         ] {
-            assert_eq!(projections(sql).await, left, "{sql}");
+            assert_eq!(projections(sql, 1).await, left, "{sql}");
         }
+    }
+
+    #[tokio::test]
+    async fn those_of_few_columns_stay() {
+        assert_eq!(projections("select * from t", 3).await, 0);
+        assert_eq!(projections("select * from t", 4).await, 1);
     }
 }

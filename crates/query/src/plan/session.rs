@@ -26,7 +26,7 @@ use super::joins::{self, IndependentJoins};
 use super::literals::Declared;
 use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
-use super::same_columns::without_same_columns;
+use super::same_columns::{MANY_COLUMNS, without_same_columns};
 use super::statement::Statement;
 use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
@@ -155,7 +155,7 @@ pub(super) async fn physical_plan(
     };
     let logical = exact(logical).map_err(wrong)?;
     let logical = names::with_written_names(logical, &query).map_err(wrong)?;
-    let logical = without_same_columns(logical).map_err(wrong)?;
+    let logical = without_same_columns(logical, MANY_COLUMNS).map_err(wrong)?;
     let optimized = state.optimize(&logical).map_err(wrong)?;
     let optimized = with_null_safe_keys(optimized, &state).map_err(wrong)?;
     let planner = state.query_planner();
