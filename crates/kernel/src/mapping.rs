@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_part_of_a_file_is_mapped_wherever_it_begins() {
         let path = std::env::temp_dir().join(format!("snowmelt-mapping-{}", std::process::id()));
-        let mut file = File::options().create(true).read(true).write(true).open(&path).unwrap();
+        let mut file = File::create_new(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
         file.write_all(&bytes).unwrap();
