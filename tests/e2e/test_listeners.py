@@ -165,14 +165,13 @@ print(json.dumps(sm.burst(ring, 3, network="job", packages=["grpcio==1.76.0"], m
                           progress=False)))
 """
 
-# Ray's processes find the packages by a variable: a function's packages are only on its sys.path.
-# All of them end with the function that started them, so no rank returns before the answer arrived.
+# Ray's processes find the packages by PYTHONPATH, which every function has. All of them end with
+# the function that started them, so no rank returns before the answer arrived.
 RAY = """
 @sm.function(packages=["ray==2.60.0"], memory="768MiB", pids=500, timeout="3m")
 def node(rank):
-    import os, subprocess, sys
+    import subprocess, sys
     job = sm.job()
-    os.environ["PYTHONPATH"] = ":".join(filter(None, sys.path))
     ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats"]
     ray += ["--node-ip-address", job.address, "--num-cpus", "1"]
     ray += ["--object-store-memory", "80000000", "--resources", json.dumps({f"rank-{rank}": 1})]

@@ -61,6 +61,7 @@ def begin(entries: bytes) -> int:
     try:
         environment, paths, entry = parse(entries)
         refresh(environment, paths)
+        pass_on(paths)
         if not ready:
             reseed()
     except BaseException:  # noqa: BLE001 as the interpreter does at its top
@@ -97,6 +98,14 @@ def refresh(environment: dict[str, str], paths: list[str]) -> None:
         # The zygote may have cached another folder there, or none. Not invalidate_caches, which
         # imports a tenth of the standard library.
         sys.path_importer_cache.pop(path, None)
+
+
+def pass_on(paths: list[str]) -> None:
+    """Lets interpreters that this process starts import from the same folders, as those of Ray and
+    of `subprocess` do. What the user has set comes first."""
+    set_by_user = os.environ.get("PYTHONPATH")
+    if found := [set_by_user, *paths] if set_by_user else paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(found)
 
 
 def prepare() -> None:

@@ -31,6 +31,9 @@ def execute(code: dict[str, Any], path: str) -> dict[str, Any]:
             del sys.modules[name]
     if folder not in sys.path:
         sys.path.insert(0, folder)
+        # As for a program in that folder: interpreters that it starts import its files too.
+        others = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, others] if others else [folder])
     names: dict[str, Any] = vars(_imported(folder, code["file"]))
     return names
 

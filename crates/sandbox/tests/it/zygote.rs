@@ -90,7 +90,7 @@ fn a_child_has_the_zygotes_imports_and_its_own_identity() {
         assert_eq!(eval("sys.modules['heavy'].LOADED_IN"), "the zygote's");
         assert_eq!(
             eval("sorted(__import__('os').environ.items())"),
-            "[('SNOWMELT_CHANNEL_FD', '3'), ('WHOSE', \"the child's\")]"
+            "[('PYTHONPATH', '/code'), ('SNOWMELT_CHANNEL_FD', '3'), ('WHOSE', \"the child's\")]"
         );
         assert_eq!(eval("(__import__('os').getpid(), __import__('os').getuid())"), "(1, 1000)");
         assert_eq!(eval("__import__('os').listdir('/tmp')"), "['channel.sock']");
