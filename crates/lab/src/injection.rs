@@ -3,9 +3,6 @@
 //! Invariant: a fault is recorded before it is caused, so healing undoes every fault; undoing a
 //! recorded fault that was not caused is not an error.
 
-use std::thread;
-use std::time::Duration;
-
 use snowmelt_network::netlink::Batch;
 
 use crate::device::{self, ETH0, port};
@@ -17,8 +14,6 @@ use crate::member::{Member, process_of};
 use crate::namespace::{self, Namespace};
 use crate::wiring::set_shape;
 use crate::{Error, Result, clock, corrupt, disk, process, shape};
-
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How far a wrong clock is ahead or behind, in seconds.
 const WRONG_BY: i64 = 3600;
@@ -66,10 +61,6 @@ impl Lab {
         let _lock = self.lock()?;
         let machine = member.machine();
         kill(machine, fault::of(machine)?)?;
-        // A killed process ends by itself, at once unless the machine is busy.
-        while process_of(machine)?.is_some_and(process::Process::is_alive) {
-            thread::sleep(POLL_INTERVAL);
-        }
         member.start_again(program)
     }
 
@@ -114,7 +105,8 @@ fn check(lab: &Lab, member: &Member, fault: Fault) -> Result<()> {
 }
 
 /// A frozen process can be killed, but what is below it cannot clean up while it is frozen. The next
-/// one has the right time.
+/// one has the right time. Returns when the process has ended: who heals the machine then starts the
+/// next one, and does not take the dying one for one that runs.
 fn kill(machine: &Machine, mut faults: Vec<Fault>) -> Result<()> {
     let Some(process) = process_of(machine)? else { return Ok(()) };
     let below = process.below();
@@ -122,6 +114,7 @@ fn kill(machine: &Machine, mut faults: Vec<Fault>) -> Result<()> {
     if faults.contains(&Fault::Freeze) {
         process::thaw(&below)?;
     }
+    process.wait_for_end();
     faults.retain(|fault| !fault.is_of_processes());
     fault::record(machine, &faults)
 }
@@ -188,5 +181,43 @@ fn set_direction(from: &mut Namespace, to: &Host, partitioned: bool) -> Result<(
             Ok(())
         }
         done => Ok(done?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::process::Command;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::folder;
+    use crate::process::tests::Started;
+    use crate::rate::Link;
+
+    /// It has so many threads that their end takes the kernel some time.
+    #[test]
+    fn a_machine_is_killed_when_its_process_has_ended() {
+        let code = "import threading, time
+for _ in range(400): threading.Thread(target=time.sleep, args=(3600,)).start()";
+        let child = Started::by(Command::new("python3").args(["-c", code]));
+        let process = child.process();
+        let tasks = format!("/proc/{}/task", process.pid);
+        while std::fs::read_dir(&tasks).unwrap().count() <= 400 {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let scratch = tempfile::tempdir().unwrap();
+        let machine = Machine {
+            number: 1,
+            name: "host-1".to_owned(),
+            log: PathBuf::new(),
+            link: Link::default(),
+            folder: scratch.path().to_owned(),
+            namespace: PathBuf::new(),
+        };
+        folder::write(&machine.process_file(), &process).unwrap();
+        kill(&machine, Vec::new()).unwrap();
+        assert!(!process.is_alive(), "the next one would not be started");
     }
 }

@@ -108,6 +108,14 @@ impl Process {
     pub fn kill(self) -> Result<()> {
         send(&[self], Signal::KILL)
     }
+
+    /// Returns when it has ended, which was killed: on a busy machine that takes some time, in which
+    /// it seems to run.
+    pub fn wait_for_end(self) {
+        while self.is_alive() {
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
 }
 
 /// Lets stopped processes go on, children first.

@@ -63,7 +63,9 @@ impl Lab {
         let deadline = Instant::now() + ENDS_WITHIN;
         while process.is_alive() {
             if Instant::now() > deadline {
-                return process.kill();
+                process.kill()?;
+                process.wait_for_end();
+                return Ok(());
             }
             thread::sleep(POLL_INTERVAL);
         }
