@@ -53,6 +53,29 @@ fn the_trace_of_faasnet_has_starts_and_memory_in_any_order_of_columns() {
 }
 
 #[test]
+fn the_azure_trace_of_2019_has_the_calls_of_each_minute() {
+    let text = "HashOwner,HashApp,HashFunction,Trigger,1,2,1440\n\
+                o,a,f,http,2,0,1\no,a,g,timer,0,3,0\n";
+    let trace = read(text).unwrap();
+    assert_eq!((trace.origin, trace.origin.has_durations()), (Origin::Azure2019, false));
+    let names: Vec<_> = trace.functions.iter().map(|function| &*function.name).collect();
+    assert_eq!(names, ["a/f", "a/g"]);
+    let of = |function: u32| trace.calls.iter().filter(move |call| call.function == function);
+    let times: Vec<_> = of(0).map(|call| call.at / SECOND).collect();
+    assert_eq!(times, [0, 30, 1439 * 60]);
+    let times: Vec<_> = of(1).map(|call| call.at).collect();
+    let minute = 60 * SECOND;
+    assert!(times.iter().all(|at| (minute..2 * minute).contains(at)), "{times:?}");
+    assert_eq!(times.windows(2).map(|two| (two[1] - two[0]) / SECOND).max(), Some(20));
+    assert!(trace.calls.iter().all(|call| call.duration == 2 * SECOND));
+    let wrong = read("HashApp,HashFunction,1\na,f,0.5\n").unwrap_err().report().to_string();
+    assert!(wrong.contains("`1` is `0.5`, expected a number of calls"), "{wrong}");
+    assert!(read("HashApp,HashFunction,Trigger\na,f,http\n").is_err(), "it has no minutes");
+    let many = format!("HashApp,HashFunction,1\na,f,{}\n", u64::MAX);
+    assert!(read(many).unwrap_err().report().to_string().contains("more than 100000000 calls"));
+}
+
+#[test]
 fn one_name_with_two_limits_is_two_functions() {
     let trace = read(format!("{FAASNET}0,f,0,py,128\n1,f,0,py,256\n2,f,0,py,128\n")).unwrap();
     let functions: Vec<_> = trace.calls.iter().map(|call| call.function).collect();

@@ -79,6 +79,11 @@ pub(super) fn memory(column: &str, text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number of calls.
+pub(super) fn count(column: &str, text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{column}` is `{text}`, expected a number of calls"))
+}
+
 /// A name, which is not empty.
 pub(super) fn name<'a>(column: &str, text: &'a str) -> Result<&'a str, String> {
     match text.is_empty() {

@@ -34,6 +34,9 @@ pub struct Trace {
 pub enum Origin {
     /// The cold starts of FaaSNet's artifact. It does not say how long calls take.
     FaasNet,
+    /// Azure Functions, 2019: calls of each minute. It does not say how long they take, nor when in
+    /// the minute they came.
+    Azure2019,
     /// Azure Functions, 2021.
     Azure2021,
     /// Made up, after the IoT application of FaaSNet 4.2.
@@ -101,6 +104,11 @@ impl Trace {
 }
 
 impl Origin {
+    /// Whether it says how long calls take.
+    pub fn has_durations(self) -> bool {
+        !matches!(self, Self::FaasNet | Self::Azure2019)
+    }
+
     /// Whether it was made up.
     pub fn is_synthetic(self) -> bool {
         matches!(self, Self::SyntheticIot | Self::SyntheticGaming)

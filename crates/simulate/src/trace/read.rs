@@ -8,12 +8,18 @@ use std::collections::HashMap;
 use std::io::{BufRead, Read};
 use std::time::Duration;
 
-use super::fields::{memory, name, seconds, split};
+use super::fields::{count, memory, name, seconds, split};
 use super::{Function, Origin, Row, Trace};
 use crate::error::Error;
 
 const FAASNET: [&str; 5] = ["__time__", "functionName", "latency", "runtime", "memoryMB"];
 const AZURE: [&str; 4] = ["app", "func", "end_timestamp", "duration"];
+/// Beside them there is a column for each minute of a day, which is named by its number.
+const AZURE_2019: [&str; 2] = ["HashApp", "HashFunction"];
+const MINUTES: std::ops::RangeInclusive<u64> = 1..=1440;
+const MINUTE: f64 = 60e9;
+/// Calls of functions do not come at the same moments of each minute.
+const GOLDEN_RATIO: f64 = 0.618_033_988_749_894_9;
 
 /// Functions and hosts are numbers of 32 bits, and all calls are in memory.
 const MOST_CALLS: usize = 100_000_000;
@@ -26,6 +32,8 @@ struct Reader {
     origin: Origin,
     /// Where the columns of the format are.
     places: Vec<usize>,
+    /// Where the minutes of a day are, and which.
+    minutes: Vec<(usize, u64)>,
     /// Columns of the header.
     columns: usize,
     /// Of calls of which the trace does not say how long they take.
@@ -39,7 +47,9 @@ struct Reader {
 impl Trace {
     /// Reads a trace in the format of FaaSNet's artifact (`__time__`, `functionName`, `latency`,
     /// `runtime`, `memoryMB`) or of Azure Functions 2021 (`app`, `func`, `end_timestamp`,
-    /// `duration`); times are seconds. `file` is its name for errors, `duration` how long calls
+    /// `duration`), where times are seconds, or of a day of Azure Functions 2019 (`HashApp`,
+    /// `HashFunction`, and calls in the minutes `1` to `1440`), whose calls are spread over their
+    /// minute. `file` is its name for errors, `duration` how long calls
     /// take if the trace does not say it.
     ///
     /// # Errors
@@ -86,8 +96,13 @@ fn line(bytes: &[u8]) -> Result<&str, String> {
     Ok(text.trim_end_matches(['\n', '\r']))
 }
 
+fn too_many() -> String {
+    format!("it has more than {MOST_CALLS} calls")
+}
+
 fn known() -> String {
-    format!("the columns {} or {}", FAASNET.join(", "), AZURE.join(", "))
+    let (faasnet, azure, minutes) = (FAASNET.join(", "), AZURE.join(", "), AZURE_2019.join(", "));
+    format!("the columns {faasnet} or {azure} or {minutes}, 1, 2, ...")
 }
 
 impl Reader {
@@ -96,16 +111,21 @@ impl Reader {
         let places = |columns: &[&str]| -> Option<Vec<usize>> {
             columns.iter().map(|wanted| found.iter().position(|it| it == wanted)).collect()
         };
-        let (origin, places) = match (places(&FAASNET), places(&AZURE)) {
-            (Some(places), None) => (Origin::FaasNet, places),
-            (None, Some(places)) => (Origin::Azure2021, places),
+        let minute = |name: &str| name.parse().ok().filter(|minute| MINUTES.contains(minute));
+        let minutes: Vec<_> =
+            (0..).zip(&found).filter_map(|(column, name)| Some((column, minute(name)?))).collect();
+        let by_minute = places(&AZURE_2019).filter(|_| !minutes.is_empty());
+        let (origin, places) = match (places(&FAASNET), places(&AZURE), by_minute) {
+            (Some(places), None, None) => (Origin::FaasNet, places),
+            (None, Some(places), None) => (Origin::Azure2021, places),
+            (None, None, Some(places)) => (Origin::Azure2019, places),
             _ => return Err(format!("the header is `{header}`, expected {}", known())),
         };
         let duration = duration.as_nanos().try_into().unwrap_or(u64::MAX);
         let columns = found.len();
         let (numbers, functions) = (HashMap::new(), Vec::new());
         let (rows, recorded) = (Vec::new(), Vec::new());
-        Ok(Self { origin, places, columns, duration, numbers, functions, rows, recorded })
+        Ok(Self { origin, places, minutes, columns, duration, numbers, functions, rows, recorded })
     }
 
     fn row(&mut self, line: &str) -> Result<(), String> {
@@ -113,14 +133,41 @@ impl Reader {
         if fields.len() != self.columns {
             return Err(format!("it has {} fields, expected {}", fields.len(), self.columns));
         }
-        if self.rows.len() == MOST_CALLS {
-            return Err(format!("it has more than {MOST_CALLS} calls"));
+        match self.origin {
+            Origin::FaasNet => self.faasnet(&fields).and_then(|row| self.add([row])),
+            Origin::Azure2019 => self.minutes(&fields),
+            _ => self.azure(&fields).and_then(|row| self.add([row])),
         }
-        let row = match self.origin {
-            Origin::FaasNet => self.faasnet(&fields)?,
-            _ => self.azure(&fields)?,
-        };
-        self.rows.push(row);
+    }
+
+    fn add(&mut self, rows: impl IntoIterator<Item = Row>) -> Result<(), String> {
+        for row in rows {
+            if self.rows.len() == MOST_CALLS {
+                return Err(too_many());
+            }
+            self.rows.push(row);
+        }
+        Ok(())
+    }
+
+    /// The calls of a function in each minute, at equal distances.
+    fn minutes(&mut self, fields: &[Cow<'_, str>]) -> Result<(), String> {
+        let text = |column: usize| (AZURE_2019[column], &*fields[self.places[column]]);
+        let app = name(text(0).0, text(0).1)?;
+        let function = format!("{app}/{}", name(text(1).0, text(1).1)?);
+        let function = self.function((function, None));
+        let offset = (f64::from(function) * GOLDEN_RATIO).fract();
+        for (column, minute) in self.minutes.clone() {
+            let calls = count(&minute.to_string(), &fields[column])?;
+            if calls > MOST_CALLS as u64 {
+                return Err(too_many());
+            }
+            let begin = (minute - 1) as f64;
+            let at = |call: u64| begin + (call as f64 + offset) / calls as f64;
+            let duration = self.duration;
+            let row = |call| Row { at: (at(call) * MINUTE) as i64, duration, function };
+            self.add((0..calls).map(row))?;
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! `snowmelt simulate`: bursts and traces on thousands of hosts in simulated time.
 
+mod opened;
 mod traces;
 
 use serde::Serialize;

@@ -1,9 +1,6 @@
 //! Calls over time: the replay of a trace for each strategy.
 
-use std::fs::File;
-use std::io::BufReader;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +12,7 @@ use snowmelt_simulate::{
 use snowmelt_types::{Code, ErrorReport, Report};
 use tokio_util::sync::CancellationToken;
 
-use super::{name, setting, size, strategy};
+use super::{name, opened, setting, size, strategy};
 use crate::args::{Application, KillSpec, ListFormat, SimulateArgs, TraceArgs};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
@@ -107,7 +104,7 @@ pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
         "simulated, not measured: waits in seconds from the arrival of a call to its start, of {of}, seed {}",
         args.seed
     ));
-    if trace.origin == Origin::FaasNet {
+    if !trace.origin.has_durations() {
         let duration = text::setting(args.calls.duration);
         printer.note(&format!("the trace does not say how long calls take: here {duration}"));
     }
@@ -211,21 +208,13 @@ fn work(
 fn trace(calls: &Calls, seed: u64) -> Result<Trace, ErrorReport> {
     let read = match calls {
         Calls::File(path, duration) => {
-            let file = open(path)?;
-            Trace::read(&path.display().to_string(), BufReader::new(file), *duration)
+            Trace::read(&opened::name(path), opened::open(path)?, *duration)
         }
         Calls::Synthetic(profile, functions, duration) => {
             Trace::synthetic(*profile, *functions, *duration, seed)
         }
     };
     read.map_err(|error| error.report())
-}
-
-fn open(path: &Path) -> Result<File, ErrorReport> {
-    File::open(path).map_err(|error| {
-        let reason = text::reason(&error);
-        ErrorReport::new(Code::OPTION, format!("{} cannot be read: {reason}", path.display()))
-    })
 }
 
 fn show(args: &SimulateArgs, trace: &Trace, replays: &[Replayed]) -> Result<(), ErrorReport> {
@@ -324,7 +313,7 @@ fn time_row(strategy: Strategy, window: &Window, every: Duration) -> Vec<String>
 /// What the calls are, in words.
 fn source(args: &TraceArgs, trace: &Trace) -> String {
     match (&args.replayed.trace, trace.origin) {
-        (Some(file), _) => file.display().to_string(),
+        (Some(file), _) => opened::name(file),
         (None, Origin::SyntheticGaming) => {
             "a synthetic trace after FaaSNet's gaming application".to_owned()
         }

@@ -61,8 +61,9 @@ impl TestEnv {
         RunOutput::of(command.output().unwrap())
     }
 
-    pub fn run_fed(&self, input: &str, arguments: &[&str]) -> RunOutput {
-        let file = self.write("stdin", input);
+    pub fn run_fed(&self, input: impl AsRef<[u8]>, arguments: &[&str]) -> RunOutput {
+        let file = self.path("stdin");
+        std::fs::write(&file, input).unwrap();
         let stdin = std::fs::File::open(file).unwrap();
         RunOutput::of(self.command(arguments).stdin(stdin).output().unwrap())
     }

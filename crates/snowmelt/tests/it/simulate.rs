@@ -1,6 +1,11 @@
 //! `snowmelt simulate`: what it prints, and what it refuses.
 
-use crate::run::TestEnv;
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::run::{RunOutput, TestEnv};
 
 const SMALL: [&str; 5] = ["simulate", "--hosts", "7", "--image-size", "10MB"];
 
@@ -88,6 +93,29 @@ fn a_synthetic_trace_says_so() {
     let json = ran(&["-o=json", "--seed=5"]).out;
     assert!(json.contains("\"synthetic\":true"), "{json}");
     assert_eq!(json, ran(&["-o=json", "--seed=5"]).out);
+}
+
+#[test]
+fn a_trace_may_be_compressed_and_come_from_stdin() {
+    let env = TestEnv::new();
+    let of = |ran: RunOutput| {
+        assert_eq!(ran.exit, Some(0), "{}", ran.err);
+        ran.out
+    };
+    let plain = env.write("calls.csv", CALLS).display().to_string();
+    let expected = of(env.run(&replay(&plain, &[])));
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(CALLS.as_bytes()).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let compressed = env.path("calls").display().to_string();
+    std::fs::write(&compressed, &gzip).unwrap();
+    assert_eq!(of(env.run(&replay(&compressed, &[]))), expected);
+    assert_eq!(of(env.run_fed(&gzip, &replay("-", &[]))), expected);
+    let fed = env.run_fed(CALLS, &replay("-", &[]));
+    assert!(fed.err.contains("of stdin"), "{}", fed.err);
+    assert_eq!(of(fed), expected);
+    let cut = env.run_fed(&gzip[..gzip.len() / 2], &replay("-", &[]));
+    assert!(cut.exit == Some(1) && cut.err.contains("SM-0106"), "{}", cut.err);
 }
 
 #[test]
