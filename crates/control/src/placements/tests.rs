@@ -9,6 +9,7 @@ use snowmelt_schedule::{Gang, GangRoom, Task};
 use snowmelt_types::ByteSize;
 
 use super::*;
+use crate::pool::{HostPool, HostProgram};
 use crate::rig::{IdlePlatform, idle_platform};
 
 const MIB: u64 = 1 << 20;
@@ -303,8 +304,12 @@ async fn tasks_that_wait_need_hosts() {
     }
     // One as large as that holds them all.
     assert_eq!(placements.lacking(), 1);
+    let program = HostProgram { path: "/no/such/program".into(), least: 1, most: 2 };
+    let known = (hosts, placements.clone());
+    let pool = HostPool::of(Some(&program), Duration::from_secs(900), known);
+    assert_eq!(pool.status().lacking, 1);
     second.leave();
-    assert_eq!(placements.lacking(), 0);
+    assert_eq!((placements.lacking(), pool.status().lacking), (0, 0));
 }
 
 impl Placements {

@@ -59,7 +59,6 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Shown {
     provided: u32,
-    lacking: u32,
     failure: Option<(ErrorReport, Instant)>,
 }
 
@@ -119,13 +118,15 @@ impl HostPool {
         let shown = self.shown();
         let now = Instant::now();
         let failure = shown.failure.as_ref();
+        let is_elastic = self.inner.provider.is_elastic();
         PoolStatus {
             provider: self.inner.provider.describe(),
-            is_elastic: self.inner.provider.is_elastic(),
+            is_elastic,
             least,
             most,
             provided: shown.provided,
-            lacking: shown.lacking,
+            // As it is now: what waited at the last look may have ended, and a look may take minutes.
+            lacking: if is_elastic { self.inner.placements.lacking() } else { 0 },
             failure: failure.map(|(error, _)| error.clone()),
             retry_ms: failure.map(|(_, at)| milliseconds(at.saturating_duration_since(now))),
         }
@@ -138,7 +139,6 @@ impl HostPool {
         let names: BTreeSet<_> = hosts.iter().map(|host| host.name.clone()).collect();
         let now = state.began.elapsed();
         self.inner.placements.set_may_start(hosts.len() < self.inner.policy.most as usize);
-        self.shown().lacking = lacking;
         if names != state.asked_with && state.pool.may_ask(now) {
             match self.inner.provider.hosts().await {
                 Ok(provided) => {
