@@ -7,6 +7,8 @@ from host_trees import warnings
 from lab import lab, write_numbers
 from lab_images import SMALL, children, image_lab, root
 
+from common.paths import SNOWMELT
+
 
 def test_queries_read_the_store_of_a_lab_until_it_is_gone(alone: Snowmelt, tmp_path: Path) -> None:
     rows = 80_000
@@ -32,6 +34,25 @@ def test_queries_read_the_store_of_a_lab_until_it_is_gone(alone: Snowmelt, tmp_p
         assert asked() == expected
         made.command("add", 1).succeeded()
         assert asked() == expected
+
+
+def test_an_image_is_pushed_into_a_lab_beside_a_server_of_the_machine(
+    alone: Snowmelt, tmp_path: Path
+) -> None:
+    (tmp_path / "hello").write_text("hello")
+    alone.run("image", "build", "small:v1", "--code", tmp_path).succeeded()
+    alone.run("up").succeeded()
+    try:
+        with lab(alone, 1, "--registry") as made:
+            image = "$SNOWMELT_LAB_REGISTRY/small:v1"
+            push = f"{SNOWMELT} --errors json image push small:v1 {image}"
+            # The server is outside of the lab, and does not reach the registry.
+            made.command("exec", "registry", "--", "sh", "-c", push).succeeded()
+            verify = f"{SNOWMELT} --errors json image verify {image}"
+            made.command("run", "--", "sh", "-c", verify).succeeded()
+        alone.run("status").succeeded()
+    finally:
+        alone.run("down")
 
 
 def test_a_host_whose_disk_is_full_during_a_burst_changes_no_answer(machine: None) -> None:

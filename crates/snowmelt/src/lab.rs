@@ -234,6 +234,9 @@ fn execute_on(args: &LabExecArgs, lab: &Lab) -> Outcome {
     let member = lab.member_named(&args.host.host).map_err(failed)?;
     lab.enter(member.machine()).map_err(failed)?;
     let mut command = command_of(&args.command);
+    // A server of the machine would work in its own network, and not in that of the lab.
+    let nowhere = lab.control().socket.with_file_name("no-server.sock");
+    command.env(env::SOCKET, nowhere);
     set_services(&mut command, lab);
     execute(command)
 }

@@ -46,7 +46,8 @@ Examples:
   snowmelt lab exec registry -- sh -c 'snowmelt image push app:v1 $SNOWMELT_LAB_REGISTRY/app:v1'
 
 The registry and the store are known to the command as to one of `snowmelt lab run`; the platform of
-the lab is not: the last example pushes an image of the machine's own platform, over no link.";
+the lab is not, nor is a server of the machine, which would work outside of the lab: the last
+example pushes an image of the machine's own platform, over no link.";
 
 const FAIL_EXAMPLES: &str = "\
 Examples:
