@@ -71,8 +71,9 @@ impl Default for Patience {
 }
 
 impl Gathering<'_> {
-    /// Calls all ranks concurrently. A host that is lost, or that has no result of a rank, is the
-    /// failure of the job; the caller closes its parts.
+    /// Calls all ranks concurrently. With a network, a host that is lost, or that has no result of a
+    /// rank, is the failure of the job; the caller closes its parts. Without one, the ranks of such a
+    /// host fail and all others have their results.
     pub async fn gather(mut self) -> Result<Ended, ErrorReport> {
         let accepted_ms = now_ms();
         let first = First::of(self.function);
@@ -121,12 +122,37 @@ impl Gathering<'_> {
         calls: Option<PartCalls>,
         (first, all_ended): (&First, &Barrier),
     ) -> Result<Vec<Arc<RankEnd>>, ErrorReport> {
+        let mut all = BTreeMap::new();
+        let (from, finished) = match self.collect(part, calls, first, &mut all).await {
+            Err(error) if !self.has_network && error.known_code() == Code::HOST_LOST => {
+                return Ok(self.without_lost(part, all));
+            }
+            collected => collected?,
+        };
+        if self.has_network {
+            all_ended.wait().await;
+            self.release(part, from, finished).await;
+        }
+        if let Err(error) = part.host.agent.close(self.job).await {
+            tracing::debug!(%error, "a part that has ended could not be closed");
+        }
+        Ok(all.into_values().collect())
+    }
+
+    /// Makes the calls of a part and takes the ends of all of its ranks, and of as many as there are if
+    /// its host is lost. Returns how many the host has given, and whether there are no more.
+    async fn collect(
+        &self,
+        part: &Part,
+        calls: Option<PartCalls>,
+        first: &First,
+        all: &mut BTreeMap<u32, Arc<RankEnd>>,
+    ) -> Result<(usize, bool), ErrorReport> {
         if let Some(calls) = calls {
             self.retry(part, || part.host.agent.call(self.job, &calls)).await?;
         }
-        let (mut all, mut from) = (BTreeMap::new(), 0);
+        let (mut from, mut finished) = (0, false);
         let ranks = part.first..part.first + part.count;
-        let mut finished = false;
         while !finished && all.len() < ranks.len() {
             let page = self.next(part, from).await?;
             (from, finished) = (from + page.ends.len(), page.finished);
@@ -136,17 +162,28 @@ impl Gathering<'_> {
                 self.ended.fetch_add(1, Ordering::Relaxed);
             }
         }
-        if all.len() < ranks.len() {
-            return Err(lost(part));
+        if all.len() < ranks.len() { Err(lost(part)) } else { Ok((from, finished)) }
+    }
+
+    /// The ends of a part whose host is lost: the others of the burst do not wait for its ranks.
+    fn without_lost(&self, part: &Part, mut all: BTreeMap<u32, Arc<RankEnd>>) -> Vec<Arc<RankEnd>> {
+        let hint = "it may have run; the results of the other ranks are there, so run only this one \
+                    again";
+        let report = ErrorReport { hint: Some(hint.to_owned()), ..lost(part) };
+        for rank in part.first..part.first + part.count {
+            all.entry(rank).or_insert_with(|| {
+                self.ended.fetch_add(1, Ordering::Relaxed);
+                Arc::new(RankEnd {
+                    rank,
+                    result: None,
+                    error: Some(report.clone()),
+                    log: String::new(),
+                    log_dropped: 0,
+                    wall_us: 0,
+                })
+            });
         }
-        if self.has_network {
-            all_ended.wait().await;
-            self.release(part, from, finished).await;
-        }
-        if let Err(error) = part.host.agent.close(self.job).await {
-            tracing::debug!(%error, "a part that has ended could not be closed");
-        }
-        Ok(all.into_values().collect())
+        all.into_values().collect()
     }
 
     /// A host keeps the network until all packets of its ranks have arrived. Once all ranks have

@@ -36,10 +36,11 @@ impl Bursts {
         Ok((placed, parts))
     }
 
-    /// Counts the memory of a burst of an earlier control.
+    /// Counts the memory of a burst of an earlier control, which has none on its own host any more.
     pub(super) fn place_again(&self, record: &JobRecord) -> PlacedGang {
+        let others = record.parts.iter().filter(|part| part.address.is_some());
         let parts: Vec<(HostName, u32)> =
-            record.parts.iter().map(|part| (part.host.clone(), part.count)).collect();
+            others.map(|part| (part.host.clone(), part.count)).collect();
         let ranks = parts.iter().map(|(_, count)| count).sum();
         let gang = gang(&record.tenant, &record.function.options, ranks);
         self.placements.runs_gang(gang, parts)

@@ -17,8 +17,8 @@ use crate::records::JobRecord;
 
 impl Bursts {
     /// Goes on with the bursts that ran when the last control ended, and starts those that it had
-    /// accepted and not called. Parts on control's own host ended with it, so a burst that had one
-    /// has failed.
+    /// accepted and not called. Parts on control's own host ended with it: a burst with a network that
+    /// had one has failed, and so have those ranks of another one.
     pub async fn resume(&self) -> Result<(), ErrorReport> {
         let Some(kept) = &self.kept else { return Ok(()) };
         for (record, outcome) in kept.load().await? {
@@ -69,7 +69,9 @@ impl Bursts {
             Part { host, first: part.first, count: part.count }
         };
         let parts = job.parts.get_or_init(|| record.parts.iter().map(part).collect());
-        let gone = parts.iter().find(|part| part.host.is_local()).map(lost);
+        let has_failed =
+            !record.networks.is_empty() || parts.iter().all(|part| part.host.is_local());
+        let gone = parts.iter().find(|part| part.host.is_local() && has_failed).map(lost);
         // Of one that has failed nothing is left.
         let room = gone.is_none().then(|| self.place_again(&record));
         let overlay = record.networks.first().map(|network| self.overlays.keep(network.vni));

@@ -157,22 +157,41 @@ async fn a_host_that_is_lost_before_the_calls_is_named() {
     assert!(error.message.contains("host-1 (rank 1) was lost"), "{error}");
 }
 
+/// The burst of a network, in which the ranks may wait for each other, fails with one of its hosts.
+/// Of another one the ranks of the other hosts have their results.
+async fn loses_the_second(host: impl Fn() -> FakeHost) {
+    let ended = || FakeHost { ends: vec![end(0)], ..FakeHost::default() };
+    let (_fakes, both) = parts([ended(), host()]);
+    let error = run(&both, true).await.err().unwrap();
+    assert_eq!(error.code, Code::HOST_LOST.code);
+    assert!(error.message.contains("host-1 (rank 1) was lost"), "{error}");
+    let (_fakes, both) = parts([ended(), host()]);
+    let [first, second] = &run(&both, false).await.unwrap().invocations[..] else { panic!() };
+    assert_eq!((first.state, first.error.clone()), (InvocationState::Succeeded, None));
+    let error = second.error.clone().unwrap();
+    assert_eq!(error.code, Code::HOST_LOST.code);
+    assert_eq!(error.message, "host-1 (rank 1) was lost");
+}
+
 #[tokio::test]
 async fn a_host_that_finishes_without_all_ends_is_lost() {
-    let gone = FakeHost::default();
-    let (_fakes, parts) = parts([FakeHost { ends: vec![end(0)], ..FakeHost::default() }, gone]);
-    let error = run(&parts, false).await.err().unwrap();
-    assert_eq!(error.code, Code::HOST_LOST.code);
-    assert!(error.message.contains("host-1 (rank 1)"), "{error}");
+    loses_the_second(FakeHost::default).await;
 }
 
 #[tokio::test]
 async fn a_host_that_falls_silent_during_its_calls_is_lost() {
-    let gone = FakeHost { runs_on: Some(1), silent: true, ..FakeHost::default() };
-    let (_fakes, parts) = parts([FakeHost { ends: vec![end(0)], ..FakeHost::default() }, gone]);
-    let error = run(&parts, false).await.err().unwrap();
-    assert_eq!(error.code, Code::HOST_LOST.code);
-    assert!(error.message.contains("host-1 (rank 1)"), "{error}");
+    let gone = || FakeHost { runs_on: Some(1), silent: true, ..FakeHost::default() };
+    loses_the_second(gone).await;
+}
+
+#[tokio::test]
+async fn what_had_ended_on_a_host_that_is_lost_has_its_result() {
+    let (fake, host) = FakeHost { ends: vec![end(0)], ..FakeHost::default() }.named("host-0");
+    let part = Part { host, first: 0, count: 2 };
+    let ended = run(&[part], false).await.unwrap().invocations;
+    let failed: Vec<_> = ended.iter().map(|call| call.error.is_some()).collect();
+    assert_eq!(failed, [false, true]);
+    drop(fake);
 }
 
 #[tokio::test]
@@ -191,8 +210,8 @@ async fn a_host_that_was_started_again_has_lost_its_part() {
     let (_fakes, parts) =
         parts([FakeHost { ends: vec![end(0)], ..FakeHost::default() }, restarted]);
     let begun = std::time::Instant::now();
-    let error = run(&parts, false).await.err().unwrap();
-    assert_eq!(error.code, Code::HOST_LOST.code);
+    let ended = run(&parts, false).await.unwrap();
+    assert_eq!(ended.invocations[1].error.clone().unwrap().code, Code::HOST_LOST.code);
     assert!(begun.elapsed() < IMPATIENT.unreachable, "nothing is waited for");
 }
 
