@@ -99,6 +99,9 @@ func tell(peer string) error {
 
 func handler(_ context.Context, _ map[string]any) (any, error) {
 	rank, _ := strconv.Atoi(os.Getenv("SNOWMELT_RANK"))
+	if atStart != nil {
+		return nil, atStart
+	}
 	heard := make(chan string)
 	if err := serve(heard); err != nil {
 		return nil, err
@@ -128,7 +131,13 @@ func handler(_ context.Context, _ map[string]any) (any, error) {
 	return map[string]any{"own": own, "heard": all}, nil
 }
 
-func main() { snowmelt.Serve(handler) }
+var atStart error
+
+func main() {
+	// As servers do: the program has its address before it is executed.
+	_, atStart = net.Listen("tcp", ":9090")
+	snowmelt.Serve(handler)
+}
 """
 
 # gRPC listens at `[::]` with SO_REUSEPORT when `0.0.0.0` is given.

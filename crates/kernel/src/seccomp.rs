@@ -119,14 +119,23 @@ impl Policy {
             let all = policy.allow.conditional.iter();
             all.map(|call| (call.name.clone(), format!("{:?}", call.when))).collect()
         };
-        if !wider.refuse.is_empty() || conditions(self) != conditions(wider) {
+        let own = conditions(self);
+        // What has conditions only there is refused whatever its arguments.
+        let (shared, only_wider): (Vec<_>, Vec<_>) = conditions(wider)
+            .into_iter()
+            .partition(|(name, _)| own.iter().any(|(known, _)| known == name));
+        if !wider.refuse.is_empty() || own != shared {
             let reason = "the wider policy refuses, or has other conditions";
             return Err(CompileError(reason.to_owned()));
         }
         let architecture = std::env::consts::ARCH;
         let ours = self.allow.all_names(architecture);
         let all = wider.allow.all_names(architecture);
-        let names = all.into_iter().filter(|name| !ours.contains(name)).cloned().collect();
+        let plain = all.into_iter().cloned();
+        let wider_names = plain.chain(only_wider.into_iter().map(|(name, _)| name));
+        let mut names: Vec<_> = wider_names.filter(|name| !ours.contains(&name)).collect();
+        // A call has an entry for each of its conditions.
+        names.dedup();
         let rest = Refusal {
             why: "the wider policy allows it".to_owned(),
             errno: libc::EPERM as u16,

@@ -190,6 +190,18 @@ impl JobNetwork {
         Ok(address)
     }
 
+    /// The entry of a slot on this host, from 0, in [`crate::Networks::table`]: a function whose
+    /// group has it before the function is executed can use its addresses at once. [`Self::attach`]
+    /// writes the same entry, and removes it with the job. `None` where there are no control groups.
+    ///
+    /// # Errors
+    /// As [`Self::address`].
+    pub fn entry(&self, slot: u32) -> Result<Option<Vec<u8>>> {
+        let address = self.spec.address(slot)?;
+        let namespace = self.prepared.namespace.cookie;
+        Ok(self.shared.groups.as_ref().map(|_| Cgroups::entry(namespace, address)))
+    }
+
     /// Assigns the addresses of a slot on this host, from 0, where there are no control groups: the
     /// process that installed [`snowmelt_kernel::notify::address_filter`] and whose calls this
     /// listener receives uses these addresses and no others until it ends. The process must not

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -159,10 +159,10 @@ impl Networks {
         Ok(lock(&self.shared.held).values().map(|held| held.lease.clone()).collect())
     }
 
-    /// Whether addresses are enforced by BPF programs on control groups, and not by answers to
-    /// system calls.
-    pub fn enforces_by_cgroup(&self) -> bool {
-        self.shared.groups.is_some()
+    /// Where addresses are enforced by BPF programs on control groups, and not by answers to system
+    /// calls: the table of the functions' entries, by the number of their group.
+    pub fn table(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.groups.as_ref().map(Cgroups::table)
     }
 }
 

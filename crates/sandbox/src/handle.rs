@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZero;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,13 +13,13 @@ use crate::instance::{Sandbox, StartedSandbox, Zygote};
 use crate::lanes::Lanes;
 use crate::launch::{Launched, Launcher};
 use crate::message::{MOST_LANES, Operation, ZYGOTES};
-use crate::network::NetworkNamespace;
+use crate::network::{Addresses, NetworkNamespace};
 use crate::reader::{self, Ready};
 use crate::registry::PendingStart;
 use crate::replace::SpawnerHealth;
 use crate::request::no_sandbox;
 use crate::run_dir::RunDir;
-use crate::spec::{ForkSpec, SandboxSpec, Total, ZygoteSpec};
+use crate::spec::{ForkSpec, NetworkProgram, SandboxSpec, Total, ZygoteSpec};
 use crate::{Error, Result};
 
 /// How to start a spawner.
@@ -222,7 +223,7 @@ impl Spawner {
     /// # Errors
     /// As [`Self::start`], and [`Error::ZygoteLost`].
     pub async fn make_network(&self, owner: Option<&Zygote>) -> Result<NetworkNamespace> {
-        self.network(owner, false).await
+        self.network(owner, Addresses::Free).await
     }
 
     /// As [`Self::make_network`], with a seccomp notifier in each sandbox of the network: calls
@@ -234,13 +235,27 @@ impl Spawner {
         &self,
         owner: Option<&Zygote>,
     ) -> Result<NetworkNamespace> {
-        self.network(owner, true).await
+        self.network(owner, Addresses::Notifier).await
+    }
+
+    /// As [`Self::make_network`]. The entries of programs ([`Self::start_many_in`]) are written into
+    /// this table of the kernel (a BPF map), whose keys are the numbers of control groups of version
+    /// 2 in the machine's order of bytes.
+    ///
+    /// # Errors
+    /// As [`Self::make_network`].
+    pub async fn make_network_with_table(
+        &self,
+        owner: Option<&Zygote>,
+        table: BorrowedFd<'_>,
+    ) -> Result<NetworkNamespace> {
+        self.network(owner, Addresses::Table(table)).await
     }
 
     async fn network(
         &self,
         owner: Option<&Zygote>,
-        has_notifier: bool,
+        addresses: Addresses<'_>,
     ) -> Result<NetworkNamespace> {
         let id = NetworkNamespace::next_id();
         let lane = match owner {
@@ -248,19 +263,21 @@ impl Spawner {
             None => self.lanes.pick(&no_sandbox()).await?,
         };
         let owner = owner.map(|zygote| zygote.id().clone());
-        let namespace = lane.make_network(id, owner, has_notifier).await?;
+        let namespace = lane.make_network(id, owner, addresses).await?;
         Ok(NetworkNamespace::new(id, namespace, lane))
     }
 
     /// Starts many programs in one network namespace, like [`Self::start_many`]; their specs name
+    /// the network. A program that has an entry is executed only when the entry is in the table of
     /// the network.
     pub async fn start_many_in(
         &self,
         network: &NetworkNamespace,
-        specs: Vec<SandboxSpec>,
+        programs: Vec<NetworkProgram>,
     ) -> Vec<Result<Sandbox>> {
-        let known = |spec: &SandboxSpec| (spec.id.clone(), spec.limits);
-        wait_for_all(network.lane().request_many(specs, known, Operation::StartMany).await).await
+        let known = |one: &NetworkProgram| (one.program.id.clone(), one.program.limits);
+        let pending = network.lane().request_many(programs, known, Operation::StartManyIn);
+        wait_for_all(pending.await).await
     }
 
     /// The current state of the spawner.

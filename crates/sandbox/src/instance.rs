@@ -114,8 +114,7 @@ impl SandboxProcess {
 
     /// Its cgroup v2 path, where there is one.
     fn group(&self) -> Option<&Path> {
-        let file = &self.started.freezer.as_ref()?.file;
-        file.ends_with("cgroup.freeze").then(|| file.parent()).flatten()
+        self.started.freezer.as_ref()?.unified_group()
     }
 
     fn pid(&self) -> i32 {

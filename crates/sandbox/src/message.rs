@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, SandboxId};
 
 use crate::cgroup::{FreezerFile, ThrottledFile};
-use crate::spec::{ForkSpec, NetworkId, SandboxSpec, Total, ZygoteSpec};
+use crate::spec::{ForkSpec, NetworkId, NetworkProgram, SandboxSpec, Total, ZygoteSpec};
 
 /// The longest packet: well under the default send buffer of a unix socket (208 KiB).
 pub const LONGEST_PACKET: usize = 160 << 10;
@@ -57,6 +57,9 @@ pub enum Operation {
     StartZygote(ZygoteSpec),
     /// Each spec is answered as a `Start`, with consecutive sequence numbers.
     StartMany(Vec<SandboxSpec>),
+    /// As `StartMany`, in the network of a job. A program's entry is written into the table of the
+    /// network before the program is executed.
+    StartManyIn(Vec<NetworkProgram>),
     /// Answered by `Started` or `Failed`.
     Fork { zygote: SandboxId, spec: ForkSpec },
     /// Each spec is answered as a `Fork`, with consecutive sequence numbers.
@@ -68,8 +71,9 @@ pub enum Operation {
     /// Lets a zygote end when its last child has ended; no answer but `Ended`.
     Retire { id: SandboxId },
     /// Makes a network namespace, for the children of a zygote or for programs. With
-    /// `has_notifier`, their calls that name an address wait for an answer. Answered by `Network`
-    /// or `Failed`.
+    /// `has_notifier`, their calls that name an address wait for an answer. May come with one
+    /// descriptor: a table of the kernel with entries by control group. Answered by `Network` or
+    /// `Failed`.
     MakeNetwork { network: NetworkId, owner: Option<SandboxId>, has_notifier: bool },
     /// Drops a network namespace; no answer.
     DropNetwork { network: NetworkId },

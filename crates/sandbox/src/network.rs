@@ -13,6 +13,26 @@ use crate::spec::NetworkId;
 /// Network numbers are unique within a process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// How sandboxes of a network are held to their addresses.
+#[derive(Clone, Copy)]
+pub(crate) enum Addresses<'a> {
+    /// Not by the spawner.
+    Free,
+    /// Their calls that name an address wait for an answer.
+    Notifier,
+    /// By entries in this table of the kernel, by control group.
+    Table(BorrowedFd<'a>),
+}
+
+impl<'a> Addresses<'a> {
+    pub fn table(self) -> Option<BorrowedFd<'a>> {
+        match self {
+            Self::Table(table) => Some(table),
+            Self::Free | Self::Notifier => None,
+        }
+    }
+}
+
 /// A network namespace for sandboxes of one lane. Dropping it closes the spawner's descriptor; the
 /// kernel removes the namespace after its last sandbox has ended.
 pub struct NetworkNamespace {

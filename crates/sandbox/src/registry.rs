@@ -17,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::instance::{Endpoints, SandboxProcess, StartedSandbox};
 use crate::message::{Event, Operation, Request, Started};
+use crate::network::Addresses;
 use crate::request::{batches, encode, failed, no_sandbox};
 use crate::run_dir::RunDir;
 use crate::spec::{Limits, NetworkId};
@@ -161,7 +162,7 @@ impl Registry {
         self: &Arc<Self>,
         network: NetworkId,
         owner: Option<SandboxId>,
-        has_notifier: bool,
+        addresses: Addresses<'_>,
     ) -> Result<OwnedFd> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
@@ -172,8 +173,11 @@ impl Registry {
             }
             state.networks.insert(sequence, reply);
         }
+        let has_notifier = matches!(addresses, Addresses::Notifier);
         let operation = Operation::MakeNetwork { network, owner, has_notifier };
-        self.send(&no_sandbox(), &Request { sequence, operation }, &[]).await?;
+        let table = addresses.table();
+        let request = Request { sequence, operation };
+        self.send(&no_sandbox(), &request, table.as_slice()).await?;
         answer.await.unwrap_or(Err(Error::SpawnerLost))
     }
 

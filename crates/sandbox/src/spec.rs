@@ -186,6 +186,15 @@ pub struct SandboxSpec {
     pub process: ProcessSettings,
 }
 
+/// A program of a job's network.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NetworkProgram {
+    /// The program; its network is that of the job.
+    pub program: SandboxSpec,
+    /// Its entry in the table of the network ([`crate::Spawner::make_network_with_table`]).
+    pub entry: Option<Vec<u8>>,
+}
+
 /// A Python interpreter that imports some modules and then only forks (SOCK 4.1).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ZygoteSpec {

@@ -15,6 +15,7 @@ const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE: libc::c_int = 2;
 const MAP_DELETE: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
+const GET_INFO: libc::c_int = 15;
 const LINK_CREATE: libc::c_int = 28;
 const MAP_TYPE_HASH: u32 = 1;
 /// Entries are allocated on insertion, not all in advance.
@@ -80,6 +81,23 @@ struct Element {
     flags: u64,
 }
 
+#[repr(C)]
+struct GetInfo {
+    fd: u32,
+    length: u32,
+    info: u64,
+}
+
+/// The first fields of `struct bpf_map_info`.
+#[repr(C)]
+#[derive(Default)]
+struct MapInfo {
+    kind: u32,
+    id: u32,
+    key: u32,
+    value: u32,
+}
+
 impl Map {
     /// A hash table of at most `most` entries, with keys and values of these sizes in bytes.
     pub fn hash(key: usize, value: usize, most: u32) -> io::Result<Self> {
@@ -93,6 +111,20 @@ impl Map {
         // SAFETY: the attributes hold no pointers.
         let fd = unsafe { call(MAP_CREATE, &attributes) }?;
         Ok(Self { fd, key, value })
+    }
+
+    /// A table that another process has made; `EINVAL` if the descriptor is not one.
+    pub fn received(fd: OwnedFd) -> io::Result<Self> {
+        let mut info = MapInfo::default();
+        let attributes = GetInfo {
+            fd: fd.as_raw_fd() as u32,
+            length: size_of::<MapInfo>() as u32,
+            info: std::ptr::from_mut(&mut info) as u64,
+        };
+        // SAFETY: the kernel writes as many bytes as `info` has, within the call.
+        unsafe { call_only(GET_INFO, &attributes) }?;
+        // Of a program these are other numbers; no call for an entry accepts its descriptor.
+        Ok(Self { fd, key: info.key as usize, value: info.value as usize })
     }
 
     /// Inserts or replaces an entry.
@@ -270,6 +302,20 @@ mod tests {
         map.remove(&[1; 8]).unwrap();
         assert_eq!(map.remove(&[1; 8]).unwrap_err().raw_os_error(), Some(libc::ENOENT));
         assert_eq!(map.set(&[3; 7], &[3; 4]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_received_map_is_the_one_of_the_process_that_made_it() {
+        if !is_root() {
+            return;
+        }
+        let map = Map::hash(8, 4, 2).unwrap();
+        let received = Map::received(map.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        received.set(&[1; 8], &[2; 4]).unwrap();
+        assert_eq!(received.set(&[1; 8], &[2; 5]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        map.remove(&[1; 8]).unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(Map::received(file.into()).unwrap_err().raw_os_error(), Some(libc::EINVAL));
     }
 
     #[test]

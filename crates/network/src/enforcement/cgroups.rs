@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -59,13 +59,24 @@ impl Cgroups {
     /// Registers a function: the processes in this control group use these addresses.
     pub fn add(&self, namespace: u64, group: &Path, address: Address) -> Result<()> {
         let group = step("inspect the control group", fs::metadata(group))?.ino();
+        let value = Self::entry(namespace, address);
+        step("register a function", self.functions.set(&group.to_ne_bytes(), &value))?;
+        lock(&self.registered).entry(namespace).or_default().push(group);
+        Ok(())
+    }
+
+    /// The entry of a function in [`Self::table`].
+    pub fn entry(namespace: u64, address: Address) -> Vec<u8> {
         let mut value = namespace.to_ne_bytes().to_vec();
         value.extend(address.v4.octets());
         value.extend([0; 4]);
         value.extend(address.v6.octets());
-        step("register a function", self.functions.set(&group.to_ne_bytes(), &value))?;
-        lock(&self.registered).entry(namespace).or_default().push(group);
-        Ok(())
+        value
+    }
+
+    /// The functions by the number of their control group, in the machine's order of bytes.
+    pub fn table(&self) -> BorrowedFd<'_> {
+        self.functions.as_fd()
     }
 
     /// Removes a function. Its group may be registered again afterwards.

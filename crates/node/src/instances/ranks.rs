@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use snowmelt_api::Start;
 use snowmelt_ledger::{Amount, Reservation, Use};
 use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
-use snowmelt_sandbox::{ForkSpec, Network, Policy, Sandbox, SandboxSpec};
+use snowmelt_sandbox::{ForkSpec, Network, NetworkProgram, Policy, Sandbox, SandboxSpec};
 use snowmelt_types::{Digest, JobId, SandboxId};
 
 use super::Instances;
@@ -132,24 +132,27 @@ impl Instances {
                 forked.into_iter().zip(rooms.each).map(made).collect()
             }
             (WarmStart::Program(program), _) => {
+                let variables = |environment: Environment| {
+                    let known = program.environment.iter().chain(&own).cloned();
+                    known.chain(environment).collect()
+                };
                 let spec = |environment: Environment| SandboxSpec {
                     id: SandboxId::new(),
                     root: root.clone(),
                     command: program.command.clone(),
-                    env: program
-                        .environment
-                        .iter()
-                        .chain(&own)
-                        .cloned()
-                        .chain(environment)
-                        .collect(),
+                    env: variables(environment),
                     limits: limits.of_sandbox(),
                     network: Network::Job(network.namespace.id()),
                     policy: Policy::Function,
                     process: program.process.clone(),
                 };
-                let specs = environments.into_iter().map(spec).collect();
-                let started = self.spawner.start_many_in(&network.namespace, specs).await;
+                // Without an entry [`RankNetwork::attach`] fails for the same reason.
+                let of_slot = |(slot, environment)| NetworkProgram {
+                    program: spec(environment),
+                    entry: network.entry(slot).ok().flatten(),
+                };
+                let programs = (0..).zip(environments).map(of_slot).collect();
+                let started = self.spawner.start_many_in(&network.namespace, programs).await;
                 let start = Start::Program;
                 let made = |(sandbox, room)| made(sandbox, None, &image, (limits, start, room));
                 started.into_iter().zip(rooms.each).map(made).collect()

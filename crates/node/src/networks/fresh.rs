@@ -30,9 +30,9 @@ impl JobNetworks {
 
     async fn make_fresh(&self, networks: &Arc<Networks>, zygote: Option<&Member>) -> Result<Fresh> {
         let owner = zygote.map(Member::zygote);
-        let namespace = match networks.enforces_by_cgroup() {
-            true => self.spawner.make_network(owner).await?,
-            false => self.spawner.make_network_with_notifier(owner).await?,
+        let namespace = match networks.table() {
+            Some(table) => self.spawner.make_network_with_table(owner, table).await?,
+            None => self.spawner.make_network_with_notifier(owner).await?,
         };
         let kept = namespace.as_fd().try_clone_to_owned();
         let step = "keep the namespace".to_owned();

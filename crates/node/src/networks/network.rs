@@ -1,8 +1,9 @@
 //! The network of a job on this host, for the instances that run its ranks.
 //!
 //! Order of life: the network is made for the process that forks or executes the ranks, then the
-//! ranks are started in it, then each is held to its addresses; only then does it load any code.
-//! The network goes when the last of them has.
+//! ranks are started in it, then each is held to its addresses; only then does it load any code. A
+//! program is held to them before it is executed: it may use them at once. The network goes when the
+//! last of them has.
 
 use std::fmt::Write as _;
 use std::io;
@@ -95,6 +96,11 @@ impl RankNetwork {
     /// The addresses of the rank at a place on this host.
     pub fn address(&self, slot: u32) -> Result<Address> {
         Ok(self.lock().address(slot)?)
+    }
+
+    /// The entry of a program at a place on this host, which is written before it is executed.
+    pub fn entry(&self, slot: u32) -> Result<Option<Vec<u8>>> {
+        Ok(self.lock().entry(slot)?)
     }
 
     /// Holds an instance to the addresses of a place, from now until it ends.

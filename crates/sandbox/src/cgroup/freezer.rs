@@ -34,6 +34,11 @@ pub(crate) struct FreezerFile {
 }
 
 impl FreezerFile {
+    /// The folder of the group, if it is one of version 2.
+    pub fn unified_group(&self) -> Option<&Path> {
+        self.file.ends_with("cgroup.freeze").then(|| self.file.parent()).flatten()
+    }
+
     /// Thaws the group if it is frozen.
     pub fn release(&self) {
         let now = fs::read_to_string(&self.file);

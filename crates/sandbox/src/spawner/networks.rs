@@ -10,24 +10,29 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, openat};
+use snowmelt_kernel::bpf::Map;
 use snowmelt_kernel::clone::clone_into;
 use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_kernel::{packet, process};
 use snowmelt_types::SandboxId;
 
 use super::service::Service;
+use crate::cgroup::{FreezerFile, Group};
 use crate::message::{Event, Failure};
 use crate::root::{Fault, doing};
-use crate::spec::NetworkId;
+use crate::spec::{Network, NetworkId};
 
 /// A network for sandboxes.
 pub(super) struct JobNetwork {
     pub namespace: OwnedFd,
     /// Calls of its sandboxes that name an address wait for an answer.
     pub has_notifier: bool,
+    /// The entries of its programs, by control group.
+    table: Option<Map>,
 }
 
 impl Service {
@@ -37,15 +42,43 @@ impl Service {
         sequence: u64,
         id: NetworkId,
         owner: Option<&SandboxId>,
-        has_notifier: bool,
+        (has_notifier, table): (bool, Vec<OwnedFd>),
     ) {
-        match self.network_for(owner) {
-            Ok(namespace) => {
+        let table = table.into_iter().next().map(Map::received).transpose();
+        let table = doing("receive the table of a network", table);
+        let made = self.network_for(owner).and_then(|namespace| Ok((namespace, table?)));
+        match made {
+            Ok((namespace, table)) => {
                 self.send_event(&Event::Network { sequence }, &[namespace.as_fd()]);
-                self.namespaces.networks.insert(id, JobNetwork { namespace, has_notifier });
+                let network = JobNetwork { namespace, has_notifier, table };
+                self.namespaces.networks.insert(id, network);
             }
             Err(failure) => self.refuse(sequence, failure),
         }
+    }
+
+    /// Writes the entry of a program into the table of its network, before anything of it runs:
+    /// a program may use its addresses as soon as it is executed.
+    pub(super) fn enter(&self, network: Network, group: &Group, entry: &[u8]) -> Result<(), Fault> {
+        let written = self.row_of(network, group).and_then(|(table, key)| table.set(&key, entry));
+        doing("give a program the addresses of its network", written)
+    }
+
+    /// Removes the entry of a program that was not started.
+    pub(super) fn leave(&self, network: Network, group: &Group) {
+        // It may never have been written.
+        drop(self.row_of(network, group).and_then(|(table, key)| table.remove(&key)));
+    }
+
+    fn row_of(&self, network: Network, group: &Group) -> io::Result<(&Map, [u8; 8])> {
+        let network = network.job().and_then(|id| self.namespaces.networks.get(&id));
+        let freezer = self.groups.backend().freezer_file(&group.path);
+        let folder = freezer.as_ref().and_then(FreezerFile::unified_group);
+        let (Some(table), Some(folder)) = (network.and_then(|one| one.table.as_ref()), folder)
+        else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        Ok((table, std::fs::metadata(folder)?.ino().to_ne_bytes()))
     }
 
     fn network_for(&self, owner: Option<&SandboxId>) -> Result<OwnedFd, Failure> {

@@ -23,15 +23,20 @@ use crate::root::{Fault, ProgramNamespaces, doing};
 use crate::spec::{CHANNEL_FD, Policy, SandboxSpec};
 
 impl Service {
-    /// Starts a program and answers the server.
-    pub(super) fn start(&mut self, sequence: u64, mut spec: SandboxSpec) {
+    /// Starts a program, whose entry is then in the table of its network, and answers the server.
+    pub(super) fn start(&mut self, sequence: u64, mut spec: SandboxSpec, entry: Option<&[u8]>) {
         spec.env.push(("SNOWMELT_CHANNEL_FD".to_owned(), CHANNEL_FD.to_string()));
-        if let Err(failure) = self.begin(sequence, &spec) {
+        if let Err(failure) = self.begin(sequence, &spec, entry) {
             self.refuse(sequence, failure);
         }
     }
 
-    fn begin(&mut self, sequence: u64, spec: &SandboxSpec) -> Result<(), Failure> {
+    fn begin(
+        &mut self,
+        sequence: u64,
+        spec: &SandboxSpec,
+        entry: Option<&[u8]>,
+    ) -> Result<(), Failure> {
         check(spec)?;
         if spec.policy == Policy::Zygote {
             return Err(refusal("the policy of zygotes is only for zygotes"));
@@ -41,9 +46,12 @@ impl Service {
         let slot = slot.ok_or_else(|| refusal("8192 programs are running already"))?;
         let started_at = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
-        let (process, answer) = match self.make(sequence, spec, &group, &slot) {
+        let entered = entry.map_or(Ok(()), |entry| self.enter(spec.network, &group, entry));
+        let made = entered.and_then(|()| self.make(sequence, spec, &group, &slot));
+        let (process, answer) = match made {
             Ok(made) => made,
             Err(fault) => {
+                entry.inspect(|_| self.leave(spec.network, &group));
                 self.slots.give_back(&slot);
                 self.groups.give_back(group);
                 return Err(fault.into());

@@ -23,6 +23,7 @@ use crate::cgroup::Pool;
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Setup};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
+use crate::spec::NetworkProgram;
 use crate::times::DEADLINE_SLACK;
 
 /// The state of a lane. Its methods are in `program`, `start`, `fork`, `end` and `lane`.
@@ -139,18 +140,23 @@ impl Service {
         };
         let Request { sequence, operation } = serde_json::from_slice(&buffer[..length])?;
         match operation {
-            Operation::Start(spec) => self.start(sequence, spec),
+            Operation::Start(spec) => self.start(sequence, spec, None),
             Operation::StartZygote(spec) => self.start_zygote(sequence, spec),
             Operation::Fork { zygote, spec } => self.fork(sequence, &zygote, spec),
             Operation::StartMany(specs) => {
                 for (sequence, spec) in (sequence..).zip(specs) {
-                    self.start(sequence, spec);
+                    self.start(sequence, spec, None);
+                }
+            }
+            Operation::StartManyIn(programs) => {
+                for (sequence, NetworkProgram { program, entry }) in (sequence..).zip(programs) {
+                    self.start(sequence, program, entry.as_deref());
                 }
             }
             Operation::ForkMany { zygote, specs } => self.fork_many(sequence, &zygote, specs),
             Operation::Grow { zygote, spec } => self.grow(sequence, &zygote, spec),
             Operation::MakeNetwork { network, owner, has_notifier } => {
-                self.make_network(sequence, network, owner.as_ref(), has_notifier);
+                self.make_network(sequence, network, owner.as_ref(), (has_notifier, fds));
             }
             Operation::DropNetwork { network } => drop(self.namespaces.networks.remove(&network)),
             Operation::Kill { id } => self.kill(&id),

@@ -1,11 +1,13 @@
 //! Networks of jobs: which processes are in them, and which calls are allowed there.
 
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 
-use crate::harness::{ask, python, read_all, with_spawner, within};
+use crate::harness::{ask, python, read_all, spec, with_spawner, within};
 use crate::zygote::{Code, child, zygote};
+use snowmelt_kernel::bpf::Map;
 use snowmelt_kernel::notify::{Answer, Listener, calls};
-use snowmelt_sandbox::{ForkSpec, Network, Sandbox};
+use snowmelt_sandbox::{Error, ForkSpec, Network, NetworkProgram, Sandbox};
 
 const SOCKETS: &str = "
 import os, socket
@@ -30,7 +32,8 @@ fn a_program_of_a_job_is_in_its_network_and_the_next_one_is_not() {
         let network = rig.spawner.make_network(None).await.unwrap();
         let mut spec = python(SOCKETS);
         spec.network = Network::Job(network.id());
-        let mut started = rig.spawner.start_many_in(&network, vec![spec]).await;
+        let programs = vec![NetworkProgram { program: spec, entry: None }];
+        let mut started = rig.spawner.start_many_in(&network, programs).await;
         let mut sandbox = started.remove(0).unwrap();
         let log = sandbox.take_log().unwrap();
         let text = tokio::task::spawn_blocking(move || read_all(log)).await.unwrap();
@@ -39,6 +42,34 @@ fn a_program_of_a_job_is_in_its_network_and_the_next_one_is_not() {
         let elsewhere = rig.printed(SOCKETS).await;
         assert!(elsewhere.ends_with(WITHOUT), "{elsewhere}");
         assert!(!elsewhere.starts_with(&number(&network).to_string()), "{elsewhere}");
+    });
+}
+
+/// The second program is not executed, because its table is full; its entry would come before it.
+#[test]
+fn a_program_is_executed_only_when_its_entry_is_in_the_table_of_its_network() {
+    if snowmelt_sandbox::unified_group("").is_none() {
+        return eprintln!("skipped: there are no control groups of version 2");
+    }
+    with_spawner(|rig| async move {
+        let table = Map::hash(8, 4, 1).unwrap();
+        let network = rig.spawner.make_network_with_table(None, table.as_fd()).await.unwrap();
+        let program = |command: &[&str]| {
+            let mut program = spec(command);
+            program.network = Network::Job(network.id());
+            NetworkProgram { program, entry: Some(vec![7; 4]) }
+        };
+        let missing = vec![program(&["/no/such/program"]), program(&["/bin/sleep", "600"])];
+        let mut started = rig.spawner.start_many_in(&network, missing).await.into_iter();
+        assert!(matches!(started.next(), Some(Err(Error::Start { .. }))));
+        // The entry of what was not started left room for this one.
+        let running = started.next().unwrap().unwrap();
+        let mut started = rig.spawner.start_many_in(&network, vec![program(&["/bin/true"])]).await;
+        let Error::Start { step, source, .. } = started.remove(0).unwrap_err() else { panic!() };
+        assert_eq!(step, "give a program the addresses of its network");
+        assert_eq!(source.raw_os_error(), Some(rustix::io::Errno::TOOBIG.raw_os_error()));
+        let group = std::fs::metadata(running.group().unwrap()).unwrap().ino();
+        table.remove(&group.to_ne_bytes()).unwrap();
     });
 }
 
@@ -128,7 +159,8 @@ fn calls_of_a_program_with_a_notifier_wait_and_it_has_no_listener() {
         let network = rig.spawner.make_network_with_notifier(None).await.unwrap();
         let mut spec = python(&format!("{WITH_NOTIFIER}\nprint(attempts())"));
         spec.network = Network::Job(network.id());
-        let mut started = rig.spawner.start_many_in(&network, vec![spec]).await;
+        let programs = vec![NetworkProgram { program: spec, entry: None }];
+        let mut started = rig.spawner.start_many_in(&network, programs).await;
         let mut sandbox = started.remove(0).unwrap();
         let listener = sandbox.take_listener().unwrap();
         let answered = tokio::task::spawn_blocking(move || refuse(listener));
