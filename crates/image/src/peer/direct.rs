@@ -9,7 +9,7 @@ use futures::stream::{self, StreamExt};
 
 use super::host::{Answer, Connect, Failure, Patience, Peer, PeerHost};
 use super::protocol::{Refusal, Request};
-use super::source::whole;
+use super::source::{whole, within};
 use crate::block::OciDigest;
 use crate::read::{BlockSource, Pieces};
 use crate::{Error, Result};
@@ -47,7 +47,8 @@ impl BlockSource for HostSource {
 
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
         let (image, if_here) = (blob.clone(), false);
-        let request = Request { image, blob: blob.clone(), range: range.clone(), if_here };
+        let within = within(self.patience.work);
+        let request = Request { image, blob: blob.clone(), range: range.clone(), if_here, within };
         let asked = self.host.ask(&*self.connect, &request, self.patience).await;
         let answer = asked.map_err(|failure| self.error(blob, &range, &failure))?;
         let what = format!("the rest of {blob} on {}", self.host.host);

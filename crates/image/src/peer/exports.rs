@@ -22,7 +22,7 @@ use super::protocol::{Refusal, Request, write_at_work, write_piece, write_refusa
 use super::upstreams::{MOST_IMAGES, lock};
 use crate::Error;
 use crate::block::OciDigest;
-use crate::read::BlobReader;
+use crate::read::{BlobReader, deadline};
 
 /// Connections at the same time: several of each child, and of hosts that were children before.
 const CONNECTIONS: usize = 32;
@@ -175,7 +175,8 @@ impl Exports {
         if request.if_here && !self.has_range(request) {
             return refuse(link, Refusal::Absent).await;
         }
-        let Some(exported) = at_work(link, self.placed(&request.image)).await? else {
+        let within = request.within.min(deadline::READ_WITHIN);
+        let Some(exported) = at_work(link, self.placed(&request.image, within)).await? else {
             return refuse(link, Refusal::Missing).await;
         };
         exported.used.store(self.next_use(), Ordering::Relaxed);
@@ -183,12 +184,15 @@ impl Exports {
             return refuse(link, Refusal::Missing).await;
         };
         let _answer = at_work(link, self.answers.acquire()).await?.map_err(io::Error::other)?;
-        let mut pieces = match at_work(link, reader.stored(request.range.clone())).await? {
+        // The child waits so long for each piece.
+        let end = || Instant::now() + within;
+        let stored = deadline::until(end(), reader.stored(request.range.clone()));
+        let mut pieces = match at_work(link, stored).await? {
             Ok(pieces) => pieces,
             Err(error) => return refuse(link, refusal(&error)).await,
         };
         loop {
-            match at_work(link, pieces.try_next()).await? {
+            match at_work(link, deadline::until(end(), pieces.try_next())).await? {
                 Ok(Some(piece)) => {
                     at_work(link, self.wait_for_share(piece.len())).await?;
                     timeout(READS_WITHIN, write_piece(link, &piece)).await??;
@@ -215,7 +219,7 @@ impl Exports {
     }
 
     /// An image, as soon as this host has a place for it.
-    async fn placed(&self, image: &OciDigest) -> Option<Arc<Exported>> {
+    async fn placed(&self, image: &OciDigest, within: Duration) -> Option<Arc<Exported>> {
         let found = async {
             loop {
                 let added = self.added.notified();
@@ -229,7 +233,7 @@ impl Exports {
                 }
             }
         };
-        timeout(self.placed_within, found).await.ok()
+        timeout(self.placed_within.min(within), found).await.ok()
     }
 
     fn images(&self) -> MutexGuard<'_, HashMap<OciDigest, Arc<Exported>>> {

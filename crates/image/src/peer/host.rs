@@ -23,6 +23,9 @@ use crate::Result;
 /// Requests to one host at the same time, each on a connection of its own.
 const REQUESTS: usize = 4;
 
+/// How much longer than its time a host is waited for: it says then why it has nothing.
+const MARGIN: Duration = Duration::from_secs(1);
+
 /// How often the rest of a slow host is doubled at most: up to some minutes.
 const MOST_DOUBLED: u32 = 5;
 
@@ -180,7 +183,9 @@ impl Peer {
         patience: Patience,
     ) -> Result<Answer, Failure> {
         let length = request.length().ok_or(Failure::Refused(Refusal::Range))?;
-        let permit = Arc::clone(&self.requests).acquire_owned().await;
+        let permit = timeout(request.within, Arc::clone(&self.requests).acquire_owned()).await;
+        // It is not asked, so this says nothing about it.
+        let permit = permit.map_err(|_| Failure::Refused(Refusal::Absent))?;
         let permit = permit.map_err(|_| Failure::Broken("it is not asked any more".to_owned()))?;
         // What was asked before may have failed meanwhile.
         if !self.is_usable() {
@@ -248,7 +253,7 @@ impl Answer {
         if took > self.patience.work && self.received < least {
             return Err(Failure::Slow);
         }
-        self.receive().await
+        self.receive(self.patience.work).await
     }
 
     /// Whether all bytes were returned.
@@ -266,15 +271,17 @@ impl Answer {
     }
 
     async fn begin(&mut self, request: &Request) -> Result<(), Failure> {
-        let written = timeout(self.patience.silence, request.write(&mut *self.link)).await;
+        let silence = self.patience.silence.min(request.within);
+        let written = timeout(silence, request.write(&mut *self.link)).await;
         written.map_err(|_| Failure::Late)?.map_err(|error| Failure::Broken(error.to_string()))?;
-        self.first = Some(self.receive().await?);
+        self.first = Some(self.receive(self.patience.work.min(request.within + MARGIN)).await?);
         Ok(())
     }
 
-    async fn receive(&mut self) -> Result<Bytes, Failure> {
+    /// The next bytes; the host may be at work for so long.
+    async fn receive(&mut self, work: Duration) -> Result<Bytes, Failure> {
         let asked = Instant::now();
-        while asked.elapsed() < self.patience.work {
+        while asked.elapsed() < work {
             let part = timeout(self.patience.silence, self.reading.next(&mut *self.link)).await;
             match part.map_err(|_| Failure::Late)? {
                 Ok(Part::Begins) => self.sending = Some(Sending::begin(&self.peer)),

@@ -1,9 +1,9 @@
 //! Requests and answers on a connection between two hosts. All numbers are little-endian.
 //!
 //! A request is its length (u32) and [`REQUEST_BYTES`]: the digests of an image's manifest and of a
-//! blob as text, the first byte and the end of a range (u64 each), and whether the host is to send
-//! only what it has (u8, 0 or 1). The answer is the range in
-//! pieces, each behind its length (u32). Instead of a piece, a length of 0 ends the answer: a kind
+//! blob as text, the first byte and the end of a range (u64 each), whether the host is to send only
+//! what it has (u8, 0 or 1), and for how many milliseconds it is waited for (u32). The answer is the
+//! range in pieces, each behind its length (u32). Instead of a piece, a length of 0 ends the answer: a kind
 //! (u8), the length of a text (u16) and the text follow. A length of 2^32 - 1 says only that the host
 //! is still at work, and is sent once a second while it waits for a block itself. Requests on a
 //! connection are answered in their order; a host that wants several at a time opens several
@@ -13,6 +13,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -23,7 +24,7 @@ use crate::block::OciDigest;
 const DIGEST_BYTES: usize = 71;
 
 /// Bytes of a request behind its length.
-const REQUEST_BYTES: usize = 2 * DIGEST_BYTES + 17;
+const REQUEST_BYTES: usize = 2 * DIGEST_BYTES + 21;
 
 /// The longest range that can be asked for.
 pub(super) const MAX_RANGE: u64 = 8 << 20;
@@ -49,6 +50,9 @@ pub(super) struct Request {
     pub range: Range<u64>,
     /// Whether the host does not read what it lacks.
     pub if_here: bool,
+    /// How long it is waited for: in this time the host has the next bytes or refuses, whatever it
+    /// waits for itself.
+    pub within: Duration,
 }
 
 /// Why a host does not send what it was asked for.
@@ -84,6 +88,8 @@ impl Request {
         bytes.extend_from_slice(&self.range.start.to_le_bytes());
         bytes.extend_from_slice(&self.range.end.to_le_bytes());
         bytes.push(u8::from(self.if_here));
+        let within = u32::try_from(self.within.as_millis()).unwrap_or(u32::MAX);
+        bytes.extend_from_slice(&within.to_le_bytes());
         to.write_all(&bytes).await?;
         to.flush().await
     }
@@ -103,12 +109,15 @@ impl Request {
         let (image, rest) = bytes.split_at(DIGEST_BYTES);
         let (blob, range) = rest.split_at(DIGEST_BYTES);
         let (start, rest) = range.split_at(8);
-        let (end, if_here) = rest.split_at(8);
+        let (end, rest) = rest.split_at(8);
+        let (if_here, within) = rest.split_at(1);
+        let within = within.try_into().map_or(0, u32::from_le_bytes);
         Ok(Some(Self {
             image: digest(image)?,
             blob: digest(blob)?,
             range: number(start)..number(end),
             if_here: if_here == [1],
+            within: Duration::from_millis(within.into()),
         }))
     }
 
@@ -244,7 +253,8 @@ mod tests {
 
     fn request() -> Request {
         let (image, blob) = (OciDigest::of(b"image"), OciDigest::of(b"blob"));
-        Request { image, blob, range: 5..70_000, if_here: true }
+        let within = Duration::from_millis(30_005);
+        Request { image, blob, range: 5..70_000, if_here: true, within }
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -17,7 +18,7 @@ use super::protocol::{MAX_RANGE, Request};
 use super::upstreams::{Route, Sender, Upstreams, lock};
 use crate::Result;
 use crate::block::OciDigest;
-use crate::read::{BlockSource, Pieces};
+use crate::read::{BlockSource, Pieces, deadline};
 
 /// Reads from the parents of [`Upstreams`], and from `origin` what no parent sends.
 pub struct PeerSource {
@@ -108,6 +109,13 @@ pub(super) async fn whole(length: u64, mut pieces: Pieces) -> Result<Bytes> {
     Ok(bytes.freeze())
 }
 
+/// How long another host is waited for: of the time that a read has left, so much that the registry
+/// is asked in the rest. The host waits for its own parent in the same way, so the root of a deep tree
+/// gives up first, and each host below it has time for the registry.
+pub(super) fn within(most: Duration) -> Duration {
+    deadline::left().map_or(most, |left| most.min((left * 2 / 3).max(deadline::LEAST)))
+}
+
 impl Shared {
     /// The beginning of a range from the parent of its stripe, or from the other one if that fails;
     /// `None` if there is no parent that sends it.
@@ -118,7 +126,7 @@ impl Shared {
         range: &Range<u64>,
     ) -> Option<From> {
         let parent = route.parent(route.stripe(blob, range.start))?;
-        let whole = (range.clone(), false);
+        let whole = (range.clone(), deadline::is_over());
         if route.may_ask(&parent)
             && let Some(from) = self.ask(route, &parent, blob, whole).await
         {
@@ -148,7 +156,8 @@ impl Shared {
         (range, if_here): (Range<u64>, bool),
     ) -> Option<From> {
         let (image, blob, upstreams) = (route.image.clone(), blob.clone(), &self.upstreams);
-        let request = Request { image, blob, range, if_here };
+        let within = within(upstreams.patience.work);
+        let request = Request { image, blob, range, if_here, within };
         // A longer one is refused anyway.
         request.length()?;
         match peer.ask(&*upstreams.connect, &request, upstreams.patience).await {

@@ -162,7 +162,8 @@ impl BlobReader {
                 }
                 Err(error) => Err(error),
             };
-            self.blocks.request_verified(digest, *table_offset..*size, decode).await
+            let request = self.blocks.request_verified(digest, *table_offset..*size, decode);
+            self.blocks.before_reads(digest, request).await
         };
         self.table.get_or_try_init(fetch).await
     }

@@ -3,9 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
 
+use super::deadline;
+use super::failed_reads::FailedReads;
 use super::in_flight::{Claim, InFlight};
 use super::recent::Recent;
 use super::{BlockCache, BlockSource};
@@ -51,6 +55,8 @@ pub struct Blocks {
     /// Whether the last block could not be stored.
     last_store_failed: AtomicBool,
     store_failures: AtomicU64,
+    read_within: Duration,
+    failed_reads: FailedReads,
 }
 
 impl Blocks {
@@ -68,7 +74,48 @@ impl Blocks {
             damaged: AtomicU64::new(0),
             last_store_failed: AtomicBool::new(false),
             store_failures: AtomicU64::new(0),
+            read_within: deadline::READ_WITHIN,
+            failed_reads: FailedReads::default(),
         }
+    }
+
+    /// Reads fail that have received nothing for this long.
+    #[must_use]
+    pub fn reading_within(self, read_within: Duration) -> Self {
+        Self { read_within, ..self }
+    }
+
+    /// When a read of a blob that begins now, or has just received something, has to be over.
+    fn end_of_read(&self, blob: &OciDigest) -> Instant {
+        let has_failed = self.failed_reads.has(blob);
+        Instant::now() + if has_failed { Duration::ZERO } else { self.read_within }
+    }
+
+    /// Does a part of a read of a blob until this time.
+    async fn read_until<T>(
+        &self,
+        blob: &OciDigest,
+        until: Instant,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        deadline::until(until, work).await.inspect_err(|error| self.has_failed(blob, error))
+    }
+
+    /// Remembers that a blob could not be read within the time that a read has.
+    pub(super) fn has_failed(&self, blob: &OciDigest, error: &Error) {
+        // Another host that waits gives less time.
+        if error.is_transient() && deadline::current().is_none() {
+            self.failed_reads.add(blob);
+        }
+    }
+
+    /// Does what has to be done before a blob can be read.
+    pub(super) async fn before_reads<T>(
+        &self,
+        blob: &OciDigest,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.read_until(blob, self.end_of_read(blob), work).await
     }
 
     /// The counters so far.
@@ -94,6 +141,7 @@ impl Blocks {
         more: usize,
     ) -> Result<Vec<Bytes>> {
         let mut found: Vec<Option<Bytes>> = vec![None; wanted.len()];
+        let mut until = self.end_of_read(blob);
         loop {
             self.look(table, wanted.start, &mut found);
             let Some(missing) = first_gap(&found, table, wanted.start) else {
@@ -103,7 +151,17 @@ impl Blocks {
             let digests: Vec<BlockDigest> =
                 table.entries()[missing.clone()].iter().map(|entry| entry.digest).collect();
             let Some(_claim) = self.in_flight.claim(&digests) else {
-                self.in_flight.wait(&digests).await;
+                let released = async {
+                    let at = deadline::current().map_or(until, |known| known.min(until));
+                    let late = |_| Error::unreachable("a block", "another read waits for it");
+                    // As long as an attempt, so that this read does not end before that one.
+                    timeout_at(at + deadline::LEAST, self.in_flight.wait(&digests))
+                        .await
+                        .map_err(late)
+                };
+                self.read_until(blob, until, released).await?;
+                // It has received something, or has failed.
+                until = self.end_of_read(blob);
                 continue;
             };
             // Another reader may have fetched one since it was looked for, and released it.
@@ -114,7 +172,9 @@ impl Blocks {
             let is_last = missing.end == wanted.end;
             let more = if is_last { more } else { 0 };
             let extension = self.extend(blob, table, missing.clone(), more);
-            let blocks = self.fetch(blob, table, missing.clone(), extension).await?;
+            let fetched = self.fetch(blob, table, missing.clone(), extension);
+            let blocks = self.read_until(blob, until, fetched).await?;
+            until = self.end_of_read(blob);
             for (slot, block) in found[at..].iter_mut().zip(blocks) {
                 *slot = Some(block);
             }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | sources of stored bytes: the trait, and local folders | `source`, `local` |
 //! | the decorator that retries | `retry` |
+//! | how long a read takes at most | `deadline`, `failed_reads` |
 //! | disk cache of stored blocks by content, evicted in LRU order | `cache`, `store`, `usage` |
 //! | blocks that other processes add to the cache | `journal` |
 //! | small LRU caches in memory | `recent` |
@@ -23,6 +24,8 @@ mod blocks;
 mod cache;
 mod complete;
 pub mod conformance;
+pub(crate) mod deadline;
+mod failed_reads;
 mod frames;
 mod in_flight;
 mod journal;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
-use super::{BlockSource, Pieces};
+use super::{BlockSource, Pieces, deadline};
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
@@ -61,7 +61,8 @@ impl RetryPolicy {
     }
 }
 
-/// Retries requests to `S` after transient failures. Returns the last error.
+/// Retries requests to `S` after transient failures, for a read only within its time. Returns the
+/// last error.
 pub struct Retried<S> {
     inner: S,
     policy: RetryPolicy,
@@ -83,6 +84,7 @@ impl<S: BlockSource> Retried<S> {
         let (mut attempt, began) = (0, Instant::now());
         loop {
             let limit = self.policy.attempt;
+            let limit = deadline::left().map_or(limit, |left| left.min(limit));
             let error = match tokio::time::timeout(limit, once()).await {
                 Ok(Err(error)) if error.is_transient() => error,
                 Ok(outcome) => return outcome,
@@ -91,9 +93,14 @@ impl<S: BlockSource> Retried<S> {
                     Error::unreachable(what, format!("no answer within {limit:?}"))
                 }
             };
-            let Some(wait) = self.policy.next(attempt, began, &error) else {
-                return Err(error);
+            let wait = match deadline::current() {
+                None => self.policy.next(attempt, began, &error),
+                Some(until) => {
+                    let wait = self.policy.wait(attempt, &error);
+                    (tokio::time::Instant::now() + wait < until).then_some(wait)
+                }
             };
+            let Some(wait) = wait else { return Err(error) };
             tracing::debug!(%blob, %error, ?wait, "fetching a block again");
             tokio::time::sleep(wait).await;
             attempt += 1;

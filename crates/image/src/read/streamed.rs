@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::in_flight::Claim;
-use super::{Blocks, Pieces};
+use super::{Blocks, Pieces, deadline};
 use crate::block::{OciDigest, Table, verify};
 use crate::{Error, Result};
 
@@ -73,12 +73,15 @@ impl Blocks {
     ) -> Result<()> {
         let mut left = wanted;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let pieces = self.source.stream(blob, table.stored(left.clone())).await?;
+        let failed = |error: &Error| self.has_failed(blob, error);
+        let pieces = self.source.stream(blob, table.stored(left.clone())).await;
+        let pieces = pieces.inspect_err(failed)?;
         let mut response = Response::new(blob, pieces, Arc::clone(table), left.clone());
         while !left.is_empty() {
             if let Err(error) = response.next(self).await {
                 tracing::debug!(%blob, %error, "a response was incomplete");
-                return self.fetch_stored(blob, table, left).await.map(drop);
+                let rest = self.fetch_stored(blob, table, left).await;
+                return rest.map(drop).inspect_err(failed);
             }
             claim.release(&table.entries()[left.start].digest);
             left.start += 1;
@@ -107,7 +110,10 @@ impl Blocks {
                     response.receive_rest(Arc::clone(&blocks), claim).await;
                 }
                 // Waiting readers are notified when the claim is dropped.
-                Err(error) => tracing::debug!(%blob, %error, "cannot read blocks ahead"),
+                Err(error) => {
+                    blocks.has_failed(&blob, &error);
+                    tracing::debug!(%blob, %error, "cannot read blocks ahead");
+                }
             }
         });
     }
@@ -115,7 +121,8 @@ impl Blocks {
 
 impl Response {
     fn new(blob: &OciDigest, pieces: Pieces, table: Arc<Table>, left: Range<usize>) -> Self {
-        let (blob, bytes, deadline) = (blob.clone(), BytesMut::new(), Instant::now() + TIMEOUT);
+        let time = deadline::left().map_or(TIMEOUT, |left| left.min(TIMEOUT));
+        let (blob, bytes, deadline) = (blob.clone(), BytesMut::new(), Instant::now() + time);
         Self { blob, pieces, bytes, table, left, deadline }
     }
 

@@ -11,7 +11,7 @@ use snowmelt_image::mount::Readers;
 use snowmelt_image::peer::{
     Connect, Exports, Flow, Link, Patience, PeerHost, PeerSource, Upstreams,
 };
-use snowmelt_image::read::{BlobReader, BlockCache, Blocks};
+use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, Blocks};
 use snowmelt_image::{Image, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -95,16 +95,28 @@ impl Host {
         parents: &[Option<SocketAddr>],
         patience: Patience,
     ) -> Self {
+        let usual = Duration::from_secs(45);
+        Self::reading(image, Arc::clone(registry) as _, parents, (patience, usual)).await
+    }
+
+    /// With this time for a read.
+    pub async fn reading(
+        image: &Image,
+        origin: Arc<dyn BlockSource>,
+        parents: &[Option<SocketAddr>],
+        (patience, within): (Patience, Duration),
+    ) -> Self {
         let dial = Arc::new(Dial::default());
         let upstreams = Arc::new(Upstreams::new(Arc::clone(&dial) as _, patience));
         let named = |address| PeerHost { name: "parent".to_owned(), address };
         let parents = parents.iter().map(|parent| parent.map(named));
         let blobs = image.layers.iter().chain([&image.metadata]).map(|blob| blob.digest.clone());
         upstreams.place(&digest(), blobs, parents);
-        let source = Arc::new(PeerSource::new(Arc::clone(registry) as _, Arc::clone(&upstreams)));
+        let source = Arc::new(PeerSource::new(origin, Arc::clone(&upstreams)));
         let folder = tempfile::tempdir().unwrap();
         let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
-        let blocks = Arc::new(Blocks::new(Arc::clone(&source) as _, Some(cache)));
+        let blocks = Blocks::new(Arc::clone(&source) as _, Some(cache)).reading_within(within);
+        let blocks = Arc::new(blocks);
         let readers = Readers::new(image, &blocks).unwrap();
         let exports = Arc::new(Exports::waiting_for(short_wait()));
         exports.add(&digest(), readers.all());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::peer::{Exports, Flow, HostSource, Patience, PeerHost, Progress};
-use snowmelt_image::read::{BlockSource, conformance};
+use snowmelt_image::read::{BlockSource, Retried, RetryPolicy, conformance};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -166,12 +166,13 @@ async fn ask(
     range: std::ops::Range<u64>,
 ) -> Bytes {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let mut request = 159_u32.to_le_bytes().to_vec();
+    let mut request = 163_u32.to_le_bytes().to_vec();
     request.extend_from_slice(image.as_str().as_bytes());
     request.extend_from_slice(blob.as_str().as_bytes());
     request.extend_from_slice(&range.start.to_le_bytes());
     request.extend_from_slice(&range.end.to_le_bytes());
     request.push(0);
+    request.extend_from_slice(&10_000_u32.to_le_bytes());
     stream.write_all(&request).await.unwrap();
     stream.shutdown().await.unwrap();
     let mut answer = Vec::new();
@@ -200,4 +201,34 @@ async fn a_source_that_is_one_host_conforms() {
     let source = HostSource::new(connect, gone, Patience::default());
     let error = source.fetch(&blob, 0..1).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("control"), "{error}");
+}
+
+/// The registry never answers, and a request to it alone would be repeated for hours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_fails_within_its_time_below_hosts_that_wait_for_each_other() {
+    let (image, registry) = noisy();
+    let hours = Duration::from_secs(36_000);
+    let policy = RetryPolicy { within: hours, attempt: hours, ..RetryPolicy::default() };
+    let silent = || {
+        let source = MemorySource { blobs: registry.blobs.clone(), ..MemorySource::default() };
+        Arc::new(source.faults(&[SourceFault::Stall; 100]))
+    };
+    let patience = Patience { silence: hours, work: hours, ..Patience::default() };
+    let time = (patience, Duration::from_secs(1));
+    let (mut hosts, mut sources): (Vec<Host>, Vec<Arc<MemorySource>>) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let (source, parent) = (silent(), hosts.last().map(|host| host.address));
+        let origin = Arc::new(Retried::new(Arc::clone(&source), policy));
+        hosts.push(Host::reading(&image, origin, &[parent], time).await);
+        sources.push(source);
+    }
+    let requests = || sources[2].requested.lock().unwrap().len();
+    let error = hosts[2].layer().read(0..1000).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    assert_eq!(requests(), 1, "after its parent it asked the registry itself");
+    // As the kernel does with a read that failed: it has one attempt, and waits for no other host.
+    let before = sources[1].requested.lock().unwrap().len();
+    assert!(hosts[2].layer().read(0..1000).await.is_err());
+    assert_eq!((requests(), sources[1].requested.lock().unwrap().len()), (2, before));
+    assert_eq!(hosts[2].flow().from_registry, 0);
 }

@@ -1,0 +1,63 @@
+//! The time by which a read of blocks has its bytes or fails, known to all that is done for it: the
+//! offset table, repeated requests, other hosts and their own sources.
+//!
+//! Invariant: whatever is begun for a read ends [`LEAST`] after its time at the latest. Work of a
+//! task of its own, such as reading ahead, has no such time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a read waits without receiving anything.
+pub(crate) const READ_WITHIN: Duration = Duration::from_secs(45);
+
+/// What one attempt has even at the end of the time.
+pub(crate) const LEAST: Duration = Duration::from_secs(2);
+
+tokio::task_local! {
+    static UNTIL: Instant;
+}
+
+/// Does `work` until this time, or an earlier one that is known already.
+pub(crate) async fn until<T>(time: Instant, work: impl Future<Output = T>) -> T {
+    let time = current().map_or(time, |known| known.min(time));
+    UNTIL.scope(time, work).await
+}
+
+/// The time of the read for which this task works; none for other work.
+pub(crate) fn current() -> Option<Instant> {
+    UNTIL.try_with(|time| *time).ok()
+}
+
+/// What is left for one attempt; none if the work has no time.
+pub(crate) fn left() -> Option<Duration> {
+    let left = |time: Instant| time.saturating_duration_since(Instant::now());
+    Some(left(current()?).max(LEAST))
+}
+
+/// Whether the time of the read is over: there is one attempt, and no other host is waited for.
+pub(crate) fn is_over() -> bool {
+    current().is_some_and(|time| Instant::now() >= time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_earlier_time_counts_and_an_attempt_always_has_some() {
+        assert_eq!((current(), left(), is_over()), (None, None, false));
+        let (now, hour) = (Instant::now(), Duration::from_secs(3600));
+        until(now, async {
+            assert_eq!((left(), is_over()), (Some(LEAST), true));
+            until(now + hour, async { assert_eq!(current(), Some(now)) }).await;
+        })
+        .await;
+        until(now + hour, async {
+            until(now, async { assert_eq!(current(), Some(now)) }).await;
+            assert_eq!((current(), is_over()), (Some(now + hour), false));
+        })
+        .await;
+        assert_eq!(current(), None);
+    }
+}
