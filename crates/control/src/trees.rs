@@ -281,7 +281,8 @@ fn place_in(readers: &Readers, image: &str, host: &HostName, known: &Known) -> T
         let parent = readers.parent(stripe, host).and_then(|parent| known.get(parent));
         parent.and_then(|parent| upstream(parent)).unwrap_or(Upstream::Registry)
     };
-    TreePlace { tree: image.to_owned(), from: (0..readers.stripes()).map(from).collect() }
+    let beside = readers.beside(host).and_then(|other| upstream(known.get(other)?));
+    TreePlace { tree: image.to_owned(), from: (0..readers.stripes()).map(from).collect(), beside }
 }
 
 fn upstream(parent: &Host) -> Option<Upstream> {

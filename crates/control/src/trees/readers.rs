@@ -56,6 +56,14 @@ impl Readers {
         }
     }
 
+    /// For a root, the root of another stripe: it may have blocks that this one would read from the
+    /// registry. A host that used the image alone has all of them, and becomes one of the roots.
+    pub fn beside(&self, host: &HostName) -> Option<&HostName> {
+        let Self::Trees(trees) = self else { return None };
+        let roots = || (0..trees.stripes()).filter_map(|stripe| trees.hosts(stripe).next());
+        roots().any(|root| root == host).then(|| roots().find(|root| *root != host)).flatten()
+    }
+
     /// Hosts between one and the registry in a stripe, if it is there.
     pub fn depth(&self, stripe: usize, host: &HostName) -> Option<u32> {
         match self {

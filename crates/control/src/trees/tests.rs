@@ -58,6 +58,36 @@ fn hosts_get_places_once_and_others_are_told_what_changes() {
     assert!(trees.lock().by_image.is_empty() && trees.lock().members.is_empty());
 }
 
+/// The second host takes a stripe of which the first one has all blocks already.
+#[test]
+fn roots_know_each_other() {
+    let trees = Trees::default();
+    let (known, made) = hosts(&["a", "b", "c"]);
+    let beside = |places: &[TreePlace]| -> Vec<String> {
+        let name = |place: &TreePlace| match &place.beside {
+            Some(Upstream::Host(host)) => host.name.clone(),
+            Some(Upstream::Control(name)) => name.clone(),
+            _ => "-".to_owned(),
+        };
+        places.iter().map(name).collect()
+    };
+    let (places, _) = trees.place_among("image", &known, &made[..1]);
+    assert_eq!(beside(&places), ["-"]);
+    let (places, told) = trees.place_among("image", &known, &made[1..]);
+    assert_eq!(
+        (parents(&places), beside(&places)),
+        (vec!["a -".into(), "a b".into()], vec!["a".into(), "-".into()])
+    );
+    let [(host, place)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(
+        (&host.name, beside(std::slice::from_ref(place))),
+        (&made[0].name, vec!["b".into()])
+    );
+    let alone = Trees::new(false);
+    let (places, _) = alone.place_among("image", &known, &made);
+    assert_eq!(beside(&places), ["-", "-", "-"]);
+}
+
 #[test]
 fn a_host_leaves_unless_it_was_placed_meanwhile() {
     let trees = Trees::default();

@@ -7,6 +7,7 @@
 //! | another host: its connections, and what it did wrong | `host` |
 //! | how fast hosts and the registry send, and the limit for children | `pace` |
 //! | which host each blob is read from, and how many bytes came | `upstreams` |
+//! | the root of another stripe, which may have what a root would read from the registry | `beside` |
 //! | the source of blocks: another host first, the registry where that fails | `source` |
 //! | a source that is one host, for what is in no registry | `direct` |
 //! | the serving side: blocks of the images that this host has a place for | `exports` |
@@ -17,6 +18,7 @@
 //! Invariant: another host can delay a block by at most [`Patience`], and cannot forge one: the
 //! reader verifies each, and what a host sent wrong costs it its place for good.
 
+mod beside;
 mod direct;
 mod exports;
 mod host;

@@ -125,7 +125,9 @@ impl Shared {
         blob: &OciDigest,
         range: &Range<u64>,
     ) -> Option<From> {
-        let parent = route.parent(route.stripe(blob, range.start))?;
+        let Some(parent) = route.parent(route.stripe(blob, range.start)) else {
+            return self.ask_beside(route, blob, range).await;
+        };
         let whole = (range.clone(), deadline::is_over());
         if route.may_ask(&parent)
             && let Some(from) = self.ask(route, &parent, blob, whole).await
@@ -133,6 +135,19 @@ impl Shared {
             return Some(from);
         }
         self.ask_other(route, &parent, blob, range).await
+    }
+
+    /// The same at a root from another one, if it has the range: it may have used the image before.
+    async fn ask_beside(
+        &self,
+        route: &Arc<Route>,
+        blob: &OciDigest,
+        range: &Range<u64>,
+    ) -> Option<From> {
+        let other = route.beside.to_ask()?;
+        let found = self.ask(route, &other, blob, (range.clone(), true)).await;
+        route.beside.had(found.is_some());
+        found
     }
 
     /// The same from a host of another stripe, if it has the range already: waiting for it, it could

@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::beside::Beside;
 use super::host::{Connect, Failure, Patience, Peer, PeerHost};
 use super::pace::{LinkRate, Meter, is_slow};
 use super::protocol::Refusal;
@@ -84,6 +85,7 @@ pub(super) struct Route {
     placed: AtomicU64,
     /// By stripe.
     parents: Mutex<Vec<Parent>>,
+    pub beside: Beside,
     pub from_parents: AtomicU64,
     pub from_registry: AtomicU64,
     failures: AtomicU64,
@@ -130,6 +132,18 @@ impl Upstreams {
             routes.blobs.insert(blob, Arc::clone(&route));
         }
         routes.limit();
+    }
+
+    /// Asks this host for blocks of an image before the registry, if it has them: it is the root of
+    /// another stripe. Call it after [`Self::place`].
+    pub fn place_beside(&self, image: &OciDigest, host: Option<PeerHost>) {
+        let mut routes = self.routes();
+        let Some(route) = routes.images.get(image).cloned() else { return };
+        let peer = host.map(|host| {
+            let known = routes.hosts.entry(host.clone());
+            Arc::clone(known.or_insert_with(|| Arc::new(Peer::new(host))))
+        });
+        route.beside.set(peer);
     }
 
     /// The bytes of each image so far, without those to children.
@@ -231,6 +245,7 @@ impl Route {
             image: image.clone(),
             placed: AtomicU64::new(0),
             parents: Mutex::default(),
+            beside: Beside::default(),
             from_parents: AtomicU64::new(0),
             from_registry: AtomicU64::new(0),
             failures: AtomicU64::new(0),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::peer::{Exports, Flow, Patience};
+use snowmelt_image::peer::{Exports, Flow, Patience, PeerHost};
 use snowmelt_image::read::BlockSource;
 use tokio::net::TcpListener;
 
@@ -130,4 +130,32 @@ async fn images_that_were_used_longest_ago_are_forgotten() {
     assert_eq!(host.upstreams.flows().len(), 1000);
     // The registry still has it.
     assert!(!host.read().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_root_of_a_stripe_asks_the_host_that_used_the_image_alone_before_the_registry() {
+    let (image, registry) = noisy_of(8 << 20);
+    let warm = Host::new(&image, &registry, None).await;
+    let expected = warm.read().await;
+    // Each is the root of a stripe, and each other's child in the other one.
+    let own = Arc::new(registry.again());
+    let fresh = Host::new(&image, &own, None).await;
+    let beside = |address| Some(PeerHost { name: "root".to_owned(), address });
+    warm.place(&image, [None, Some(fresh.address)]);
+    warm.upstreams.place_beside(&digest(), beside(fresh.address));
+    fresh.place(&image, [Some(warm.address), None]);
+    fresh.upstreams.place_beside(&digest(), beside(warm.address));
+    assert!(fresh.read().await == expected);
+    assert_eq!((registry_bytes(&own), fresh.flow().failures), (0, 0));
+    // Two that have nothing read from the registry, and do not wait for each other.
+    let own = Arc::new(registry.again());
+    let both = [Host::new(&image, &own, None).await, Host::new(&image, &own, None).await];
+    both[0].place(&image, [None, Some(both[1].address)]);
+    both[1].place(&image, [Some(both[0].address), None]);
+    for (host, other) in [(&both[0], &both[1]), (&both[1], &both[0])] {
+        host.upstreams.place_beside(&digest(), beside(other.address));
+    }
+    let (one, other) = tokio::join!(both[0].read(), both[1].read());
+    assert!(one == expected && other == expected);
+    assert_eq!(registry_bytes(&own), image.layers[0].size);
 }

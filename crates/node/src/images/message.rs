@@ -40,6 +40,8 @@ pub(crate) struct Place {
     /// The host from which it reads the blocks of each stripe; none at a root, which reads from the
     /// registry.
     pub parents: Vec<Option<PeerHost>>,
+    /// Of a root, another one that may have what this one would read from the registry.
+    pub beside: Option<PeerHost>,
 }
 
 impl ImageSpec {

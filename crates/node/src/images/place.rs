@@ -29,6 +29,9 @@ pub struct TreePlace {
     pub tree: String,
     /// From where the host reads the blocks of each stripe.
     pub from: Vec<Upstream>,
+    /// Of a root, the root of another stripe: asked before the registry for what it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Upstream>,
 }
 
 /// The cluster of this host.
@@ -58,7 +61,11 @@ impl Cluster {
             }
             Upstream::Host(host) => Some(host.clone()),
         };
-        Place { tree: place.tree.clone(), parents: place.from.iter().map(parent).collect() }
+        Place {
+            tree: place.tree.clone(),
+            parents: place.from.iter().map(parent).collect(),
+            beside: place.beside.as_ref().and_then(parent),
+        }
     }
 }
 

@@ -71,6 +71,7 @@ impl Sharing {
         place: &Place,
     ) {
         self.upstreams.place(image, blobs, place.parents.clone());
+        self.upstreams.place_beside(image, place.beside.clone());
         let mut names = locked(&self.names);
         names.insert(image.clone(), place.tree.clone());
         // Those of images that are not read from other hosts any more.
@@ -86,6 +87,7 @@ impl Sharing {
         let trees = locked(&self.names);
         for (digest, _) in trees.iter().filter(|(_, tree)| **tree == place.tree) {
             self.upstreams.place(digest, [], place.parents.clone());
+            self.upstreams.place_beside(digest, place.beside.clone());
         }
     }
 
