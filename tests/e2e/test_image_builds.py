@@ -230,6 +230,32 @@ def test_system_libraries_of_wheels_are_added_or_reported(
     assert "lacking" not in json.loads(on.out)
 
 
+ALTERNATIVES = """
+import ctypes, os, subprocess
+
+def handler(event):
+    ctypes.CDLL("libblas.so.3")
+    counted = subprocess.check_output(["sh", "-c", "echo snow | grep -c snow"], text=True)
+    return counted, os.readlink("/etc/alternatives/awk"), os.path.exists("/etc/passwd")
+"""
+
+
+def test_an_image_of_packages_has_the_essential_ones_and_alternatives(
+    alone: Snowmelt, app: Path, tmp_path: Path
+) -> None:
+    packages = ",".join([*PYTHON, "libblas3", "ca-certificates"])
+    parts = ("--debian", packages, "--code", app, "-o", "json")
+    done = alone.run("image", "build", "shell:v1", *parts).succeeded()
+    left = {one["package"]: one["commands"] for one in json.loads(done.out)["left_out"]}
+    assert "update-ca-certificates" in left["ca-certificates"], left
+    assert "SM-1008" in done.err and "ca-certificates (" in done.err
+    code = tmp_path / "handler.py"
+    code.write_text(ALTERNATIVES)
+    alone.run("fn", "deploy", "shell", code, "--image", "shell:v1").succeeded()
+    found = json.loads(alone.run("fn", "call", "shell").succeeded().out)
+    assert found == ["1\n", "/usr/bin/mawk", True]
+
+
 def test_an_image_built_on_another_shares_its_layers(
     alone: Snowmelt, served: Registry, app: Path, tmp_path: Path
 ) -> None:

@@ -153,6 +153,7 @@ codes! {
     IMAGE_MOUNT = "SM-1005", Platform, "an image cannot be mounted";
     IMAGE_AUTHORITY = "SM-1006", Platform, "the certificate of a registry is not trusted";
     IMAGE_LIBRARY = "SM-1007", Input, "an image lacks libraries that its packages need";
+    IMAGE_SCRIPTS = "SM-1008", Input, "scripts of packages were not run for an image";
 }
 
 impl Code {

@@ -29,6 +29,8 @@ pub struct DebianPackages<'a> {
     pub names: &'a [String],
     /// The base's identity: the packages that have to be added depend on what the base contains.
     pub base: &'a str,
+    /// With the essential packages, because there is no base.
+    pub essential: bool,
     /// Runs apt even if the set is in the cache.
     pub refresh: bool,
 }
@@ -71,7 +73,7 @@ impl DebianCache {
         });
         let status = status.transpose()?;
         let archives = scratch.path().join("archives");
-        let debs = download(set.names, status.as_deref(), &archives, progress)?;
+        let debs = download(set.names, (status.as_deref(), set.essential), &archives, progress)?;
         let folder = unpack(&debs, &self.folder, progress)?;
         self.store(set, &folder).map_err(Error::io("write in", &self.folder))?;
         Ok(folder)
@@ -89,7 +91,8 @@ impl DebianCache {
         let mut names: Vec<&str> = set.names.iter().map(String::as_str).collect();
         names.sort_unstable();
         names.dedup();
-        let text = format!("{}\n{}", set.base, names.join("\n"));
+        // Those of an earlier version are unpacked in another manner.
+        let text = format!("2 {}\n{}\n{}", set.essential, set.base, names.join("\n"));
         self.folder.join("known").join(BlockDigest::of(text.as_bytes()).to_string())
     }
 }
@@ -118,7 +121,8 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let cache = DebianCache::open(scratch.path()).unwrap();
         let names = ["curl".to_owned(), "python3".to_owned()];
-        let set = DebianPackages { names: &names, base: "sha256:1", refresh: false };
+        let set =
+            DebianPackages { names: &names, base: "sha256:1", essential: false, refresh: false };
         assert_eq!(cache.get(&set), None);
         let folder = scratch.path().join("0a1b");
         fs::create_dir(&folder).unwrap();
@@ -128,6 +132,7 @@ mod tests {
         assert_eq!(cache.get(&DebianPackages { names: &reversed, ..set }), Some(folder.clone()));
         for other in [
             DebianPackages { base: "sha256:2", ..set },
+            DebianPackages { essential: true, ..set },
             DebianPackages { names: &names[..1], ..set },
             DebianPackages { refresh: true, ..set },
         ] {

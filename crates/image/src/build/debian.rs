@@ -1,10 +1,10 @@
 //! Debian packages as a folder: downloaded and verified by apt, unpacked by dpkg-deb.
 //!
-//! Scripts of packages are not run, and the image's list of installed packages is not changed. This
-//! suits libraries and programs that need no more than their files.
+//! Scripts of packages are not run ([`super::scripts`]), and the image's list of installed packages is
+//! not changed. This suits libraries and programs that need no more than their files.
 
 use std::fs;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,15 +12,27 @@ use std::time::Duration;
 use snowmelt_kernel::process::end_with_thread;
 
 use super::Progress;
+use super::scripts::{self, LeftOut};
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
+/// The ending of the file with what was left out.
+const LEFT_OUT: &str = "left-out";
+
+/// The packages that every Debian system has, as apt finds them.
+const ESSENTIAL: &str = "?essential";
+
+/// The way in which packages are unpacked, changed when the result changes.
+const MANNER: &str = "2";
+
 /// Downloads packages and their dependencies to the folder `into`, except for those that the
-/// package list `installed` (`/var/lib/dpkg/status` of the base) contains. Returns all `.deb`
-/// files, sorted. apt verifies each against the signed index of its archive.
+/// package list `installed` (`/var/lib/dpkg/status` of the base) contains. Packages may rely on the
+/// essential ones without naming them, so where there is no base these are downloaded as well
+/// (`essential`). Returns all `.deb` files, sorted. apt verifies each against the signed index of its
+/// archive.
 pub fn download(
     packages: &[String],
-    installed: Option<&Path>,
+    (installed, essential): (Option<&Path>, bool),
     into: &Path,
     progress: Progress<'_>,
 ) -> Result<Vec<PathBuf>> {
@@ -39,7 +51,8 @@ pub fn download(
     apt.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="]);
     apt.arg("-o").arg(format!("Dir::State::status={}", installed.display()));
     apt.arg("-o").arg(format!("Dir::Cache::archives={}", into.display()));
-    run(apt.arg("install").arg("--").args(packages), progress).map_err(of_apt)?;
+    apt.arg("install").arg("--").args(packages).args(essential.then_some(ESSENTIAL));
+    run(&mut apt, progress).map_err(of_apt)?;
     debs(&into)
 }
 
@@ -47,7 +60,7 @@ pub fn download(
 /// is derived from the digests of the files and it is renamed when it is complete, so each set is
 /// unpacked once.
 pub fn unpack(debs: &[PathBuf], cache: &Path, progress: Progress<'_>) -> Result<PathBuf> {
-    let mut names = String::new();
+    let mut names = MANNER.to_owned();
     for deb in debs {
         names.push_str(digest(deb)?.hex());
     }
@@ -61,15 +74,39 @@ pub fn unpack(debs: &[PathBuf], cache: &Path, progress: Progress<'_>) -> Result<
         .tempdir_in(cache)
         .map_err(Error::io("write in", cache))?;
     let root = scratch.path().join("root");
+    let mut controls = Vec::with_capacity(debs.len());
     for deb in debs {
         let mut dpkg = Command::new("dpkg-deb");
         run(dpkg.arg("--extract").arg(deb).arg(&root), progress)?;
+        let control = scratch.path().join(format!("control-{}", controls.len()));
+        let mut dpkg = Command::new("dpkg-deb");
+        run(dpkg.arg("--control").arg(deb).arg(&control), progress)?;
+        controls.push(control);
     }
+    store_left_out(&scripts::finish(&root, &controls)?, &target)?;
     match fs::rename(&root, &target) {
         // Another process has unpacked the same set.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(target),
         renamed => renamed.map(|()| target.clone()).map_err(Error::io("rename to", &target)),
     }
+}
+
+/// What was left out of the scripts of the packages in an unpacked folder.
+pub fn left_out(unpacked: &Path) -> Vec<LeftOut> {
+    let stored = fs::read(unpacked.with_extension(LEFT_OUT)).ok();
+    stored.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
+/// Stores it beside the folder, which is not complete yet.
+fn store_left_out(left: &[LeftOut], target: &Path) -> Result<()> {
+    let path = target.with_extension(LEFT_OUT);
+    let store = || -> io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(target.parent().unwrap_or(target))?;
+        file.write_all(&serde_json::to_vec(left)?)?;
+        file.persist(&path)?;
+        Ok(())
+    };
+    store().map_err(Error::io("write", &path))
 }
 
 fn digest(path: &Path) -> Result<OciDigest> {
@@ -190,7 +227,8 @@ mod tests {
         }
         assert_eq!(unpack(&debs, &cache, &ignore).unwrap(), folder);
         assert_ne!(unpack(&debs[..1], &cache, &ignore).unwrap(), folder);
-        assert_eq!(fs::read_dir(&cache).unwrap().count(), 2, "nothing half-done is left");
+        assert_eq!(fs::read_dir(&cache).unwrap().count(), 4, "nothing half-done is left");
+        assert_eq!(left_out(&folder), []);
     }
 
     #[test]
@@ -209,7 +247,8 @@ mod tests {
         }
         let scratch = tempfile::tempdir().unwrap();
         for bad in ["-o", "--allow-unauthenticated", "", "a b", "a;b", "./x.deb"] {
-            let error = download(&[bad.to_owned()], None, scratch.path(), &ignore).unwrap_err();
+            let error =
+                download(&[bad.to_owned()], (None, true), scratch.path(), &ignore).unwrap_err();
             assert!(matches!(error, Error::NoPackage { .. }), "{error}");
         }
     }

@@ -7,6 +7,7 @@
 //! | detection of changed folders | `key` |
 //! | the configuration of the result | `config` |
 //! | Debian packages, and the cache of unpacked ones | `debian`, `cache` |
+//! | what their scripts do, and what of it is left out | `scripts`, `commands` |
 //! | shared libraries that packages need and an image lacks | `libraries` |
 //! | progress and cancellation | `progress` |
 //!
@@ -15,12 +16,14 @@
 
 mod base;
 mod cache;
+mod commands;
 mod config;
 mod debian;
 mod key;
 mod libraries;
 mod progress;
 mod recipe;
+mod scripts;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -28,10 +31,11 @@ use std::time::SystemTime;
 pub use base::{Base, BlockBase};
 pub use cache::{DebianCache, DebianPackages};
 pub use config::Settings;
-pub use debian::{download, unpack};
+pub use debian::{download, left_out, unpack};
 pub use libraries::{Libraries, debian_package};
 pub use progress::Progress;
 pub use recipe::{CODE, PACKAGES, Part, Recipe, Unpacked, function};
+pub use scripts::LeftOut;
 
 use crate::convert::Converter;
 use crate::source::{FolderOrigin, Layout, Origin};

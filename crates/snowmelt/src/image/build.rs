@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use snowmelt_image::build::{
-    Base, DebianCache, DebianPackages, Libraries, Part, Recipe, Settings, debian_package,
+    Base, DebianCache, DebianPackages, LeftOut, Libraries, Part, Recipe, Settings, debian_package,
+    left_out,
 };
 use snowmelt_image::exchange;
 use snowmelt_image::source::{Access, Layout, Shape};
@@ -47,34 +48,44 @@ pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) ->
     let store = layout(config).map_err(failure)?;
     let options = Options { block_size: args.block_size.unwrap_or_default(), ..Options::default() };
     let label = format!("building {}", display_name(&args.name));
-    let (built, names, missing, sent) = work(config, printer, &label, async |progress| {
-        let base = BaseImage::find(args.base.as_ref(), &store, progress).await.map_err(reported)?;
-        let packages = Packages::unpacked(&requirements, config, progress).await?;
-        let libraries = packages.libraries()?;
-        let (base, debian) =
-            debian((args, &libraries), config, base, (&store, options), progress).await?;
-        let parts = debian.into_iter().chain(packages.parts(args)?).chain(contents).collect();
-        let (built, names) = build_image((base, parts, settings), (&store, options), progress)
-            .await
-            .map_err(reported)?;
-        store.tag(&args.name.to_string(), &built.manifest).map_err(reported)?;
-        let missing = libraries.missing(&store, &built.image).await.map_err(reported)?;
-        let Some(to) = &args.push else { return Ok((built, names, missing, None)) };
-        let on_progress = progress_callback(progress, "sending");
-        let sent = exchange::push(&store, &built.image, to, &Access::own(), &on_progress)
-            .await
-            .map_err(reported)?;
-        Ok::<_, ErrorReport>((built, names, missing, Some(sent)))
-    })?;
+    let (built, names, (missing, scripts), sent) =
+        work(config, printer, &label, async |progress| {
+            let base =
+                BaseImage::find(args.base.as_ref(), &store, progress).await.map_err(reported)?;
+            let packages = Packages::unpacked(&requirements, config, progress).await?;
+            let libraries = packages.libraries()?;
+            let (base, debian) =
+                debian((args, &libraries), config, base, (&store, options), progress).await?;
+            let scripts = debian.as_ref().map(|part| left_out(&part.folder)).unwrap_or_default();
+            let parts = debian.into_iter().chain(packages.parts(args)?).chain(contents).collect();
+            let (built, names) = build_image((base, parts, settings), (&store, options), progress)
+                .await
+                .map_err(reported)?;
+            store.tag(&args.name.to_string(), &built.manifest).map_err(reported)?;
+            let missing = libraries.missing(&store, &built.image).await.map_err(reported)?;
+            let lacking = (missing, scripts);
+            let Some(to) = &args.push else { return Ok((built, names, lacking, None)) };
+            let on_progress = progress_callback(progress, "sending");
+            let sent = exchange::push(&store, &built.image, to, &Access::own(), &on_progress)
+                .await
+                .map_err(reported)?;
+            Ok::<_, ErrorReport>((built, names, lacking, Some(sent)))
+        })?;
     if !missing.is_empty() {
         printer.warning(&missing_libraries(&missing));
+    }
+    if !scripts.is_empty() {
+        printer.warning(&skipped_scripts(&scripts));
     }
     let name = display_name(&args.name);
     let pushed = sent
         .as_ref()
         .map(|sent| format!("; pushed: {}", amount(sent.blobs.len() as u64, sent.bytes)));
     let note = format!("{}{}", summary(&built, &name), pushed.unwrap_or_default());
-    BuildReport::new(name, &built, &names, sent, began).lacking(missing).print(args.output)?;
+    BuildReport::new(name, &built, &names, sent, began)
+        .lacking(missing)
+        .left_out(scripts)
+        .print(args.output)?;
     printer.note(&note);
     Ok(0)
 }
@@ -92,6 +103,17 @@ fn missing_libraries(missing: &[(String, String)]) -> ErrorReport {
             report.hint(format!("add them: --debian {packages}"))
         }
     }
+}
+
+/// The warning about what scripts of Debian packages would have done.
+fn skipped_scripts(left: &[LeftOut]) -> ErrorReport {
+    let named = left.iter().map(|it| format!("{} ({})", it.package, it.commands.join(", ")));
+    let message =
+        format!("scripts of packages were not run: {}", named.collect::<Vec<_>>().join("; "));
+    ErrorReport::new(Code::IMAGE_SCRIPTS, message).hint(
+        "if a program misses what they make (users, folders, generated files), add it with --code, or \
+         build on a --base in which the packages are installed",
+    )
 }
 
 fn reported(error: impl Report) -> ErrorReport {
@@ -164,7 +186,8 @@ async fn debian(
     names.extend(more.map(str::to_owned));
     let refresh = args.refresh;
     let base = base_image.identity(progress).await.map_err(reported)?;
-    let requested = DebianPackages { names: &names, base: &base, refresh };
+    let essential = matches!(base_image, BaseImage::Nothing);
+    let requested = DebianPackages { names: &names, base: &base, essential, refresh };
     let (base_image, folder) = match shelf.get(&requested) {
         Some(folder) => (base_image, folder),
         None => {
@@ -172,7 +195,7 @@ async fn debian(
                 base_image.with_status(store, options, progress).await.map_err(reported)?;
             progress.set_label(format!("fetching Debian packages {}", names.join(", ")));
             let fetch = move |watch: Watch| {
-                let requested = DebianPackages { names: &names, base: &base, refresh };
+                let requested = DebianPackages { names: &names, base: &base, essential, refresh };
                 shelf.fetch(&requested, status.as_deref(), &|what, bytes| watch.read(what, bytes))
             };
             (base_image, blocking(progress, fetch).await.map_err(reported)?)

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 use snowmelt_image::Converted;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::build::debian_package;
+use snowmelt_image::build::{LeftOut, debian_package};
 use snowmelt_image::exchange::Sent;
 use snowmelt_types::{ByteSize, ErrorReport};
 
@@ -29,6 +29,9 @@ pub(super) struct BuildReport {
     /// Libraries that Python packages need and the image does not have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lacking: Vec<MissingLibrary>,
+    /// What scripts of Debian packages would have done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<LeftOut>,
     /// Duration of the command.
     seconds: f64,
 }
@@ -78,6 +81,7 @@ impl BuildReport {
             written_blocks: built.written_blocks,
             sent,
             lacking: Vec::new(),
+            left_out: Vec::new(),
             seconds: (began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
         }
     }
@@ -89,6 +93,11 @@ impl BuildReport {
             MissingLibrary { library, needed_by, package }
         };
         Self { lacking: lacking.into_iter().map(one).collect(), ..self }
+    }
+
+    /// Adds what was left out of the scripts of packages.
+    pub fn left_out(self, left_out: Vec<LeftOut>) -> Self {
+        Self { left_out, ..self }
     }
 
     /// Prints the report to stdout.
