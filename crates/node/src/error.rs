@@ -284,7 +284,9 @@ fn ended(
     let (code, hint) = match &outcome.end {
         End::Exit { .. } => (
             Code::FUNCTION_EXIT,
-            "the function must return; it must not end its process".to_owned(),
+            "the function must return; it must not end its process. A program of its own (--command, \
+             --image) runs on and answers calls on the socket SNOWMELT_CHANNEL_FD (docs/runtimes.md)"
+                .to_owned(),
         ),
         End::Signal { .. } => (
             Code::FUNCTION_SIGNAL,
