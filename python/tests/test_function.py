@@ -180,19 +180,31 @@ def test_a_raise_names_line_event_and_cause(instance: Instance) -> None:
     ("expression", "hint"),
     [
         ("__import__('no_such_thing.inside')", 'packages=["no_such_thing"]'),
-        ("__import__('sklearn.svm')", 'packages=["scikit-learn"]'),
+        ("__import__('sklearn.svm')", "--package scikit-learn"),
+        ("_raise(__import__('socket').gaierror(-3, 'name'))", "no network"),
+        ("_raise(__import__('urllib.error').error.URLError(OSError(101, 'x')))", "no network"),
+        ("_wrapped(OSError(101, 'Network is unreachable'))", "no network"),
+        ("open('/no/such/file')", "--file"),
+        ("_raise(PermissionError(13, 'Permission denied'))", "only /tmp"),
         ("os.strerror(_raise(OSError(97, 'Address family not supported')))", "no network"),
         ("_raise(OSError(28, 'No space left on device'))", "scratch"),
         ("_raise(OSError(30, 'Read-only file system'))", "only /tmp"),
         ("_raise(BlockingIOError(11, 'Resource temporarily unavailable'))", "limit of processes"),
         ('_raise(RuntimeError("can\'t start new thread"))', "limit of processes"),
         ("_raise(MemoryError())", "memory="),
+        ("_raise(MemoryError())", "--memory"),
     ],
 )
 def test_errors_of_sandbox_limits_have_a_hint(
     instance: Instance, expression: str, hint: str
 ) -> None:
-    text = f"import os\ndef _raise(error): raise error\ndef handler(_): return {expression}"
+    text = (
+        "import os\ndef _raise(error): raise error\n"
+        "def _wrapped(error):\n"
+        "    try: raise error\n"
+        "    except OSError as found: raise ValueError('no answer') from found\n"
+        f"def handler(_): return {expression}"
+    )
     assert hint in _failure(instance, text)["hint"]
 
 

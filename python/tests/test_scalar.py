@@ -331,6 +331,26 @@ def test_columns_without_a_python_type_are_refused(instance: Instance) -> None:
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
+        ("OSError(101, 'Network is unreachable')", "no network"),
+        ("FileNotFoundError(2, 'No such file or directory')", "files="),
+        ("TimeoutError('timed out')", None),
+        ("ConnectionResetError(104, 'Connection reset by peer')", None),
+    ],
+)
+def test_errors_of_network_and_files_are_not_advised_to_become_null(
+    instance: Instance, error: str, advice: str | None
+) -> None:
+    text = f"import snowmelt as sm\n@sm.udf\ndef f(v: int) -> int: raise {error}\n"
+    with pytest.raises(Refused) as refused:
+        instance.udf(instance.source(text), "f", pa.record_batch({"v": [1]}))
+    hint = refused.value.failure.get("hint")
+    assert "on_error" not in (hint or "")
+    assert hint is None if advice is None else advice in hint
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
         ("OSError(28, 'No space left on device')", "write less to /tmp"),
         ("OSError(24, 'Too many open files')", "close what is done with"),
         ('RuntimeError("can\'t start new thread")', "start fewer"),

@@ -12,6 +12,7 @@ import os
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -170,11 +171,21 @@ _DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 
+_NO_NETWORK = "functions have no network: give the data as arguments or as a table"
+_OWN_FILES = 'a function sees no files but its own: name them with files=["…"] (--file)'
+_ONLY_TMP = "only /tmp can be written inside a function"
+
 _HINTS = {
-    errno.EAFNOSUPPORT: "functions have no network: give the data as arguments or as a table",
-    errno.ENETUNREACH: "functions have no network: give the data as arguments or as a table",
-    errno.EROFS: "only /tmp can be written inside a function",
+    errno.EAFNOSUPPORT: _NO_NETWORK,
+    errno.ENETDOWN: _NO_NETWORK,
+    errno.ENETUNREACH: _NO_NETWORK,
+    errno.ENOENT: _OWN_FILES,
+    errno.EACCES: f'{_ONLY_TMP}, and it sees no files but its own: files=["…"] (--file)',
+    errno.EROFS: _ONLY_TMP,
 }
+
+# Of an exception and what it comes from: libraries wrap errors of the network several times.
+_MOST_CAUSES = 8
 
 
 def hint(error: BaseException) -> str | None:
@@ -184,12 +195,30 @@ def hint(error: BaseException) -> str | None:
         package = _DISTRIBUTIONS.get(root, root)
         if _IN_IMAGE:
             return f"build an image that has it: snowmelt image build --base … --python {package}"
-        return f'name the package that has it: packages=["{package}"]'
+        return f'name the package that has it: packages=["{package}"] (--package {package})'
     if isinstance(error, MemoryError):
-        return 'give the function more memory: memory="1GiB"'
-    if type(error).__name__ == "gaierror":
-        return _HINTS[errno.ENETUNREACH]
+        return limits.more_memory()
+    if any(map(_is_of_network, _causes(error))):
+        return _NO_NETWORK
     if isinstance(error, OSError):
         at_limit = error.errno == errno.EAGAIN
         return limits.fewer_processes() if at_limit else _HINTS.get(error.errno or 0)
     return None
+
+
+def _is_of_network(error: BaseException) -> bool:
+    number = error.errno if isinstance(error, OSError) else None
+    return type(error).__name__ == "gaierror" or _HINTS.get(number or 0) == _NO_NETWORK
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception and those that it comes from, `reason` of `urllib` included."""
+    current: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if current is None:
+            return
+        yield current
+        reason = getattr(current, "reason", None)
+        if not isinstance(reason, BaseException):
+            reason = current.__cause__ or current.__context__
+        current = reason

@@ -31,6 +31,11 @@ def fewer_processes() -> str:
     return _with(_AT_ITS_PROCESSES, "raise pids= (fn deploy --pids)")
 
 
+def more_memory() -> str:
+    """The hint for the limit of memory."""
+    return _with('give the function more memory: memory="1GiB"', "--memory 1GiB (fn deploy)")
+
+
 def _with(advice: str, option: str) -> str:
     return advice if hasattr(_thread, "is_udf") else f"{advice}, or {option}"
 

@@ -90,7 +90,8 @@ class Scalar:
             input=self._shown(columns, position),
             failed=len(outcome.failed),
             calls=len(outcome.values),
-            hint=failure.hint(error) or _HINT,
+            # An error of the machine says nothing about the input.
+            hint=failure.hint(error) or (None if isinstance(error, OSError) else _HINT),
         )
 
     def _shown(self, columns: list[list[Any]], position: int) -> str | None:
