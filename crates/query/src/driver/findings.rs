@@ -137,9 +137,22 @@ fn setup_share(profile: &Profile) -> Option<(f64, Finding)> {
     })
 }
 
+/// The most tasks that ran at the same time: workers of one stage are used again by the next one.
+fn most_at_once(profile: &Profile) -> u32 {
+    let of = |lane: &Lane| [(lane.runs_from_us(), 1), (lane.done_us, -1)];
+    let mut changes: Vec<(u64, i32)> = worker_lanes(profile).flat_map(of).collect();
+    // An end sorts before a beginning at the same time.
+    changes.sort_unstable();
+    let running = changes.iter().scan(0, |running, (_, change)| {
+        *running += change;
+        Some(*running)
+    });
+    running.max().unwrap_or_default().unsigned_abs()
+}
+
 /// Tasks that share a core run in turn: each has the cost of a start without a gain.
 fn more_workers_than_cores(profile: &Profile, cores: u32) -> Option<(f64, Finding)> {
-    let tasks = profile.totals.tasks;
+    let tasks = most_at_once(profile);
     let ran: u64 = worker_lanes(profile).map(Lane::ran_us).sum();
     let used = profile.totals.cpu_seconds * 1e6;
     (tasks > cores && used > 0.0 && ran as f64 > 1.5 * used).then(|| {
@@ -181,13 +194,14 @@ fn skew(profile: &Profile) -> Option<(f64, Finding)> {
 fn few_row_groups(profile: &Profile, tables: &[TableInfo], workers: u32) -> Option<(f64, Finding)> {
     let table = tables.iter().find(|table| table.row_groups < workers as usize)?;
     let large = profile.totals.bytes_total > u64::from(workers) << 20;
-    (large && profile.totals.tasks < workers).then(|| {
-        let idle = f64::from(workers - profile.totals.tasks) / f64::from(workers);
+    let used = most_at_once(profile);
+    (large && used < workers).then(|| {
+        let idle = f64::from(workers - used) / f64::from(workers);
         let finding = Finding {
             title: "a table has too few parts for the workers".to_owned(),
             evidence: format!(
-                "`{}` has {} row groups or other parts in {} files: {} of {workers} workers had work",
-                table.name, table.row_groups, table.files, profile.totals.tasks
+                "`{}` has {} row groups or other parts in {} files: {used} of {workers} workers had work",
+                table.name, table.row_groups, table.files
             ),
             advice: "write it in more row groups, of about 64 MiB each; a compressed text file is one part"
                 .to_owned(),
@@ -323,6 +337,21 @@ mod tests {
         assert!(findings(&profile, &[], 8, 8).is_empty());
         profile.totals.cpu_seconds = 7_000e-6;
         assert!(findings(&profile, &[], 8, 2).is_empty());
+    }
+
+    #[test]
+    fn workers_that_run_stages_one_after_another_count_once() {
+        let mut profile = profile(&[400, 400, 900, 900]);
+        for lane in &mut profile.lanes[2..] {
+            lane.began_us = 400;
+        }
+        assert_eq!(most_at_once(&profile), 2);
+        profile.totals.cpu_seconds = 600e-6;
+        assert!(findings(&profile, &[], 2, 2).is_empty());
+        // Tasks of both stages beside each other do share them.
+        profile.lanes[2].began_us = 399;
+        assert_eq!(findings(&profile, &[], 2, 2)[0].title, "3 workers share 2 CPU cores");
+        assert_eq!(most_at_once(&Profile::default()), 0);
     }
 
     fn phase(name: &str, from_us: u64, to_us: u64) -> PhaseSpan {
