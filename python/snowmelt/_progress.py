@@ -7,6 +7,7 @@ nor a notebook, unless the caller requests it.
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from typing import Any
@@ -45,6 +46,10 @@ class Line:
             return
         self._next = time.monotonic() + self._every
         if self._redraws:
+            # A line that wraps cannot be redrawn. The last column stays free: some terminals wrap
+            # when it is written.
+            columns = _columns()
+            text = text if columns is None else cut(text, columns - 1)
             self._write("\r" + text.ljust(self._drawn))
             self._drawn = len(text)
         else:
@@ -75,6 +80,19 @@ class Line:
             sys.stderr.flush()
         except (OSError, ValueError):
             self._shown = False
+
+
+def _columns() -> int | None:
+    """The width of the terminal; a notebook has none."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or None
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def cut(text: str, columns: int) -> str:
+    """The text, shortened to so many columns."""
+    return text if len(text) <= columns else text[: max(columns - 1, 0)] + "…"
 
 
 _PHASES = {"packages": "resolving packages", "plan": "planning", "start": "starting functions"}

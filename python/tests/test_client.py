@@ -524,6 +524,21 @@ def test_progress_shows_phases_and_counts() -> None:
     assert _progress.enabled(False) is False
 
 
+def test_a_progress_line_is_cut_at_the_width_of_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = _progress.Line(True)
+    line._redraws, line._next = True, 0.0
+    monkeypatch.setattr(_progress, "_columns", lambda: 20)
+    line.show("x" * 30)
+    assert capsys.readouterr().err == "\r" + "x" * 18 + "…"
+    # What a notebook shows has no width.
+    monkeypatch.setattr(_progress, "_columns", lambda: None)
+    line._next = 0.0
+    line.show("y" * 30)
+    assert capsys.readouterr().err == "\r" + "y" * 30
+
+
 def test_progress_of_a_burst_shows_the_room_that_it_waits_for() -> None:
     room = {"needed": 1200 << 20, "free": 424 << 20, "hosts": 3}
     burst = {"state": "waiting", "functions": 1200, "ended": 0, "waits_for": room}

@@ -20,6 +20,8 @@ const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// Pause between the first two lines in a log; each pause doubles, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The rest of the line is cut at the width of the terminal: a line that wraps cannot be redrawn.
+const TEMPLATE: &str = "{spinner:.cyan} {bar:20.cyan/dim} {wide_msg}";
 /// Length of the bar.
 const STEPS: u64 = 1000;
 
@@ -123,8 +125,7 @@ impl Shared {
 
 async fn draw(shared: Arc<Shared>) {
     tokio::time::sleep(SHOW_AFTER).await;
-    let template = "{spinner:.cyan} {bar:20.cyan/dim} {msg}";
-    let style = ProgressStyle::with_template(template)
+    let style = ProgressStyle::with_template(TEMPLATE)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ ")
         .progress_chars("━╸─");
@@ -238,6 +239,63 @@ mod tests {
         let metrics = Metrics { bytes: 40 << 20, bytes_total: 39 << 20, ..Metrics::default() };
         let line = state(Some(Phase::Run), metrics).line();
         assert!(line.contains("39 MiB of 39 MiB"), "{line}");
+    }
+
+    /// A terminal that keeps what is written.
+    #[derive(Clone, Debug, Default)]
+    struct Narrow(Arc<Mutex<String>>);
+
+    impl indicatif::TermLike for Narrow {
+        fn width(&self) -> u16 {
+            40
+        }
+        fn move_cursor_up(&self, _: usize) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> std::io::Result<()> {
+            self.write_str(&format!("{text}\n"))
+        }
+        fn write_str(&self, text: &str) -> std::io::Result<()> {
+            self.0.lock().unwrap().push_str(text);
+            Ok(())
+        }
+        fn clear_line(&self) -> std::io::Result<()> {
+            self.write_str("\n")
+        }
+        fn flush(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_line_is_cut_at_the_width_of_the_terminal() {
+        let terminal = Narrow::default();
+        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+        let bar = ProgressBar::with_draw_target(Some(STEPS), target);
+        bar.set_style(ProgressStyle::with_template(TEMPLATE).unwrap());
+        bar.set_message("running · 3 of 8 tasks, 5 running · 8 cold, 0 warm · 60 MiB of 125 MiB");
+        bar.tick();
+        let shown = terminal.0.lock().unwrap().clone();
+        assert!(shown.contains("running"), "{shown:?}");
+        let widest = shown.lines().map(|line| console_width(line.trim_end())).max();
+        assert!(widest.is_some_and(|width| width <= 40), "{shown:?}");
+    }
+
+    /// Without the sequences of colours.
+    fn console_width(line: &str) -> usize {
+        let mut parts = line.split('\u{1b}');
+        let first = parts.next().unwrap_or_default().chars().count();
+        let rest = parts.map(|part| part.split_once('m').map_or(0, |it| it.1.chars().count()));
+        first + rest.sum::<usize>()
     }
 
     #[test]
