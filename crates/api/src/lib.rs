@@ -47,6 +47,8 @@
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
 //! | `POST /v1/networks/{job}/trace` | [`TraceRequest`] | [`Trace`] |
 //! | `GET /v1/figures` | | [`Figures`] |
+//! | `GET /healthz` | | `ok`, as text |
+//! | `GET /readyz` | | `ready`, or 503 with why not |
 //! | `GET /metrics` | | the same for Prometheus, as text |
 //! | `GET /openapi.json` | | this table as an OpenAPI document |
 //! | `POST /v1/backups` | | [`Backup`]: a copy of the state; for operators |
