@@ -24,6 +24,7 @@ use tracing::field::Empty;
 use crate::accepted::Waiting;
 use crate::analysis_cache::AnalysisCache;
 use crate::calls::{Calls, Counted};
+use crate::durations::Durations;
 use crate::in_turn::InTurn;
 use crate::live::Live;
 use crate::logs::Logs;
@@ -199,6 +200,11 @@ impl Functions {
         self.inner.calls.figures()
     }
 
+    /// How long they took.
+    pub fn durations(&self) -> &Durations {
+        self.inner.calls.durations()
+    }
+
     /// Runs a call, on a slot that it has or on one that it waits for.
     pub(crate) async fn run(
         &self,
@@ -208,7 +214,8 @@ impl Functions {
         slot: Slot,
     ) -> Invocation {
         let begun = Instant::now();
-        let counted = Counted::begin(&self.inner.calls);
+        let record = &live.record;
+        let counted = Counted::begin(&self.inner.calls, &record.tenant, &record.spec);
         let span = tracing::debug_span!(
             target: SPANS,
             "function.invoke",
@@ -218,11 +225,12 @@ impl Functions {
             "error.type" = Empty,
             otel.status_code = Empty,
         );
-        match self.call(live, &mut invocation, event, slot).instrument(span.clone()).await {
+        let called = self.call(live, &mut invocation, event, slot).instrument(span.clone()).await;
+        counted.ended(&called);
+        match called {
             Ok(result) => {
                 invocation.state = InvocationState::Succeeded;
                 invocation.result = Some(result);
-                counted.succeeded();
             }
             Err(error) => {
                 trace::failed(&span, &error);

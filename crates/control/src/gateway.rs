@@ -93,7 +93,15 @@ async fn figures(State(platform): State<Arc<Platform>>) -> Answer {
 
 async fn metrics(State(platform): State<Arc<Platform>>) -> Answer {
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    let text = metrics::text(platform.figures());
+    let text = metrics::text(platform.figures(), platform.times(None));
+    let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
+    Ok((headers, text).into_response())
+}
+
+/// What clients on other hosts see: the times of their own tenant.
+async fn own_metrics(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    let text = metrics::text_of_times(platform.times(Some(&identity.tenant)));
     let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     Ok((headers, text).into_response())
 }

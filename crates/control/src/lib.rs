@@ -13,6 +13,7 @@ mod calls;
 pub mod client;
 mod cold;
 mod declared;
+mod durations;
 mod functions;
 mod gateway;
 mod hidden;

@@ -13,13 +13,24 @@ use snowmelt_api::{
 };
 use snowmelt_rpc::trace::Export;
 
+use crate::durations::{BOUNDS_S, Histogram, Series};
+
 /// The content type of `GET /metrics`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics as text.
-pub(crate) fn text(figures: Figures) -> Result<String, fmt::Error> {
+pub(crate) fn text(figures: Figures, times: Times) -> Result<String, fmt::Error> {
+    encoded(vec![Box::new(Metrics(figures)), Box::new(times)])
+}
+
+/// Those of one tenant alone.
+pub(crate) fn text_of_times(times: Times) -> Result<String, fmt::Error> {
+    encoded(vec![Box::new(times)])
+}
+
+fn encoded(collectors: Vec<Box<dyn Collector>>) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("snowmelt");
-    registry.register_collector(Box::new(Metrics(figures)));
+    collectors.into_iter().for_each(|collector| registry.register_collector(collector));
     let mut text = String::new();
     text::encode(&mut text, &registry)?;
     Ok(text)
@@ -28,6 +39,40 @@ pub(crate) fn text(figures: Figures) -> Result<String, fmt::Error> {
 /// What the platform counts, at one moment.
 #[derive(Debug)]
 struct Metrics(Figures);
+
+/// How long calls and queries took, at one moment.
+#[derive(Debug)]
+pub(crate) struct Times {
+    pub calls: Vec<(Series, Histogram)>,
+    pub queries: Vec<(Series, Histogram)>,
+}
+
+impl Collector for Times {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let mut families = Families(encoder);
+        let help = "Time from the beginning of a call of a function to its end";
+        let mut family = families.family("call_seconds", help, MetricType::Histogram)?;
+        for (of, times) in &self.calls {
+            let (tenant, function) = (of.tenant.as_str(), of.function.as_str());
+            let labels = [("tenant", tenant), ("function", function), ("outcome", of.outcome)];
+            encode_times(family.encode_family(&labels)?, times)?;
+        }
+        let help = "Time from the request for a query to the end of its answer";
+        let mut family = families.family("query_seconds", help, MetricType::Histogram)?;
+        for (of, times) in &self.queries {
+            let labels = [("tenant", of.tenant.as_str()), ("outcome", of.outcome)];
+            encode_times(family.encode_family(&labels)?, times)?;
+        }
+        Ok(())
+    }
+}
+
+fn encode_times(mut encoder: MetricEncoder<'_>, times: &Histogram) -> fmt::Result {
+    let bounds = BOUNDS_S.into_iter().chain([f64::MAX]);
+    let buckets: Vec<_> = bounds.zip(times.buckets).collect();
+    let (sum, count) = (times.sum.as_secs_f64(), times.buckets.iter().sum());
+    encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+}
 
 impl Collector for Metrics {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
@@ -289,6 +334,8 @@ impl Families<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use snowmelt_api::Start;
 
     use super::*;
@@ -305,7 +352,15 @@ mod tests {
         figures.node.starts =
             vec![StartFigures { kind: Start::Zygote, buckets, sum_us: 1_500_000 }];
         figures.damaged.insert("host-3".to_owned(), 2);
-        let text = text(figures).unwrap();
+        let of = |function: &str, outcome| Series {
+            tenant: "acme".to_owned(),
+            function: function.to_owned(),
+            outcome,
+        };
+        let times = Histogram { buckets: [2; BOUNDS_S.len() + 1], sum: Duration::from_secs(9) };
+        let calls = vec![(of("score", "SM-0212"), times.clone())];
+        let times = Times { calls, queries: vec![(of("", "succeeded"), times)] };
+        let text = text(figures, times).unwrap();
         let mut family = "";
         for line in text.lines() {
             if let Some(named) = line.strip_prefix("# HELP ") {
@@ -316,6 +371,11 @@ mod tests {
                 assert!(value.parse::<f64>().is_ok(), "{line}");
             }
         }
+        let labels = "tenant=\"acme\",function=\"score\",outcome=\"SM-0212\"";
+        let call = format!("snowmelt_call_seconds_bucket{{le=\"0.005\",{labels}}} 4\n");
+        assert!(text.contains(&call), "{text}");
+        let query = "snowmelt_query_seconds_count{tenant=\"acme\",outcome=\"succeeded\"} 26\n";
+        assert!(text.contains(query), "{text}");
         let last = "snowmelt_start_seconds_bucket{le=\"+Inf\",kind=\"zygote\"} 13";
         assert!(text.contains(last), "{text}");
         let reserved = "snowmelt_ledger_reserved_memory_bytes{use=\"worker\"} 7\n";

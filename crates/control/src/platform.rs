@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use snowmelt_api::{Figures, SpawnerHealth, Status};
 use snowmelt_node::Node;
+use snowmelt_types::Tenant;
 use tokio_util::sync::CancellationToken;
 
 use crate::bursts::Bursts;
@@ -13,6 +14,7 @@ use crate::functions::Functions;
 use crate::hosts::Hosts;
 use crate::images::Images;
 use crate::leases::Leases;
+use crate::metrics::Times;
 use crate::pool::HostPool;
 use crate::queries::Queries;
 use crate::udfs::UdfRegistry;
@@ -68,6 +70,14 @@ impl Platform {
             memory_bytes: memory(&self.node.spawner()),
             node: self.node.figures(),
             damaged: self.hosts.damaged(),
+        }
+    }
+
+    /// How long calls and queries took: of all tenants, or of one.
+    pub fn times(&self, of: Option<&Tenant>) -> Times {
+        Times {
+            calls: self.functions.durations().read(of),
+            queries: self.queries.durations().read(of),
         }
     }
 

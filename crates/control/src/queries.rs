@@ -1,5 +1,7 @@
 //! Queries: from a request to the frames of its answer.
 
+mod counted;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -21,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
 
+use crate::durations::{DROPPED, Durations, SUCCEEDED};
 use crate::hosts::Hosts;
 use crate::now_ms;
 use crate::placements::{Placements, QueryPeers};
@@ -28,6 +31,7 @@ use crate::printed;
 use crate::progress::{EventReporter, Events, encoded};
 use crate::trees::Trees;
 use crate::udfs::{UdfRegistry, UdfSet};
+use counted::{Running, WithObjects};
 
 /// The most workers of one query.
 const MOST_WORKERS: u32 = 4096;
@@ -49,36 +53,9 @@ pub(crate) struct Queries {
     udfs: UdfRegistry,
     shutdown: CancellationToken,
     running: Arc<AtomicU32>,
+    durations: Durations,
     // Queries whose objects are not removed yet.
     with_objects: watch::Sender<u32>,
-}
-
-/// Counts a query with objects until they are removed.
-struct WithObjects<'q>(&'q watch::Sender<u32>);
-
-impl<'q> WithObjects<'q> {
-    fn new(count: &'q watch::Sender<u32>) -> Self {
-        count.send_modify(|count| *count += 1);
-        Self(count)
-    }
-}
-
-impl Drop for WithObjects<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
-}
-
-/// Counts a query for as long as it lives, however it ends.
-struct Running(Arc<AtomicU32>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
-            // The last one has ended: an idle server should be small.
-            tokio::task::spawn_blocking(snowmelt_kernel::memory::release_free);
-        }
-    }
 }
 
 impl Queries {
@@ -90,12 +67,18 @@ impl Queries {
     ) -> Self {
         let with_objects = watch::Sender::default();
         let peers = QueryPeers { hosts, trees, placements, is_alone: false };
-        Self { node, peers, udfs, shutdown, running: Arc::default(), with_objects }
+        let (running, durations) = (Arc::default(), Durations::default());
+        Self { node, peers, udfs, shutdown, running, durations, with_objects }
     }
 
     /// Running queries.
     pub fn running(&self) -> u32 {
         self.running.load(Ordering::Relaxed)
+    }
+
+    /// How long they took.
+    pub fn durations(&self) -> &Durations {
+        &self.durations
     }
 
     /// Waits until the objects of all queries are removed, or the time is up. The server ends then.
@@ -107,9 +90,8 @@ impl Queries {
     /// Runs a query and sends its frames. It ends early when the client disconnects, when its time
     /// is up, and when the server ends; dropping it destroys its sandboxes.
     pub async fn run(&self, tenant: &Tenant, request: QueryRequest, frames: mpsc::Sender<Bytes>) {
-        self.running.fetch_add(1, Ordering::Relaxed);
-        let _running = Running(Arc::clone(&self.running));
-        let id = QueryId::new();
+        let _running = Running::new(&self.running);
+        let (id, begun) = (QueryId::new(), Instant::now());
         let limit = request.options.timeout_ms;
         let time_is_up = async {
             if limit == 0 {
@@ -142,6 +124,12 @@ impl Queries {
             () = self.shutdown.cancelled() => Some(server_ends()),
             () = time_is_up => Some(timed_out(limit)),
         };
+        let outcome = match &failure {
+            Some(report) => report.known_code().code,
+            None if complete => SUCCEEDED,
+            None => DROPPED,
+        };
+        self.durations.record(tenant, "", outcome, begun.elapsed());
         if let Some(mut report) = failure {
             trace::failed(&span, &report);
             report.query_id.get_or_insert_with(|| id.as_str().to_owned());

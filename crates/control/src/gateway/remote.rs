@@ -18,7 +18,8 @@ use snowmelt_types::{Code, ErrorReport};
 use tokio::net::TcpListener;
 
 use super::{
-    files, functions, health, invocation, invoke, invoke_all, keep_wheel, leases, logs, show, udfs,
+    files, functions, health, invocation, invoke, invoke_all, keep_wheel, leases, logs,
+    own_metrics, show, udfs,
 };
 use crate::hidden::hide_paths;
 use crate::platform::Platform;
@@ -39,6 +40,7 @@ pub(crate) fn router(platform: Arc<Platform>, tokens: Arc<Tokens>) -> Router {
         .route("/v1/functions/{name}/logs", get(logs))
         .route("/v1/invocations/{id}", get(invocation))
         .route("/v1/wheels/{file}", post(keep_wheel))
+        .route("/metrics", get(own_metrics))
         .with_state(platform)
         .merge(of_udfs)
         .merge(of_files)
@@ -99,7 +101,8 @@ mod tests {
     use crate::rig::{IdlePlatform, idle_platform, spec};
 
     /// What is served, and nothing else.
-    const SERVED: [(&str, &str); 17] = [
+    const SERVED: [(&str, &str); 18] = [
+        ("get", "/metrics"),
         ("get", "/healthz"),
         ("get", "/readyz"),
         ("get", "/v1/functions"),
@@ -211,6 +214,22 @@ mod tests {
         assert_eq!((status, &*code), (503, Code::STATE.code), "{text}");
         assert!(text.contains("a file of the platform"), "{text}");
         assert!(!text.contains(folder.to_str().unwrap()), "{text}");
+    }
+
+    #[tokio::test]
+    async fn metrics_are_those_of_the_tenant_alone() {
+        let remote = Remote::new().await;
+        let platform = &remote.idle.platform;
+        for tenant in ["acme".parse().unwrap(), Tenant::default()] {
+            let second = std::time::Duration::from_secs(1);
+            platform.functions.durations().record(&tenant, "score", "succeeded", second);
+        }
+        let shown = remote.send(("get", "/metrics"), Some(&remote.token), ("", ""), "").await;
+        let (status, _, text) = shown;
+        let labels = "tenant=\"acme\",function=\"score\",outcome=\"succeeded\"";
+        let count = format!("snowmelt_call_seconds_count{{{labels}}} 1\n");
+        assert!(status == 200 && text.contains(&count), "{status} {text}");
+        assert!(!text.contains("default") && !text.contains("snowmelt_memory_bytes"), "{text}");
     }
 
     #[tokio::test]
