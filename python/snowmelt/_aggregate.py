@@ -65,6 +65,7 @@ def aggregate(
     args: Sequence[Any] | None = None,
     returns: Any = None,
     packages: Sequence[str] = (),
+    python: str | None = None,
     memory: str | int | None = None,
     timeout: str | float | None = None,
     name: str | None = None,
@@ -77,7 +78,7 @@ def aggregate(
 
     Raises `SignatureError` for a class that lacks a method, and for unsupported annotations.
     """
-    options = _udf.options(packages, memory, timeout)
+    options = _udf.options(packages, memory, timeout, python)
     more = Given(files, secrets)
     names_around = sys._getframe(1).f_locals
 

@@ -18,7 +18,8 @@ from ._client import Client, client
 from ._files import Files, declared, send
 from ._network import Network, NetworkArgument, network_of
 from ._prints import Prints
-from ._ship import pickled
+from ._ship import code_of as shipped
+from ._versions import with_version
 from ._wheels import upload_wheels
 from .errors import from_report, hide_internal_frames, make
 
@@ -255,6 +256,7 @@ def function(handler: Callable[[E], R], /) -> Function[E, R]: ...
 def function(
     *,
     packages: Sequence[str] = (),
+    python: str | None = None,
     memory: _amounts.Memory | None = None,
     cpu: _amounts.Processor | None = None,
     timeout: _amounts.Duration | None = None,
@@ -283,10 +285,11 @@ def function(
     network = network_of(given.pop("network", None))
     files = declared(given.pop("files", ()))
     secrets = _secrets.declared(given.pop("secrets", None) or {})
+    requirements = with_version(packages, given.pop("python", None))
     options = limits(**given)
 
     def decorate(plain: Callable[[Any], Any]) -> Function[Any, Any]:
-        return Function(plain, packages, options, tenant, network, files, secrets)
+        return Function(plain, requirements, options, tenant, network, files, secrets)
 
     return decorate if handler is None else decorate(handler)
 
@@ -343,7 +346,7 @@ def code_of(platform: Client, made: Function[Any, Any]) -> dict[str, Any]:
     """The fields of the wire `FunctionSpec` that say what runs, once files and wheels are sent.
     Raises `Error`."""
     name = made.function.__name__
-    code, broadcasts = pickled(made.function, name)
+    code, broadcasts = shipped(made.function, name, made.packages)
     files = {**send(platform, made.files), **_broadcast.send(platform, broadcasts)}
     return {
         "code": code,

@@ -15,6 +15,7 @@ from typing import Any
 from ._client import Client, client
 from ._files import Files, declared, send
 from ._function import Deployed, limits
+from ._versions import with_version
 from ._wheels import upload_wheels
 from .errors import hide_internal_frames, make
 
@@ -45,6 +46,7 @@ def deploy(
     root: str | os.PathLike[str] | None = None,
     image: str | None = None,
     packages: Sequence[str] = (),
+    python: str | None = None,
     files: Files = (),
     tenant: str | None = None,
     **options: Any,
@@ -70,7 +72,7 @@ def deploy(
     }
     named = declared(files)
     running = _running(tenant)
-    spec["packages"] = upload_wheels(running, packages)
+    spec["packages"] = upload_wheels(running, with_version(packages, python))
     if named:
         spec["files"] = send(running, named)
     running.call("POST", "/v1/functions", spec)

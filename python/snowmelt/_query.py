@@ -20,7 +20,7 @@ from ._answer import Answer
 from ._client import client
 from ._given import Given
 from ._prints import Prints
-from ._ship import pickled
+from ._ship import code_of
 from ._tables import Folder, Table
 from ._udf import AnyUdf, Udf, udf
 from ._wheels import upload_wheels
@@ -333,7 +333,8 @@ def udf_source(
     inside: dict[str, Any] = {} if image is None else {"image": image}
     if isinstance(function, (Udf, Aggregate)):
         inside |= (given or function.given).to_wire(client())
-        code, broadcasts = pickled(function, function.signature.name)
+        required = function.signature.packages if image is None else ()
+        code, broadcasts = code_of(function, function.signature.name, required)
         if broadcasts:
             files = _broadcast.send(client(), broadcasts)
             inside["files"] = {**inside.get("files", {}), **files}

@@ -1,4 +1,5 @@
-"""Serialises functions: pickled by value, with the source lines that tracebacks show.
+"""Serialises functions: pickled by value, with the source lines that tracebacks show, or as the
+source of their file where another version of Python runs them.
 
 Invariant: the user's own modules are inside the pickle, installed packages never are: those are
 listed in `packages=` and imported where the function runs.
@@ -13,11 +14,11 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from . import _broadcast, _setup
+from . import _broadcast, _setup, _versions
 from ._vendor import cloudpickle
 from .errors import make
 
@@ -25,6 +26,18 @@ _SOURCE_BYTES = 1 << 20
 
 # Registering modules with cloudpickle changes a table of the whole process.
 _lock = threading.Lock()
+
+
+def code_of(
+    thing: Any, name: str, packages: Sequence[str]
+) -> tuple[dict[str, Any], list[_broadcast.Broadcast[Any]]]:
+    """The wire `Code` of a function with these requirements, and the broadcasts that it refers to:
+    a pickle, or the source of its file where it asks for another Python than this one. Raises
+    `FunctionError` if it cannot be sent."""
+    version = _versions.of_another(packages)
+    return (
+        pickled(thing, name) if version is None else (_versions.source_of(thing, name, version), [])
+    )
 
 
 def pickled(thing: Any, name: str) -> tuple[dict[str, Any], list[_broadcast.Broadcast[Any]]]:

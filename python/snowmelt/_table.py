@@ -65,6 +65,7 @@ def table(
     columns: Mapping[str, Any] | None = None,
     args: Sequence[Any] | None = None,
     packages: Sequence[str] = (),
+    python: str | None = None,
     memory: str | int | None = None,
     timeout: str | float | None = None,
     name: str | None = None,
@@ -80,6 +81,7 @@ def table(
     columns: Mapping[str, Any] | None = None,
     args: Sequence[Any] | None = None,
     packages: Sequence[str] = (),
+    python: str | None = None,
     memory: str | int | None = None,
     timeout: str | float | None = None,
     name: str | None = None,
@@ -93,7 +95,7 @@ def table(
     """
     if columns is not None and not isinstance(columns, Mapping):
         raise TypeError('columns is a mapping: write columns={"word": str}')
-    options = _udf.options(packages, memory, timeout)
+    options = _udf.options(packages, memory, timeout, python)
     given = Given(files, secrets)
     names_around = sys._getframe(1).f_locals
 

@@ -15,6 +15,7 @@ from . import _amounts, _signature
 from ._files import Files
 from ._given import Given
 from ._signature import Signature
+from ._versions import with_version
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,6 +77,7 @@ def udf(
     args: Sequence[Any] | None = None,
     returns: Any = None,
     packages: Sequence[str] = (),
+    python: str | None = None,
     on_error: OnError = "raise",
     deterministic: bool = False,
     memory: str | int | None = None,
@@ -94,6 +96,7 @@ def udf(
     args: Sequence[Any] | None = None,
     returns: Any = None,
     packages: Sequence[str] = (),
+    python: str | None = None,
     on_error: OnError = "raise",
     deterministic: bool = False,
     memory: str | int | None = None,
@@ -111,7 +114,7 @@ def udf(
     if not isinstance(deterministic, bool):
         raise TypeError(f"deterministic={deterministic!r} is neither True nor False")
     set_options = {
-        **options(packages, memory, timeout),
+        **options(packages, memory, timeout, python),
         "on_error": on_error,
         "deterministic": deterministic,
     }
@@ -134,13 +137,16 @@ def udf(
 
 
 def options(
-    packages: Sequence[str], memory: str | int | None, timeout: str | float | None
+    packages: Sequence[str],
+    memory: str | int | None,
+    timeout: str | float | None,
+    python: str | None,
 ) -> dict[str, Any]:
     """The options of a signature that functions of rows and of groups have."""
     if isinstance(packages, str):
         raise TypeError(f'packages is a list: write packages=["{packages}"]')
     return {
-        "packages": tuple(packages),
+        "packages": tuple(with_version(packages, python)),
         "memory": _text(memory, _amounts.memory_bytes),
         "timeout": _text(timeout, _amounts.milliseconds),
     }

@@ -220,18 +220,6 @@ def test_functions_of_one_file_may_have_conflicting_packages(sales: str, tmp_pat
     assert "six==999" in failed.value.message and "1.16.0" not in failed.value.message
 
 
-def test_a_file_that_requires_another_python_is_refused(sales: str, tmp_path: Path) -> None:
-    file = tmp_path / "udfs.py"
-    udf = "import snowmelt as sm\n@sm.udf\ndef same(n: int) -> int:\n    return n\n"
-    block = "# /// script\n# requires-python = '{}'\n# ///\n"
-    file.write_text(block.format(">=3.10") + udf)
-    assert sm.sql("select max(same(n)) from s", s=sales, udfs=[file]).rows() == [(ROWS - 1,)]
-    file.write_text(block.format(">=4") + udf)
-    with pytest.raises(sm.FunctionError, match="requires Python >=4, but functions run on") as no:
-        sm.sql("select max(same(n)) from s", s=sales, udfs=[file]).collect()
-    assert no.value.code == "SM-0204"
-
-
 HOST_PACKAGES = "import json, site; print(json.dumps(site.getsitepackages()))"
 
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_node::Node;
+use snowmelt_package::WantedPython;
 use snowmelt_types::{Code, Digest, ErrorReport, Report};
 use snowmelt_udf::{BatchKind, SHARED_SETUP, inspect_source, with_runtime};
 use snowmelt_wire::SourceCode;
@@ -15,7 +16,7 @@ use crate::analysis_cache::AnalysisCache;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Declared {
     /// Requirements of all its functions, with those that its imports of numpy and pandas stand
-    /// for.
+    /// for, and those of Python itself.
     pub packages: Vec<String>,
     /// Those that are given with the code or apply to all of it.
     pub shared: Vec<String>,
@@ -40,13 +41,18 @@ pub(crate) async fn declared(
     code: &SourceCode,
     packages: &[String],
 ) -> Result<Declared, ErrorReport> {
-    let python = node.python().await.map_err(|error| error.report())?;
+    let required = snowmelt_udf::required_python(code).map_err(|error| error.report())?;
+    let mut declared = Declared { shared: packages.to_vec(), ..Declared::default() };
+    if let SourceCode::Pickle { python, .. } = code {
+        check_pickle(python, packages)?;
+        declared.shared.extend(required.clone());
+    }
+    declared.packages = declared.shared.clone();
+    let asked: Vec<String> = packages.iter().cloned().chain(required).collect();
+    let python = node.python_for(&asked).await.map_err(|error| error.report())?;
     let version = python.minor_version();
-    snowmelt_udf::check_python(code, &version).map_err(|error| error.report())?;
-    let mut declared = Declared { packages: packages.to_vec(), ..Declared::default() };
-    declared.shared = packages.to_vec();
     if let Some((file, text)) = code.python_text() {
-        let key = Digest::of_parts(["declared-3", &version, file, &text]);
+        let key = Digest::of_parts(["declared-4", &version, file, &text]);
         let source: Declared = match analysis.get(&key) {
             Some(known) => known,
             None => {
@@ -67,6 +73,16 @@ pub(crate) async fn declared(
     declared.packages.sort();
     declared.packages.dedup();
     Ok(declared)
+}
+
+/// Refuses byte code that the version that was asked for cannot run.
+fn check_pickle(pickled: &str, packages: &[String]) -> Result<(), ErrorReport> {
+    let (wanted, _) = WantedPython::split(packages).map_err(|error| error.report())?;
+    if wanted.is_any() || wanted.allows_minor(pickled) {
+        return Ok(());
+    }
+    let (pickled, wanted) = (pickled.to_owned(), wanted.to_string());
+    Err(snowmelt_udf::Error::PickleVersion { pickled, wanted }.report())
 }
 
 async fn inspect(python: PathBuf, file: &str, text: &str) -> Result<Declared, ErrorReport> {

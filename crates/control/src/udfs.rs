@@ -197,7 +197,7 @@ impl UdfCatalog {
         events: &Events,
     ) -> Result<Known, ErrorReport> {
         let asked = serde_json::to_string(source).unwrap_or_default();
-        let key = Digest::of_parts(["udfs-4", &asked]);
+        let key = Digest::of_parts(["udfs-5", &asked]);
         if let Some(known) = self.analysis.get(&key) {
             return Ok(known);
         }
@@ -212,7 +212,8 @@ impl UdfCatalog {
         Ok(known)
     }
 
-    /// Whether functions of a file require packages that cannot be resolved together.
+    /// Whether functions of a file require packages that cannot be resolved together, or versions of
+    /// Python that differ.
     async fn go_apart(&self, declared: &Declared, events: &Events) -> Result<bool, ErrorReport> {
         if declared.groups.len() < 2 {
             return Ok(false);
@@ -220,8 +221,10 @@ impl UdfCatalog {
         let requirements = with_runtime(&declared.packages, [BatchKind::Scalar]);
         match self.node.resolve(&requirements, events).await.map_err(|error| error.report()) {
             Ok(()) => Ok(false),
-            Err(report) if report.code == Code::PACKAGE_RESOLVE.code => Ok(true),
-            Err(report) => Err(report),
+            Err(report) => {
+                let apart = [Code::PACKAGE_RESOLVE, Code::PYTHON_VERSION];
+                if apart.contains(&report.known_code()) { Ok(true) } else { Err(report) }
+            }
         }
     }
 

@@ -23,6 +23,7 @@ mod given;
 mod images;
 mod imports;
 mod instances;
+mod interpreters;
 mod limits;
 mod log;
 mod machine;

@@ -247,9 +247,9 @@ impl Node {
         self.inner.preparation.why_image_failed(unit, since).await
     }
 
-    /// The interpreter that runs user code.
-    pub async fn python(&self) -> Result<&Python> {
-        self.inner.preparation.python().await
+    /// The interpreter that runs code with these requirements, which may name versions of Python.
+    pub async fn python_for(&self, requirements: &[String]) -> Result<Python> {
+        Ok(self.inner.preparation.interpreters.of(requirements).await?.0.python.clone())
     }
 
     /// Makes a package of code and the wheels that satisfy its requirements, and sends it to the

@@ -1,17 +1,18 @@
 //! From code and requirements to a [`Unit`] that instances can be started of: stores of code and
-//! packages, the interpreter, and mounted images.
+//! packages, interpreters, and mounted images.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use snowmelt_api::InstallFigures;
-use snowmelt_package::{Environment, Installer, Python, Reporter, Runtime};
+use snowmelt_package::Reporter;
 use snowmelt_types::{Digest, ErrorReport, Tenant};
 use snowmelt_wire::SourceCode;
 
 use crate::function_files::Budget;
 use crate::images::{Images, TreePlace};
+use crate::interpreters::{Installed, Interpreters};
 use crate::{
     CodeStore, Error, FileStore, InstanceLimits, Language, ProgramRequest, Result, Unit, programs,
 };
@@ -21,23 +22,13 @@ use crate::{
 pub(crate) struct Preparation {
     /// Packages, code and the Python runtime live here, by content.
     pub state_dir: PathBuf,
-    /// The interpreter that the user chose.
-    python: Option<PathBuf>,
+    pub interpreters: Interpreters,
     pub codes: CodeStore,
     /// Files of functions that clients have sent.
     pub files: FileStore,
     /// Those that control has sent, where this host runs tasks for it.
     pub received: FileStore,
     pub images: Arc<Images>,
-    // Asked for at the first user function only: a plain query needs none.
-    interpreter: tokio::sync::OnceCell<Interpreter>,
-}
-
-#[derive(Debug)]
-struct Interpreter {
-    python: Python,
-    installer: Installer,
-    runtime: Runtime,
 }
 
 impl Preparation {
@@ -48,8 +39,8 @@ impl Preparation {
         let most = std::env::var("SNOWMELT_FILES_MAX").ok();
         let budget = Budget::from_setting(most.as_deref())?;
         let (files, received) = (store("own").with_budget(budget), store("received"));
-        let interpreter = tokio::sync::OnceCell::new();
-        Ok(Self { state_dir, python, codes, files, received, images, interpreter })
+        let interpreters = Interpreters::new(state_dir.clone(), python);
+        Ok(Self { state_dir, interpreters, codes, files, received, images })
     }
 
     /// Resolves and unpacks packages, stores the code: all that an instance needs.
@@ -61,37 +52,35 @@ impl Preparation {
         imports: &[String],
         reporter: &dyn Reporter,
     ) -> Result<Unit> {
-        let prepared = self.environment_of(requirements, imports, reporter).await?;
-        let (environment, installer, modules) = prepared;
+        let installed = self.environment_of(requirements, imports, reporter).await?;
         let stored = self.codes.put(code)?;
-        let interpreter = self.interpreter_and_runtime().await?;
-        Ok(Unit::python(tenant, stored, environment, installer, interpreter, modules))
+        Ok(Unit::python(tenant, stored, installed))
     }
 
     /// Keeps a wheel of a user's own, and gives the requirement that names it by its content.
     pub async fn keep_wheel(&self, file: String, content: Vec<u8>) -> Result<String> {
-        Ok(self.interpreter().await?.installer.keep_wheel(file, content).await?)
+        Ok(self.interpreters.default().await?.installer.keep_wheel(file, content).await?)
     }
 
     /// Finds out whether versions of packages go together, and remembers which; installs nothing.
     pub async fn resolve(&self, requirements: &[String], reporter: &dyn Reporter) -> Result<()> {
-        let Interpreter { installer, .. } = self.interpreter().await?;
-        Ok(installer.resolve(requirements, reporter).await?)
+        let (interpreter, packages) = self.interpreters.of(requirements).await?;
+        Ok(interpreter.installer.resolve(&packages, reporter).await?)
     }
 
-    /// Installed packages, their installer, and the modules that a zygote imports of them and of
-    /// the standard library.
+    /// Installs packages for the interpreter that the requirements ask for.
     pub(crate) async fn environment_of(
         &self,
         requirements: &[String],
         imports: &[String],
         reporter: &dyn Reporter,
-    ) -> Result<(Environment, &Installer, Vec<String>)> {
-        let Interpreter { python, installer, .. } = self.interpreter().await?;
-        let environment = installer.environment(requirements, reporter).await?;
-        let mut all = environment.modules.clone();
-        all.extend(snowmelt_udf::available(imports, &python.stdlib_modules, &environment.path));
-        Ok((environment, installer, all))
+    ) -> Result<Installed> {
+        let (interpreter, packages) = self.interpreters.of(requirements).await?;
+        let environment = interpreter.installer.environment(&packages, reporter).await?;
+        let mut modules = environment.modules.clone();
+        let standard = &interpreter.python.stdlib_modules;
+        modules.extend(snowmelt_udf::available(imports, standard, &environment.path));
+        Ok(Installed { environment, interpreter, modules })
     }
 
     /// Stores code, to be prepared by its digest.
@@ -126,7 +115,7 @@ impl Preparation {
         };
         let mounted = image.as_ref().map(|(mounted, _)| mounted.at.clone());
         let python = match request.language {
-            Language::Python => Some(self.interpreter_and_runtime().await?.1.path.clone()),
+            Language::Python => Some(self.interpreters.default().await?.runtime.path.clone()),
             _ => None,
         };
         let folder = self.state_dir.join("runtimes");
@@ -159,36 +148,7 @@ impl Preparation {
         None
     }
 
-    /// The interpreter that runs user code.
-    pub async fn python(&self) -> Result<&Python> {
-        Ok(&self.interpreter().await?.python)
-    }
-
-    pub(crate) async fn interpreter_and_runtime(&self) -> Result<(&Python, &Runtime)> {
-        let interpreter = self.interpreter().await?;
-        Ok((&interpreter.python, &interpreter.runtime))
-    }
-
-    async fn interpreter(&self) -> Result<&Interpreter> {
-        self.interpreter.get_or_try_init(|| self.open_interpreter()).await
-    }
-    async fn open_interpreter(&self) -> Result<Interpreter> {
-        let state = &self.state_dir;
-        let python = Python::discover(self.python.as_deref(), state)?;
-        let installer = Installer::new(state.join("packages"), python.clone())?;
-        let runtime = snowmelt_package::runtime_files(state, &python)?;
-        Ok(Interpreter { python, installer, runtime })
-    }
-
     pub fn installs(&self) -> InstallFigures {
-        let Some(interpreter) = self.interpreter.get() else { return InstallFigures::default() };
-        let counts = interpreter.installer.counts();
-        InstallFigures {
-            environment_hits: counts.environment_hits,
-            environment_misses: counts.environment_misses,
-            wheel_hits: counts.wheel_hits,
-            wheel_misses: counts.wheel_misses,
-            bytes: counts.bytes.bytes(),
-        }
+        self.interpreters.installs()
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use snowmelt_package::{Environment, Installer, Python, Runtime};
+use snowmelt_package::{Python, Runtime};
 use snowmelt_sandbox::{Base, Bind, MountedImage, ProcessSettings, Root};
 use snowmelt_types::{Digest, Tenant};
 use snowmelt_udf::SHARED_SETUP;
@@ -17,6 +17,7 @@ use crate::Secrets;
 use crate::code::CODE_FILE;
 use crate::function_files::FileTree;
 use crate::imports::{CodeBinds, Packages, Scope, Set, Source, Want};
+use crate::interpreters::{Installed, Interpreter};
 
 pub(crate) const RUNTIME: &str = "/opt/snowmelt/runtime";
 pub(crate) const PACKAGES: &str = "/opt/snowmelt/packages";
@@ -132,18 +133,13 @@ impl Forked {
 
 impl Unit {
     /// Python code, forked from zygotes.
-    pub(crate) fn python(
-        tenant: &Tenant,
-        code: (Digest, PathBuf),
-        environment: Environment,
-        installer: &Installer,
-        (python, runtime): (&Python, &Runtime),
-        imports: Vec<String>,
-    ) -> Self {
+    pub(crate) fn python(tenant: &Tenant, code: (Digest, PathBuf), installed: Installed) -> Self {
+        let Installed { environment, interpreter, modules } = installed;
+        let Interpreter { python, installer, runtime } = &*interpreter;
         let scope = Scope { tenant: tenant.clone(), base: base_digest(python, runtime) };
         let wheels = environment.wheels.iter();
         let wheels = wheels.map(|wheel| (wheel.digest.clone(), names(&wheel.modules))).collect();
-        let want = Want { scope, set: set(wheels, imports, &code.0) };
+        let want = Want { scope, set: set(wheels, modules, &code.0) };
         let base = base(python, runtime);
         let mut root = base.clone();
         root.binds.push(bind(&environment.path, PACKAGES));

@@ -96,6 +96,16 @@ pub enum Error {
         /// The tried interpreter, and why it cannot be used.
         reason: String,
     },
+    /// No interpreter of the machine has a version that the code asks for, and none can be fetched.
+    #[error("there is no interpreter for {wanted}: functions run on Python {running} by default")]
+    PythonVersion {
+        /// The requirements of Python.
+        wanted: String,
+        /// `major.minor` of the platform's interpreter.
+        running: String,
+        /// What uv says.
+        lines: Vec<String>,
+    },
     /// A tool could not be started, or its output could not be read.
     #[error("`{tool}` cannot be run: {source}")]
     Tool {
@@ -171,6 +181,7 @@ impl Error {
             Self::UvMissing { .. } | Self::PythonMissing { .. } | Self::Tool { .. } => {
                 Code::PACKAGE_TOOL
             }
+            Self::PythonVersion { .. } => Code::PYTHON_VERSION,
             Self::Store { .. } | Self::Io { .. } => Code::STATE,
         }
     }
@@ -179,6 +190,7 @@ impl Error {
         match self {
             Self::Unresolvable { lines, .. }
             | Self::IndexUnreachable { lines }
+            | Self::PythonVersion { lines, .. }
             | Self::Install { lines, .. } => lines,
             _ => &[],
         }
@@ -209,6 +221,11 @@ impl Error {
             Self::PythonMissing { .. } => {
                 "set SNOWMELT_PYTHON to a Python of version 3.10 or newer".to_owned()
             }
+            Self::PythonVersion { running, .. } => format!(
+                "ask for a version that the machine of the platform has (python=\"{running}\"), \
+                 install the other one there (as python3.N on the PATH, by pyenv or by `uv python \
+                 install`), or run the function in an image that has it"
+            ),
             Self::Tool { .. } => "run `snowmelt doctor`".to_owned(),
             Self::Store { path, .. } => format!("chmod 755 {0} && chown $USER {0}", path.display()),
             Self::WheelMissing { .. } => {

@@ -61,7 +61,7 @@ pub use installer::Installer;
 pub use link::Conflict;
 pub use options::Options;
 pub use progress::{Progress, Reporter, Silent};
-pub use python::{OLDEST_PYTHON, Python};
+pub use python::{OLDEST_PYTHON, Python, WantedPython, python_requirement};
 pub use reclaim::Reclaimed;
 pub use requirement::Requirement;
 pub use runtime::{Runtime, runtime_files};

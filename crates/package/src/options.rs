@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use snowmelt_types::ByteSize;
 
-use crate::{Error, Python, Result, installed};
+use crate::{Error, Python, Result, installed, uv};
 
 /// The default size limit of a store.
 const DEFAULT_MAX_SIZE: ByteSize = ByteSize::mib(10 * 1024);
@@ -38,12 +38,11 @@ impl Options {
     /// The default options, with `SNOWMELT_UV`, `SNOWMELT_REFRESH=1` and `SNOWMELT_PACKAGES_MAX`
     /// from the environment. Fails if the last is not a valid size.
     pub fn from_environment(store: PathBuf, python: Python) -> Result<Self> {
-        let uv = std::env::var_os("SNOWMELT_UV").filter(|value| !value.is_empty());
         Ok(Self {
             store,
             installed: installed::folders(&python),
             python,
-            uv: uv.map(PathBuf::from),
+            uv: uv::named(),
             refresh: std::env::var_os("SNOWMELT_REFRESH").is_some_and(|value| value == "1"),
             resolve_limit: Duration::from_secs(120),
             install_limit: Duration::from_secs(900),

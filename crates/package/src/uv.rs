@@ -75,18 +75,44 @@ impl Uv {
         input: &str,
         limit: (&'static str, Duration),
     ) -> Result<Output> {
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).arg("pip").args(arguments);
+        let mut command = self.command();
+        command.arg("pip").args(arguments);
         command.args(["--only-binary", ":all:", "--color", "never", "--no-progress"]);
-        command.args(["--no-python-downloads", "--cache-dir"]).arg(cache).current_dir("/");
+        command.args(["--no-python-downloads", "--cache-dir"]).arg(cache);
+        let (action, limit) = limit;
+        process::run(&mut command, input, action, limit).await
+    }
+
+    /// Fetches the newest release of a minor version of Python into a folder, and returns the
+    /// output, whether or not it succeeds.
+    pub(crate) async fn fetch_python(
+        &self,
+        version: &str,
+        folder: &Path,
+        limit: Duration,
+    ) -> Result<Output> {
+        let mut command = self.command();
+        command.args(["python", "install", "--color", "never", "--no-progress", version]);
+        // Links in a user's folder of programs are for users.
+        command.env("UV_PYTHON_INSTALL_DIR", folder).env("UV_PYTHON_INSTALL_BIN", "0");
+        process::run(&mut command, "", "fetching Python", limit).await
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir("/");
         for variable in FOREIGN {
             command.env_remove(variable);
         }
         // It would go on to fetch for a process that was killed.
         end_with_thread(command.as_std_mut());
-        let (action, limit) = limit;
-        process::run(&mut command, input, action, limit).await
+        command
     }
+}
+
+/// The value of `SNOWMELT_UV`.
+pub(crate) fn named() -> Option<PathBuf> {
+    std::env::var_os("SNOWMELT_UV").filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// Searches the module in the packages of the virtual environment and of the interpreter.
@@ -146,6 +172,7 @@ mod tests {
             sites: Vec::new(),
             executable: "/usr/bin/python3.11".into(),
             version: (3, 11),
+            patch: 2,
             prefixes: Vec::new(),
             stdlib: vec![folder.path().to_owned()],
             stdlib_modules: Vec::new(),

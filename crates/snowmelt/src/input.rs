@@ -39,12 +39,14 @@ pub fn code(path: &Path) -> Result<SourceCode, ErrorReport> {
     Ok(SourceCode::Source { file: path.display().to_string(), text: file(path)? })
 }
 
-/// The requirements of a function.
+/// The requirements of a function, with that of its version of Python.
 ///
 /// # Errors
 /// As [`listed`].
 pub fn requirements(args: &PackageArgs) -> Result<Vec<String>, ErrorReport> {
-    listed(&args.packages, args.requirements.as_deref())
+    let mut all = listed(&args.packages, args.requirements.as_deref())?;
+    all.extend(args.python.as_deref().map(snowmelt_package::python_requirement));
+    Ok(all)
 }
 
 /// Requirements from `--package` options and from a `requirements.txt`; the installer interprets

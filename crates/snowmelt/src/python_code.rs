@@ -83,23 +83,29 @@ fn module_file(folder: &Path, module: &str) -> Option<String> {
     files.find(|file| folder.join(file).is_file())
 }
 
-/// The requirements of `requirements.txt`, or else of `pyproject.toml`.
+/// The requirements of `requirements.txt`, or else of `pyproject.toml`, which says the version of
+/// Python in both cases.
 fn requirements(folder: &Path) -> Result<Vec<String>, ErrorReport> {
-    let listed = folder.join("requirements.txt");
-    if listed.is_file() {
-        return input::listed(&[], Some(&listed));
-    }
-    let project = folder.join("pyproject.toml");
-    match project.is_file() {
-        true => dependencies(&project, &input::file(&project)?),
-        false => Ok(Vec::new()),
-    }
+    let (listed, project) = (folder.join("requirements.txt"), folder.join("pyproject.toml"));
+    let project = match project.is_file() {
+        true => parse(&project, &input::file(&project)?)?,
+        false => Project::default(),
+    };
+    let mut all = match listed.is_file() {
+        true => input::listed(&[], Some(&listed))?,
+        false => project.dependencies,
+    };
+    let versions = project.requires_python.as_deref();
+    all.extend(versions.map(snowmelt_package::python_requirement));
+    Ok(all)
 }
 
 #[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 struct Project {
     #[serde(default)]
     dependencies: Vec<String>,
+    requires_python: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -108,9 +114,9 @@ struct ProjectFile {
     project: Project,
 }
 
-fn dependencies(path: &Path, text: &str) -> Result<Vec<String>, ErrorReport> {
+fn parse(path: &Path, text: &str) -> Result<Project, ErrorReport> {
     let parsed: Result<ProjectFile, _> = toml::from_str(text);
-    parsed.map(|file| file.project.dependencies).map_err(|error| {
+    parsed.map(|file| file.project).map_err(|error| {
         let message = format!("{} cannot be read: {}", path.display(), error.message());
         ErrorReport::new(Code::OPTION, message)
     })
@@ -142,16 +148,19 @@ mod tests {
             ("env/pyvenv.cfg", ""),
             ("env/lib/python3.11/site-packages/six.py", "x"),
             ("requirements.txt", "six  # both\n"),
-            ("pyproject.toml", "[project]\ndependencies = [\"idna\"]\n"),
+            (
+                "pyproject.toml",
+                "[project]\ndependencies = [\"idna\"]\nrequires-python = \">=3.11\"\n",
+            ),
         ]);
         let read = super::read(folder.path()).unwrap();
         let SourceCode::Folder { file, files } = read.code else { panic!() };
         let names: Vec<_> = files.keys().map(String::as_str).collect();
         assert_eq!(file, "app.py");
         assert_eq!(names, ["app.py", "lib/a.py", "pyproject.toml", "requirements.txt"]);
-        assert_eq!(read.packages, ["six"]);
+        assert_eq!(read.packages, ["six", "python>=3.11"]);
         fs::remove_file(folder.path().join("requirements.txt")).unwrap();
-        assert_eq!(super::read(folder.path()).unwrap().packages, ["idna"]);
+        assert_eq!(super::read(folder.path()).unwrap().packages, ["idna", "python>=3.11"]);
     }
 
     #[test]

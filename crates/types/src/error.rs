@@ -95,6 +95,7 @@ codes! {
     PACKAGE_TOOL = "SM-0303", Platform, "the resolver (uv) or Python is missing";
     PACKAGE_INDEX = "SM-0304", Platform, "the package index cannot be reached";
     PACKAGE_CODE = "SM-0305", Input, "a code package cannot be used";
+    PYTHON_VERSION = "SM-0306", Input, "there is no interpreter of the version that code asks for";
 
     WORKER_LOST = "SM-0401", Platform, "a worker was lost more often than the limit";
     WORKER_MEMORY = "SM-0402", Input, "a worker reached its memory limit";

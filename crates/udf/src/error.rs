@@ -47,23 +47,13 @@ pub enum Error {
         /// The file that should define the function.
         file: String,
     },
-    /// The script block requires another version of Python.
-    #[error("`{}` requires Python {wanted}, but functions run on Python {running}", location.file)]
-    RequiresPython {
-        /// The location of the requirement.
-        location: SourceLocation,
-        /// Its `requires-python`.
-        wanted: String,
-        /// The version of the platform's interpreter.
-        running: String,
-    },
-    /// The function was pickled by another version of Python.
-    #[error("the function was pickled by Python {pickled}, but functions run on Python {running}")]
+    /// The function was pickled by another version of Python than it asks for.
+    #[error("the function was pickled by Python {pickled}, and asks for {wanted}")]
     PickleVersion {
         /// `major.minor` of the caller.
         pickled: String,
-        /// `major.minor` of the platform's interpreter.
-        running: String,
+        /// The requirements of Python.
+        wanted: String,
     },
 }
 
@@ -74,6 +64,10 @@ impl Error {
                 "write for example @sm.udf(packages=[\"phonenumbers==8.13.*\"]): the list is read \
                  without running the code"
             }
+            Self::Source { reason, .. } if reason.starts_with("python=") => {
+                "write for example @sm.udf(python=\"3.13\"): the version is read without running the \
+                 code"
+            }
             Self::Source { .. } => return None,
             Self::Interpreter { .. } => "run `snowmelt doctor`",
             Self::Signature { .. } => {
@@ -83,14 +77,9 @@ impl Error {
             Self::NoFunction => "put @sm.udf before a function, or @sm.aggregate before a class",
             Self::NotPython => "name the program's runtime (fn deploy --runtime or --command)",
             Self::NoMainFile { .. } => "name the file that defines the function",
-            Self::RequiresPython { .. } => {
-                "name such an interpreter in SNOWMELT_PYTHON when the platform is started"
-            }
-            Self::PickleVersion { running, .. } => {
-                return Some(format!(
-                    "call from Python {running}, or name yours in SNOWMELT_PYTHON when the platform \
-                     is started"
-                ));
+            Self::PickleVersion { .. } => {
+                "call it from the version that it asks for, or write python=\"…\" in the decorator \
+                 of a function at the top level of a file: its source is sent then"
             }
         };
         Some(hint.to_owned())
@@ -101,7 +90,6 @@ impl Report for Error {
     fn report(&self) -> ErrorReport {
         let code = match self {
             Self::Source { .. }
-            | Self::RequiresPython { .. }
             | Self::PickleVersion { .. }
             | Self::NotPython
             | Self::NoMainFile { .. }
@@ -112,9 +100,6 @@ impl Report for Error {
         let mut report = ErrorReport::new(code, self.to_string());
         if let Self::Source { location, line, .. } = self {
             report = report.location(location.clone()).excerpt(line.clone());
-        }
-        if let Self::RequiresPython { location, .. } = self {
-            report = report.location(location.clone());
         }
         report.hint = self.hint();
         report

@@ -1,5 +1,6 @@
-# Run by `python -I -S -c` with a source file on stdin: prints the packages in its decorators and
-# its imports. The source is parsed and never executed; the limits are set before it is read.
+# Run by `python -I -S -c` with a source file on stdin: prints the packages and versions of Python in
+# its decorators, and its imports. The source is parsed and never executed; the limits are set before
+# it is read.
 import ast, json, resource, sys
 
 for limit, most in (
@@ -18,7 +19,7 @@ def fail(message, line, within=None):
     sys.exit(0)
 
 
-_DECORATORS = ("udf", "function", "aggregate")
+_DECORATORS = ("udf", "table", "function", "aggregate")
 
 
 def called(node):
@@ -33,6 +34,13 @@ def texts(node, constants):
     values = [element.value for element in node.elts if isinstance(element, ast.Constant)]
     whole = len(values) == len(node.elts) and all(isinstance(value, str) for value in values)
     return values if whole else None
+
+
+def text(node, constants):
+    if isinstance(node, ast.Name):
+        node = constants.get(node.id)
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, str) else None
 
 
 def groups(tree):
@@ -56,6 +64,12 @@ def groups(tree):
                         why = "packages= is not a plain list of texts"
                         fail(why, keyword.value.lineno, f"{node.name}()")
                     own += values
+                elif keyword.arg == "python":
+                    version = text(keyword.value, constants)
+                    if version is None:
+                        why = "python= is not a plain text"
+                        fail(why, keyword.value.lineno, f"{node.name}()")
+                    own.append(f"python=={version}")
         if own:
             found.append(own)
     return found
@@ -92,9 +106,8 @@ def imports(nodes):
 
 try:
     tree = ast.parse(sys.stdin.buffer.read())
-    python = ".".join(map(str, sys.version_info[:3]))
     found = {"groups": groups(tree), "imports": imports([tree]), "shares": shares(tree)}
-    print(json.dumps({"python": python, **found}))
+    print(json.dumps(found))
 except SyntaxError as error:
     fail(f"{type(error).__name__}: {error.msg}", error.lineno or 1)
 except (RecursionError, MemoryError):

@@ -22,7 +22,7 @@ pub use call_error::CallError;
 pub use client::{Client, MAX_CALL_BYTES, MAX_CALL_ROWS};
 pub use error::Error;
 pub use instances::{BatchKind, NUMPY, PANDAS, PYARROW, with_runtime};
-pub use registration::{Registration, check_python};
+pub use registration::{Registration, required_python};
 pub use signature::{MAX_ARGUMENTS, ParsedSignature, check_name};
 pub use source::{SHARED_SETUP, Source, available, inspect_source};
 

@@ -7,7 +7,7 @@
 use snowmelt_types::Digest;
 use snowmelt_wire::{Signature, SourceCode};
 
-use crate::{BatchKind, Error, ParsedSignature, Result, with_runtime};
+use crate::{BatchKind, Error, ParsedSignature, Result, script_block, with_runtime};
 
 /// A checked set of UDFs that are defined by one piece of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,19 +47,28 @@ impl Registration {
     }
 }
 
-/// Refuses code that the platform's Python cannot run: files of another language, and a pickle of
-/// another version, whose byte code differs.
-pub fn check_python(code: &SourceCode, running: &str) -> Result<()> {
+/// The versions of Python that the code itself requires, as a requirement (`python==3.12`): of its
+/// script block, or that which pickled it, because a pickle contains byte code. Refuses code of
+/// another language.
+pub fn required_python(code: &SourceCode) -> Result<Option<String>> {
     match code {
         SourceCode::Files { .. } => Err(Error::NotPython),
+        SourceCode::Pickle { python, .. } => Ok(Some(format!("python=={python}"))),
         SourceCode::Folder { file, .. } if code.python_text().is_none() => {
             Err(Error::NoMainFile { file: file.clone() })
         }
-        SourceCode::Pickle { python, .. } if python != running => {
-            Err(Error::PickleVersion { pickled: python.clone(), running: running.to_owned() })
+        _ => {
+            let Some((file, text)) = code.python_text() else { return Ok(None) };
+            let all = script_block::requirements(file, &text)?;
+            Ok(all.into_iter().next_back().filter(|last| is_python(last)))
         }
-        _ => Ok(()),
     }
+}
+
+/// The block's version stands last, and no package has this name.
+fn is_python(requirement: &str) -> bool {
+    let versions = requirement.strip_prefix("python");
+    versions.is_some_and(|rest| rest.starts_with(['=', '<', '>', '!', '~']))
 }
 
 fn check_names(parsed: &[ParsedSignature]) -> Result<()> {
@@ -179,19 +188,23 @@ mod tests {
     }
 
     #[test]
-    fn a_pickle_of_another_python_is_refused() {
+    fn code_requires_the_python_that_pickled_it_or_that_its_block_names() {
         let sources = Default::default();
         let (data, python) = (String::new(), "3.10".to_owned());
         let folder = |file: &str| {
             let files = BTreeMap::from([("app.py".to_owned(), CodeFile::new(b"x = 1", false))]);
             SourceCode::Folder { file: file.to_owned(), files }
         };
-        assert!(check_python(&folder("app.py"), "3.11").is_ok());
-        let refused = check_python(&folder("main.py"), "3.11");
+        assert_eq!(required_python(&folder("app.py")).unwrap(), None);
+        let refused = required_python(&folder("main.py"));
         assert!(matches!(refused, Err(Error::NoMainFile { .. })), "{refused:?}");
         let pickle = SourceCode::Pickle { data, python, sources, shared_setup: false };
-        assert!(check_python(&pickle, "3.10").is_ok() && check_python(&source(""), "3.11").is_ok());
-        let refused = check_python(&pickle, "3.11").unwrap_err().to_string();
-        assert!(refused.contains("pickled by Python 3.10"), "{refused}");
+        assert_eq!(required_python(&pickle).unwrap().unwrap(), "python==3.10");
+        assert_eq!(required_python(&source("x = 1")).unwrap(), None);
+        let block = |lines: &str| source(&format!("# /// script\n{lines}# ///\n"));
+        let both = "# dependencies = [\"six\"]\n# requires-python = \">=3.12\"\n";
+        assert_eq!(required_python(&block(both)).unwrap().unwrap(), "python>=3.12");
+        let packages = block("# dependencies = [\"python-dateutil>=2\"]\n");
+        assert_eq!(required_python(&packages).unwrap(), None);
     }
 }

@@ -8,7 +8,6 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use pep440_rs::Version;
 use serde::Deserialize;
 
 use crate::error::refused;
@@ -22,8 +21,9 @@ pub const SHARED_SETUP: &str = "snowmelt._runtime.shared_setup";
 /// The declarations of a source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
-    /// Requirements from `@sm.udf(packages=[…])`, `@sm.aggregate(…)`, `@sm.function(…)` and a
-    /// `# /// script` block (PEP 723), in order of appearance, without duplicates.
+    /// Requirements from `@sm.udf(packages=[…], python="…")`, `@sm.table(…)`, `@sm.aggregate(…)`,
+    /// `@sm.function(…)` and a `# /// script` block (PEP 723), in order of appearance, without
+    /// duplicates. That of a version of Python is one of them: `python==3.13`.
     pub packages: Vec<String>,
     /// Those of the whole file, from the `# /// script` block.
     pub shared: Vec<String>,
@@ -40,7 +40,7 @@ pub struct Source {
 #[serde(untagged)]
 enum Answer {
     Refused { error: String, line: u32, within: Option<String> },
-    Read { python: Version, groups: Vec<Vec<String>>, imports: Vec<String>, shares: bool },
+    Read { groups: Vec<Vec<String>>, imports: Vec<String>, shares: bool },
 }
 
 /// Parses a source file with an interpreter. Blocks for some 20 ms.
@@ -49,8 +49,8 @@ pub fn inspect_source(python: &Path, file: &str, text: &str) -> Result<Source> {
     let answer = serde_json::from_slice(&output.stdout).map_err(|_| broken(last_line(&output)))?;
     match answer {
         Answer::Refused { error, line, within } => Err(refused(file, text, error, line, within)),
-        Answer::Read { python, groups, imports, shares } => {
-            let shared = script_block::dependencies(file, text, &python)?;
+        Answer::Read { groups, imports, shares } => {
+            let shared = script_block::requirements(file, text)?;
             Ok(Source {
                 packages: unique(groups.iter().flatten().chain(&shared).cloned()),
                 shared,

@@ -1,13 +1,17 @@
 //! Finds a code package by its name, checks that it fits this host, and mounts it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::source::Access;
+use snowmelt_package::python_requirement;
 use snowmelt_sandbox::{ImageBind, MountedImage};
 use snowmelt_types::{Digest, Tenant};
 
 use super::label::Contents;
 use crate::images::{Found, TreePlace, find_image};
+use crate::interpreters::Interpreter;
 use crate::preparation::Preparation;
 use crate::{Error, Result, Unit};
 
@@ -34,7 +38,7 @@ impl Preparation {
     pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
         let found = find_image(&self.state_dir, name, &Access::own()).await;
         let found = found.map_err(|error| unfit(name, error))?;
-        let contents = self.contents(name, &found).await?;
+        let (contents, _) = self.contents(name, &found).await?;
         let at = PackageAt { name: name.to_owned(), manifest: found.manifest };
         Ok((at, contents.handler))
     }
@@ -49,21 +53,28 @@ impl Preparation {
         let (state, known) = (&self.state_dir, &self.images.known);
         let found = known.find_pinned(state, &at.name, &at.manifest).await;
         let found = found.map_err(|error| unfit(&at.name, error))?;
-        let contents = self.contents(&at.name, &found).await?;
+        let (contents, interpreter) = self.contents(&at.name, &found).await?;
         let root = |blob: &snowmelt_image::block::BlobSummary| blob.root.to_string();
         let layers = &found.image.layers[..contents.layers.len()];
         let layers = layers.iter().map(|blob| Digest::of_parts(["layer-1", &root(blob)]));
         let layers = layers.collect();
         let image = self.images.mount_found(&found, place).await?.at;
         let opened = Opened { contents, image, layers };
-        Ok(Unit::packed(tenant, opened, self.interpreter_and_runtime().await?))
+        Ok(Unit::packed(tenant, opened, (&interpreter.python, &interpreter.runtime)))
     }
 
-    async fn contents(&self, name: &str, found: &Found) -> Result<Contents> {
+    /// What a package holds, and the interpreter of the version that it was made for.
+    async fn contents(&self, name: &str, found: &Found) -> Result<(Contents, Arc<Interpreter>)> {
         let config = self.images.known.config(found).await?;
         let contents = Contents::read(name, &config, found.image.layers.len())?;
-        contents.check_fits(name, self.python().await?)?;
-        Ok(contents)
+        let wanted = [python_requirement(&contents.made_for.version)];
+        let interpreter = match self.interpreters.of(&wanted).await {
+            Ok((interpreter, _)) => interpreter,
+            // The package is refused by its name.
+            Err(_) => self.interpreters.default().await?,
+        };
+        contents.check_fits(name, &interpreter.python)?;
+        Ok((contents, interpreter))
     }
 }
 

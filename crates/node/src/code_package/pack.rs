@@ -15,6 +15,7 @@ use snowmelt_wire::SourceCode;
 
 use super::label::{Contents, LABEL};
 use crate::images::{Found, has_registry};
+use crate::interpreters::Installed;
 use crate::preparation::Preparation;
 use crate::{Error, Result};
 
@@ -35,11 +36,11 @@ impl Preparation {
         reporter: &dyn Reporter,
     ) -> Result<Packed> {
         let reference: Reference = name.parse().map_err(Error::Image)?;
-        let prepared = self.environment_of(requirements, imports, reporter).await?;
-        let (environment, installer, modules) = prepared;
+        let installed = self.environment_of(requirements, imports, reporter).await?;
+        let Installed { environment, interpreter, modules } = installed;
         let code = self.codes.put(&without_folder(code))?;
-        let (packages, is_one) = unpacked(&environment, installer);
-        let python = self.python().await?;
+        let (packages, is_one) = unpacked(&environment, &interpreter.installer);
+        let python = &interpreter.python;
         let contents = Contents::new((handler, modules), &environment, is_one, python);
         let folder = Found::local_folder(&self.state_dir);
         let is_sent = has_registry(name);

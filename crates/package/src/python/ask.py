@@ -6,7 +6,7 @@ libraries = [sysconfig.get_config_var("LIBDIR")] if sysconfig.get_config_var("Py
 print(json.dumps({
     "executable": getattr(sys, "_base_executable", None) or sys.executable,
     "implementation": sys.implementation.name,
-    "version": list(sys.version_info[:2]),
+    "version": list(sys.version_info[:3]),
     "tag": sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag,
     "platform": sysconfig.get_platform(),
     "prefixes": [sys.base_prefix, sys.base_exec_prefix],

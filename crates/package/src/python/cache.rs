@@ -29,7 +29,7 @@ impl Key {
     pub(super) fn of(named: &Path) -> Result<Self> {
         let reason = |error| format!("{}: {error}", named.display());
         let stamp = stamp(named).map_err(|error| Error::PythonMissing { reason: reason(error) })?;
-        let mut parts = vec!["python-1".to_owned(), named.display().to_string(), stamp];
+        let mut parts = vec!["python-2".to_owned(), named.display().to_string(), stamp];
         if is_script(named) {
             parts.extend(shim_inputs(named));
         }

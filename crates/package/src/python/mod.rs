@@ -4,9 +4,12 @@
 //! runs in a sandbox that shows [`Python::prefixes`] at the same paths in addition to the base.
 
 mod cache;
+mod choose;
 mod locate;
+mod wanted;
 
 pub(crate) use locate::{is_program, on_path};
+pub use wanted::{WantedPython, python_requirement};
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,6 +29,8 @@ pub struct Python {
     pub executable: PathBuf,
     /// Major and minor version.
     pub version: (u8, u8),
+    /// Its release of that version.
+    pub patch: u8,
     /// Folders outside of `/usr`, `/lib*` and `/bin` that it needs at the same paths.
     pub prefixes: Vec<PathBuf>,
     /// Folders of the standard library.
@@ -48,7 +53,7 @@ pub struct Python {
 struct Answer {
     executable: PathBuf,
     implementation: String,
-    version: (u8, u8),
+    version: (u8, u8, u8),
     tag: String,
     platform: String,
     prefixes: Vec<PathBuf>,
@@ -85,6 +90,7 @@ impl Python {
         let answer = if executable == named { first } else { inspect(&executable)? };
         check(&answer, &executable)?;
         let programs = [named.parent(), executable.parent()];
+        let version = minor(&answer);
         Ok(Self {
             prefixes: locate::outside_of_base(&answer, &executable),
             stdlib: answer.stdlib.iter().filter_map(|path| path.canonicalize().ok()).collect(),
@@ -92,7 +98,8 @@ impl Python {
             stdlib_modules: answer.modules,
             tag: answer.tag,
             platform: answer.platform,
-            version: answer.version,
+            version,
+            patch: answer.version.2,
             programs: programs.into_iter().flatten().map(Path::to_owned).collect(),
             executable,
         })
@@ -113,14 +120,18 @@ fn check(answer: &Answer, executable: &Path) -> Result<()> {
     let refuse = |why: String| {
         Err(Error::PythonMissing { reason: format!("{} {why}", executable.display()) })
     };
-    let (major, minor) = answer.version;
-    if answer.version < OLDEST_PYTHON {
-        return refuse(format!("is version {major}.{minor}"));
+    let version = minor(answer);
+    if version < OLDEST_PYTHON {
+        return refuse(format!("is version {}.{}", version.0, version.1));
     }
     if answer.implementation != "cpython" {
         return refuse(format!("is {}, not CPython", answer.implementation));
     }
     Ok(())
+}
+
+fn minor(answer: &Answer) -> (u8, u8) {
+    (answer.version.0, answer.version.1)
 }
 
 /// `-I` excludes code from the environment and the current folder, `-S` from site-packages.

@@ -180,7 +180,7 @@ pub struct DeployArgs {
     #[arg(
         long,
         value_name = "PACKAGE",
-        conflicts_with_all = ["code", "runtime", "command", "image", "root", "packages", "requirements"],
+        conflicts_with_all = ["code", "runtime", "command", "image", "root", "packages", "requirements", "python"],
         help_heading = "Code"
     )]
     pub packed: Option<String>,

@@ -181,7 +181,7 @@ pub struct PlatformArgs {
     pub server: Option<PathBuf>,
 }
 
-/// The Python packages that a function needs.
+/// The Python packages that a function needs, and its version of Python.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PackageArgs {
     /// A Python package that it needs, for example `pillow==11.*` (repeatable)
@@ -192,6 +192,9 @@ pub struct PackageArgs {
     pub requirements: Option<PathBuf>,
 }
 
+    /// Python version that runs it, for example 3.13 [default: that of the platform]
+    #[arg(long, value_name = "VERSION")]
+    pub python: Option<String>,
 // The values have plain comments: with doc comments the help would show a paragraph for each.
 
 /// How progress is shown.

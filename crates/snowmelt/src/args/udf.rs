@@ -59,7 +59,7 @@ pub struct AddUdfArgs {
     #[command(flatten)]
     pub packages: PackageArgs,
     /// Block image in which the functions run, with its Python and its packages
-    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["packages", "requirements"])]
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["packages", "requirements", "python"])]
     pub image: Option<String>,
     /// File or folder that the functions read: PATH, or PATH:NAME to give it another name
     #[arg(long = "file", value_name = "PATH[:NAME]")]

@@ -89,13 +89,18 @@ def f():
 }
 
 #[test]
-fn a_script_that_requires_another_python_is_refused() {
-    let block = |wanted| format!("# /// script\n# requires-python = \"{wanted}\"\n# ///\n");
-    assert!(read(&block(">=3.10")).packages.is_empty());
-    let refused = inspect_source(&python(), "udfs.py", &block(">=9")).unwrap_err().report();
+fn versions_of_python_are_requirements() {
+    let text = "# /// script\n# requires-python = \">=3.10\"\n# ///\nNEW = '3.13'\n\
+                @sm.udf(packages=['six'], python='3.12')\ndef f(x: int) -> int: ...\n\
+                @sm.table(python=NEW)\ndef g(x: int): ...\n";
+    let found = read(text);
+    assert_eq!(found.packages, ["six", "python==3.12", "python==3.13", "python>=3.10"]);
+    assert_eq!(found.shared, ["python>=3.10"]);
+    assert_eq!(found.groups, [vec!["six", "python==3.12"], vec!["python==3.13"]]);
+    let computed = "@sm.udf(python=version())\ndef f(x): ...\n";
+    let refused = inspect_source(&python(), "udfs.py", computed).unwrap_err().report();
     assert_eq!(refused.code, "SM-0204");
-    assert!(refused.message.contains("requires Python >=9, but functions run on Python 3."));
-    assert!(refused.hint.unwrap().contains("SNOWMELT_PYTHON"));
+    assert!(refused.hint.unwrap().contains("python=\"3.13\""));
 }
 
 #[test]
