@@ -18,7 +18,8 @@ use crate::server;
 /// `SM-0114` if stdout cannot be written to.
 pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> Outcome {
     let python = config.python.as_ref().map(|python| python.value.as_path());
-    let mut checks = doctor::run(&config.state.value, config.image_mount.value, python);
+    let mut checks =
+        doctor::run((&config.state.value, &config.run.value), config.image_mount.value, python);
     checks.extend(server::check(config, printer));
     let shown = match args.output {
         ShowFormat::Json => list::json(&checks)?,

@@ -54,18 +54,53 @@ impl Check {
         let mend = (status != Status::Ok).then(|| mend.into());
         Self { name: name.to_owned(), status, found: found.into(), needed: needed.into(), mend }
     }
+
+    /// The row as the user may judge it.
+    fn seen(self, is_root: bool) -> Self {
+        let is_true = is_root || self.status == Status::Ok;
+        if is_true || !SEEN_BY_ROOT.contains(&self.name.as_str()) {
+            return self;
+        }
+        let (found, mend) = ("cannot see without root", "sudo snowmelt doctor");
+        Self { status: Status::Warn, found: found.into(), mend: Some(mend.into()), ..self }
+    }
 }
 
-/// Checks everything; some 100 ms. `state_dir` need not exist. `mount` is how images are to be
+/// What only root can try: without its rights a failure says nothing about the machine, and its mend
+/// would be wrong.
+const SEEN_BY_ROOT: [&str; 15] = [
+    "EROFS",
+    "FUSE",
+    "VXLAN",
+    "addresses",
+    "bridge",
+    "control groups",
+    "lazy images",
+    "leftovers",
+    "mount API",
+    "namespaces",
+    "network namespaces",
+    "nftables",
+    "overlayfs",
+    "state folder",
+    "veth",
+];
+
+/// Checks everything; some 100 ms. The folders need not exist. `mount` is how images are to be
 /// mounted, `python` the interpreter that the settings name.
-pub fn run(state_dir: &Path, mount: Choice, python: Option<&Path>) -> Vec<Check> {
+pub fn run(
+    (state_dir, run_dir): (&Path, &Path),
+    mount: Choice,
+    python: Option<&Path>,
+) -> Vec<Check> {
     let mut checks = kernel::checks(mount);
     checks.extend(network::checks());
     checks.extend(resources::checks(state_dir));
     checks.extend(tools::checks(state_dir, python));
     checks.push(clock::check());
-    checks.push(leftovers::check(state_dir));
-    checks
+    checks.push(leftovers::check(state_dir, run_dir));
+    let is_root = rustix::process::geteuid().is_root();
+    checks.into_iter().map(|check| check.seen(is_root)).collect()
 }
 
 #[cfg(test)]
@@ -77,8 +112,8 @@ mod tests {
     #[test]
     fn every_row_has_a_finding_and_failed_ones_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
-        let state = folder.path().join("state");
-        let checks = run(&state, Choice::Auto, None);
+        let (state, run_dir) = (folder.path().join("state"), folder.path().join("run"));
+        let checks = run((&state, &run_dir), Choice::Auto, None);
         let names: BTreeSet<_> = checks.iter().map(|check| check.name.as_str()).collect();
         assert_eq!(names.len(), checks.len(), "two rows of one name");
         for name in ["kernel", "control groups", "namespaces", "disk", "Python", "uv", "clock"] {
@@ -89,5 +124,23 @@ mod tests {
             assert_eq!(check.mend.is_some(), check.status != Status::Ok, "{check:?}");
         }
         assert!(!state.exists(), "looking must not make anything");
+    }
+
+    #[test]
+    fn what_only_root_can_see_is_not_judged_without_root() {
+        let denied = || {
+            let mend = "sysctl -w user.max_user_namespaces=15000";
+            let found = "Operation not permitted (os error 1)";
+            Check::new("namespaces", Status::Fail, found, "user and pid", mend)
+        };
+        assert_eq!(denied().seen(true), denied());
+        let row = denied().seen(false);
+        assert_eq!((row.status, &*row.found), (Status::Warn, "cannot see without root"));
+        assert_eq!(row.mend.as_deref(), Some("sudo snowmelt doctor"));
+        // What is seen, and what needs no rights to be seen, stays.
+        let there = || Check::new("namespaces", Status::Ok, "user and pid", "user and pid", "");
+        let python =
+            || Check::new("Python", Status::Fail, "none", "3.10", "apt-get install python3");
+        assert_eq!((there().seen(false), python().seen(false)), (there(), python()));
     }
 }
