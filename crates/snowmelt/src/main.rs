@@ -12,6 +12,7 @@ mod code_files;
 mod config;
 mod deploy;
 mod doctor;
+mod du;
 mod env;
 mod environment;
 mod failure;
@@ -93,6 +94,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Up(args) => server::up(args, config, printer),
         Command::Down(args) => server::down(args, config, printer),
         Command::Backup(args) => backup::run(args, config, printer),
+        Command::Du(args) => du::run(args, config, printer),
         Command::Status(args) => server::status(args, config, printer),
         Command::Top(args) => top::run(args, config, printer),
         Command::Node(args) => cluster::node(args, config, printer),

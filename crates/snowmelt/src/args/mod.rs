@@ -42,7 +42,7 @@ pub use lab::{
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use run::RunArgs;
 pub use server::{
-    BackupArgs, ConfigCommand, DoctorArgs, DownArgs, ServeArgs, StatusArgs, TopArgs, UpArgs,
+    BackupArgs, ConfigCommand, DoctorArgs, DownArgs, DuArgs, ServeArgs, StatusArgs, TopArgs, UpArgs,
 };
 pub use simulate::{Application, KillSpec, RepairWay, SimulateArgs, TraceArgs, Way};
 pub use sql::SqlArgs;
@@ -127,6 +127,8 @@ pub enum Command {
     Down(DownArgs),
     /// Copy the state of the platform, or restore a copy
     Backup(BackupArgs),
+    /// Show what the platform uses of the disk
+    Du(DuArgs),
     /// Show the running platform
     Status(StatusArgs),
     /// Watch instances, caches and zygotes
@@ -190,11 +192,11 @@ pub struct PackageArgs {
     /// requirements.txt with the Python packages that it needs
     #[arg(long, value_name = "FILE")]
     pub requirements: Option<PathBuf>,
-}
-
     /// Python version that runs it, for example 3.13 [default: that of the platform]
     #[arg(long, value_name = "VERSION")]
     pub python: Option<String>,
+}
+
 // The values have plain comments: with doc comments the help would show a paragraph for each.
 
 /// How progress is shown.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use snowmelt_types::parse_duration;
 
-use super::{MemberArgs, ShowFormat, TlsArgs};
+use super::{ListFormat, MemberArgs, ShowFormat, TlsArgs};
 
 const UP_EXAMPLES: &str = "\
 Examples:
@@ -29,6 +29,13 @@ Examples:
 New work is refused. Running work can end within the grace time, and is cancelled after it.
 Asynchronous calls that have not ended run again after the next `snowmelt up`. Deployed functions
 are kept.";
+
+const DU_EXAMPLES: &str = "\
+Examples:
+  snowmelt du
+  snowmelt du -o json | jq '.[0]'
+
+It reads the state folder (SNOWMELT_STATE) and changes nothing.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -143,6 +150,15 @@ pub struct BackupArgs {
     /// Put a copy in the place of the state, which no server may use
     #[arg(long)]
     pub restore: bool,
+}
+
+/// `snowmelt du`.
+#[derive(Debug, Args)]
+#[command(after_help = DU_EXAMPLES)]
+pub struct DuArgs {
+    /// Format of the list
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ListFormat,
 }
 
 /// `snowmelt config`.

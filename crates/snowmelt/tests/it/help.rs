@@ -38,6 +38,7 @@ fn help_texts() {
         "up",
         "down",
         "backup",
+        "du",
         "status",
         "token",
         "token new",
