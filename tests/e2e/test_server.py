@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,32 @@ def test_it_scales_to_zero(up: Snowmelt, tmp_path: Path) -> None:
     call(up, {})
     wait_for("no instance", lambda: status(up)["instances"] == [0, 0])
     assert call(up, {})["hello"] == "world"
+
+
+def metrics(snowmelt: Snowmelt) -> list[str]:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(str(snowmelt.folder / "state/snowmelt.sock"))
+        server.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        return b"".join(iter(lambda: server.recv(1 << 16), b"")).decode().splitlines()
+
+
+def test_metrics_name_functions_and_how_calls_and_queries_ended(
+    up: Snowmelt, tmp_path: Path
+) -> None:
+    deploy(up, tmp_path, FAULTS)
+    call(up, {"what": "well"})
+    up.run("fn", "call", "hello", "--data", '{"what": "raise"}').failed_with("SM-0201")
+    assert up.rows("select 1 as n") == [{"n": 1}]
+    up.run("sql", "select nothing").failed_with("SM-0102")
+    counts = {
+        'call_seconds_count{tenant="default",function="hello",outcome="succeeded"} 1',
+        'call_seconds_count{tenant="default",function="hello",outcome="SM-0201"} 1',
+        'query_seconds_count{tenant="default",outcome="succeeded"} 1',
+        'query_seconds_count{tenant="default",outcome="SM-0102"} 1',
+    }
+    # A query is counted when its driver is given back, after its answer.
+    while not counts <= {line.removeprefix("snowmelt_") for line in metrics(up)}:
+        assert not any("dropped" in line for line in metrics(up))
 
 
 @pytest.mark.parametrize(

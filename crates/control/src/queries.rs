@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -112,13 +112,16 @@ impl Queries {
         let _with_objects = by_objects.then(|| WithObjects::new(&self.with_objects));
         let folder = exchange_folder(now_ms() / 1000, id.as_str());
         // Boxed, because the compiler follows the types of futures only to some depth.
-        let asked = Asked { tenant, request: &request, id: id.clone(), folder: folder.clone() };
+        let answered = AtomicBool::new(false);
+        let (id_of, folder_of) = (id.clone(), folder.clone());
+        let asked =
+            Asked { tenant, request: &request, id: id_of, answered: &answered, folder: folder_of };
         let answer = self.answer(asked, frames.clone()).boxed();
         let mut complete = false;
         let failure = tokio::select! {
-            answered = answer.instrument(span.clone()) => {
-                complete = matches!(answered, Ok(Ended::Complete));
-                answered.err()
+            ended = answer.instrument(span.clone()) => {
+                complete = matches!(ended, Ok(Ended::Complete));
+                ended.err()
             }
             () = frames.closed() => None,
             () = self.shutdown.cancelled() => Some(server_ends()),
@@ -126,7 +129,7 @@ impl Queries {
         };
         let outcome = match &failure {
             Some(report) => report.known_code().code,
-            None if complete => SUCCEEDED,
+            None if answered.load(Ordering::Relaxed) => SUCCEEDED,
             None => DROPPED,
         };
         self.durations.record(tenant, "", outcome, begun.elapsed());
@@ -158,7 +161,7 @@ impl Queries {
 
     async fn answer(
         &self,
-        Asked { tenant, request, id, folder: exchange_folder }: Asked<'_>,
+        Asked { tenant, request, id, answered, folder: exchange_folder }: Asked<'_>,
         frames: mpsc::Sender<Bytes>,
     ) -> Result<Ended, ErrorReport> {
         let accepted = Instant::now();
@@ -202,7 +205,11 @@ impl Queries {
                 self.udfs.keep_logs(tenant, &id, &udfs.registered, written);
                 printed::show(&events, written);
             };
-            let relaying = relay(answer, &runner, &frames, &keep);
+            let relaying = async {
+                let relayed = relay(answer, &runner, &frames, &keep).await;
+                answered.store(matches!(relayed, Relayed::Complete), Ordering::Relaxed);
+                relayed
+            };
             let ((), relayed) = tokio::join!(serving, relaying);
             relayed
         };
@@ -267,6 +274,8 @@ struct Asked<'q> {
     tenant: &'q Tenant,
     request: &'q QueryRequest,
     id: QueryId,
+    /// Set once the client has been sent the end of the answer: it may be gone before the driver is.
+    answered: &'q AtomicBool,
     /// Its folder in the locations of its exchange.
     folder: String,
 }
