@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from . import _amounts, _broadcast, _dtypes, _files, _names, _prints, _progress
+from . import _amounts, _broadcast, _dtypes, _files, _names, _params, _prints, _progress
 from ._aggregate import Aggregate
 from ._answer import Answer
 from ._client import client
@@ -38,6 +38,7 @@ _ROWS_SHOWN = 20
 _MEDIA = ("auto", "files", "hosts", "streams", "objects")
 
 _OPTIONS = (
+    "params",
     "udfs",
     "image",
     "function_files",
@@ -58,6 +59,7 @@ _OPTIONS = (
 def sql(
     query: str,
     *,
+    params: _params.Params | None = None,
     udfs: Sequence[UdfLike] | None = None,
     image: str | None = None,
     function_files: _files.Files | None = None,
@@ -74,8 +76,9 @@ def sql(
     prints: bool | None = None,
     **tables: Any,
 ) -> Query:
-    """A query; it runs when its answer is first used. A statement that defines a function runs at
-    once; `function_files` are for the function that it defines. See docs/python.md."""
+    """A query; it runs when its answer is first used. `params` are the values of `?` and `$1`, or
+    by name of `:name`. A statement that defines a function runs at once; `function_files` are for
+    that function. See docs/python.md."""
     caller = sys._getframe(1)
     defines = _names.defines(query)
     _names.refuse_unread(query, tables, _OPTIONS)
@@ -101,6 +104,8 @@ def sql(
     made = [Table(name, given) for name, given in tables.items()]
     _check_image(image, functions)
     asked = Query(query, made, functions, options, progress, image, prints)
+    if params is not None:
+        asked.params = _params.to_wire(params)
     asked.files = _definition_files(function_files, defines)
     if defines:
         asked.collect()
@@ -197,6 +202,8 @@ class Query:
         self._options, self._progress, self._prints = options, progress, prints
         # Of the function that it defines, by name.
         self.files: dict[str, str] = {}
+        # Values of its parameters, in the form of the wire.
+        self.params: list[Any] | dict[str, Any] | None = None
         self._folder: Folder | None = None
         self._locations: dict[str, str] | None = None
         self._lock = threading.Lock()
@@ -309,8 +316,10 @@ class Query:
         if self._locations is None:
             self._locations = {table.name: self._location(table) for table in self._tables}
         files = {"files": _files.send(client(), self.files)} if self.files else {}
+        params = {"params": self.params} if self.params else {}
         return {
             "sql": self.text,
+            **params,
             **files,
             "tables": self._locations,
             "udfs": [udf_source(function, self._image) for function in self._udfs],

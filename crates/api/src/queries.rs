@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, QueryId, Tenant};
-use snowmelt_wire::{ExchangeOptions, PriceFile, Signature, SourceCode};
+use snowmelt_wire::{ExchangeOptions, Parameters, PriceFile, Signature, SourceCode};
 use utoipa::ToSchema;
 
 use crate::FileRefs;
@@ -15,6 +15,9 @@ use crate::FileRefs;
 pub struct QueryRequest {
     /// One SELECT statement.
     pub sql: String,
+    /// Values of the statement's parameters: a list for `?` and `$1`, an object for `:name`.
+    #[serde(default, skip_serializing_if = "Parameters::is_empty")]
+    pub params: Parameters,
     /// Table name to location: a file, a folder, a glob or an `s3://` URL of data files.
     #[serde(default)]
     pub tables: BTreeMap<String, String>,

@@ -94,10 +94,9 @@ impl Queries {
         let (id, begun) = (QueryId::new(), Instant::now());
         let limit = request.options.timeout_ms;
         let time_is_up = async {
-            if limit == 0 {
-                std::future::pending().await
-            } else {
-                tokio::time::sleep(Duration::from_millis(limit)).await
+            match limit {
+                0 => std::future::pending().await,
+                _ => tokio::time::sleep(Duration::from_millis(limit)).await,
             }
         };
         let span = tracing::debug_span!(
@@ -312,6 +311,7 @@ fn drive(
     Drive {
         query,
         sql: request.sql.clone(),
+        params: request.params.clone(),
         tables: request.tables.clone(),
         udfs: udfs.signatures.clone(),
         aws: request.aws.clone(),

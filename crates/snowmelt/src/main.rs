@@ -29,6 +29,7 @@ mod manual;
 mod net;
 mod output;
 mod pack;
+mod parameters;
 mod platform;
 mod printer;
 mod profile;

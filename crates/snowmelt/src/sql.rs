@@ -15,7 +15,7 @@ use crate::output::{Output, Target, Writer};
 use crate::platform::{self, Platform};
 use crate::printer::Printer;
 use crate::progress::Progress;
-use crate::{env, input, profile, secrets, udf_files};
+use crate::{env, input, parameters, profile, secrets, udf_files};
 
 /// Runs the query and writes its result.
 ///
@@ -128,6 +128,7 @@ fn request(args: &SqlArgs, config: &Config, files: FileRefs) -> Result<QueryRequ
     let timeout = config.timeout.value.as_millis();
     Ok(QueryRequest {
         sql: statement(args)?,
+        params: parameters::given(&args.params)?,
         tables: tables(&args.tables)?,
         udfs: args.udfs.iter().map(source).collect::<Result<_, ErrorReport>>()?,
         // With --udf they are files of those functions.

@@ -2,8 +2,7 @@
 //!
 //! The platform sends one [`Drive`] with two descriptors: the socket for the answer and a file for
 //! results that do not fit into memory. Then the driver sends [`Request`]s and the platform one
-//! [`Reply`] for each, in any order; descriptors travel with the replies. Requests that need no
-//! reply have the id 0.
+//! [`Reply`] for each, in any order; descriptors travel with the replies. The id 0 asks for none.
 //!
 //! Invariant: whatever files, functions and tasks the driver names in its requests, it gets only
 //! files of the query's locations, the query's functions, its tasks and their outputs.
@@ -16,6 +15,7 @@ use snowmelt_types::{Code, ErrorReport, Report};
 use crate::exchange::{ExchangeOptions, ObjectOutput};
 use crate::footer::KeptFooter;
 use crate::gang::GangAsk;
+use crate::parameters::Parameters;
 use crate::prices::PriceFile;
 use crate::streams::TaskStreams;
 use crate::{Error, FileGrant, S3Access, Signature, Task, TaskRead};
@@ -41,6 +41,8 @@ pub struct Drive {
     pub query: String,
     /// One statement.
     pub sql: String,
+    /// Values of the statement's parameters.
+    pub params: Parameters,
     /// Table name to location.
     pub tables: BTreeMap<String, String>,
     /// Functions that the SQL may call in addition to the built-in ones.

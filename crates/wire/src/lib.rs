@@ -20,6 +20,7 @@ mod function;
 mod gang;
 mod grants;
 mod host_outputs;
+mod parameters;
 mod prices;
 mod sorted;
 mod stream;
@@ -50,6 +51,7 @@ pub use function::{Call, CodeFile, Load, Mode, OnError, Ready, Signature, Source
 pub use gang::{GangAsk, GangTask};
 pub use grants::{Grants, UdfConnection, hand_over};
 pub use host_outputs::{HostOutputs, MAX_READ_BYTES, READ_BYTES, ReadRange};
+pub use parameters::{Parameter, ParameterType, Parameters, TypedText};
 pub use prices::PriceFile;
 pub use sorted::{Edge, KeyRange, MARK_KEY_BYTES, MOST_MARKS, Mark};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};

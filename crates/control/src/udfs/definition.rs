@@ -39,6 +39,9 @@ impl UdfRegistry {
             let runner = QueryRunner::new(node, name, tenant.clone(), Instant::now(), NO_TASK, []);
             snowmelt_node::definition(&runner, &request.sql, threads).await?
         };
+        if !matches!(definition, Definition::Other) {
+            no_parameters(request)?;
+        }
         let sql = match definition {
             Definition::Create(create) => self.create(tenant, request, *create, events).await?,
             Definition::Drop { name, if_exists } => {
@@ -136,6 +139,15 @@ fn no_files(request: &QueryRequest) -> Result<(), ErrorReport> {
     let message = "files come with this statement, which defines no function";
     Err(ErrorReport::new(Code::FUNCTION_FILE, message)
         .hint("give them with the code of a function, or with CREATE FUNCTION"))
+}
+
+/// A definition has no places for values.
+fn no_parameters(request: &QueryRequest) -> Result<(), ErrorReport> {
+    if request.params.is_empty() {
+        return Ok(());
+    }
+    let message = "values of parameters come with a statement that defines a function";
+    Err(ErrorReport::new(Code::OPTION, message).hint("pass them to the query that calls it"))
 }
 
 /// The code of a function, from its statement.

@@ -210,6 +210,7 @@ mod tests {
         let drive = Drive {
             query: "q".to_owned(),
             sql: "select f(a) from 'x'".to_owned(),
+            params: Default::default(),
             tables: BTreeMap::new(),
             udfs: vec![udf],
             aws: BTreeMap::new(),

@@ -29,6 +29,7 @@ mod meaning;
 mod names;
 mod nullable;
 mod outputs;
+mod parameters;
 mod planned;
 mod planning_only;
 mod prune;
@@ -67,7 +68,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use snowmelt_wire::{ExchangeOptions, Signature};
+use snowmelt_wire::{ExchangeOptions, Parameters, Signature};
 
 use cut::Exchanges;
 pub(crate) use cut::{Cut, Stage};
@@ -113,6 +114,8 @@ pub struct QuerySpec {
     pub query: String,
     /// One SELECT statement.
     pub sql: String,
+    /// Values of the statement's parameters.
+    pub params: Parameters,
     /// Table name to location: a file, a folder, a glob or an `s3://` URL of data files.
     /// Locations may also be quoted in the SQL's FROM.
     pub tables: BTreeMap<String, String>,
@@ -149,7 +152,7 @@ pub struct QuerySpec {
 pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     spec.exchange.check().map_err(|report| Error::Task(Box::new(report)))?;
     let cpu_before = process_cpu();
-    let mut statement = statement::parse(&spec.sql)?;
+    let mut statement = statement::parse(&spec.sql, &spec.params)?;
     let reads = read_calls::prepare(&mut statement, &spec.udfs, &spec.sql)?;
     table_functions::prepare(&mut statement, &spec.udfs, &spec.sql)?;
     let pool = UdfPool::of_driver();

@@ -235,7 +235,7 @@ mod tests {
     use crate::read::Encoding;
 
     fn calls(sql: &str) -> Result<(Statement, Vec<ReadCall>)> {
-        let mut statement = parse(sql)?;
+        let mut statement = parse(sql, &Default::default())?;
         let found = prepare(&mut statement, &[], sql)?;
         Ok((statement, found.into_values().collect()))
     }

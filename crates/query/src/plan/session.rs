@@ -25,6 +25,7 @@ use super::exact::{PlainKeys, exact, with_null_safe_keys};
 use super::joins::{self, IndependentJoins};
 use super::literals::Declared;
 use super::nullable::KeepNullable;
+use super::parameters::Bound;
 use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::same_columns::{MANY_COLUMNS, without_same_columns};
 use super::statement::Statement;
@@ -145,7 +146,7 @@ pub(super) async fn physical_plan(
     let declared = udf::declared_types(&spec.udfs)?;
     let mut query = statement.query.clone();
     let logical = loop {
-        let (typed, keys_are_merged) = as_in_sql(&query, &declared, &state);
+        let (typed, keys_are_merged) = as_in_sql((&query, &statement.values), &declared, &state);
         match all_columns::planned(typed, &state).await.and_then(lateral) {
             Ok(_) if !keys_are_merged => return Err(unknown_keys()),
             Ok(plan) => break plan,
@@ -166,11 +167,12 @@ pub(super) async fn physical_plan(
 
 /// A statement as the planner is to read it, and whether all keys of USING and NATURAL are merged.
 fn as_in_sql(
-    query: &DfStatement,
+    (query, values): (&DfStatement, &Bound),
     declared: &Declared,
     state: &SessionState,
 ) -> (DfStatement, bool) {
     let mut typed = query.clone();
+    values.put_into(&mut typed);
     meaning::as_in_sql(&mut typed);
     literals::typed(&mut typed, declared);
     // The session has all tables, so a plan waits for nothing.

@@ -10,18 +10,22 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
     Expr, ObjectName, ObjectNamePart, Query, Select, SelectFlavor, SelectItem, SetExpr,
-    Statement as SqlStatement, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
+    Statement as SqlStatement, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
 };
 use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::Parameters;
 
 use super::dialect::PostgresLike;
-use super::{meaning, sql_error};
+use super::parameters::Bound;
+use super::{meaning, parameters, sql_error};
 use crate::{Error, Result};
 
 /// A statement that may run.
 pub(super) struct Statement {
-    /// The query, without its EXPLAIN.
+    /// The query, without its EXPLAIN. Its parameters are in it: they name columns.
     pub(super) query: DfStatement,
+    /// The values of its parameters.
+    pub(super) values: Bound,
     /// The kind of result that the statement gives.
     pub(super) result_kind: ResultKind,
     /// Names in single quotes in FROM, which are always locations.
@@ -42,13 +46,21 @@ pub(super) enum ResultKind {
 }
 
 /// Parses a text that must contain exactly one statement, which only reads.
-pub(super) fn parse(sql: &str) -> Result<Statement> {
-    let Some(plain) = without_cost(sql) else { return parse_plain(sql, sql) };
-    let statement = parse_plain(&plain, sql)?;
+pub(super) fn parse(sql: &str, params: &Parameters) -> Result<Statement> {
+    let text = Text { sql, params };
+    let Some(plain) = without_cost(sql) else { return parse_plain(sql, text) };
+    let statement = parse_plain(&plain, text)?;
     match statement.result_kind {
         ResultKind::Plan => Ok(Statement { result_kind: ResultKind::Cost, ..statement }),
         _ => Err(refused("EXPLAIN COST needs a query", "write EXPLAIN COST SELECT …")),
     }
+}
+
+/// The text of a statement, with the values of its parameters.
+#[derive(Clone, Copy)]
+struct Text<'a> {
+    sql: &'a str,
+    params: &'a Parameters,
 }
 
 /// An EXPLAIN COST as an EXPLAIN, which the parser knows. Spaces replace the word, so that positions
@@ -64,14 +76,14 @@ fn without_cost(sql: &str) -> Option<String> {
     (is_word && is_apart).then(|| format!("{}    {}", &sql[..begin], &sql[begin + 4..]))
 }
 
-/// Parses `plain`; errors show `sql`, which has the same positions.
-fn parse_plain(plain: &str, sql: &str) -> Result<Statement> {
+/// Parses `plain`; errors show the text, which has the same positions.
+fn parse_plain(plain: &str, text: Text<'_>) -> Result<Statement> {
     let parsed = DFParserBuilder::new(plain).with_dialect(&PostgresLike).build();
     let parsed = parsed.and_then(|mut parser| parser.parse_statements());
-    let mut statements = parsed.map_err(|error| sql_error::syntax(&error, sql))?;
+    let mut statements = parsed.map_err(|error| sql_error::syntax(&error, text.sql))?;
     match (statements.pop_front(), statements.len()) {
         (None, _) => Err(refused("there is no statement in the SQL", "write one SELECT")),
-        (Some(only), 0) => accept(only, ResultKind::Rows),
+        (Some(only), 0) => accept(only, ResultKind::Rows, text),
         (Some(_), more) => {
             let message = format!("the SQL contains {} statements", more + 1);
             Err(refused(&message, "run them one by one"))
@@ -79,13 +91,13 @@ fn parse_plain(plain: &str, sql: &str) -> Result<Statement> {
     }
 }
 
-fn accept(statement: DfStatement, result_kind: ResultKind) -> Result<Statement> {
+fn accept(statement: DfStatement, result_kind: ResultKind, text: Text<'_>) -> Result<Statement> {
     match statement {
-        DfStatement::Statement(inner) => accept_sql(*inner, result_kind),
+        DfStatement::Statement(inner) => accept_sql(*inner, result_kind, text),
         DfStatement::Explain(inner) if inner.options.analyze => {
             Err(refused("EXPLAIN ANALYZE is not supported", ANALYZE_HINT))
         }
-        DfStatement::Explain(inner) => accept(*inner.statement, ResultKind::Plan),
+        DfStatement::Explain(inner) => accept(*inner.statement, ResultKind::Plan, text),
         DfStatement::CopyTo(_) => {
             Err(refused("COPY is not allowed", "choose the output with -o and redirect it"))
         }
@@ -96,25 +108,36 @@ fn accept(statement: DfStatement, result_kind: ResultKind) -> Result<Statement> 
 const ANALYZE_HINT: &str =
     "the profile has rows and time of each operator: run the query with --profile";
 
-fn accept_sql(statement: SqlStatement, result_kind: ResultKind) -> Result<Statement> {
+fn accept_sql(
+    statement: SqlStatement,
+    result_kind: ResultKind,
+    text: Text<'_>,
+) -> Result<Statement> {
     let mut query = match statement {
         SqlStatement::Query(query) => query,
         SqlStatement::ExplainTable { table_name, .. } => {
-            let all = parse(&format!("select * from {table_name}"))?;
+            let all = parse(&format!("select * from {table_name}"), text.params)?;
             return Ok(Statement { result_kind: ResultKind::Columns, ..all });
         }
         SqlStatement::Explain { statement, analyze: false, .. } => {
-            return accept_sql(*statement, ResultKind::Columns);
+            return accept_sql(*statement, ResultKind::Columns, text);
         }
         other => return Err(not_a_query(&other.to_string())),
     };
+    let wrong = |(report, name): parameters::Wrong| match name {
+        Some(name) => sql_error::location_error(Error::Sql(Box::new(report)), &name, text.sql),
+        None => Error::Sql(Box::new(report)),
+    };
+    let values = Bound::new(&query, text.params).map_err(wrong)?;
     let mut check = ReadOnlyCheck::default();
-    if let ControlFlow::Break(refusal) = Visit::visit(&query, &mut check) {
+    if let ControlFlow::Break(refusal) =
+        Visit::visit(&values.of(&query).map_err(wrong)?, &mut check)
+    {
         return Err(refusal);
     }
     _ = VisitMut::visit(&mut query, &mut FromFirst);
     let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
-    Ok(Statement { query, result_kind, quoted: check.quoted })
+    Ok(Statement { query, values, result_kind, quoted: check.quoted })
 }
 
 /// Turns `FROM t` into `FROM t SELECT *`, as in DuckDB. The planner would select no column.
@@ -132,7 +155,7 @@ impl VisitorMut for FromFirst {
     }
 }
 
-/// Visits a query: refuses hidden writes and placeholders, and collects the locations in FROM.
+/// Visits a query: refuses hidden writes, and collects the locations in FROM.
 #[derive(Default)]
 struct ReadOnlyCheck {
     quoted: BTreeSet<String>,
@@ -172,15 +195,9 @@ impl Visitor for ReadOnlyCheck {
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
-        match expr {
-            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) => {
-                let message = format!("the placeholder {value} has no value");
-                ControlFlow::Break(refused(&message, "write the value into the SQL"))
-            }
-            expr => match meaning::refused(expr) {
-                Some((message, hint)) => ControlFlow::Break(refused(message, hint)),
-                None => ControlFlow::Continue(()),
-            },
+        match meaning::refused(expr) {
+            Some((message, hint)) => ControlFlow::Break(refused(message, hint)),
+            None => ControlFlow::Continue(()),
         }
     }
 }
@@ -217,6 +234,10 @@ mod tests {
     use snowmelt_types::Report;
 
     use super::*;
+
+    fn parse(sql: &str) -> Result<Statement> {
+        super::parse(sql, &Parameters::default())
+    }
 
     fn refusal(sql: &str) -> String {
         match parse(sql) {
@@ -290,7 +311,8 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_refused() {
-        assert!(refusal("select * from t where a = $1").contains("placeholder"));
+    fn a_parameter_needs_a_value() {
+        let report = refusal("select * from t where a = $1");
+        assert!(report.contains("$1 has no value") && report.contains("--param"), "{report}");
     }
 }

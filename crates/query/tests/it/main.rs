@@ -22,6 +22,7 @@ mod many_files;
 mod meaning;
 mod naming;
 mod overflow;
+mod parameters;
 mod plans;
 mod refusals;
 mod runner;

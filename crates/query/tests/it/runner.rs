@@ -252,6 +252,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
     QuerySpec {
         query: "q-test".to_owned(),
         sql: sql.to_owned(),
+        params: Default::default(),
         tables: data::TABLES.iter().map(location).collect(),
         udfs: udfs::signatures(),
         files: host_files(data::folder()),

@@ -17,6 +17,7 @@ Examples:
   snowmelt sql \"select country(phone), count(*) from 'users.parquet' group by 1\" --udf udfs.py
   snowmelt sql -f scores.sql --udf score.py --image registry.example/science:v1
   snowmelt sql -f q1.sql --workers 8 --memory 2GiB --profile-out q1.html
+  snowmelt sql \"select * from 'users.parquet' where name = :name\" --param name:varchar=Ann
   echo 'select 1 as one' | snowmelt sql -o json
 
 Tables: quote a location in FROM ('file.parquet', 'folder/', 'glob*.parquet', 's3://bucket/prefix/')
@@ -90,6 +91,10 @@ pub struct SqlArgs {
     /// Name a table: a file, folder, glob or s3:// URL of Parquet, CSV, JSON or Arrow files (repeatable)
     #[arg(long = "table", value_name = "NAME=LOCATION", value_parser = named_location, help_heading = "Data and code")]
     pub tables: Vec<(String, String)>,
+    /// Value of a parameter, :NAME or $NAME in the statement; of ? and $1 with 1=VALUE. Numbers and
+    /// booleans are recognised, or give the type: day:date=2024-01-31 (repeatable)
+    #[arg(long = "param", value_name = "NAME[:TYPE]=VALUE", help_heading = "Data and code")]
+    pub params: Vec<String>,
     /// Python file with functions decorated with @sm.udf (repeatable)
     #[arg(long = "udf", value_name = "FILE.py", help_heading = "Data and code")]
     pub udfs: Vec<PathBuf>,

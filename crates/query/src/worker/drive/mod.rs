@@ -202,6 +202,7 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> crate::Result<QuerySpec> 
         cost: CostBasis::new(prices, drive.worker_memory, drive.driver_memory)?,
         query: drive.query,
         sql: drive.sql,
+        params: drive.params,
         tables: drive.tables,
         udfs: drive.udfs,
         files: Arc::clone(runner) as _,
