@@ -26,6 +26,7 @@ mod cpu;
 mod dispatch;
 mod driver;
 mod error;
+mod everyday;
 mod exchange;
 mod faster;
 mod fault;

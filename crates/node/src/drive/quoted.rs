@@ -10,8 +10,18 @@ use std::str::Chars;
 const LISTS: [&str; 2] = ["FROM", "JOIN"];
 
 /// Other words that a table can follow.
-const BEFORE_TABLES: [&str; 9] =
-    ["APPLY", "DESC", "DESCRIBE", "EXPLAIN", "EXTENDED", "FORMATTED", "LATERAL", "ONLY", "TABLE"];
+const BEFORE_TABLES: [&str; 10] = [
+    "APPLY",
+    "DESC",
+    "DESCRIBE",
+    "EXPLAIN",
+    "EXTENDED",
+    "FORMATTED",
+    "LATERAL",
+    "ONLY",
+    "SUMMARIZE",
+    "TABLE",
+];
 
 /// Words that end a list of tables. None of them can be the name of a table in it.
 const BEHIND_TABLES: [&str; 12] = [

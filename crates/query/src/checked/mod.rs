@@ -18,6 +18,7 @@ mod rounded;
 mod rule;
 mod single_row;
 mod sum;
+mod written;
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use snowmelt_types::{Code, ErrorReport};
 pub(crate) use repeated::repeated;
 pub(crate) use rule::CheckIntegers;
 pub(crate) use single_row::CheckSubqueries;
+pub(crate) use written::WRITTEN;
 
 /// Registers the checked functions.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
@@ -38,6 +40,7 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     }
     registry.register_udf(Arc::new(ScalarUDF::from(repeated::Repeated::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(divide::Divide::default())))?;
+    registry.register_udf(Arc::new(ScalarUDF::from(written::Written::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(nearest::Nearest::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(average::RoundedAverage::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(sum::CheckedSum::default())))?;

@@ -2,13 +2,15 @@
 //! meaning than PostgreSQL.
 //!
 //! `IS DISTINCT FROM` binds tighter than AND and OR: the generic dialect takes all that follows as
-//! its right side. `^` is a power and binds tighter than `*`, a sign tighter still: the generic
+//! its right side. `^` and `**` are powers and bind tighter than `*`, a sign tighter still: the generic
 //! dialect takes it as an exclusive or that binds weaker than `+`. `1_000` is a number. All else is
 //! the generic dialect's.
 
 use std::any::TypeId;
 
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, LimitClause, SelectFlavor, SetExpr, Statement, UnaryOperator,
+};
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -50,6 +52,11 @@ impl Dialect for PostgresLike {
         true
     }
 
+    /// `FROM t WHERE …`, of which the generic dialect reads FROM alone.
+    fn parse_statement(&self, parser: &mut Parser<'_>) -> Option<Result<Statement, ParserError>> {
+        parser.peek_keyword(Keyword::FROM).then(|| from_first(parser))
+    }
+
     fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         let op = match parser.peek_token_ref().token {
             Token::Minus => UnaryOperator::Minus,
@@ -68,7 +75,7 @@ impl Dialect for PostgresLike {
         precedence: u8,
     ) -> Option<Result<Expr, ParserError>> {
         let left = || Box::new(left.clone());
-        if parser.consume_token(&Token::Caret) {
+        if parser.consume_token(&Token::Caret) || consume_stars(parser) {
             let power = |right| Expr::BinaryOp {
                 left: left(),
                 op: BinaryOperator::PGExp,
@@ -90,8 +97,13 @@ impl Dialect for PostgresLike {
     fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
         match parser.peek_token_ref().token {
             Token::Caret => Some(Ok(POWER)),
+            Token::Mul if are_stars(parser) => Some(Ok(POWER)),
             _ => None,
         }
+    }
+
+    fn supports_order_by_all(&self) -> bool {
+        true
     }
 
     as_generic! {
@@ -166,6 +178,47 @@ impl Dialect for PostgresLike {
     }
 }
 
+fn from_first(parser: &mut Parser<'_>) -> Result<Statement, ParserError> {
+    let mut query = parser.parse_query()?;
+    if let SetExpr::Select(select) = query.body.as_mut()
+        && select.flavor == SelectFlavor::FromFirstNoSelect
+        && query.order_by.is_none()
+        && query.limit_clause.is_none()
+        && parser.parse_keyword(Keyword::WHERE)
+    {
+        select.selection = Some(parser.parse_expr()?);
+        query.order_by = parser.parse_optional_order_by()?;
+        let limit = match parser.parse_keyword(Keyword::LIMIT) {
+            true => parser.parse_limit()?,
+            false => None,
+        };
+        let offset = match parser.parse_keyword(Keyword::OFFSET) {
+            true => Some(parser.parse_offset()?),
+            false => None,
+        };
+        if limit.is_some() || offset.is_some() {
+            let limit_by = Vec::new();
+            query.limit_clause = Some(LimitClause::LimitOffset { limit, offset, limit_by });
+        }
+    }
+    Ok(Statement::Query(query))
+}
+
+/// `**`, which has no token of its own.
+fn are_stars(parser: &Parser<'_>) -> bool {
+    let [first, second] = parser.peek_tokens_ref();
+    first.token == Token::Mul && second.token == Token::Mul
+}
+
+fn consume_stars(parser: &mut Parser<'_>) -> bool {
+    let found = are_stars(parser);
+    if found {
+        parser.advance_token();
+        parser.advance_token();
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,6 +266,7 @@ mod tests {
             ("2 ^ 3 ^ 2", "((2 ^ 3) ^ 2)"),
             ("-2 ^ 2", "((- 2) ^ 2)"),
             ("2 ^ -1 * 3", "((2 ^ (- 1)) * 3)"),
+            ("3 * 2 ** 3", "(3 * (2 ^ 3))"),
             ("a - -b::int", "(a - (- b::INT))"),
             ("- a * b", "((- a) * b)"),
         ] {

@@ -1,5 +1,6 @@
-//! The results of EXPLAIN and DESCRIBE, which run no task.
+//! The results of EXPLAIN, DESCRIBE and SHOW TABLES, which run no task.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
@@ -16,6 +17,16 @@ pub(super) fn plan(worker: &str, driver: &str) -> Result<RecordBatch> {
     Ok(RecordBatch::try_from_iter([
         ("runs_on", Arc::new(StringArray::from(halves)) as ArrayRef),
         ("plan", Arc::new(StringArray::from(lines)) as ArrayRef),
+    ])?)
+}
+
+/// The tables that were named beside the statement, one row for each.
+pub(super) fn tables(given: &BTreeMap<String, String>) -> Result<RecordBatch> {
+    let names = StringArray::from_iter_values(given.keys());
+    let locations = StringArray::from_iter_values(given.values());
+    Ok(RecordBatch::try_from_iter([
+        ("name", Arc::new(names) as ArrayRef),
+        ("location", Arc::new(locations) as ArrayRef),
     ])?)
 }
 

@@ -2,6 +2,7 @@
 //! stages.
 
 mod all_columns;
+mod aliases;
 mod bucket;
 mod calls;
 mod clauses;
@@ -10,6 +11,7 @@ mod cut_points;
 mod definition;
 mod dialect;
 mod distinct;
+mod equivalents;
 mod estimate;
 mod exact;
 mod explain;
@@ -39,6 +41,7 @@ mod reduce;
 mod repeat;
 mod rules;
 mod same_columns;
+mod same_names;
 mod sendable;
 mod sent_footers;
 mod sent_plans;
@@ -54,6 +57,7 @@ mod sql_error;
 mod statement;
 mod streaming;
 mod streams;
+mod summary;
 mod table;
 mod table_functions;
 mod tasks;
@@ -63,6 +67,7 @@ mod unify;
 mod unions;
 mod using;
 mod volatile;
+mod writing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -147,7 +147,8 @@ fn select(body: &SetExpr) -> Option<&Select> {
     }
 }
 
-fn text(item: &SelectItem) -> Option<String> {
+/// The name of an item that the SQL does not name: its text, or that of its column.
+pub(super) fn text(item: &SelectItem) -> Option<String> {
     let SelectItem::UnnamedExpr(expr) = item else { return None };
     let mut inner = expr;
     while let SqlExpr::Nested(within) | SqlExpr::Cast { expr: within, .. } = inner {
@@ -162,7 +163,7 @@ fn text(item: &SelectItem) -> Option<String> {
 }
 
 /// A name as the planner reads it.
-fn folded(ident: &Ident) -> String {
+pub(super) fn folded(ident: &Ident) -> String {
     match ident.quote_style {
         Some(_) => ident.value.clone(),
         None => ident.value.to_lowercase(),

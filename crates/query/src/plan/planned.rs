@@ -40,6 +40,8 @@ pub struct PlannedQuery {
     /// Processor time of this process when planning began.
     pub(crate) cpu_before: Duration,
     result_kind: ResultKind,
+    /// The tables that were named beside the statement, with their locations.
+    given: BTreeMap<String, String>,
 }
 
 impl PlannedQuery {
@@ -76,6 +78,7 @@ impl PlannedQuery {
             planning,
             cpu_before,
             result_kind,
+            given: spec.tables.clone(),
         };
         let tasks = query.tasks()?;
         query.profile.totals.tasks = tasks.len() as u32;
@@ -144,8 +147,8 @@ impl PlannedQuery {
     /// has ended.
     pub fn cleaner(&self) -> Option<Cleaner> {
         match self.result_kind {
-            ResultKind::Rows => self.cleaner.clone(),
-            ResultKind::Plan | ResultKind::Cost | ResultKind::Columns => None,
+            ResultKind::Rows | ResultKind::Summary => self.cleaner.clone(),
+            ResultKind::Plan | ResultKind::Cost | ResultKind::Columns | ResultKind::Tables => None,
         }
     }
 
@@ -167,7 +170,8 @@ impl PlannedQuery {
     /// The result of an EXPLAIN or DESCRIBE, which runs no task.
     pub(crate) fn explanation(&self) -> Result<Option<RecordBatch>> {
         match self.result_kind {
-            ResultKind::Rows => Ok(None),
+            ResultKind::Rows | ResultKind::Summary => Ok(None),
+            ResultKind::Tables => explain::tables(&self.given).map(Some),
             ResultKind::Cost => cost::as_rows(&self.estimate()?).map(Some),
             ResultKind::Plan => explain::plan(self.worker_plan(), self.driver_plan()).map(Some),
             ResultKind::Columns => {

@@ -16,25 +16,22 @@ use datafusion::physical_optimizer::join_selection::JoinSelection;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::sql::parser::Statement as DfStatement;
-use futures::FutureExt;
 use snowmelt_types::{Code, ErrorReport, Report};
 
 use super::calls::{KeepCallsAbove, PushDownConditions, ReuseCalls};
 use super::exact::{PlainKeys, exact, with_null_safe_keys};
 use super::joins::{self, IndependentJoins};
-use super::literals::Declared;
 use super::nullable::KeepNullable;
-use super::parameters::Bound;
 use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::same_columns::{MANY_COLUMNS, without_same_columns};
-use super::statement::Statement;
+use super::statement::{ResultKind, Statement};
+use super::summary::summary;
 use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
-use super::{
-    BATCH_ROWS, QuerySpec, all_columns, literals, meaning, names, reduce, sql_error, using,
-};
+use super::writing::Writing;
+use super::{BATCH_ROWS, QuerySpec, all_columns, equivalents, names, reduce, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
+use crate::everyday;
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
 use crate::{Error, Result};
 
@@ -67,6 +64,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_relation_planners(vec![Arc::new(TableFunctions::of(&spec.udfs, pool)?)])
         .build();
     checked::register(&mut state)?;
+    everyday::register(&mut state)?;
     let session = SessionContext::new_with_state(state);
     for signature in &spec.udfs {
         udf::register(&session, signature, pool)?;
@@ -145,17 +143,23 @@ pub(super) async fn physical_plan(
     };
     let declared = udf::declared_types(&spec.udfs)?;
     let mut query = statement.query.clone();
+    let mut writing = Writing::new(&state, &statement.values, declared);
     let logical = loop {
-        let (typed, keys_are_merged) = as_in_sql((&query, &statement.values), &declared, &state);
+        let (typed, keys_are_merged) = writing.as_in_sql(&query);
         match all_columns::planned(typed, &state).await.and_then(lateral) {
             Ok(_) if !keys_are_merged => return Err(unknown_keys()),
             Ok(plan) => break plan,
             Err(error) if names::correct_case(&mut query, &error) => (),
+            Err(error) if writing.learns_from(&query, &error) => (),
             Err(error) => return Err(wrong(error)),
         }
     };
     let logical = exact(logical).map_err(wrong)?;
     let logical = names::with_written_names(logical, &query).map_err(wrong)?;
+    let logical = match statement.result_kind {
+        ResultKind::Summary => summary(logical, &state).map_err(wrong)?,
+        _ => logical,
+    };
     let logical = without_same_columns(logical, MANY_COLUMNS).map_err(wrong)?;
     let optimized = state.optimize(&logical).map_err(wrong)?;
     let optimized = with_null_safe_keys(optimized, &state).map_err(wrong)?;
@@ -163,22 +167,6 @@ pub(super) async fn physical_plan(
     let physical = planner.create_physical_plan(&optimized, &state).await.map_err(wrong)?;
     let merged = joins::merge_shared(physical).map_err(wrong)?;
     reduce::reduce(merged, spec.workers.max(1) as usize).map_err(wrong)
-}
-
-/// A statement as the planner is to read it, and whether all keys of USING and NATURAL are merged.
-fn as_in_sql(
-    (query, values): (&DfStatement, &Bound),
-    declared: &Declared,
-    state: &SessionState,
-) -> (DfStatement, bool) {
-    let mut typed = query.clone();
-    values.put_into(&mut typed);
-    meaning::as_in_sql(&mut typed);
-    literals::typed(&mut typed, declared);
-    // The session has all tables, so a plan waits for nothing.
-    let planner = |asked| state.statement_to_plan(asked).now_or_never()?.ok();
-    let keys_are_merged = using::merge_keys(&mut typed, &planner);
-    (typed, keys_are_merged)
 }
 
 fn unknown_keys() -> Error {
@@ -195,7 +183,8 @@ pub(crate) fn function_registry() -> &'static SessionState {
             .with_config(execution_config(1, BATCH_ROWS))
             .with_default_features()
             .build();
-        let registered = checked::register(&mut state);
+        let registered =
+            checked::register(&mut state).and_then(|()| everyday::register(&mut state));
         debug_assert!(registered.is_ok(), "a state takes any function");
         state
     });
@@ -207,6 +196,7 @@ pub(super) fn function_names(state: &SessionState) -> Vec<String> {
     let mut names: Vec<String> = state.udfs().into_iter().collect();
     names.extend(state.udafs());
     names.extend(state.udwfs());
+    names.extend(equivalents::known().map(str::to_owned));
     let tables = state.table_functions();
     names.extend(tables.values().map(|function: &Arc<TableFunction>| function.name().to_owned()));
     names.retain(|name| !checked::is_operator(name));

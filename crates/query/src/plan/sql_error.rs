@@ -8,6 +8,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::parser::ParserError;
 use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
 
+use super::equivalents::of_unknown_function;
 use super::internals::without_internals;
 use super::session::function_names;
 use crate::Error;
@@ -140,11 +141,7 @@ fn plan_text(
     if let Some(function) = between(text, "Invalid function '", "'") {
         let message = format!("there is no function `{function}`");
         let mut report = unknown_name(message, function, function_names(state), "");
-        let own = "a UDF is defined with @sm.udf and passed with --udf";
-        report.hint = Some(match report.hint {
-            Some(near) => format!("{near} {own}"),
-            None => own.to_owned(),
-        });
+        report.hint = Some(of_unknown_function(function, report.hint));
         return (report, Some(function.to_owned()));
     }
     if let Some(function) = between(text, "able function '", "' not found") {

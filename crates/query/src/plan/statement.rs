@@ -17,7 +17,7 @@ use snowmelt_wire::Parameters;
 
 use super::dialect::PostgresLike;
 use super::parameters::Bound;
-use super::{meaning, parameters, sql_error};
+use super::{equivalents, meaning, parameters, sql_error};
 use crate::{Error, Result};
 
 /// A statement that may run.
@@ -43,11 +43,22 @@ pub(super) enum ResultKind {
     Cost,
     /// DESCRIBE: the columns and their types.
     Columns,
+    /// SUMMARIZE: a row about each column.
+    Summary,
+    /// SHOW TABLES: the tables that were named beside the statement.
+    Tables,
 }
 
 /// Parses a text that must contain exactly one statement, which only reads.
 pub(super) fn parse(sql: &str, params: &Parameters) -> Result<Statement> {
     let text = Text { sql, params };
+    if let Some(plain) = as_describe(sql) {
+        let statement = parse_plain(&plain, text)?;
+        return match statement.result_kind {
+            ResultKind::Columns => Ok(Statement { result_kind: ResultKind::Summary, ..statement }),
+            _ => Err(refused("SUMMARIZE needs a table or a query", "write SUMMARIZE t")),
+        };
+    }
     let Some(plain) = without_cost(sql) else { return parse_plain(sql, text) };
     let statement = parse_plain(&plain, text)?;
     match statement.result_kind {
@@ -74,6 +85,17 @@ fn without_cost(sql: &str) -> Option<String> {
     let is_apart = cost.len() < explain.len() - rest.len()
         && cost[4.min(cost.len())..].starts_with(|next: char| next.is_whitespace() || next == '(');
     (is_word && is_apart).then(|| format!("{}    {}", &sql[..begin], &sql[begin + 4..]))
+}
+
+/// A SUMMARIZE as a DESCRIBE, which the parser knows and which takes the same.
+fn as_describe(sql: &str) -> Option<String> {
+    const WORD: &str = "summarize";
+    let begin = sql.len() - sql.trim_start().len();
+    let word = sql.get(begin..begin + WORD.len())?;
+    let rest = &sql[begin + WORD.len()..];
+    let is_word = rest.starts_with(|next: char| next.is_whitespace() || matches!(next, '(' | '\''));
+    (is_word && word.eq_ignore_ascii_case(WORD))
+        .then(|| format!("{}describe {rest}", &sql[..begin]))
 }
 
 /// Parses `plain`; errors show the text, which has the same positions.
@@ -122,6 +144,10 @@ fn accept_sql(
         SqlStatement::Explain { statement, analyze: false, .. } => {
             return accept_sql(*statement, ResultKind::Columns, text);
         }
+        SqlStatement::ShowTables { .. } => {
+            let any = parse("select 1", text.params)?;
+            return Ok(Statement { result_kind: ResultKind::Tables, ..any });
+        }
         other => return Err(not_a_query(&other.to_string())),
     };
     let wrong = |(report, name): parameters::Wrong| match name {
@@ -167,6 +193,9 @@ impl Visitor for ReadOnlyCheck {
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
         if !query.locks.is_empty() {
             return ControlFlow::Break(not_a_query("FOR UPDATE"));
+        }
+        if let Some((message, hint)) = equivalents::refused_clause(query) {
+            return ControlFlow::Break(refused(message, hint));
         }
         match writes(&query.body) {
             Some(what) => ControlFlow::Break(not_a_query(&what)),
@@ -259,6 +288,12 @@ mod tests {
             assert_eq!(parse(sql).unwrap().result_kind, ResultKind::Columns);
         }
         assert!(parse("describe 'a/*.parquet'").unwrap().quoted.contains("a/*.parquet"));
+        for sql in ["summarize t", " SUMMARIZE 'a/*.parquet'", "summarize select 1"] {
+            assert_eq!(parse(sql).unwrap().result_kind, ResultKind::Summary, "{sql}");
+        }
+        assert_eq!(parse("show tables").unwrap().result_kind, ResultKind::Tables);
+        assert!(refusal("summarize").contains("SM-0101"));
+        assert!(refusal("summarizes t").contains("SM-0101"));
         assert!(parse("select 1;").is_ok());
     }
 

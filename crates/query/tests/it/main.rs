@@ -8,6 +8,7 @@ mod checksums;
 mod data;
 mod dialects;
 mod early_ends;
+mod everyday;
 mod exact_arguments;
 mod exchange;
 mod faults;

@@ -9,6 +9,7 @@ mod null_safe;
 mod outer_rows;
 mod outer_shape;
 mod set_operations;
+mod shown;
 mod unnested;
 
 use datafusion::error::Result;
@@ -20,5 +21,6 @@ pub(super) use null_safe::{PlainKeys, with_null_safe_keys};
 pub(super) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = outer_rows::for_each_outer_row(unnested::forget_keys(plan)?)?;
     let plan = guards::respect_guards(plan)?;
-    null_in::respect_nulls(set_operations::count_duplicates(plan)?)
+    let plan = null_in::respect_nulls(set_operations::count_duplicates(plan)?)?;
+    shown::as_values(plan)
 }

@@ -94,7 +94,8 @@ fn of_part(part: Expr, schema: &DFSchemaRef, null_is_false: bool) -> Result<Expr
     }
 }
 
-fn three_valued(asked: InSubquery, schema: &DFSchemaRef) -> Result<Expr> {
+/// IN as a value: true, false or null.
+pub(super) fn three_valued(asked: InSubquery, schema: &DFSchemaRef) -> Result<Expr> {
     let values = &asked.subquery.subquery;
     let (table, field) = values.schema().qualified_field(0);
     let value = Expr::from((table, field));

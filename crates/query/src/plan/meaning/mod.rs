@@ -114,15 +114,15 @@ fn one_sided(from: &mut TableWithJoins) {
     }
 }
 
-fn cast(kind: CastKind, expr: Expr, data_type: DataType) -> Expr {
+pub(super) fn cast(kind: CastKind, expr: Expr, data_type: DataType) -> Expr {
     Expr::Cast { kind, expr: Box::new(expr), data_type, array: false, format: None }
 }
 
-fn quoted(text: &str) -> Expr {
+pub(super) fn quoted(text: &str) -> Expr {
     Expr::Value(Value::SingleQuotedString(text.to_owned()).into())
 }
 
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
     Expr::Function(Function {
         name: ObjectName::from(vec![Ident::new(name)]),

@@ -1,0 +1,105 @@
+//! `regexp_extract(text, pattern)`: the first match, and of a group with `regexp_extract(text,
+//! pattern, group)`. Without a match, and for a group that took no part in it, the result is empty.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::plan_err;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use regex::Regex;
+use snowmelt_types::{Code, ErrorReport};
+
+use super::of_columns;
+
+/// The function.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct RegexpExtract {
+    signature: Signature,
+}
+
+impl Default for RegexpExtract {
+    fn default() -> Self {
+        let forms = vec![
+            TypeSignature::Exact(vec![DataType::Utf8, DataType::Utf8]),
+            TypeSignature::Exact(vec![DataType::Utf8, DataType::Utf8, DataType::Int64]),
+        ];
+        Self { signature: Signature::one_of(forms, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for RegexpExtract {
+    fn name(&self) -> &str {
+        "regexp_extract"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types.len() {
+            2 | 3 => Ok(DataType::Utf8),
+            _ => plan_err!("`regexp_extract` takes two or three arguments"),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        of_columns(&args, extracted)
+    }
+}
+
+fn extracted(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    let text = |column: &ArrayRef| cast(column, &DataType::Utf8);
+    let (texts, patterns) = (text(&columns[0])?, text(&columns[1])?);
+    let (texts, patterns) = (texts.as_string::<i32>(), patterns.as_string::<i32>());
+    let groups = columns.get(2).map(|groups| cast(groups, &DataType::Int64)).transpose()?;
+    let groups = groups.as_ref().map(|groups| groups.as_primitive::<Int64Type>());
+    let mut known = HashMap::new();
+    let mut one = |row: usize| -> Result<Option<&str>> {
+        let is_null = texts.is_null(row)
+            || patterns.is_null(row)
+            || groups.is_some_and(|groups| groups.is_null(row));
+        if is_null {
+            return Ok(None);
+        }
+        let pattern = patterns.value(row);
+        if !known.contains_key(pattern) {
+            known.insert(pattern, compiled(pattern)?);
+        }
+        let group = groups.map_or(0, |groups| groups.value(row));
+        found(&known[pattern], texts.value(row), group).map(Some)
+    };
+    let all = (0..texts.len()).map(&mut one).collect::<Result<StringArray>>()?;
+    Ok(Arc::new(all))
+}
+
+fn found<'t>(pattern: &Regex, text: &'t str, group: i64) -> Result<&'t str> {
+    let number = usize::try_from(group).ok().filter(|number| *number < pattern.captures_len());
+    let Some(number) = number else {
+        let most = pattern.captures_len() - 1;
+        let message = format!("the pattern `{pattern}` has no group {group}");
+        return Err(wrong(message, &format!("its groups are 0, which is all of it, to {most}")));
+    };
+    let captures = pattern.captures(text);
+    Ok(captures.and_then(|found| found.get(number)).map_or("", |found| found.as_str()))
+}
+
+fn compiled(pattern: &str) -> Result<Regex> {
+    Regex::new(pattern).map_err(|error| {
+        let reason = error.to_string();
+        let last = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        let message = format!("`{pattern}` is no regular expression: {last}");
+        wrong(message, "look-around and references to groups are not supported")
+    })
+}
+
+fn wrong(message: String, hint: &str) -> DataFusionError {
+    let report = ErrorReport::new(Code::SQL_VALUE, message).hint(hint);
+    DataFusionError::External(Box::new(report))
+}

@@ -1,0 +1,125 @@
+//! Clauses: `ORDER BY ALL`, `FETCH FIRST`, slices without a bound, types.
+
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, DataType, ExactNumberInfo, Expr, Fetch, LimitClause, OrderByExpr, OrderByKind,
+    Query, Select, SelectItem, SetExpr, Subscript, UnaryOperator, Value,
+};
+
+use crate::plan::meaning::quoted;
+use crate::plan::names;
+
+/// What is wrong with a query whose clauses have no other form, with a hint.
+pub(in crate::plan) fn refused(query: &Query) -> Option<(&'static str, &'static str)> {
+    match &query.fetch {
+        Some(Fetch { with_ties: true, .. }) => Some((
+            "FETCH FIRST … WITH TIES is not supported",
+            "use QUALIFY rank() OVER (ORDER BY …) <= n",
+        )),
+        Some(Fetch { percent: true, .. }) => Some((
+            "FETCH FIRST … PERCENT is not supported",
+            "use QUALIFY percent_rank() OVER (ORDER BY …) < n / 100.0",
+        )),
+        Some(_) if has_limit(query) => {
+            Some(("the query has both LIMIT and FETCH FIRST", "write one of them"))
+        }
+        _ => None,
+    }
+}
+
+fn has_limit(query: &Query) -> bool {
+    match &query.limit_clause {
+        Some(LimitClause::LimitOffset { limit, limit_by, .. }) => {
+            limit.is_some() || !limit_by.is_empty()
+        }
+        Some(LimitClause::OffsetCommaLimit { .. }) => true,
+        None => false,
+    }
+}
+
+/// Writes the clauses of a query.
+pub(super) fn write(query: &mut Query) {
+    if refused(query).is_none()
+        && let Some(fetch) = query.fetch.take()
+    {
+        limit(query, fetch.quantity.unwrap_or_else(|| number("1")));
+    }
+    let Some(order) = &mut query.order_by else { return };
+    if let OrderByKind::All(options) = &order.kind
+        && let Some(items) = items(&query.body)
+    {
+        let key = |place: usize| OrderByExpr {
+            expr: number(&place.to_string()),
+            options: *options,
+            with_fill: None,
+        };
+        order.kind = OrderByKind::Expressions((1..=items).map(key).collect());
+    }
+}
+
+fn limit(query: &mut Query, rows: Expr) {
+    match &mut query.limit_clause {
+        Some(LimitClause::LimitOffset { limit, .. }) => *limit = Some(rows),
+        _ => {
+            query.limit_clause = Some(LimitClause::LimitOffset {
+                limit: Some(rows),
+                offset: None,
+                limit_by: Vec::new(),
+            });
+        }
+    }
+}
+
+/// The number of columns of a query, if its text shows it.
+fn items(body: &SetExpr) -> Option<usize> {
+    match body {
+        SetExpr::Select(select) => of_select(select),
+        SetExpr::Query(query) => items(&query.body),
+        SetExpr::SetOperation { left, .. } => items(left),
+        SetExpr::Values(values) => values.rows.first().map(|row| row.len()),
+        _ => None,
+    }
+}
+
+fn of_select(select: &Select) -> Option<usize> {
+    let is_one = |item: &SelectItem| {
+        matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+    };
+    select.projection.iter().all(is_one).then_some(select.projection.len())
+}
+
+/// Writes the parts of an expression that are not functions.
+pub(super) fn write_parts(expr: &mut Expr) {
+    match expr {
+        Expr::CompoundFieldAccess { access_chain, .. } => {
+            access_chain.iter_mut().for_each(write_access)
+        }
+        Expr::Cast { data_type, .. } => {
+            if matches!(data_type, DataType::HugeInt | DataType::Int128) {
+                *data_type = DataType::Decimal(ExactNumberInfo::PrecisionAndScale(38, 0));
+            }
+        }
+        _ => (),
+    }
+}
+
+/// A member by its name as a text, and a slice with both its bounds: the first element, and the last.
+fn write_access(access: &mut AccessExpr) {
+    if let AccessExpr::Dot(member) = access {
+        if let Expr::Identifier(name) = member {
+            *member = quoted(&names::folded(name));
+        }
+        return;
+    }
+    let AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, .. }) = access else {
+        return;
+    };
+    lower_bound.get_or_insert_with(|| number("1"));
+    upper_bound.get_or_insert_with(|| Expr::UnaryOp {
+        op: UnaryOperator::Minus,
+        expr: Box::new(number("1")),
+    });
+}
+
+fn number(digits: &str) -> Expr {
+    Expr::Value(Value::Number(digits.to_owned(), false).into())
+}

@@ -1,0 +1,114 @@
+//! Functions of one value.
+
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, ObjectName,
+};
+
+use super::patterns;
+use crate::plan::meaning::{call, quoted};
+
+/// Functions that another one is, with the same arguments. Sorted by name.
+const RENAMED: [(&str, &str); 26] = [
+    ("approx_count_distinct", "approx_distinct"),
+    ("arbitrary", "first_value"),
+    ("array_aggregate", "array_agg"),
+    ("ceiling", "ceil"),
+    ("datepart", "date_part"),
+    ("datetrunc", "date_trunc"),
+    ("every", "bool_and"),
+    ("first", "first_value"),
+    ("gen_random_uuid", "uuid"),
+    ("last", "last_value"),
+    ("lcase", "lower"),
+    ("list", "array_agg"),
+    ("list_pack", "make_array"),
+    ("list_value", "make_array"),
+    ("logical_and", "bool_and"),
+    ("logical_or", "bool_or"),
+    ("ord", "ascii"),
+    ("prefix", "starts_with"),
+    ("sign", "signum"),
+    ("str_split", "string_to_array"),
+    ("string_split", "string_to_array"),
+    ("strlen", "octet_length"),
+    ("suffix", "ends_with"),
+    ("ucase", "upper"),
+    ("unicode", "ascii"),
+    ("variance", "var_samp"),
+];
+
+/// Functions that are written otherwise, for "did you mean".
+const WRITTEN: [&str; 12] = [
+    "if",
+    "iff",
+    "ifnull",
+    "isfinite",
+    "isinf",
+    "regexp_full_match",
+    "struct_pack",
+    "xor",
+    "count_if",
+    "arg_max",
+    "arg_min",
+    "group_concat",
+];
+
+/// The names of functions that can be called although none has them.
+pub(in crate::plan) fn known() -> impl Iterator<Item = &'static str> {
+    RENAMED.iter().map(|(name, _)| *name).chain(WRITTEN)
+}
+
+/// The call of a function that has another name, with all its clauses.
+pub(super) fn renamed(name: &str, function: &Function) -> Option<Expr> {
+    let (_, other) = RENAMED.iter().find(|(known, _)| *known == name)?;
+    let name = ObjectName::from(vec![Ident::new(*other)]);
+    Some(Expr::Function(Function { name, ..function.clone() }))
+}
+
+/// A call by its arguments.
+pub(super) fn written(name: &str, args: &[Expr]) -> Option<Expr> {
+    match (name, args) {
+        ("if" | "iff", [condition, then, otherwise]) => {
+            Some(when(condition.clone(), then.clone(), otherwise.clone()))
+        }
+        ("xor", [left, right]) => {
+            Some(binary(left.clone(), BinaryOperator::PGBitwiseXor, right.clone()))
+        }
+        ("mod", [left, right]) => Some(binary(left.clone(), BinaryOperator::Modulo, right.clone())),
+        ("regexp_full_match", [of, pattern]) => {
+            let whole = patterns::of_whole_text(pattern)?;
+            Some(call("regexp_like", vec![of.clone(), whole]))
+        }
+        _ => None,
+    }
+}
+
+/// `struct_pack(a := 1)` as `named_struct('a', 1)`.
+pub(super) fn struct_pack(function: &Function) -> Option<Expr> {
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let mut parts = Vec::new();
+    for arg in &list.args {
+        let FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } = arg else {
+            return None;
+        };
+        parts.extend([quoted(&name.value), value.clone()]);
+    }
+    Some(call("named_struct", parts))
+}
+
+fn when(condition: Expr, result: Expr, otherwise: Expr) -> Expr {
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![CaseWhen { condition, result }],
+        else_result: Some(Box::new(otherwise)),
+    }
+}
+
+pub(super) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    let nested = |side| Box::new(Expr::Nested(Box::new(side)));
+    Expr::BinaryOp { left: nested(left), op, right: nested(right) }
+}

@@ -1,0 +1,97 @@
+//! What to write instead of a function that other databases have.
+
+/// Functions, with what there is instead. Sorted by name.
+const INSTEAD: [(&str, &str); 48] = [
+    ("age", "subtract the times: a - b"),
+    ("arg_max", "it takes two arguments, and no OVER"),
+    ("arg_min", "it takes two arguments, and no OVER"),
+    ("array_filter", "use unnest(list) in a subquery with WHERE"),
+    ("bit_count", OWN),
+    ("columns", "name the columns, or use * EXCLUDE (…)"),
+    (
+        "date_diff",
+        "its first argument is 'second', 'minute', 'hour', 'day', 'month', 'quarter' or 'year'",
+    ),
+    ("date_sub", "subtract an interval: d - interval '1 day'; or use date_diff(unit, from, to)"),
+    ("entropy", OWN),
+    ("format", "use concat, lpad or to_char"),
+    ("from_unixtime", "use to_timestamp(seconds)"),
+    ("generate_subscripts", "use generate_series(1, len(list))"),
+    ("hash", "use md5(x) or sha256(x)"),
+    ("histogram", "use count(*) with GROUP BY"),
+    ("if", "it takes a condition and two values; use CASE otherwise"),
+    ("isfinite", "use NOT isnan(x) AND abs(x) < 'Infinity'::double"),
+    ("isinf", "use abs(x) = 'Infinity'::double"),
+    ("json_array_length", JSON),
+    ("json_extract", JSON),
+    ("json_extract_path_text", JSON),
+    ("json_extract_string", JSON),
+    ("json_object", JSON),
+    ("kurtosis", OWN),
+    ("list_aggregate", "use unnest(list) in a subquery, and the aggregate above it"),
+    ("list_filter", "use unnest(list) in a subquery with WHERE"),
+    ("list_transform", "use unnest(list) in a subquery, and array_agg above it"),
+    ("localtimestamp", "use now()"),
+    ("mad", OWN),
+    ("make_timestamp", "use to_timestamp('2024-01-31 10:00:00') or make_date(y, m, d) + interval"),
+    ("mode", "use count(*) with GROUP BY, ORDER BY 2 DESC and LIMIT 1"),
+    ("pg_typeof", "use arrow_typeof(x)"),
+    ("printf", "use concat, lpad or to_char"),
+    ("product", "use exp(sum(ln(x))) of positive numbers"),
+    ("quantile", "use percentile_cont(0.5) WITHIN GROUP (ORDER BY x)"),
+    ("quantile_disc", "use percentile_cont(0.5) WITHIN GROUP (ORDER BY x)"),
+    (
+        "regexp_matches",
+        "use regexp_like(text, pattern) for a condition, regexp_match for the groups",
+    ),
+    ("regexp_split_to_array", "use string_to_array(text, separator)"),
+    ("regexp_split_to_table", "use unnest(string_to_array(text, separator))"),
+    ("setseed", "write the numbers into a file: random() has no seed"),
+    ("skewness", OWN),
+    (
+        "strftime",
+        "its format is in quotes, of parts such as %Y-%m-%d %H:%M:%S.%f; to_char takes others",
+    ),
+    (
+        "strptime",
+        "its format is in quotes, of parts such as %Y-%m-%d %H:%M:%S.%f; to_timestamp takes others",
+    ),
+    ("sysdate", "use now()"),
+    ("time_bucket", "use date_bin(interval '15 minutes', time)"),
+    ("to_json", JSON),
+    ("try", "use try_cast(x AS type), or nullif(divisor, 0)"),
+    ("try_strptime", "use strptime where a CASE or WHERE leaves out other texts"),
+    ("typeof", "use arrow_typeof(x)"),
+];
+
+const JSON: &str = "texts of JSON are not read in SQL: use read_json for files, or a function of your \
+                    own (@sm.udf)";
+
+const OWN: &str = "write it as a function of your own: @sm.udf, or @sm.aggregate";
+
+/// The hint for an unknown function, of which `near` names similar ones.
+pub(in crate::plan) fn of_unknown_function(name: &str, near: Option<String>) -> String {
+    let name = name.to_lowercase();
+    if let Some((_, instead)) = INSTEAD.iter().find(|(known, _)| *known == name) {
+        return (*instead).to_owned();
+    }
+    let own = "a UDF is defined with @sm.udf and passed with --udf";
+    match near {
+        Some(near) => format!("{near} {own}"),
+        None => own.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_of_other_databases_has_a_hint() {
+        assert!(INSTEAD.is_sorted());
+        assert_eq!(of_unknown_function("TypeOf", Some("x".to_owned())), "use arrow_typeof(x)");
+        let other = of_unknown_function("sume", Some("did you mean `sum`?".to_owned()));
+        assert!(other.contains("`sum`") && other.contains("@sm.udf"), "{other}");
+        assert!(of_unknown_function("country", None).contains("--udf"));
+    }
+}

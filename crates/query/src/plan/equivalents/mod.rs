@@ -1,0 +1,117 @@
+//! Functions and clauses of DuckDB and PostgreSQL that the planner lacks, written with those that it
+//! has.
+//!
+//! A function that exists under its name, such as one of the user, is never replaced. What cannot be
+//! written so with the same answer is left as it is, and is then refused as an unknown function.
+
+mod aggregates;
+mod clauses;
+mod functions;
+mod hints;
+mod patterns;
+mod templates;
+mod times;
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, Query, Value,
+    VisitMut, VisitorMut,
+};
+
+pub(super) use clauses::refused as refused_clause;
+pub(super) use functions::known;
+pub(super) use hints::of_unknown_function;
+
+/// Whether there is a function of this name.
+pub(super) type Exists<'a> = &'a dyn Fn(&str) -> bool;
+
+/// Writes a statement with functions and clauses that the planner has.
+pub(super) fn write(statement: &mut Statement, exists: Exists<'_>) {
+    if let Statement::Statement(statement) = statement {
+        _ = VisitMut::visit(statement.as_mut(), &mut Writing { exists });
+    }
+}
+
+struct Writing<'a> {
+    exists: Exists<'a>,
+}
+
+impl VisitorMut for Writing<'_> {
+    type Break = Infallible;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Infallible> {
+        clauses::write(query);
+        ControlFlow::Continue(())
+    }
+
+    /// After its arguments.
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        clauses::write_parts(expr);
+        if let Expr::Function(function) = expr
+            && let Some(name) = plain_name(function)
+        {
+            match (self.exists)(&name) {
+                true => templates::translate(&name, function),
+                false => {
+                    if let Some(written) = of_call(&name, function) {
+                        *expr = written;
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The name of a function in small letters.
+fn plain_name(function: &Function) -> Option<String> {
+    match function.name.0.as_slice() {
+        [ObjectNamePart::Identifier(name)] => Some(name.value.to_lowercase()),
+        _ => None,
+    }
+}
+
+fn of_call(name: &str, function: &Function) -> Option<Expr> {
+    functions::renamed(name, function)
+        .or_else(|| aggregates::written(name, function))
+        .or_else(|| functions::written(name, &arguments(function)?))
+        .or_else(|| times::written(name, &arguments(function)?))
+}
+
+/// The arguments of a plain call: without DISTINCT, FILTER, OVER or ORDER BY.
+fn arguments(function: &Function) -> Option<Vec<Expr>> {
+    let is_plain = function.filter.is_none()
+        && function.over.is_none()
+        && function.null_treatment.is_none()
+        && function.within_group.is_empty();
+    match &function.args {
+        FunctionArguments::List(list)
+            if is_plain && list.clauses.is_empty() && list.duplicate_treatment.is_none() =>
+        {
+            by_place(&list.args)
+        }
+        _ => None,
+    }
+}
+
+fn by_place(args: &[FunctionArg]) -> Option<Vec<Expr>> {
+    let value = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    };
+    args.iter().map(value).collect()
+}
+
+/// A text in quotes.
+fn text(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
