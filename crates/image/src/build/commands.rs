@@ -58,7 +58,7 @@ fn of_line(line: &str) -> Vec<Vec<String>> {
         }
         if ENDS.contains(&word) {
             found.push(std::mem::take(&mut command));
-        } else if !word.is_empty() && !(command.is_empty() && STARTS.contains(&word)) {
+        } else if !(word.is_empty() || command.is_empty() && STARTS.contains(&word)) {
             command.push(plain(word));
         }
         if is_last {
