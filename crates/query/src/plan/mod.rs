@@ -1,8 +1,8 @@
 //! Plans a query: parses the SQL, finds the tables' files, optimises the plan and cuts it into
 //! stages.
 
-mod all_columns;
 mod aliases;
+mod all_columns;
 mod bucket;
 mod calls;
 mod clauses;
