@@ -281,7 +281,11 @@ pub(crate) mod tests {
         let mut shell = Command::new("sh");
         let child = Started::by(shell.args(["-c", "sleep 3600 & sleep 3600"]));
         let root = child.process();
-        while root.below().len() < 2 {
+        // A shell that has begun to start a program cannot be stopped before it has.
+        let sleeps = |process: &Process| {
+            fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap() == "sleep\n"
+        };
+        while root.below().iter().filter(|process| sleeps(process)).count() < 2 {
             thread::sleep(POLL_INTERVAL);
         }
         let all = root.with_below();
