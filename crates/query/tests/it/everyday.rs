@@ -209,6 +209,8 @@ async fn functions_of_duckdb() {
         ("select list_value(1, 2), string_split('a,b', ','), prefix('abc', 'ab'), suffix('abc', 'c')",
             &["[1, 2]|[a, b]|true|true"]),
         ("select struct_pack(a := 1, b := 'x').b, {'a': 2}.a", &["x|2"]),
+        ("select s.x['a'], s.x['l'][1] from (select {'a': k, 'l': [k + 1]} as x from t) s where s.x['a'] = 2",
+            &["2|3"]),
         ("select regexp_full_match('abc', 'b'), regexp_full_match('abc', 'a|abc')", &["false|true"]),
     ])
     .await;

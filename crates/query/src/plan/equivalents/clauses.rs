@@ -90,8 +90,13 @@ fn of_select(select: &Select) -> Option<usize> {
 /// Writes the parts of an expression that are not functions.
 pub(super) fn write_parts(expr: &mut Expr) {
     match expr {
-        Expr::CompoundFieldAccess { access_chain, .. } => {
-            access_chain.iter_mut().for_each(write_access)
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            // Of `t.x['a']` the parser makes the root `t` and a member `x`, which is a column.
+            let is_name = matches!(root.as_ref(), Expr::Identifier(_));
+            let is_dot = |access: &&AccessExpr| matches!(access, AccessExpr::Dot(_));
+            let names = access_chain.iter().take_while(is_dot).count();
+            let columns = if is_name { names } else { 0 };
+            access_chain.iter_mut().skip(columns).for_each(write_access);
         }
         Expr::Cast { data_type, .. } => {
             if matches!(data_type, DataType::HugeInt | DataType::Int128) {
