@@ -173,9 +173,9 @@ mod tests {
     fn finds_the_mount_of_a_file() {
         let root = fs::File::open("/proc").unwrap();
         let list = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let mounts = list.lines().filter_map(listed);
         // Of several mounts at one path the last one is seen.
-        let proc = mounts.filter(|(_, _, path)| *path == "/proc").last().unwrap();
+        let is_proc = |(_, _, path): &(u64, u64, &str)| *path == "/proc";
+        let proc = list.lines().filter_map(listed).rfind(is_proc).unwrap();
         assert_eq!(mount_id(root.as_fd()).unwrap(), proc.0);
     }
 }
