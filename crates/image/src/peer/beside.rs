@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::host::Peer;
 
 /// After so many questions in a row without an answer,
-const MOST_MISSES: u32 = 4;
+const MAX_MISSES: u32 = 4;
 /// it is not asked for so long.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -44,7 +44,7 @@ impl Beside {
     pub fn had(&self, it: bool) {
         let mut state = self.state();
         state.misses = if it { 0 } else { state.misses + 1 };
-        state.quiet_until = (state.misses >= MOST_MISSES).then(|| {
+        state.quiet_until = (state.misses >= MAX_MISSES).then(|| {
             state.misses = 0;
             Instant::now() + PAUSE
         });

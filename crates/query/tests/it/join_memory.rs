@@ -58,7 +58,8 @@ async fn plain(sql: &str) -> String {
     rows(&session.sql(sql).await.unwrap().collect().await.unwrap())
 }
 
-fn rows(batches: &[RecordBatch]) -> String {
+/// The rows as text, with single spaces.
+pub fn rows(batches: &[RecordBatch]) -> String {
     let text = pretty_format_batches(batches).unwrap().to_string();
     let blank = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let lines = text.lines().filter(|line| line.starts_with('|')).skip(1).map(blank);

@@ -3,11 +3,11 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use snowmelt_query::QuerySpec;
 
 use crate::data::write;
+use crate::join_memory::rows;
 use crate::runner::{InProcess, answer, failure, located};
 use crate::shared::Shared;
 
@@ -48,13 +48,6 @@ async fn plain(sql: &str) -> String {
     let (folder, options) = (FOLDER.path().join("t"), ParquetReadOptions::default());
     session.register_parquet("t", folder.to_str().unwrap(), options).await.unwrap();
     rows(&session.sql(sql).await.unwrap().collect().await.unwrap())
-}
-
-fn rows(batches: &[RecordBatch]) -> String {
-    let text = pretty_format_batches(batches).unwrap().to_string();
-    let blank = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let lines = text.lines().filter(|line| line.starts_with('|')).skip(1).map(blank);
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn little() -> InProcess {

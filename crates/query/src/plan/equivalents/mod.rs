@@ -17,13 +17,15 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, Query, Value,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, Query,
     VisitMut, VisitorMut,
 };
 
 pub(super) use clauses::refused as refused_clause;
 pub(super) use functions::known;
 pub(super) use hints::of_unknown_function;
+
+use super::meaning::text;
 
 /// Whether there is a function of this name.
 pub(super) type Exists<'a> = &'a dyn Fn(&str) -> bool;
@@ -103,15 +105,4 @@ fn by_place(args: &[FunctionArg]) -> Option<Vec<Expr>> {
         _ => None,
     };
     args.iter().map(value).collect()
-}
-
-/// A text in quotes.
-fn text(expr: &Expr) -> Option<&str> {
-    match expr {
-        Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(text) => Some(text),
-            _ => None,
-        },
-        _ => None,
-    }
 }

@@ -86,7 +86,8 @@ pub(super) fn timestamp(expr: &Expr, data_type: &DataType, kind: &CastKind) -> O
     Some(call(function, vec![value, quoted(&name)]))
 }
 
-fn text(expr: &Expr) -> Option<&str> {
+/// A text in quotes.
+pub(in crate::plan) fn text(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Value(value) => match &value.value {
             Value::SingleQuotedString(text) => Some(text),

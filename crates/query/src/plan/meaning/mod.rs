@@ -16,6 +16,8 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value, VisitMut, VisitorMut,
 };
 
+pub(super) use literal::text;
+
 /// Writes a statement so that the planner gives it SQL's meaning.
 pub(super) fn as_in_sql(statement: &mut Statement) {
     if let Statement::Statement(statement) = statement {
