@@ -14,7 +14,9 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[1]
 CHECKOUT = BENCH.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", CHECKOUT / "target")) / "release"
-SNOWMELT = TARGET / "snowmelt"
+# Copies of the programs, while TARGET is compiled again (.ci/run).
+PROGRAMS = Path(os.environ.get("SNOWMELT_PROGRAMS", TARGET))
+SNOWMELT = PROGRAMS / "snowmelt"
 HELPER = TARGET / "snowmelt-bench"
 LEAN = TARGET / "snowmelt-bench-lean"
 DATA = Path(os.environ.get("SNOWMELT_DATA", CHECKOUT / "data"))
