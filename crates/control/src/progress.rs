@@ -8,7 +8,7 @@ use snowmelt_api::{Event, Phase, Progress};
 use snowmelt_node::{DriverReporter, QueryRunner};
 use snowmelt_rpc::trace::SPANS;
 use snowmelt_wire::{Frame, Kind, RunProgress};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tracing::Span;
 
 /// The most events that wait for a client.
@@ -17,7 +17,14 @@ const MOST_WAITING: usize = 1024;
 /// Takes events from any thread without waiting, and sends them in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    sender: mpsc::Sender<Event>,
+    sender: mpsc::Sender<Item>,
+}
+
+#[derive(Debug)]
+enum Item {
+    Event(Event),
+    /// Is told when all before it were sent.
+    Sent(oneshot::Sender<()>),
 }
 
 impl Events {
@@ -25,7 +32,14 @@ impl Events {
     pub fn forward_to(frames: mpsc::Sender<Bytes>) -> Self {
         let (sender, mut receiver) = mpsc::channel(MOST_WAITING);
         tokio::spawn(async move {
-            while let Some(event) = receiver.recv().await {
+            while let Some(item) = receiver.recv().await {
+                let event = match item {
+                    Item::Event(event) => event,
+                    Item::Sent(told) => {
+                        _ = told.send(());
+                        continue;
+                    }
+                };
                 let frame = Frame::json(Kind::Event, &event);
                 let Ok(bytes) = frame.and_then(|frame| encoded(&frame)) else { continue };
                 if frames.send(bytes).await.is_err() {
@@ -44,7 +58,16 @@ impl Events {
     /// Sends an event. A client that disconnected needs none, and one that does not read misses
     /// some.
     pub fn send(&self, event: Event) {
-        let _ = self.sender.try_send(event);
+        let _ = self.sender.try_send(Item::Event(event));
+    }
+
+    /// Waits until the client was sent the events so far, or disconnected: they are read up to the
+    /// end of the answer.
+    pub async fn sent(&self) {
+        let (told, sent) = oneshot::channel();
+        if self.sender.send(Item::Sent(told)).await.is_ok() {
+            _ = sent.await;
+        }
     }
 }
 
@@ -116,4 +139,32 @@ pub(crate) fn encoded(frame: &Frame) -> snowmelt_wire::Result<Bytes> {
     bytes.extend_from_slice(&header);
     bytes.extend_from_slice(&frame.payload);
     Ok(bytes.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_said_before_the_end_of_an_answer_is_sent_before_it() {
+        let (frames, mut client) = mpsc::channel(8);
+        let events = Events::forward_to(frames.clone());
+        events.send(Event::Note { text: "said".to_owned() });
+        events.sent().await;
+        frames.send(Bytes::from_static(b"end")).await.unwrap();
+        let first = client.recv().await.unwrap();
+        assert!(first.windows(4).any(|bytes| bytes == b"said"), "{first:?}");
+        assert_eq!(client.recv().await.unwrap(), b"end".as_slice());
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_client_that_is_gone() {
+        let (frames, client) = mpsc::channel(8);
+        let events = Events::forward_to(frames);
+        drop(client);
+        events.send(Event::Note { text: "said".to_owned() });
+        events.sent().await;
+        events.sent().await;
+        Events::ignored().sent().await;
+    }
 }

@@ -205,7 +205,7 @@ impl Queries {
                 printed::show(&events, written);
             };
             let relaying = async {
-                let relayed = relay(answer, &runner, &frames, &keep).await;
+                let relayed = relay(answer, &runner, (&frames, &events), &keep).await;
                 answered.store(matches!(relayed, Relayed::Complete), Ordering::Relaxed);
                 relayed
             };
@@ -349,7 +349,7 @@ enum Relayed {
 async fn relay(
     mut answer: Frames,
     runner: &QueryRunner,
-    frames: &mpsc::Sender<Bytes>,
+    (frames, events): (&mpsc::Sender<Bytes>, &Events),
     keep: &(dyn Fn(&Written) + Sync),
 ) -> Relayed {
     loop {
@@ -361,6 +361,7 @@ async fn relay(
         if matches!(kind, Kind::Profile | Kind::Failure) {
             let written = runner.written();
             keep(&written);
+            events.sent().await;
             frame = printed::in_profile(frame, &written);
         }
         if kind == Kind::Failure {
