@@ -78,15 +78,16 @@ impl Races {
             self.end(class, began, &result);
             return Raced { result, twice: false };
         };
-        let too_long = pin!(sleep(patience));
-        if let Either::Left((result, _)) = select(first.as_mut(), too_long).await {
-            self.end(class, began, &result);
-            return Raced { result, twice: false };
-        }
-        if !self.may_race() {
-            let result = first.await;
-            self.end(class, began, &result);
-            return Raced { result, twice: false };
+        // What may not be sent again now may be later, when others have been sent.
+        loop {
+            let too_long = pin!(sleep(patience));
+            if let Either::Left((result, _)) = select(first.as_mut(), too_long).await {
+                self.end(class, began, &result);
+                return Raced { result, twice: false };
+            }
+            if self.may_race() {
+                break;
+            }
         }
         let second = pin!(send());
         let result = match select(first, second).await {
@@ -197,6 +198,21 @@ mod tests {
     async fn a_request_that_is_never_answered_is_sent_again() {
         let races = warm(REQUESTS_PER_RACE).await;
         let (raced, sent) = request(&races, std::future::pending(), Ok(2)).await;
+        assert_eq!((raced.result.unwrap(), raced.twice, sent), (2, true, 2));
+    }
+
+    #[tokio::test]
+    async fn a_slow_request_is_sent_again_when_there_were_enough_others() {
+        let races = warm(REQUESTS_PER_RACE).await;
+        assert!(races.may_race() && !races.may_race());
+        let others = async {
+            sleep(PATIENCE * 2).await;
+            for _ in 0..REQUESTS_PER_RACE {
+                request(&races, async { Ok(1) }, Ok(1)).await;
+            }
+        };
+        let slow = request(&races, std::future::pending(), Ok(2));
+        let ((raced, sent), ()) = tokio::join!(slow, others);
         assert_eq!((raced.result.unwrap(), raced.twice, sent), (2, true, 2));
     }
 
