@@ -37,6 +37,7 @@ import scans
 import simulated
 import spread
 import spread_pulls
+import tpcds
 import tpch
 import windows
 import worker_bursts
@@ -54,6 +55,7 @@ EXPERIMENTS = {
     "queries": queries.run,
     "tpch": tpch.run,
     "tpch-large": tpch.run_large,
+    "tpcds": tpcds.run,
     "windows": windows.run,
     "exchange": exchange.run,
     "scans": scans.run,

@@ -112,12 +112,18 @@ def timed(command: list[str], environment: dict[str, str] | None = None, text: s
     return Sample(time.perf_counter() - begun, used.ru_utime + used.ru_stime)
 
 
-def ours(server: Server, workers: int, data: Path, answer: Path) -> Callable[[Path], Sample]:
+def folders(data: Path) -> dict[str, Path]:
+    return {table: data / table for table in TABLES}
+
+
+def ours(
+    server: Server, workers: int, tables: dict[str, Path], answer: Path
+) -> Callable[[Path], Sample]:
     """The command against a server: its processor time, and that of the server and all below it."""
     process = int(server.status()["pid"])
     command = [str(SNOWMELT), "sql", "--workers", str(workers), "--progress", "quiet"]
-    for table in TABLES:
-        command += ["--table", f"{table}={data / table}"]
+    for table, folder in tables.items():
+        command += ["--table", f"{table}={folder}"]
     command += ["-o", "arrow", "-O", str(answer)]
 
     def run(query: Path) -> Sample:
@@ -129,8 +135,8 @@ def ours(server: Server, workers: int, data: Path, answer: Path) -> Callable[[Pa
     return run
 
 
-def duckdb(data: Path) -> Callable[[Path], Sample]:
-    views = [f"create view {t} as select * from '{data / t}/*.parquet';" for t in TABLES]
+def duckdb(tables: dict[str, Path]) -> Callable[[Path], Sample]:
+    views = [f"create view {t} as select * from '{at}/*.parquet';" for t, at in tables.items()]
     words = [str(peers.duckdb_command()), "-csv", "-c", f"set threads = {THREADS};"]
     words += [word for view in views for word in ("-c", view)]
     return lambda query: timed([*words, "-c", query.read_text()])
@@ -173,7 +179,7 @@ def read_once(data: Path) -> None:
 def measure(scale: str, rounds: int) -> Measured:
     """All engines on all queries. With several rounds, there is one before that is not counted."""
     data, small = tpch(scale, TABLES), tpch(WARMING, TABLES)
-    tables = {table: data / table for table in TABLES}
+    tables = folders(data)
     with (
         tempfile.TemporaryDirectory(prefix="sm-") as name,
         Server(Path(name)) as server,
@@ -181,10 +187,10 @@ def measure(scale: str, rounds: int) -> Measured:
     ):
         answer = Path(name) / "answer.arrow"
         engines = {
-            label: Engine(ours(server, workers, data, answer)) for label, workers in OURS.items()
+            label: Engine(ours(server, workers, tables, answer)) for label, workers in OURS.items()
         }
         engines |= {
-            DUCKDB: Engine(duckdb(data)),
+            DUCKDB: Engine(duckdb(tables)),
             DATAFUSION: Engine(datafusion(data)),
             POLARS: Engine(polars(data)),
             SPARK: Engine(by_spark(session, answer)),

@@ -10,6 +10,10 @@ from typing import Any
 END_WITHIN_S = 60
 
 
+class Refused(Exception):
+    """The process runs, and its answer is an error."""
+
+
 @dataclass(frozen=True)
 class LineClient:
     """A running process."""
@@ -17,11 +21,14 @@ class LineClient:
     process: "subprocess.Popen[str]"
 
     def ask(self, request: Mapping[str, str]) -> dict[str, Any]:
-        """The answer to a request."""
+        """The answer to a request; `Refused` if it is an error."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        return self.said()
+        said = self.said()
+        if "error" in said:
+            raise Refused(said["error"])
+        return said
 
     def said(self) -> dict[str, Any]:
         """The next line; there is one before the first request, when the process is ready."""

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 THREADS, TABLES = sys.argv[1], sys.argv[2:]
@@ -43,7 +44,11 @@ def main() -> None:
     spark = builder.getOrCreate()
     print(json.dumps({"version": spark.version}), flush=True)
     for line in sys.stdin:
-        print(json.dumps(answered(spark, json.loads(line))), flush=True)
+        try:
+            said: dict[str, float | str] = dict(answered(spark, json.loads(line)))
+        except PySparkException as error:
+            said = {"error": str(error).splitlines()[0]}
+        print(json.dumps(said), flush=True)
 
 
 if __name__ == "__main__":
