@@ -21,6 +21,7 @@ use datafusion::execution::config::SessionConfig;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -32,6 +33,7 @@ use snowmelt_wire::ExchangeOptions;
 use super::cut_points::{CutPoints, Part};
 use super::leaves::{count, file_scan, is_partition_wise};
 use super::sendable::Sendable;
+use super::shared::SharedExec;
 use super::small;
 use super::sorts::large_merge;
 use super::tree::with_children;
@@ -171,6 +173,12 @@ impl Cutter<'_> {
         parent: Parent,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let sent = self.sendable.is(node);
+        if let Some(shared) = node.downcast_ref::<SharedExec>() {
+            return match sent {
+                true => self.result_stage(node, parent),
+                false => self.driver_part(shared.part(), parent),
+            };
+        }
         if sent && !self.merges_only(node) {
             return self.result_stage(node, parent);
         }
@@ -253,6 +261,9 @@ impl Cutter<'_> {
         if let Some(exchange) = node.downcast_ref::<RepartitionExec>() {
             return self.repartition(node, exchange);
         }
+        if let Some(shared) = node.downcast_ref::<SharedExec>() {
+            return self.as_it_is(shared.part());
+        }
         let children: Vec<_> = node.children().into_iter().cloned().collect();
         let mut replaced = Vec::with_capacity(children.len());
         for child in &children {
@@ -332,7 +343,9 @@ impl Cutter<'_> {
 
     /// A stage that writes its partitions as they are, and the leaf that reads them.
     fn as_it_is(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        if node.is::<RepartitionExec>() {
+        // To leave out columns is not worth a stage.
+        let projected = node.downcast_ref::<ProjectionExec>().map_or(node, ProjectionExec::input);
+        if node.is::<RepartitionExec>() || projected.is::<SharedExec>() {
             return self.worker_part(node);
         }
         let part = Part::of(node);

@@ -8,9 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::tree::address;
+use super::shared::SharedExec;
+use super::tree::{address, with_children};
 use super::volatile::is_nondeterministic;
 use crate::codec;
 
@@ -25,13 +27,22 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn of(node: &Plan) -> Self {
-        let content = if may_differ(node) { None } else { codec::content(node) };
-        Self { address: address(node), content }
+        let content = || codec::content(&without_shared(node).ok()?);
+        Self { address: address(node), content: if may_differ(node) { None } else { content() } }
     }
 }
 
-fn may_differ(node: &Plan) -> bool {
+/// True if a part of a plan has other values the next time, perhaps.
+pub(super) fn may_differ(node: &Plan) -> bool {
     is_nondeterministic(node) || node.children().into_iter().any(may_differ)
+}
+
+/// A plan with the parts for which leaves stand.
+fn without_shared(node: &Plan) -> Result<Plan> {
+    if let Some(shared) = node.downcast_ref::<SharedExec>() {
+        return without_shared(shared.part());
+    }
+    with_children(node, node.children().into_iter().map(without_shared).collect::<Result<_>>()?)
 }
 
 /// The leaves that read the outputs of parts.

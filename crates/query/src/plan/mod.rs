@@ -46,6 +46,7 @@ mod sendable;
 mod sent_footers;
 mod sent_plans;
 mod session;
+mod shared;
 mod small;
 mod sort_merge;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use datafusion::execution::config::SessionConfig;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::leaves::file_scan;
+use super::shared::SharedExec;
 use super::tree::{address, with_children};
 use crate::exchange::{ExchangeReadExec, Facts};
 use crate::{Error, Result, codec};
@@ -29,6 +30,13 @@ impl Sendable {
     }
 
     fn add(&mut self, node: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Result<()> {
+        if let Some(shared) = node.downcast_ref::<SharedExec>() {
+            self.add(shared.part(), config)?;
+            if self.is(shared.part()) {
+                self.0.insert(address(node));
+            }
+            return Ok(());
+        }
         let mut inputs = true;
         for child in node.children() {
             self.add(child, config)?;

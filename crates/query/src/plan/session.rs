@@ -19,8 +19,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::{Code, ErrorReport, Report};
 
 use super::calls::{KeepCallsAbove, PushDownConditions, ReuseCalls};
-use super::exact::{PlainKeys, exact, with_null_safe_keys};
-use super::joins::{self, IndependentJoins};
+use super::exact::{PlainKeys, exact};
+use super::joins::IndependentJoins;
 use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::same_columns::{MANY_COLUMNS, without_same_columns};
@@ -29,7 +29,7 @@ use super::summary::summary;
 use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
 use super::writing::Writing;
-use super::{BATCH_ROWS, QuerySpec, all_columns, equivalents, names, reduce, sql_error};
+use super::{BATCH_ROWS, QuerySpec, all_columns, equivalents, names, shared, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries};
 use crate::everyday;
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
@@ -161,12 +161,7 @@ pub(super) async fn physical_plan(
         _ => logical,
     };
     let logical = without_same_columns(logical, MANY_COLUMNS).map_err(wrong)?;
-    let optimized = state.optimize(&logical).map_err(wrong)?;
-    let optimized = with_null_safe_keys(optimized, &state).map_err(wrong)?;
-    let planner = state.query_planner();
-    let physical = planner.create_physical_plan(&optimized, &state).await.map_err(wrong)?;
-    let merged = joins::merge_shared(physical).map_err(wrong)?;
-    reduce::reduce(merged, spec.workers.max(1) as usize).map_err(wrong)
+    shared::physical_plan(logical, &state, spec.workers.max(1) as usize).await.map_err(wrong)
 }
 
 fn unknown_keys() -> Error {

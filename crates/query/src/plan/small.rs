@@ -12,6 +12,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use super::estimate::estimate;
 use super::info::read_bytes;
 use super::leaves::file_scan;
+use super::shared::SharedExec;
 use super::volatile::is_nondeterministic;
 
 /// The size of the columns of small tables, as stored. A stage of its own costs about as much as
@@ -48,7 +49,7 @@ pub(super) fn is_small(node: &Arc<dyn ExecutionPlan>) -> bool {
 fn is_cheap(node: &Arc<dyn ExecutionPlan>, read: &mut Read) -> bool {
     let children = node.children();
     if children.is_empty() {
-        let Some(scan) = file_scan(node) else { return true };
+        let Some(scan) = file_scan(node) else { return !node.is::<SharedExec>() };
         let files = || scan.file_groups.iter().flat_map(|group| group.files());
         let mut paths: Vec<_> = files().map(|file| &file.object_meta.location).collect();
         paths.dedup();

@@ -5,6 +5,7 @@ mod aggregates;
 mod answers;
 mod calls_together;
 mod checksums;
+mod common_parts;
 mod data;
 mod dialects;
 mod early_ends;

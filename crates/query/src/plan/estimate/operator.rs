@@ -17,6 +17,7 @@ use super::{Estimate, Input, joined_rows};
 use crate::exchange::ExchangeReadExec;
 use crate::plan::info::read_bytes;
 use crate::plan::leaves::file_scan;
+use crate::plan::shared::SharedExec;
 
 /// Stored bytes of a row in a file without statistics.
 const STORED_WIDTH: f64 = 64.0;
@@ -90,6 +91,9 @@ fn of_node(node: &Plan) -> Estimate {
 fn of_leaf(node: &Plan) -> Estimate {
     if let Some(origin) = node.downcast_ref::<ExchangeReadExec>().and_then(|it| it.origin()) {
         return estimate(origin);
+    }
+    if let Some(shared) = node.downcast_ref::<SharedExec>() {
+        return estimate(shared.part());
     }
     let statistics = StatisticsContext::new().compute(node.as_ref(), &StatisticsArgs::new()).ok();
     let counted = statistics.as_ref().and_then(|found| found.num_rows.get_value().copied());
