@@ -87,6 +87,8 @@ class Snowmelt:
 
     def environ(self) -> dict[str, str]:
         places = {"SNOWMELT_STATE": self.folder / "state", "SNOWMELT_RUN": self.folder / "run"}
+        # The tables of tests are small, and are spread over all workers nevertheless.
+        places["SNOWMELT_SCAN_TASK"] = Path("0")
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SNOWMELT_", "AWS_"))}
         return inherited | {k: str(v) for k, v in places.items()} | self.environment
 

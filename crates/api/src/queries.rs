@@ -71,6 +71,8 @@ pub struct QueryOptions {
     pub workers: u32,
     /// Memory limit of each worker.
     pub memory: ByteSize,
+    /// Bytes of files that are worth a task; 0 means as many tasks as workers, however few bytes.
+    pub scan_task: ByteSize,
     /// The most time for the whole query, in milliseconds; 0 means no limit.
     pub timeout_ms: u64,
     /// How its stages exchange rows.
@@ -82,8 +84,14 @@ pub struct QueryOptions {
 
 impl Default for QueryOptions {
     fn default() -> Self {
-        let (memory, exchange) = (ByteSize::mib(1024), ExchangeOptions::default());
-        Self { workers: 0, memory, timeout_ms: 0, exchange, prices: None }
+        Self {
+            workers: 0,
+            memory: ByteSize::mib(1024),
+            scan_task: ByteSize::mib(4),
+            timeout_ms: 0,
+            exchange: ExchangeOptions::default(),
+            prices: None,
+        }
     }
 }
 

@@ -316,6 +316,7 @@ fn drive(
         udfs: udfs.signatures.clone(),
         aws: request.aws.clone(),
         workers,
+        scan_task_bytes: request.options.scan_task.bytes(),
         threads: DRIVER_THREADS.min(cores()),
         memory_bytes: 0,
         retries: RETRIES,

@@ -137,6 +137,7 @@ fn request(args: &SqlArgs, config: &Config, files: FileRefs) -> Result<QueryRequ
         options: QueryOptions {
             workers: config.workers.value,
             memory: config.memory.value,
+            scan_task: config.scan_task.value,
             timeout_ms: u64::try_from(timeout).unwrap_or(u64::MAX),
             exchange: config.exchange.options()?,
             prices: config.prices.as_ref().map(|file| prices(&file.value)).transpose()?,

@@ -51,6 +51,9 @@ pub struct Drive {
     pub aws: BTreeMap<String, String>,
     /// Workers: partitions of each scan. At least 1.
     pub workers: u32,
+    /// Bytes of files that are worth a task.
+    #[serde(default)]
+    pub scan_task_bytes: u64,
     /// Threads that run the driver's part of the plan.
     pub threads: u32,
     /// Bytes that the operators of the driver's part may reserve.

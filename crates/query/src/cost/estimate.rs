@@ -73,6 +73,7 @@ pub(crate) struct Estimate {
 pub(crate) struct Circumstances<'c> {
     pub(crate) workers: u32,
     pub(crate) task_bytes: u64,
+    pub(crate) scan_task_bytes: u64,
     pub(crate) basis: &'c CostBasis,
     pub(crate) s3: &'c S3Settings,
     /// How long planning took.
@@ -102,7 +103,8 @@ fn of_stage(
     work: &Work,
     how: &Circumstances<'_>,
 ) -> Result<PartEstimate> {
-    let division = Division { workers: how.workers, task_bytes: how.task_bytes };
+    let Circumstances { workers, task_bytes, scan_task_bytes, .. } = *how;
+    let division = Division { workers, task_bytes, scan_task_bytes };
     let planned = tasks(stage, &Outputs::new(), division, 0, how.s3)?;
     let reads = scan_reads(stage, &planned, work);
     let calls = planned.first().map_or(0, |task| task.udfs.len() as u64);

@@ -14,6 +14,8 @@ pub struct RunOptions {
     /// Bytes of other stages' outputs that are worth a task: a stage that reads fewer has fewer
     /// tasks than workers.
     pub task_bytes: u64,
+    /// Bytes of files that are worth a task; 0 means a task for each worker.
+    pub scan_task_bytes: u64,
     /// What is done about slow tasks.
     pub stragglers: Stragglers,
 }
@@ -50,7 +52,7 @@ impl Default for Stragglers {
     }
 }
 
-/// What a task that only reads other stages should have to read. To start it costs about as much as
+/// What a task should have to read. To start it costs about as much as
 /// to read a tenth of this.
 const TASK_BYTES: u64 = 4 << 20;
 
@@ -61,6 +63,7 @@ impl Default for RunOptions {
             retries: 2,
             workers: 1,
             task_bytes: TASK_BYTES,
+            scan_task_bytes: TASK_BYTES,
             stragglers: Stragglers::default(),
         }
     }

@@ -35,7 +35,8 @@ pub(super) async fn run_all(
     let stages = query.cut.stages.len();
     let tracker = Arc::new(ProgressTracker::new(stages, query.bytes_total(), reporter));
     let shared = Shared { runner, spool, tracker };
-    let division = Division { workers: options.workers, task_bytes: options.task_bytes };
+    let RunOptions { workers, task_bytes, scan_task_bytes, .. } = options;
+    let division = Division { workers, task_bytes, scan_task_bytes };
     let mut running = FuturesUnordered::new();
     let mut board = Board::new(&query, &shared, division, options, done);
     let mut looks = tokio::time::interval(LOOK_EVERY);

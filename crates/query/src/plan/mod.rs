@@ -133,6 +133,8 @@ pub struct QuerySpec {
     pub aws: BTreeMap<String, String>,
     /// Number of workers, which is the number of partitions of each scan. At least 1.
     pub workers: u32,
+    /// Bytes of files that are worth a task ([`Division`]).
+    pub scan_task_bytes: u64,
     /// Number of hosts on which the workers may be. At least 1.
     pub hosts: u32,
     /// A sort of all rows that are estimated to have at least so many bytes is merged by workers

@@ -35,6 +35,7 @@ pub struct PlannedQuery {
     cleaner: Option<Cleaner>,
     pub(crate) basis: CostBasis,
     workers: u32,
+    scan_task_bytes: u64,
     // How long it took to plan.
     planning: Duration,
     /// Processor time of this process when planning began.
@@ -59,7 +60,7 @@ impl PlannedQuery {
         profile.worker_plan = text::workers(&cut, reach);
         profile.driver_plan = text::driver(&cut);
         let accepted = spec.accepted;
-        let workers = spec.workers;
+        let (workers, scan_task_bytes) = (spec.workers, spec.scan_task_bytes);
         let by_objects = |stage: &Stage| stage.exchange().is_some_and(|it| it.objects().is_some());
         let folder = || Cleaner::with(&spec.exchange.locations, &spec.exchange_folder, &s3);
         let cleaner = cut.stages.iter().any(by_objects).then(folder).transpose()?;
@@ -75,6 +76,7 @@ impl PlannedQuery {
             cleaner,
             basis,
             workers,
+            scan_task_bytes,
             planning,
             cpu_before,
             result_kind,
@@ -97,7 +99,8 @@ impl PlannedQuery {
     /// The most tasks that the query can have. A stage that reads others may get fewer, once the
     /// sizes of their outputs are known.
     pub fn tasks(&self) -> Result<Vec<PlannedTask>> {
-        let division = Division { workers: self.workers, task_bytes: u64::MAX };
+        let (workers, scan_task_bytes) = (self.workers, self.scan_task_bytes);
+        let division = Division { workers, task_bytes: u64::MAX, scan_task_bytes };
         let mut found = Vec::new();
         for stage in &self.cut.stages {
             let first = found.len() as u32;
@@ -159,6 +162,7 @@ impl PlannedQuery {
             &Circumstances {
                 workers: self.workers,
                 task_bytes: RunOptions::default().task_bytes,
+                scan_task_bytes: self.scan_task_bytes,
                 basis: &self.basis,
                 s3: &self.s3,
                 planning_seconds: self.planning.as_secs_f64(),

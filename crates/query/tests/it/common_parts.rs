@@ -109,3 +109,18 @@ async fn a_part_has_the_rows_that_one_of_its_readers_needs() {
     let scan = plan.worker_plan().lines().find(|line| line.contains("ParquetScan")).unwrap();
     assert!(scan.contains("1995-01-02") && scan.contains("1996-03-04"), "{scan}");
 }
+
+#[tokio::test]
+async fn a_stage_has_as_many_tasks_as_its_bytes_are_worth() {
+    let sql = "select l_orderkey, l_tax from lineitem where l_tax > 0.01";
+    let mut query = spec(sql, 4);
+    query.scan_task_bytes = 64 << 20;
+    let whole = plan(&query).await.unwrap();
+    assert_eq!(whole.tasks().unwrap().len(), 1);
+    assert!(whole.bytes_total() < 60_175 * 8);
+    // A row counts for eight bytes, however few it has in the file: 60175 rows.
+    for (bytes, tasks) in [(60_175 * 8, 1), (60_175 * 4, 2), (60_175 * 3, 3), (1, 4), (0, 4)] {
+        query.scan_task_bytes = bytes;
+        assert_eq!(plan(&query).await.unwrap().tasks().unwrap().len(), tasks, "{bytes}");
+    }
+}

@@ -258,6 +258,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         files: host_files(data::folder()),
         aws: BTreeMap::new(),
         workers,
+        scan_task_bytes: 0,
         hosts: 1,
         range_sort_bytes: RANGE_SORT_BYTES,
         exchange: ExchangeOptions::default(),
@@ -315,7 +316,13 @@ pub async fn run(
 /// machine any task can be slow, and tests count attempts and requests.
 pub fn options(spec: &QuerySpec) -> RunOptions {
     let stragglers = Stragglers { racing: false, ..Stragglers::default() };
-    RunOptions { workers: spec.workers, task_bytes: 1, stragglers, ..RunOptions::default() }
+    RunOptions {
+        workers: spec.workers,
+        task_bytes: 1,
+        scan_task_bytes: spec.scan_task_bytes,
+        stragglers,
+        ..RunOptions::default()
+    }
 }
 
 /// Runs a planned query in another way.

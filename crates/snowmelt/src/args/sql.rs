@@ -64,6 +64,10 @@ pub struct SqlArgs {
     /// Memory limit of each worker [default: 1GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub memory: Option<ByteSize>,
+    /// Bytes of files that are worth a task: a query that scans fewer has fewer tasks than workers,
+    /// unless it calls functions of yours; 0 means a task for each worker [default: 4MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Resources")]
+    pub scan_task: Option<ByteSize>,
     /// Time limit of the query, for example 30s or 10m; 0 means no limit [default: 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub timeout: Option<Duration>,

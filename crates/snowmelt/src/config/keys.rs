@@ -60,6 +60,7 @@ keys! {
     TRACES = "traces.endpoint", env::TRACES_ENDPOINT, "";
     WORKERS = "query.workers", env::WORKERS, "0";
     MEMORY = "query.memory", env::MEMORY, "1GiB";
+    SCAN_TASK = "query.scan_task", env::SCAN_TASK, "4MiB";
     TIMEOUT = "query.timeout", env::TIMEOUT, "0";
     EXCHANGE = "exchange.medium", env::EXCHANGE, "auto";
     EXCHANGE_LOCATIONS = "exchange.locations", env::EXCHANGE_LOCATIONS, "";

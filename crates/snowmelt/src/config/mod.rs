@@ -129,6 +129,8 @@ pub struct Config {
     pub workers: Value<u32>,
     /// Memory limit of each worker.
     pub memory: Value<ByteSize>,
+    /// Bytes of files that are worth a task of a query.
+    pub scan_task: Value<ByteSize>,
     /// Time limit of a query; zero means no limit.
     pub timeout: Value<Duration>,
     /// How a query exchanges rows between its stages.
@@ -206,6 +208,7 @@ impl Config {
             traces: sources.traces(),
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
             memory: sources.get(&MEMORY, sql.and_then(|sql| sql.memory), amount)?,
+            scan_task: sources.get(&SCAN_TASK, sql.and_then(|sql| sql.scan_task), amount)?,
             timeout: sources.get(&TIMEOUT, sql.and_then(|sql| sql.timeout), duration)?,
             exchange: Exchange::load(&sources, sql)?,
             prices: sources.file(&PRICES, sql.and_then(|sql| sql.prices.clone()))?,

@@ -62,6 +62,7 @@ fn sections(config: &Config) -> [(&'static str, Lines); 13] {
             vec![
                 line("workers", &config.workers, u32::to_string),
                 line("memory", &config.memory, |memory| quoted(&memory.to_string())),
+                line("scan_task", &config.scan_task, |bytes| quoted(&bytes.to_string())),
                 line("timeout", &config.timeout, |time| quoted(&text::setting(*time))),
             ],
         ),

@@ -120,6 +120,7 @@ async fn query(
         memory_bytes: drive.memory_bytes,
         retries: drive.retries,
         workers: drive.workers,
+        scan_task_bytes: drive.scan_task_bytes,
         task_bytes: drive.exchange.task_bytes.bytes(),
         ..RunOptions::default()
     };
@@ -208,6 +209,7 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> crate::Result<QuerySpec> 
         files: Arc::clone(runner) as _,
         aws: drive.aws,
         workers: drive.workers,
+        scan_task_bytes: drive.scan_task_bytes,
         hosts: drive.hosts.max(1),
         range_sort_bytes: RANGE_SORT_BYTES,
         exchange: drive.exchange,
