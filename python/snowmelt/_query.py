@@ -10,11 +10,22 @@ import html
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from . import _amounts, _broadcast, _dtypes, _files, _names, _params, _prints, _progress
+from . import (
+    _amounts,
+    _broadcast,
+    _csv_options,
+    _dtypes,
+    _exchanges,
+    _files,
+    _names,
+    _params,
+    _prints,
+    _progress,
+)
 from ._aggregate import Aggregate
 from ._answer import Answer
 from ._client import client
@@ -35,10 +46,9 @@ UdfLike = Union[AnyUdf, str, "os.PathLike[str]", Any]
 
 _ROWS_SHOWN = 20
 
-_MEDIA = ("auto", "files", "hosts", "streams", "objects")
-
 _OPTIONS = (
     "params",
+    "csv",
     "udfs",
     "image",
     "function_files",
@@ -60,6 +70,7 @@ def sql(
     query: str,
     *,
     params: _params.Params | None = None,
+    csv: Mapping[str, Any] | None = None,
     udfs: Sequence[UdfLike] | None = None,
     image: str | None = None,
     function_files: _files.Files | None = None,
@@ -77,8 +88,8 @@ def sql(
     **tables: Any,
 ) -> Query:
     """A query; it runs when its answer is first used. `params` are the values of `?` and `$1`, or
-    by name of `:name`. A statement that defines a function runs at once; `function_files` are for
-    that function. See docs/python.md."""
+    by name of `:name`; `csv` are options of `read_csv` for all CSV files. A statement that defines
+    a function runs at once; `function_files` are for that function. See docs/python.md."""
     caller = sys._getframe(1)
     defines = _names.defines(query)
     _names.refuse_unread(query, tables, _OPTIONS)
@@ -94,7 +105,7 @@ def sql(
         options["memory"] = _amounts.memory_bytes(memory)
     if timeout is not None:
         options["timeout_ms"] = _amounts.milliseconds(timeout)
-    exchanged = _exchange(
+    exchanged = _exchanges.to_wire(
         exchange, exchange_locations, exchange_levels, exchange_combining, exchange_task
     )
     if exchanged:
@@ -106,35 +117,12 @@ def sql(
     asked = Query(query, made, functions, options, progress, image, prints)
     if params is not None:
         asked.params = _params.to_wire(params)
+    if csv is not None:
+        asked.csv = _csv_options.to_wire(csv)
     asked.files = _definition_files(function_files, defines)
     if defines:
         asked.collect()
     return asked
-
-
-def _exchange(
-    medium: str | None,
-    locations: str | Sequence[str] | None,
-    levels: int | None,
-    combining: bool | None,
-    task: _amounts.Memory | None,
-) -> dict[str, Any]:
-    """The options of exchanges that are given. The platform checks what they need of each other."""
-    given: dict[str, Any] = {}
-    if medium is not None:
-        if not isinstance(medium, str) or medium not in _MEDIA:
-            names = ", ".join(_MEDIA)
-            raise make("SM-0110", f"exchange= is one of {names}, not {medium!r}")
-        given["medium"] = medium
-    if locations is not None:
-        given["locations"] = [locations] if isinstance(locations, str) else list(locations)
-    if levels is not None:
-        given["levels"] = _amounts.count("exchange_levels", levels)
-    if combining is not None:
-        given["combining"] = bool(combining)
-    if task is not None:
-        given["task_bytes"] = _amounts.memory_bytes(task)
-    return given
 
 
 def _prices(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -204,6 +192,8 @@ class Query:
         self.files: dict[str, str] = {}
         # Values of its parameters, in the form of the wire.
         self.params: list[Any] | dict[str, Any] | None = None
+        # Options for its CSV files, in the form of the wire.
+        self.csv: list[dict[str, Any]] = []
         self._folder: Folder | None = None
         self._locations: dict[str, str] | None = None
         self._lock = threading.Lock()
@@ -317,9 +307,11 @@ class Query:
             self._locations = {table.name: self._location(table) for table in self._tables}
         files = {"files": _files.send(client(), self.files)} if self.files else {}
         params = {"params": self.params} if self.params else {}
+        csv = {"csv": self.csv} if self.csv else {}
         return {
             "sql": self.text,
             **params,
+            **csv,
             **files,
             "tables": self._locations,
             "udfs": [udf_source(function, self._image) for function in self._udfs],

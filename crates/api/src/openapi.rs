@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use snowmelt_types::ErrorReport;
-use snowmelt_wire::TypedText;
+use snowmelt_wire::{CsvOption, TypedText};
 use utoipa::ToSchema;
 use utoipa::openapi::content::{Content, ContentBuilder};
 use utoipa::openapi::path::{
@@ -84,6 +84,7 @@ fn queries() -> Vec<Route> {
         post("/v1/queries", "Runs a query; closing the connection cancels it")
             .takes::<QueryRequest>()
             .refers::<TypedText>()
+            .refers::<CsvOption>()
             .answers_bytes(
                 "application/vnd.snowmelt.frames",
                 "Frames: events, then a schema, batches and a profile, or a failure",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, QueryId, Tenant};
-use snowmelt_wire::{ExchangeOptions, Parameters, PriceFile, Signature, SourceCode};
+use snowmelt_wire::{CsvOption, ExchangeOptions, Parameters, PriceFile, Signature, SourceCode};
 use utoipa::ToSchema;
 
 use crate::FileRefs;
@@ -21,6 +21,9 @@ pub struct QueryRequest {
     /// Table name to location: a file, a folder, a glob or an `s3://` URL of data files.
     #[serde(default)]
     pub tables: BTreeMap<String, String>,
+    /// Options for all CSV files that it reads, as `read_csv` has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub csv: Vec<CsvOption>,
     /// The user's functions.
     #[serde(default)]
     pub udfs: Vec<UdfSource>,

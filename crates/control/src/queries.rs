@@ -313,6 +313,7 @@ fn drive(
         sql: request.sql.clone(),
         params: request.params.clone(),
         tables: request.tables.clone(),
+        csv: request.csv.clone(),
         udfs: udfs.signatures.clone(),
         aws: request.aws.clone(),
         workers,

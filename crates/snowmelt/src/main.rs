@@ -10,6 +10,7 @@ mod burst;
 mod cluster;
 mod code_files;
 mod config;
+mod csv_options;
 mod deploy;
 mod doctor;
 mod du;

@@ -15,7 +15,7 @@ use crate::output::{Output, Target, Writer};
 use crate::platform::{self, Platform};
 use crate::printer::Printer;
 use crate::progress::Progress;
-use crate::{env, input, parameters, profile, secrets, udf_files};
+use crate::{csv_options, env, input, parameters, profile, secrets, udf_files};
 
 /// Runs the query and writes its result.
 ///
@@ -130,6 +130,7 @@ fn request(args: &SqlArgs, config: &Config, files: FileRefs) -> Result<QueryRequ
         sql: statement(args)?,
         params: parameters::given(&args.params)?,
         tables: tables(&args.tables)?,
+        csv: csv_options::given(&args.csv)?,
         udfs: args.udfs.iter().map(source).collect::<Result<_, ErrorReport>>()?,
         // With --udf they are files of those functions.
         files: if args.udfs.is_empty() { files } else { FileRefs::new() },

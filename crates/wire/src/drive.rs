@@ -4,8 +4,8 @@
 //! results that do not fit into memory. Then the driver sends [`Request`]s and the platform one
 //! [`Reply`] for each, in any order; descriptors travel with the replies. The id 0 asks for none.
 //!
-//! Invariant: whatever files, functions and tasks the driver names in its requests, it gets only
-//! files of the query's locations, the query's functions, its tasks and their outputs.
+//! Invariant: whatever the driver names in its requests, it gets only files of the query's
+//! locations, the query's functions, its tasks and their outputs.
 
 use std::collections::BTreeMap;
 
@@ -18,17 +18,15 @@ use crate::gang::GangAsk;
 use crate::parameters::Parameters;
 use crate::prices::PriceFile;
 use crate::streams::TaskStreams;
-use crate::{Error, FileGrant, S3Access, Signature, Task, TaskRead};
+use crate::{CsvOption, Error, FileGrant, S3Access, Signature, Task, TaskRead};
 
-/// The maximum size of a request and of a plan of a driver. A task lists its files: 100,000 of
-/// them fit.
+/// The maximum size of a request and of a plan of a driver: a task that lists 100,000 files fits.
 pub const MAX_REQUEST_BYTES: u32 = 64 << 20;
 
 /// The maximum number of plans of one query: parts of it that run on workers.
 pub const MAX_PLANS: usize = 1024;
 
-/// The maximum number of attempts of one task beside the first one and the retries after lost
-/// workers: those after lost outputs, and those that race a slow attempt.
+/// The maximum number of attempts of one task beside the first one and retries after lost workers.
 pub const MAX_FURTHER_ATTEMPTS: u32 = 16;
 
 /// The maximum size of a frame of an answer that the platform passes on.
@@ -45,6 +43,8 @@ pub struct Drive {
     pub params: Parameters,
     /// Table name to location.
     pub tables: BTreeMap<String, String>,
+    /// Options for all its CSV files.
+    pub csv: Vec<CsvOption>,
     /// Functions that the SQL may call in addition to the built-in ones.
     pub udfs: Vec<Signature>,
     /// `AWS_*` variables, for `s3://` locations.

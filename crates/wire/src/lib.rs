@@ -8,6 +8,7 @@
 mod aggregate;
 mod batch;
 mod bounds;
+mod csv_option;
 mod definition;
 mod dense;
 mod drive;
@@ -31,6 +32,7 @@ pub use aggregate::{AggregateCall, AggregateDone, AggregateStep};
 pub use batch::{
     BatchDecoder, BatchEncoder, decode_schema, encode_schema, schema_from_text, schema_to_text,
 };
+pub use csv_option::CsvOption;
 pub use definition::{CreateFunction, Definition, Statement};
 pub use drive::{
     Answered, Ask, Drive, Failed, LocalFile, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS, MAX_PLANS,

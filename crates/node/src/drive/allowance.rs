@@ -211,6 +211,7 @@ mod tests {
             query: "q".to_owned(),
             sql: "select f(a) from 'x'".to_owned(),
             params: Default::default(),
+            csv: Vec::new(),
             tables: BTreeMap::new(),
             udfs: vec![udf],
             aws: BTreeMap::new(),

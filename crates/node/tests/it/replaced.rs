@@ -52,7 +52,7 @@ async fn parse(rig: &Rig) -> Result<Definition, ErrorReport> {
 
 async fn begin(rig: &Rig) -> snowmelt_node::Result<()> {
     let drive: Drive = serde_json::from_value(json!({
-        "query": "q", "sql": "select 1", "params": [], "tables": {}, "udfs": [], "aws": {}, "workers": 1,
+        "query": "q", "sql": "select 1", "params": [], "csv": [], "tables": {}, "udfs": [], "aws": {}, "workers": 1,
         "threads": 1, "memory_bytes": 0, "retries": 0, "elapsed_us": 0, "packages_us": 0,
     }))
     .unwrap();

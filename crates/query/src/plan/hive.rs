@@ -44,6 +44,21 @@ impl FolderColumns {
         found
     }
 
+    /// Adds a column that has the name of each row's file, given those of the files. False if there
+    /// is such a column.
+    pub(super) fn add_names(&mut self, column: &str, names: Vec<String>, schema: &Schema) -> bool {
+        let same = |field: &FieldRef| field.name().eq_ignore_ascii_case(column);
+        if schema.fields().iter().chain(&self.columns).any(same) {
+            return false;
+        }
+        self.values.resize(names.len(), Vec::new());
+        for (file, name) in self.values.iter_mut().zip(names) {
+            file.push(ScalarValue::Utf8View(Some(name)));
+        }
+        self.columns.push(Arc::new(Field::new(column, DataType::Utf8View, true)));
+        true
+    }
+
     fn add<'a>(&mut self, key: &str, values: impl Iterator<Item = &'a str> + Clone) {
         let data_type = common_type(values.clone());
         for (file, value) in self.values.iter_mut().zip(values) {

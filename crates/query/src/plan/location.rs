@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use object_store::{ObjectMeta, ObjectStore};
 use snowmelt_files::Kind;
+use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::LocalFile;
 
 use super::{LocalFiles, bucket};
@@ -73,6 +74,33 @@ pub(super) async fn locate(
     };
     found.files.sort_by(|a, b| a.location.cmp(&b.location));
     Ok(found)
+}
+
+/// Finds the files of all these locations, which are in one store.
+pub(super) async fn locate_all(
+    locations: &[String],
+    files: &Arc<dyn LocalFiles>,
+    s3: &S3Settings,
+) -> Result<Located> {
+    let mut all: Option<Located> = None;
+    for location in locations {
+        let found = locate(location, files, s3).await?;
+        match &mut all {
+            None => all = Some(found),
+            Some(all) if all.url == found.url => all.files.extend(found.files),
+            Some(all) => {
+                let (one, other) = (all.url.as_str(), found.url.as_str());
+                let message = format!("a table has files of `{one}` and of `{other}`");
+                let report = ErrorReport::new(Code::OPTION, message)
+                    .hint("read each with a call of its own, and join them by UNION ALL BY NAME");
+                return Err(Error::File(Box::new(report)));
+            }
+        }
+    }
+    let none = || snowmelt_files::Error::invalid("", "there is no location");
+    let mut all = all.ok_or_else(none)?;
+    all.files.sort_by(|a, b| a.location.cmp(&b.location));
+    Ok(all)
 }
 
 async fn local(location: &str, files: &Arc<dyn LocalFiles>) -> Result<Located> {

@@ -15,6 +15,7 @@ mod equivalents;
 mod estimate;
 mod exact;
 mod explain;
+mod file_names;
 mod files;
 mod footer;
 mod formats;
@@ -74,7 +75,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use snowmelt_wire::{ExchangeOptions, Parameters, Signature};
+use snowmelt_wire::{CsvOption, ExchangeOptions, Parameters, Signature};
 
 use cut::Exchanges;
 pub(crate) use cut::{Cut, Stage};
@@ -125,6 +126,8 @@ pub struct QuerySpec {
     /// Table name to location: a file, a folder, a glob or an `s3://` URL of data files.
     /// Locations may also be quoted in the SQL's FROM.
     pub tables: BTreeMap<String, String>,
+    /// Options for all its CSV files.
+    pub csv: Vec<CsvOption>,
     /// UDFs that the SQL may call.
     pub udfs: Vec<Signature>,
     /// Access to the local files of its locations.
@@ -161,12 +164,13 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     spec.exchange.check().map_err(|report| Error::Task(Box::new(report)))?;
     let cpu_before = process_cpu();
     let mut statement = statement::parse(&spec.sql, &spec.params)?;
-    let reads = read_calls::prepare(&mut statement, &spec.udfs, &spec.sql)?;
+    let csv = formats::options(&spec.csv).map_err(|report| Error::Setting(Box::new(report)))?;
+    let reads = read_calls::prepare(&mut statement, &spec.udfs, &csv, &spec.sql)?;
     table_functions::prepare(&mut statement, &spec.udfs, &spec.sql)?;
     let pool = UdfPool::of_driver();
     let session = session::planning(spec, &pool)?;
     let s3 = S3Settings::new(&spec.aws);
-    let tables = table::register(&session, (&statement, &reads), spec, &s3).await?;
+    let tables = table::register(&session, (&statement, &reads), (spec, &csv), &s3).await?;
     let physical = session::physical_plan(&session, &statement, spec).await?;
     let config = session.copied_config();
     let finish = |plan| session::finish(plan, &config);

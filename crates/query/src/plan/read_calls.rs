@@ -1,5 +1,5 @@
-//! Calls of `read_csv`, `read_json` and `read_parquet` in FROM: a location, and how its files are
-//! written.
+//! Calls of `read_csv`, `read_json`, `read_parquet` and `glob` in FROM: locations, and how their
+//! files are written.
 //!
 //! Each becomes a table whose name is the text of the call, which no table and no location has.
 
@@ -8,14 +8,14 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart,
-    TableFactor, Value, VisitMut, VisitorMut,
+    BinaryOperator, DictionaryField, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName,
+    ObjectNamePart, TableFactor, Value, VisitMut, VisitorMut,
 };
 use snowmelt_files::Format;
 use snowmelt_types::{Code, ErrorReport};
-use snowmelt_wire::Signature;
+use snowmelt_wire::{CsvOption, Signature};
 
-use super::formats::{CsvOptions, Mark, encoding};
+use super::formats::{self, CsvOptions};
 use super::sql_error;
 use super::statement::Statement;
 use crate::{Error, Result};
@@ -23,9 +23,12 @@ use crate::{Error, Result};
 /// A table that a call reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReadCall {
-    pub(super) location: String,
-    pub(super) format: Format,
+    pub(super) locations: Vec<String>,
+    /// The format of its files; `None` for a table of their names.
+    pub(super) format: Option<Format>,
     pub(super) options: CsvOptions,
+    /// The column that has the name of each row's file.
+    pub(super) filename: Option<String>,
     /// The function's name, as it is written.
     pub(super) function: String,
 }
@@ -33,28 +36,31 @@ pub(super) struct ReadCall {
 /// The calls of a statement, by the names of their tables.
 pub(super) type ReadCalls = BTreeMap<String, ReadCall>;
 
-const FUNCTIONS: [(&str, Format); 6] = [
-    ("read_csv", Format::Csv),
-    ("read_csv_auto", Format::Csv),
-    ("read_json", Format::Json),
-    ("read_json_auto", Format::Json),
-    ("read_ndjson", Format::Json),
-    ("read_parquet", Format::Parquet),
+const FUNCTIONS: [(&str, Option<Format>); 8] = [
+    ("glob", None),
+    ("read_csv", Some(Format::Csv)),
+    ("read_csv_auto", Some(Format::Csv)),
+    ("read_json", Some(Format::Json)),
+    ("read_json_auto", Some(Format::Json)),
+    ("read_ndjson", Some(Format::Json)),
+    ("read_parquet", Some(Format::Parquet)),
+    ("parquet_scan", Some(Format::Parquet)),
 ];
 
-const OPTIONS_HINT: &str =
-    "the options of read_csv are delim, quote, escape, header, encoding, skip and all_varchar";
+/// The most locations of one call.
+const MAX_LOCATIONS: usize = 10_000;
 
 /// Replaces the calls of a statement by tables. A function of the user has precedence. `sql` is the
 /// text of the statement, for errors.
 pub(super) fn prepare(
     statement: &mut Statement,
     signatures: &[Signature],
+    csv: &CsvOptions,
     sql: &str,
 ) -> Result<ReadCalls> {
     let DfStatement::Statement(inner) = &mut statement.query else { return Ok(ReadCalls::new()) };
     let own = signatures.iter().map(|signature| signature.name.to_lowercase()).collect();
-    let mut calls = Calls { own, found: ReadCalls::new() };
+    let mut calls = Calls { own, csv, found: ReadCalls::new() };
     match VisitMut::visit(inner.as_mut(), &mut calls) {
         ControlFlow::Continue(()) => Ok(calls.found),
         ControlFlow::Break((name, report)) => {
@@ -66,12 +72,14 @@ pub(super) fn prepare(
 /// The name of a function, and what is wrong with its call.
 type Wrong = (String, Box<ErrorReport>);
 
-struct Calls {
+struct Calls<'c> {
     own: Vec<String>,
+    /// The options of all CSV files of the query.
+    csv: &'c CsvOptions,
     found: ReadCalls,
 }
 
-impl VisitorMut for Calls {
+impl VisitorMut for Calls<'_> {
     type Break = Wrong;
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Wrong> {
@@ -83,7 +91,7 @@ impl VisitorMut for Calls {
         };
         let values: Vec<String> = given.args.iter().map(ToString::to_string).collect();
         let text = format!("{function}({})", values.join(", "));
-        match call(&function, format, &given.args) {
+        match call(&function, format, self.csv, &given.args) {
             Ok(call) => _ = self.found.insert(text.clone(), call),
             Err(report) => return ControlFlow::Break((function, Box::new(report))),
         }
@@ -93,8 +101,8 @@ impl VisitorMut for Calls {
     }
 }
 
-impl Calls {
-    fn function(&self, name: &ObjectName) -> Option<(String, Format)> {
+impl Calls<'_> {
+    fn function(&self, name: &ObjectName) -> Option<(String, Option<Format>)> {
         let [ObjectNamePart::Identifier(name)] = name.0.as_slice() else { return None };
         let lower = name.value.to_lowercase();
         let (_, format) = FUNCTIONS.iter().find(|(known, _)| *known == lower)?;
@@ -102,30 +110,76 @@ impl Calls {
     }
 }
 
-fn call(function: &str, format: Format, args: &[FunctionArg]) -> Result<ReadCall, ErrorReport> {
+fn call(
+    function: &str,
+    format: Option<Format>,
+    csv: &CsvOptions,
+    args: &[FunctionArg],
+) -> Result<ReadCall, ErrorReport> {
     let Some((FunctionArg::Unnamed(FunctionArgExpr::Expr(first)), rest)) = args.split_first()
     else {
         return Err(without_location(function));
     };
-    let Some(location) = text(first) else { return Err(without_location(function)) };
-    let mut options = CsvOptions::default();
+    let locations = values(first).filter(|(keys, values)| keys.is_empty() && !values.is_empty());
+    let Some((_, locations)) = locations.filter(|_| is_texts(first)) else {
+        return Err(without_location(function));
+    };
+    if locations.len() > MAX_LOCATIONS {
+        let message = format!("`{function}` has {} locations", locations.len());
+        return Err(wrong(message, "name files with a glob, such as 'data/*.csv'"));
+    }
+    let (mut options, mut filename) = (csv.clone(), None);
     for arg in rest {
         let Some((name, value)) = named(arg) else {
             let message = format!("`{arg}` is not an option of `{function}`");
             return Err(wrong(message, "write options as name => value"));
         };
-        if format != Format::Csv {
-            let message = format!("`{function}` has no option `{name}`");
-            return Err(wrong(message, OPTIONS_HINT));
+        let Some((keys, values)) = values(value) else {
+            let message = format!("`{value}` is not a value of `{name}` of `{function}`");
+            return Err(wrong(
+                message,
+                "write a text, a number, true, false, a list [...] or {'name': ...}",
+            ));
+        };
+        let given = CsvOption { name: name.to_owned(), keys, values };
+        match (name.eq_ignore_ascii_case("filename"), format) {
+            (true, Some(_)) => filename = file_column(&given, function)?,
+            (false, Some(Format::Csv)) => formats::set(&mut options, &given, function)?,
+            (_, None) => {
+                return Err(wrong(
+                    format!("`{function}` has no option `{name}`"),
+                    "give it a location alone",
+                ));
+            }
+            _ => {
+                let message = format!("`{function}` has no option `{name}`");
+                return Err(wrong(message, &format!("the option of {function} is filename")));
+            }
         }
-        set(&mut options, &name.to_lowercase(), value)?;
     }
-    Ok(ReadCall { location, format, options, function: function.to_owned() })
+    formats::check(&options, function)?;
+    Ok(ReadCall { locations, format, options, filename, function: function.to_owned() })
+}
+
+/// The column of files' names that an option says: true, false or its name.
+fn file_column(given: &CsvOption, function: &str) -> Result<Option<String>, ErrorReport> {
+    match (given.keys.as_slice(), given.values.as_slice()) {
+        ([], [text]) if matches!(text.as_str(), "true" | "1") => Ok(Some("filename".to_owned())),
+        ([], [text]) if matches!(text.as_str(), "false" | "0") => Ok(None),
+        ([], [name]) if !name.is_empty() => Ok(Some(name.clone())),
+        _ => {
+            let message = format!("`filename` of `{function}` is true, false or a column's name");
+            Err(wrong(message, "write filename => true"))
+        }
+    }
 }
 
 fn without_location(function: &str) -> ErrorReport {
     let message = format!("the first argument of `{function}` is not a location");
-    wrong(message, "write a file, a folder, a glob or an s3:// URL in single quotes")
+    wrong(
+        message,
+        "write a file, a folder, a glob or an s3:// URL in single quotes, or a list ['a', 'b']",
+    )
 }
 
 /// An option: `name => value`, or with `=` or `:=`.
@@ -146,78 +200,42 @@ fn named(arg: &FunctionArg) -> Option<(&str, &Expr)> {
     }
 }
 
-fn set(options: &mut CsvOptions, name: &str, value: &Expr) -> Result<(), ErrorReport> {
-    let wanted = |what: &str| {
-        let message = format!("`{name}` of `read_csv` is {what}, and `{value}` is not");
-        wrong(message, OPTIONS_HINT)
-    };
-    match name {
-        "delim" | "sep" | "delimiter" => {
-            let byte = mark(value).and_then(|mark| mark.0);
-            let byte = byte.filter(|byte| !matches!(byte, b'\n' | b'\r' | b'"'));
-            options.delimiter = Some(byte.ok_or_else(|| wanted("one ASCII character"))?);
-        }
-        "quote" => {
-            let given = mark(value).ok_or_else(|| wanted("one ASCII character, or none"))?;
-            options.quote = Some(given);
-        }
-        "escape" => {
-            let given = mark(value).ok_or_else(|| wanted("one ASCII character, or none"))?;
-            options.escape = Some(given);
-        }
-        "header" => options.header = Some(truth(value).ok_or_else(|| wanted("true or false"))?),
-        "all_varchar" => {
-            options.all_varchar = truth(value).ok_or_else(|| wanted("true or false"))?;
-        }
-        "encoding" => {
-            let known = text(value).and_then(|name| encoding(&name));
-            let known = known.ok_or_else(|| wanted("'utf-8', 'utf-16' or 'latin-1'"))?;
-            options.encoding = Some(known);
-        }
-        "skip" => options.skip = number(value).ok_or_else(|| wanted("a number of lines"))?,
-        _ => return Err(wrong(format!("`read_csv` has no option `{name}`"), OPTIONS_HINT)),
-    }
-    Ok(())
-}
-
-fn literal(value: &Expr) -> Option<&Value> {
+/// The texts of a value, with the names that it has for them: one, those of a list, or of names.
+fn values(value: &Expr) -> Option<(Vec<String>, Vec<String>)> {
     match value {
-        Expr::Value(value) => Some(&value.value),
-        _ => None,
+        Expr::Array(list) => {
+            let texts = list.elem.iter().map(one).collect::<Option<_>>()?;
+            Some((Vec::new(), texts))
+        }
+        Expr::Dictionary(fields) => {
+            let pair =
+                |field: &DictionaryField| Some((field.key.value.clone(), one(&field.value)?));
+            let pairs: Vec<_> = fields.iter().map(pair).collect::<Option<_>>()?;
+            Some(pairs.into_iter().unzip())
+        }
+        value => Some((Vec::new(), vec![one(value)?])),
     }
 }
 
-fn text(value: &Expr) -> Option<String> {
-    match literal(value)? {
+fn is_texts(value: &Expr) -> bool {
+    let is_text = |value: &Expr| match value {
+        Expr::Value(value) => {
+            matches!(value.value, Value::SingleQuotedString(_) | Value::EscapedStringLiteral(_))
+        }
+        _ => false,
+    };
+    match value {
+        Expr::Array(list) => list.elem.iter().all(is_text),
+        value => is_text(value),
+    }
+}
+
+fn one(value: &Expr) -> Option<String> {
+    let Expr::Value(value) = value else { return None };
+    match &value.value {
         Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => Some(text.clone()),
-        _ => None,
-    }
-}
-
-/// A character of one byte, or an empty text for none. A tab may also be written as `\t`.
-fn mark(value: &Expr) -> Option<Mark> {
-    match text(value)?.as_bytes() {
-        [] => Some(Mark(None)),
-        br"\t" => Some(Mark(Some(b'\t'))),
-        [byte] if byte.is_ascii() => Some(Mark(Some(*byte))),
-        _ => None,
-    }
-}
-
-fn truth(value: &Expr) -> Option<bool> {
-    match literal(value)? {
-        Value::Boolean(truth) => Some(*truth),
-        _ => match number(value)? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        },
-    }
-}
-
-fn number(value: &Expr) -> Option<u64> {
-    match literal(value)? {
-        Value::Number(digits, _) => digits.parse().ok().filter(|lines| *lines <= 1_000_000),
+        Value::Boolean(truth) => Some(truth.to_string()),
+        Value::Number(digits, _) => Some(digits.clone()),
         _ => None,
     }
 }
@@ -228,22 +246,25 @@ fn wrong(message: String, hint: &str) -> ErrorReport {
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::DataType;
     use snowmelt_types::Report;
 
+    use super::super::formats::{Mark, Types};
     use super::super::statement::parse;
     use super::*;
     use crate::read::Encoding;
 
     fn calls(sql: &str) -> Result<(Statement, Vec<ReadCall>)> {
         let mut statement = parse(sql, &Default::default())?;
-        let found = prepare(&mut statement, &[], sql)?;
+        let found = prepare(&mut statement, &[], &CsvOptions::default(), sql)?;
         Ok((statement, found.into_values().collect()))
     }
 
     #[test]
     fn options_are_read_in_all_notations() {
         let sql = "from read_csv('a b.csv', delim => '\\t', sep = '|', quote := '', header = 0,
-            escape => '\\', encoding => 'ISO-8859-1', skip => 3, all_varchar => true)";
+            escape => '\\', encoding => 'ISO-8859-1', skip => 3, all_varchar => true,
+            nullstr => ['NA', ''], types => {'n': 'BIGINT'}, filename => true)";
         let (statement, found) = calls(sql).unwrap();
         let options = CsvOptions {
             delimiter: Some(b'|'),
@@ -253,11 +274,15 @@ mod tests {
             encoding: Some(Encoding::Latin1),
             skip: 3,
             all_varchar: true,
+            nulls: Some(vec!["NA".to_owned(), String::new()]),
+            types: Types::Names(vec![("n".to_owned(), DataType::Int64)]),
+            ..CsvOptions::default()
         };
         let expected = ReadCall {
-            location: "a b.csv".to_owned(),
-            format: Format::Csv,
+            locations: vec!["a b.csv".to_owned()],
+            format: Some(Format::Csv),
             options,
+            filename: Some("filename".to_owned()),
             function: "read_csv".to_owned(),
         };
         assert_eq!(found, [expected]);
@@ -266,13 +291,14 @@ mod tests {
 
     #[test]
     fn calls_are_found_everywhere_in_from() {
-        let sql = "select * from read_parquet('x') a, (select * from READ_JSON('y')) b
+        let sql = "select * from read_parquet(['x', 'w']) a, (select * from READ_JSON('y')) b
             where exists (select 1 from read_csv('z') c) and a.n in (select n from f(1))";
         let (_, found) = calls(sql).unwrap();
-        let found: Vec<_> = found.iter().map(|it| (it.location.as_str(), it.format)).collect();
+        let found: Vec<_> = found.iter().map(|it| (it.locations.join(","), it.format)).collect();
+        let is = |text: &str, format| (text.to_owned(), Some(format));
         assert_eq!(
             found,
-            [("y", Format::Json), ("z", Format::Csv), ("x", Format::Parquet)],
+            [is("y", Format::Json), is("z", Format::Csv), is("x,w", Format::Parquet)],
             "in the order of their texts"
         );
     }
@@ -286,9 +312,14 @@ mod tests {
             ("read_csv('x', delim => ';;')", "`delim` of `read_csv` is one ASCII character"),
             ("read_csv('x', header => 'yes')", "is true or false"),
             ("read_csv('x', encoding => 'ebcdic')", "'utf-16'"),
-            ("read_csv('x', skip => -1)", "a number of lines"),
+            ("read_csv('x', skip => -1)", "is not a value of `skip`"),
             ("read_csv('x', delimm => ';')", "has no option `delimm`"),
             ("read_json('x', delim => ';')", "`read_json` has no option `delim`"),
+            ("read_csv(1)", "is not a location"),
+            ("read_csv([])", "is not a location"),
+            ("read_csv('x', nullstr => upper('a'))", "is not a value of `nullstr`"),
+            ("read_csv('x', filename => '')", "true, false or a column's name"),
+            ("glob('x', filename => true)", "`glob` has no option"),
         ] {
             let Err(error) = calls(&format!("select * from {call}")) else { panic!("{call}") };
             let report = error.report().to_string();

@@ -20,12 +20,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::resolve::resolve_table_references;
 use snowmelt_files::Format;
 
+use super::file_names;
 use super::files::{self, TableFile};
-use super::formats::{self, FilesTable};
+use super::formats::{self, CsvOptions, FilesTable};
 use super::hive::FolderColumns;
 pub(super) use super::info::{ReadBytes, TableInfo};
 use super::known;
-use super::location::{Located, locate, looks_like_location};
+use super::location::{Located, locate_all, looks_like_location};
 use super::prune::{Filters, LeftOut};
 use super::read_calls::{ReadCall, ReadCalls};
 use super::split::{self, Unit};
@@ -39,7 +40,7 @@ use crate::{Error, Result};
 pub(super) async fn register(
     session: &SessionContext,
     (statement, reads): (&Statement, &ReadCalls),
-    spec: &QuerySpec,
+    (spec, csv): (&QuerySpec, &CsvOptions),
     s3: &S3Settings,
 ) -> Result<Vec<TableInfo>> {
     let (references, _common) = resolve_table_references(&statement.query, true)?;
@@ -47,42 +48,52 @@ pub(super) async fn register(
     for reference in references {
         let name = reference.table();
         let call = reads.get(name);
-        let location = match call {
-            Some(call) => Some(call.location.as_str()),
-            None => location_of(name, statement, spec),
-        };
-        let Some(location) = location else { continue };
-        let opened = open(name, (location, call), (spec, statement), s3).await;
         let written = call.map_or(name, |call| &call.function);
-        let (table, info) =
-            opened.map_err(|error| sql_error::location_error(error, written, &spec.sql))?;
+        let located = |error| sql_error::location_error(error, written, &spec.sql);
+        let locations = match (call, location_of(name, statement, spec)) {
+            (Some(call), _) => call.locations.clone(),
+            (None, Some(location)) => vec![location.to_owned()],
+            (None, None) => continue,
+        };
+        if call.is_some_and(|call| call.format.is_none()) {
+            let names = file_names::table(&locations, &spec.files, s3).await.map_err(located)?;
+            session.register_table(reference, names)?;
+            continue;
+        }
+        let opened = open(name, (&locations, call), (spec, statement, csv), s3).await;
+        let (table, info) = opened.map_err(located)?;
         infos.push(info);
         session.register_table(reference, table)?;
     }
     Ok(infos)
 }
 
-/// Finds the files of a location and reads their columns.
+/// Finds the files of some locations and reads their columns.
 async fn open(
     name: &str,
-    (location, call): (&str, Option<&ReadCall>),
-    (spec, statement): (&QuerySpec, &Statement),
+    (locations, call): (&[String], Option<&ReadCall>),
+    (spec, statement, csv): (&QuerySpec, &Statement, &CsvOptions),
     s3: &S3Settings,
 ) -> Result<(Arc<dyn TableProvider>, TableInfo)> {
-    let located = locate(location, &spec.files, s3).await?;
-    let format = match call {
-        Some(call) => formats::required(&located, call.format)?,
-        None => formats::format_of(&located, location)?,
+    let located = locate_all(locations, &spec.files, s3).await?;
+    let location = match locations {
+        [one] => one.clone(),
+        [first, ..] => format!("{first}, …"),
+        [] => String::new(),
     };
+    let format = match call.and_then(|call| call.format) {
+        Some(format) => formats::required(&located, format)?,
+        None => formats::format_of(&located, &location)?,
+    };
+    let filename = call.and_then(|call| call.filename.as_deref());
     if format == Format::Parquet {
-        let table = ParquetTable::open(located, location, spec.workers).await?;
+        let table = ParquetTable::open(located, &location, filename, spec.workers).await?;
         let info = table.info(name);
         return Ok((Arc::new(table), info));
     }
     let early = formats::may_end_early(&statement.query);
-    let options = call.map(|call| call.options.clone()).unwrap_or_default();
-    let (kind, workers) = ((format, &options), spec.workers);
-    let table = FilesTable::open(located, location, kind, workers, early).await?;
+    let kind = (format, call.map_or(csv, |call| &call.options));
+    let table = FilesTable::open(located, &location, kind, filename, (spec.workers, early)).await?;
     let info = table.info(name);
     Ok((Arc::new(table), info))
 }
@@ -108,11 +119,16 @@ struct ParquetTable {
 }
 
 impl ParquetTable {
-    async fn open(located: Located, location: &str, workers: u32) -> Result<Self> {
+    async fn open(
+        located: Located,
+        location: &str,
+        filename: Option<&str>,
+        workers: u32,
+    ) -> Result<Self> {
         let footers = known::footers(&located).await?;
         let (schema, files) = files::tabulate(&located, footers, location)?;
-        let folder_columns =
-            FolderColumns::find(files.iter().map(|file| &file.meta.location), &schema);
+        let metas = files.iter().map(|file| &file.meta);
+        let folder_columns = file_names::columns_beside(metas, (&schema, &located.url), filename)?;
         let columns = folder_columns.columns.clone();
         let schema = TableSchema::builder(schema).with_table_partition_cols(columns).build();
         Ok(Self {

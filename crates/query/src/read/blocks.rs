@@ -67,12 +67,13 @@ impl Blocks {
         compression: Compression,
         dialect: Option<&Dialect>,
     ) -> Result<Self, Fault> {
+        let skip = dialect.filter(|_| beginning).map_or(0, |dialect| dialect.skip);
         Ok(Self {
             source,
             inflater: Inflater::new(compression).map_err(Fault::Inflate)?,
-            recoder: dialect.and_then(Recoder::of),
+            recoder: dialect.and_then(|dialect| Recoder::of(dialect, skip)),
             quotes: dialect.map(Quotes::new),
-            skip: dialect.filter(|_| beginning).map_or(0, |dialect| dialect.skip),
+            skip,
             buffer: Vec::new(),
             whole: 0,
             line: 0,

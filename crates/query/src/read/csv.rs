@@ -7,7 +7,9 @@ use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Decoder;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
+use regex::Regex;
 
+use super::converted::{converted, is_converted};
 use super::escapes::doubled;
 use super::header::NO_QUOTE;
 use super::wrong::shortened;
@@ -27,6 +29,8 @@ pub(crate) struct CsvDecoder {
     places: Vec<Option<usize>>,
     /// Indexes of the decoded columns in the file.
     decoded: Vec<usize>,
+    /// The most rows of a batch.
+    rows: usize,
     decoder: Decoder,
 }
 
@@ -50,18 +54,45 @@ impl CsvDecoder {
         let rows = rows.min(BATCH_VALUES / header.names.len().max(1)).max(1);
         let decoder = build(&file, dialect, &decoded, rows);
         let (dialect, wanted) = (dialect.clone(), Arc::clone(wanted));
-        Self { dialect, file, wanted, places, decoded, decoder }
+        Self { dialect, file, wanted, places, decoded, rows, decoder }
     }
 
-    pub(super) fn of_single_records(&self) -> Self {
+    /// A decoder of the same records, so many at a time.
+    pub(super) fn fresh(&self, rows: usize) -> Self {
         Self {
             file: Arc::clone(&self.file),
             wanted: Arc::clone(&self.wanted),
             places: self.places.clone(),
             decoded: self.decoded.clone(),
-            decoder: build(&self.file, &self.dialect, &self.decoded, 1),
+            rows: self.rows,
+            decoder: build(&self.file, &self.dialect, &self.decoded, rows.min(self.rows).max(1)),
             dialect: self.dialect.clone(),
         }
+    }
+
+    pub(super) fn ignores_errors(&self) -> bool {
+        self.dialect.ignores_errors
+    }
+
+    /// The records that can be decoded. Those that cannot are found by halves.
+    pub(super) fn fitting(&mut self, records: &[u8]) -> Vec<RecordBatch> {
+        let (quotes, mut ends, mut batches) = (self.quotes(), vec![0], Vec::new());
+        while let Some(end) = ends.last().copied().filter(|end| *end < records.len()) {
+            ends.push(end + quotes.first_record(&records[end..]));
+        }
+        let mut open = vec![0..ends.len() - 1];
+        while let Some(part) = open.pop() {
+            let decoded = self.fresh(part.len()).decode(&records[ends[part.start]..ends[part.end]]);
+            let middle = part.start + part.len() / 2;
+            match decoded {
+                Ok(decoded) => batches.extend(decoded),
+                Err(_) if part.len() < 2 => {}
+                Err(_) => open.extend([middle..part.end, part.start..middle]),
+            }
+        }
+        // An error leaves a decoder within a record.
+        *self = self.fresh(self.rows);
+        batches
     }
 
     pub(super) fn quotes(&self) -> Quotes {
@@ -88,13 +119,16 @@ impl CsvDecoder {
 
     fn as_wanted(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
         let rows = batch.num_rows();
-        let column = |(place, field): (&Option<usize>, &FieldRef)| -> ArrayRef {
+        let column = |(place, field): (&Option<usize>, &FieldRef)| -> Result<ArrayRef, ArrowError> {
             match place {
-                Some(place) => Arc::clone(batch.column(*place)),
-                None => new_null_array(field.data_type(), rows),
+                Some(place) => {
+                    converted(batch.column(*place), field, self.decoded[*place], &self.dialect)
+                }
+                None => Ok(new_null_array(field.data_type(), rows)),
             }
         };
-        let columns = self.places.iter().zip(self.wanted.fields()).map(column).collect();
+        let columns = self.places.iter().zip(self.wanted.fields()).map(column);
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(Arc::clone(&self.wanted), columns, &options)
     }
@@ -142,12 +176,28 @@ impl CsvDecoder {
 }
 
 fn build(file: &SchemaRef, dialect: &Dialect, decoded: &[usize], rows: usize) -> Decoder {
-    ReaderBuilder::new(Arc::clone(file))
+    let read = |(index, field): (usize, &FieldRef)| match is_converted(field, index, dialect) {
+        true => Arc::new(Field::new(field.name(), DataType::Utf8View, true)),
+        false => Arc::clone(field),
+    };
+    let read: Vec<FieldRef> = file.fields().iter().enumerate().map(read).collect();
+    let builder = ReaderBuilder::new(Arc::new(Schema::new(read)))
         .with_delimiter(dialect.delimiter)
         .with_quote(dialect.quote.unwrap_or(NO_QUOTE))
         .with_projection(decoded.to_vec())
-        .with_batch_size(rows)
-        .build_decoder()
+        .with_truncated_rows(dialect.pads)
+        .with_batch_size(rows);
+    match dialect.nulls.as_deref().and_then(one_of) {
+        Some(nulls) => builder.with_null_regex(nulls),
+        None => builder,
+    }
+    .build_decoder()
+}
+
+/// An expression for each of these words, and nothing else.
+fn one_of(words: &[String]) -> Option<Regex> {
+    let words: Vec<String> = words.iter().map(|word| regex::escape(word)).collect();
+    Regex::new(&format!("^(?:{})$", words.join("|"))).ok()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Planning recognises it for each file. It is sent with every part of the file, in the metadata of
 //! the part's schema, which the codec of plans sends and no reader uses otherwise.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
@@ -11,6 +11,9 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use serde::{Deserialize, Serialize};
 use snowmelt_files::Format;
+
+use super::day_form::DayForm;
+use super::notation::Notation;
 
 /// The key of the metadata.
 const KEY: &str = "snowmelt.csv";
@@ -31,6 +34,19 @@ pub(crate) struct Dialect {
     pub(crate) carriage_returns: bool,
     /// Lines before the header, or before the first record.
     pub(crate) skip: u64,
+    /// What begins a comment.
+    pub(crate) comment: Option<u8>,
+    pub(crate) notation: Notation,
+    /// The form of the dates of each column that has another one than ISO 8601, by its index.
+    pub(crate) day_forms: BTreeMap<usize, DayForm>,
+    /// The values that are null, if these are others than the empty one.
+    pub(crate) nulls: Option<Vec<String>>,
+    /// The names of all columns, if they are not those of the header line.
+    pub(crate) names: Vec<String>,
+    /// A record that is too short is filled up with nulls.
+    pub(crate) pads: bool,
+    /// Records that do not fit are left out.
+    pub(crate) ignores_errors: bool,
 }
 
 /// How a text is encoded.
@@ -67,6 +83,21 @@ impl Dialect {
             encoding: Encoding::Utf8,
             carriage_returns: false,
             skip: 0,
+            comment: None,
+            notation: Notation::default(),
+            day_forms: BTreeMap::new(),
+            nulls: None,
+            names: Vec::new(),
+            pads: false,
+            ignores_errors: false,
+        }
+    }
+
+    /// True if the value stands for null.
+    pub(crate) fn is_null(&self, value: &str) -> bool {
+        match &self.nulls {
+            Some(nulls) => nulls.iter().any(|null| null == value),
+            None => value.is_empty(),
         }
     }
 

@@ -42,6 +42,12 @@ impl Header {
     pub(crate) fn unnamed(columns: usize) -> Self {
         Self { names: (0..columns).map(unnamed).collect() }
     }
+
+    /// The first of so many columns; those without a name get one.
+    pub(crate) fn padded(mut self, columns: usize) -> Self {
+        self.names.extend((self.names.len()..columns).map(unnamed));
+        self
+    }
 }
 
 fn unnamed(index: usize) -> String {

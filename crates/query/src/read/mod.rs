@@ -17,12 +17,16 @@
 
 mod arrow_file;
 mod blocks;
+mod comments;
+mod converted;
 mod csv;
+mod day_form;
 mod dialect;
 mod escapes;
 mod header;
 mod inflate;
 mod json;
+mod notation;
 mod quotes;
 mod range;
 mod recode;
@@ -41,9 +45,11 @@ use datafusion::physical_plan::ExecutionPlan;
 pub(crate) use arrow_file::footer as arrow_footer;
 pub(crate) use blocks::newlines;
 pub(crate) use csv::CsvDecoder;
+pub(crate) use day_form::DayForm;
 pub(crate) use dialect::{Dialect, Encoding};
 pub(crate) use header::{Header, MAX_COLUMNS, split_header, values, without_mark};
 pub(crate) use inflate::inflate_beginning;
+pub(crate) use notation::Notation;
 pub(crate) use quotes::Quotes;
 pub(crate) use recode::Recoder;
 pub(crate) use text::Decoder;

@@ -1,8 +1,9 @@
-//! Turns the text of a file into UTF-8 with line feeds, as its bytes arrive.
+//! Turns the text of a file into UTF-8 with line feeds and without comments, as its bytes arrive.
 
 use bytes::Bytes;
 
 use super::Dialect;
+use super::comments::Comments;
 use super::dialect::Encoding;
 
 /// Windows-1252 from 0x80 on, where it differs from ISO 8859-1. Bytes that have no meaning are
@@ -25,18 +26,21 @@ pub(crate) struct Recoder {
     quoted: bool,
     /// The beginning of a character.
     rest: Vec<u8>,
+    comments: Option<Comments>,
 }
 
 impl Recoder {
-    /// `None` if the text is as it should be.
-    pub(crate) fn of(dialect: &Dialect) -> Option<Self> {
+    /// `None` if the text is as it should be. `skip` lines are no records and have no comments.
+    pub(crate) fn of(dialect: &Dialect, skip: u64) -> Option<Self> {
+        let comments = Comments::of(dialect, skip);
         let needed = dialect.encoding != Encoding::Utf8 || dialect.carriage_returns;
-        needed.then(|| Self {
+        (needed || comments.is_some()).then(|| Self {
             encoding: dialect.encoding,
             carriage_returns: dialect.carriage_returns,
             quote: dialect.quote,
             quoted: false,
             rest: Vec::new(),
+            comments,
         })
     }
 
@@ -48,7 +52,11 @@ impl Recoder {
             Encoding::Utf16Le => self.utf16(bytes, u16::from_le_bytes),
             Encoding::Utf16Be => self.utf16(bytes, u16::from_be_bytes),
         };
-        self.with_line_feeds(text)
+        let text = self.with_line_feeds(text);
+        match &mut self.comments {
+            Some(comments) => comments.next(&text),
+            None => text,
+        }
     }
 
     /// The text of bytes that are left at the end.
@@ -114,7 +122,7 @@ mod tests {
     use super::*;
 
     fn text(dialect: &Dialect, bytes: &[u8], step: usize) -> Vec<u8> {
-        let mut recoder = Recoder::of(dialect).unwrap();
+        let mut recoder = Recoder::of(dialect, 0).unwrap();
         let mut text: Vec<u8> =
             bytes.chunks(step).flat_map(|part| recoder.next(part).to_vec()).collect();
         text.extend_from_slice(&recoder.end());
@@ -124,7 +132,7 @@ mod tests {
     #[test]
     fn text_becomes_utf_8_however_its_bytes_arrive() {
         let plain = Dialect::of(Format::Csv);
-        assert!(Recoder::of(&plain).is_none());
+        assert!(Recoder::of(&plain, 0).is_none());
         let expected = "a,é€😀\n";
         let little: Vec<u8> = expected.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let big: Vec<u8> = expected.encode_utf16().flat_map(u16::to_be_bytes).collect();

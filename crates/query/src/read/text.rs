@@ -36,8 +36,11 @@ impl From<JsonDecoder> for Decoder {
 impl Decoder {
     /// Decodes whole records.
     pub(crate) fn decode(&mut self, records: &[u8]) -> Result<Vec<RecordBatch>, Undecodable> {
-        let decoded = self.batches(records);
-        decoded.map_err(|error| self.explain(records, &error))
+        match (self.batches(records), &mut *self) {
+            (Ok(batches), _) => Ok(batches),
+            (Err(_), Self::Csv(csv)) if csv.ignores_errors() => Ok(csv.fitting(records)),
+            (Err(error), _) => Err(self.explain(records, &error)),
+        }
     }
 
     fn batches(&mut self, records: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
@@ -50,7 +53,7 @@ impl Decoder {
     /// A decoder of the same records, one at a time.
     fn of_single_records(&self) -> Result<Self, ArrowError> {
         Ok(match self {
-            Self::Csv(csv) => csv.of_single_records().into(),
+            Self::Csv(csv) => csv.fresh(1).into(),
             Self::Json(json) => json.of_single_records()?.into(),
         })
     }

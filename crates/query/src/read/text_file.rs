@@ -74,6 +74,8 @@ impl TextFile {
     }
 
     fn decoder(&self, header: &Header) -> Decoder {
+        let given = Header { names: self.dialect.names.clone() };
+        let header = if given.names.is_empty() { header } else { &given };
         CsvDecoder::new(header, &self.dialect, &self.wanted, self.rows).into()
     }
 
@@ -81,7 +83,7 @@ impl TextFile {
     async fn header(&self) -> DfResult<Header> {
         let end = self.stored.size.min(MAX_HEADER_BYTES as u64);
         let mut source = self.stored.bytes(0..end);
-        let mut recoder = Recoder::of(&self.dialect);
+        let mut recoder = Recoder::of(&self.dialect, self.dialect.skip);
         let mut text = Vec::new();
         while let Some(bytes) = source.try_next().await? {
             text.extend_from_slice(&match &mut recoder {

@@ -253,6 +253,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         query: "q-test".to_owned(),
         sql: sql.to_owned(),
         params: Default::default(),
+        csv: Vec::new(),
         tables: data::TABLES.iter().map(location).collect(),
         udfs: udfs::signatures(),
         files: host_files(data::folder()),

@@ -95,6 +95,10 @@ pub struct SqlArgs {
     /// Name a table: a file, folder, glob or s3:// URL of Parquet, CSV, JSON or Arrow files (repeatable)
     #[arg(long = "table", value_name = "NAME=LOCATION", value_parser = named_location, help_heading = "Data and code")]
     pub tables: Vec<(String, String)>,
+    /// Option for all CSV files, as read_csv has it, for example delim=';', nullstr=NA or
+    /// types.price=DOUBLE; the same name again adds a value to a list (repeatable)
+    #[arg(long = "csv", value_name = "OPTION=VALUE", help_heading = "Data and code")]
+    pub csv: Vec<String>,
     /// Value of a parameter, :NAME or $NAME in the statement; of ? and $1 with 1=VALUE. Numbers and
     /// booleans are recognised, or give the type: day:date=2024-01-31 (repeatable)
     #[arg(long = "param", value_name = "NAME[:TYPE]=VALUE", help_heading = "Data and code")]

@@ -9,14 +9,14 @@ use snowmelt_files::{Compression, Kind};
 use snowmelt_types::ErrorReport;
 
 use super::super::BATCH_ROWS;
-use super::dialect::{Recognised, recognise};
+use super::dialect::{Recognised, columns, recognise};
 use super::header::{First, first_record};
 use super::options::CsvOptions;
 use super::sample::{Sample, Sampler};
 use super::values::Guess;
 use super::{Columns, Found, duplicate_column, pieces};
 use crate::read::{
-    CsvDecoder, Decoder, Dialect, Header, MAX_HEADER_BYTES, Quotes, escaped, newlines,
+    CsvDecoder, Decoder, Dialect, Header, MAX_COLUMNS, MAX_HEADER_BYTES, Quotes, escaped, newlines,
     split_header, values, wrong_line,
 };
 use crate::{Error, Result};
@@ -103,6 +103,10 @@ fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> R
     let line = options.skip + newlines(&records[..start]);
     let mut header = Header::parse(record, &dialect)
         .map_err(|why| wrong(wrong_line(name, Some(line + 1), &why)))?;
+    let mut own = header.names.clone();
+    if dialect.pads {
+        header = header.padded(longest(records, &dialect, name)?);
+    }
     if options.header == Some(false) {
         dialect.headerless = Some(header.names.len());
     }
@@ -110,29 +114,58 @@ fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> R
     let mut guesses = guesses(header.names.len(), &dialect, rows).map_err(|(line, why)| {
         Error::File(Box::new(wrong_line(name, line.map(|line| before + line + 1), &why)))
     })?;
-    let values = values(record, &dialect).unwrap_or_default();
+    let mut values = values(record, &dialect).unwrap_or_default();
+    values.iter_mut().filter(|value| dialect.is_null(value)).for_each(String::clear);
     let first = match options.header {
         Some(true) => First::Names,
         Some(false) => First::Values,
-        None => first_record(&values, &guesses),
+        None => first_record(&values, &guesses, &dialect.notation),
     };
     if first == First::Values {
-        dialect.headerless = Some(values.len());
-        header = Header::unnamed(values.len());
+        let columns = header.names.len();
+        dialect.headerless = Some(columns);
+        header = Header::unnamed(columns);
+        own.clone_from(&header.names);
         let given = values.iter().zip(&mut guesses).filter(|(value, _)| !value.is_empty());
-        given.for_each(|(value, guess)| guess.add(value));
+        given.for_each(|(value, guess)| guess.add(value, &dialect.notation));
     }
     let breaks = before > line + 1 || guesses.iter().any(|guess| guess.breaks);
-    let schema = schema(header, &guesses, options.all_varchar, name)?;
+    let forms = guesses.iter().map(Guess::day_form).enumerate();
+    dialect.day_forms = forms.filter_map(|(index, form)| Some((index, form?))).collect();
+    let names = options.named(header.names, name)?;
+    if names != own {
+        dialect.names.clone_from(&names);
+    }
+    let schema = schema(names, &guesses, options, name)?;
     Ok(Told::Table(Table { schema, dialect, first, breaks }))
 }
 
-fn schema(header: Header, guesses: &[Guess], all_varchar: bool, name: &str) -> Result<Schema> {
-    let field = |(name, guess): (&String, &Guess)| {
-        let data_type = if all_varchar { DataType::Utf8 } else { guess.data_type() };
+/// The number of values of the longest record.
+fn longest(records: &[u8], dialect: &Dialect, file: &str) -> Result<usize> {
+    match columns(records, true, dialect, false).unwrap_or(0) {
+        many if many > MAX_COLUMNS => {
+            let why = format!("a record has {many} values: at most {MAX_COLUMNS} are supported");
+            Err(wrong(wrong_line(file, None, &why)))
+        }
+        columns => Ok(columns),
+    }
+}
+
+fn schema(
+    names: Vec<String>,
+    guesses: &[Guess],
+    options: &CsvOptions,
+    name: &str,
+) -> Result<Schema> {
+    let field = |(index, (name, guess)): (usize, (String, &Guess))| {
+        let data_type = match options.types.of(index, &name) {
+            Some(given) => given.clone(),
+            None if options.all_varchar => DataType::Utf8,
+            None => guess.data_type(),
+        };
         Field::new(name, data_type, true)
     };
-    let fields: Vec<Field> = header.names.iter().zip(guesses).map(field).collect();
+    let fields: Vec<Field> = names.into_iter().zip(guesses).enumerate().map(field).collect();
     let schema = Schema::new(fields);
     match duplicate_column(&schema) {
         Some(column) => Err(Error::DuplicateColumn { file: name.to_owned(), column }),
@@ -156,7 +189,7 @@ fn guesses(
         let mut guess = Guess::default();
         let values = |batch: &RecordBatch| batch.column(column).as_string_view().clone();
         for values in decoded.iter().map(values) {
-            values.iter().flatten().for_each(|value| guess.add(value));
+            values.iter().flatten().for_each(|value| guess.add(value, &dialect.notation));
         }
         guess
     };

@@ -27,10 +27,21 @@ pub(super) struct Recognised {
 /// Recognises what the options leave open. `usual` is the dialect of the format.
 pub(super) fn recognise(sample: &Sample, usual: &Dialect, options: &CsvOptions) -> Recognised {
     let encoding = options.encoding.unwrap_or_else(|| encoding(sample));
-    let mut dialect = Dialect { encoding, skip: options.skip, ..usual.clone() };
+    let mut dialect = Dialect {
+        encoding,
+        skip: options.skip,
+        notation: options.notation.clone(),
+        nulls: options.nulls.clone(),
+        pads: options.null_padding,
+        ignores_errors: options.ignore_errors,
+        ..usual.clone()
+    };
     let text = recoded(&sample.text, &dialect, sample.whole);
     dialect.carriage_returns = has_carriage_returns(&text, sample.whole);
-    let utf8 = Dialect { encoding: Encoding::Utf8, ..dialect.clone() };
+    // Comments end with lines, so line ends are known first.
+    dialect.comment = options.comment;
+    let quote = options.quote.map_or(dialect.quote, |mark| mark.0);
+    let utf8 = Dialect { encoding: Encoding::Utf8, quote, ..dialect.clone() };
     let text = recoded(&text, &utf8, sample.whole);
     let text = without_lines(without_mark(&text), options.skip).unwrap_or_default();
     dialect.escape = options.escape.and_then(|mark| mark.0);
@@ -45,7 +56,7 @@ pub(super) fn recognise(sample: &Sample, usual: &Dialect, options: &CsvOptions) 
 }
 
 fn recoded<'t>(text: &'t [u8], dialect: &Dialect, whole: bool) -> Cow<'t, [u8]> {
-    let Some(mut recoder) = Recoder::of(dialect) else { return Cow::Borrowed(text) };
+    let Some(mut recoder) = Recoder::of(dialect, dialect.skip) else { return Cow::Borrowed(text) };
     let mut recoded = recoder.next(text).to_vec();
     if whole {
         recoded.extend_from_slice(&recoder.end());
@@ -92,6 +103,10 @@ fn divided(text: &[u8], whole: bool, dialect: &Dialect, options: &CsvOptions) ->
         None => [&[dialect.delimiter], DELIMITERS.as_slice()].concat(),
     };
     delimiters.dedup();
+    if options.delimiter.is_none() {
+        let decimal = options.notation.decimal;
+        delimiters.retain(|delimiter| char::from(*delimiter) != decimal);
+    }
     let best = |quote, strict| {
         let mut best: Option<(usize, Dialect)> = None;
         for (index, delimiter) in delimiters.iter().enumerate() {
@@ -121,10 +136,13 @@ enum State {
     Mark,
 }
 
-/// The number of values that all records have; `None` if they differ. With `strict`, some value must
-/// be quoted, and nothing may stand behind the mark that ends one.
-fn columns(text: &[u8], whole: bool, dialect: &Dialect, strict: bool) -> Option<usize> {
+/// The number of values that all records have; `None` if they differ, unless the dialect takes such
+/// records: then it is that of the longest or of the first one. With `strict`, some value must be
+/// quoted, and nothing may stand behind the mark that ends one.
+pub(super) fn columns(text: &[u8], whole: bool, dialect: &Dialect, strict: bool) -> Option<usize> {
     let (mut all, mut records, mut quoted) = (None, 0, false);
+    let ragged = dialect.pads || dialect.ignores_errors;
+    let limit = if dialect.pads { usize::MAX } else { RECORDS };
     let (mut values, mut is_blank, mut state) = (1, true, State::Start);
     for byte in text.iter().copied() {
         let is_mark = Some(byte) == dialect.quote;
@@ -150,12 +168,15 @@ fn columns(text: &[u8], whole: bool, dialect: &Dialect, strict: bool) -> Option<
         match byte {
             b'\n' => {
                 if !is_blank {
-                    if *all.get_or_insert(values) != values {
-                        return None;
+                    let all = all.get_or_insert(values);
+                    match dialect.pads {
+                        true => *all = values.max(*all),
+                        false if *all != values && !ragged => return None,
+                        false => {}
                     }
                     records += 1;
                 }
-                if records == RECORDS {
+                if records == limit {
                     break;
                 }
                 (values, is_blank, state) = (1, true, State::Start);
@@ -175,9 +196,11 @@ fn columns(text: &[u8], whole: bool, dialect: &Dialect, strict: bool) -> Option<
     if is_open && (whole || strict) || strict && !quoted {
         return None;
     }
-    match whole && !is_blank && records < RECORDS {
-        true => Some(values).filter(|values| all.is_none_or(|all| all == *values)),
-        false => all,
+    match (whole && !is_blank && records < limit, all) {
+        (true, Some(all)) if dialect.pads => Some(values.max(all)),
+        (true, Some(all)) if ragged => Some(all),
+        (true, all) => Some(values).filter(|values| all.is_none_or(|all| all == *values)),
+        (false, all) => all,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whether the first record of a CSV file has the names of its columns.
 
 use super::values::Guess;
+use crate::read::Notation;
 
 /// What the first record has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,15 +15,15 @@ pub(super) enum First {
 
 /// What the first record has, given its values and the types of the others. It has values if those
 /// of all columns with another type than text are of that type.
-pub(super) fn first_record(values: &[String], others: &[Guess]) -> First {
-    let agree = |(value, guess): (&String, &Guess)| guess.agrees(value);
+pub(super) fn first_record(values: &[String], others: &[Guess], notation: &Notation) -> First {
+    let agree = |(value, guess): (&String, &Guess)| guess.agrees(value, notation);
     let votes: Vec<Option<bool>> = values.iter().zip(others).map(agree).collect();
     if votes.contains(&Some(false)) {
         return First::Names;
     }
     let typed = match others.iter().all(Guess::is_empty) {
         // There is no other record.
-        true => values.iter().filter(|value| !Guess::is_text(value)).count(),
+        true => values.iter().filter(|value| !Guess::is_text(value, notation)).count(),
         false => votes.iter().flatten().count(),
     };
     match typed {
@@ -58,9 +59,9 @@ mod tests {
         let mut guesses = vec![Guess::default(); records[0].len()];
         for record in &records[1..] {
             let given = record.iter().zip(&mut guesses).filter(|(value, _)| !value.is_empty());
-            given.for_each(|(value, guess)| guess.add(value));
+            given.for_each(|(value, guess)| guess.add(value, &Notation::default()));
         }
-        first_record(&records[0], &guesses)
+        first_record(&records[0], &guesses, &Notation::default())
     }
 
     #[test]

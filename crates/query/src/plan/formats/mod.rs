@@ -6,6 +6,7 @@
 mod csv;
 mod dialect;
 mod early;
+mod given;
 mod header;
 mod options;
 mod pieces;
@@ -37,7 +38,10 @@ use sample::Sampler;
 use shape::Shape;
 
 pub(super) use early::may_end_early;
-pub(super) use options::{CsvOptions, Mark, encoding};
+pub(super) use given::{check, options, set};
+pub(super) use options::CsvOptions;
+#[cfg(test)]
+pub(super) use options::{Mark, Types};
 pub(super) use table::FilesTable;
 
 /// Number of files whose beginnings are read concurrently.
@@ -137,7 +141,9 @@ async fn read(
         columns.push(found.columns);
         files.push(TableFile { meta: meta.clone(), pieces, dialect });
     }
-    Ok((common_schema(located, location, format, columns)?, files))
+    let schema = common_schema(located, location, format, columns)?;
+    options.check(&schema)?;
+    Ok((schema, files))
 }
 
 /// Refuses files of which some begin with names and others with values: the same column would have
@@ -224,7 +230,7 @@ fn common_schema(
             .map_err(|conflict| differ(location, &conflict, |file| name(indexes[file])))?,
     };
     if merged.fields().is_empty() {
-        let why = "there is no column: a CSV file begins with a header line, and a JSON file has an object in each line";
+        let why = "there is no column: a CSV file begins with a header line, and a JSON file has objects";
         return Err(Error::File(Box::new(wrong_line(&name(0), None, why))));
     }
     if merged.fields().len() > MAX_COLUMNS {

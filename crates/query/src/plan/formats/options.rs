@@ -1,6 +1,10 @@
 //! What a query says of the CSV files that it reads; the rest is recognised.
 
-use crate::read::Encoding;
+use arrow::datatypes::{DataType, Schema};
+use snowmelt_types::{Code, ErrorReport};
+
+use crate::Error;
+use crate::read::{Encoding, Notation};
 
 /// The options of `read_csv`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,20 +19,82 @@ pub(in super::super) struct CsvOptions {
     pub(in super::super) skip: u64,
     /// All columns are texts.
     pub(in super::super) all_varchar: bool,
+    /// What begins a comment.
+    pub(in super::super) comment: Option<u8>,
+    pub(in super::super) notation: Notation,
+    /// The values that are null, in the place of the empty one.
+    pub(in super::super) nulls: Option<Vec<String>>,
+    /// A record that is too short is filled up with nulls.
+    pub(in super::super) null_padding: bool,
+    /// Records that do not fit are left out.
+    pub(in super::super) ignore_errors: bool,
+    /// The names of the first columns.
+    pub(in super::super) names: Vec<String>,
+    pub(in super::super) types: Types,
+    /// `names` and `types` have all columns.
+    pub(in super::super) all_columns: bool,
+}
+
+/// The types that a query says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) enum Types {
+    #[default]
+    None,
+    /// Those of the first columns.
+    Places(Vec<DataType>),
+    /// Those of columns by name.
+    Names(Vec<(String, DataType)>),
 }
 
 /// A byte with a meaning in values, or that there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Mark(pub(in super::super) Option<u8>);
 
-/// The encoding of a name, as other programs write it.
-pub(in super::super) fn encoding(name: &str) -> Option<Encoding> {
-    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-    Some(match plain.to_ascii_lowercase().as_str() {
-        "utf8" | "ascii" | "usascii" => Encoding::Utf8,
-        "latin1" | "iso88591" | "windows1252" | "cp1252" => Encoding::Latin1,
-        "utf16" | "utf16le" => Encoding::Utf16Le,
-        "utf16be" => Encoding::Utf16Be,
-        _ => return None,
-    })
+impl Types {
+    /// The type of a column.
+    pub(super) fn of(&self, index: usize, name: &str) -> Option<&DataType> {
+        match self {
+            Self::None => None,
+            Self::Places(types) => types.get(index),
+            Self::Names(types) => {
+                types.iter().find(|(it, _)| it.eq_ignore_ascii_case(name)).map(|(_, it)| it)
+            }
+        }
+    }
+}
+
+impl CsvOptions {
+    /// The names of a file's columns, given those that it has itself.
+    ///
+    /// # Errors
+    /// The query says another number of columns.
+    pub(super) fn named(&self, own: Vec<String>, file: &str) -> Result<Vec<String>, Error> {
+        let (given, found) = (self.names.len(), own.len());
+        if given > found || self.all_columns && given < found {
+            let option = if self.all_columns { "columns" } else { "names" };
+            let message = format!("`{option}` says {given} columns, and `{file}` has {found}");
+            let hint = "name the columns in their order; `types` gives some of them a type by name";
+            return Err(wrong(message, hint));
+        }
+        Ok(self.names.iter().cloned().chain(own.into_iter().skip(given)).collect())
+    }
+
+    /// Refuses types of columns that a table does not have.
+    pub(super) fn check(&self, table: &Schema) -> Result<(), Error> {
+        let Types::Names(types) = &self.types else { return Ok(()) };
+        let names: Vec<&str> = table.fields().iter().map(|field| field.name().as_str()).collect();
+        let known = |name: &str| names.iter().any(|known| known.eq_ignore_ascii_case(name));
+        match types.iter().find(|(name, _)| !known(name)) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let shown: Vec<&str> = names.iter().take(20).copied().collect();
+                let hint = format!("the columns are {}", shown.join(", "));
+                Err(wrong(format!("`types` has the column `{name}`, which no file has"), &hint))
+            }
+        }
+    }
+}
+
+fn wrong(message: String, hint: &str) -> Error {
+    Error::File(Box::new(ErrorReport::new(Code::OPTION, message).hint(hint)))
 }

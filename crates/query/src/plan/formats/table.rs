@@ -20,6 +20,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_files::{Compression, Format};
 
+use super::super::file_names::columns_beside;
 use super::super::hive::FolderColumns;
 use super::super::info::{ReadBytes, TableInfo};
 use super::super::location::Located;
@@ -48,12 +49,12 @@ impl FilesTable {
         located: Located,
         location: &str,
         (format, options): (Format, &CsvOptions),
-        workers: u32,
-        ends_early: bool,
+        filename: Option<&str>,
+        (workers, ends_early): (u32, bool),
     ) -> Result<Self> {
         let (schema, files) = super::read(&located, location, format, options).await?;
-        let paths = files.iter().map(|file| &file.meta.location);
-        let folder_columns = FolderColumns::find(paths, &schema);
+        let metas = files.iter().map(|file| &file.meta);
+        let folder_columns = columns_beside(metas, (&schema, &located.url), filename)?;
         let columns = folder_columns.columns.clone();
         let schema = TableSchema::builder(schema).with_table_partition_cols(columns).build();
         let workers = workers.max(1) as usize;

@@ -4,6 +4,8 @@ use arrow::array::timezone::Tz;
 use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime};
 use arrow::datatypes::{DataType, Date32Type, TimeUnit};
 
+use crate::read::{DayForm, Notation};
+
 /// Length of a date.
 const DATE: usize = 10;
 
@@ -15,32 +17,49 @@ pub(super) struct Guess {
     pub(super) breaks: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Bool,
     Int,
     Float,
     Date,
-    Time { nanos: bool, zone: bool },
+    Time {
+        nanos: bool,
+        zone: bool,
+    },
+    /// Dates of other forms than ISO 8601, and whether some have a time of day. With several forms
+    /// day and month cannot be told apart.
+    Days {
+        forms: Vec<DayForm>,
+        clock: bool,
+    },
     Text,
 }
 
 impl Guess {
     /// Adds a value.
-    pub(super) fn add(&mut self, value: &str) {
+    pub(super) fn add(&mut self, value: &str, notation: &Notation) {
         self.breaks |= value.contains('\n');
-        self.kind = Some(match self.kind {
+        self.kind = Some(match self.kind.take() {
             Some(Kind::Text) => Kind::Text,
-            None => kind_of(value),
-            Some(kind) => both(kind, kind_of(value)),
+            None => kind_of(value, notation),
+            Some(kind) => both(kind, kind_of(value, notation)),
         });
     }
 
     /// Whether another value has the type of those that were seen. `None` if that cannot be told: it
     /// or they may be any text.
-    pub(super) fn agrees(&self, value: &str) -> Option<bool> {
-        let kind = self.kind.filter(|kind| *kind != Kind::Text && !value.is_empty())?;
-        Some(both(kind, kind_of(value)) != Kind::Text)
+    pub(super) fn agrees(&self, value: &str, notation: &Notation) -> Option<bool> {
+        let kind = self.kind.clone().filter(|kind| *kind != Kind::Text && !value.is_empty())?;
+        Some(both(kind, kind_of(value, notation)) != Kind::Text)
+    }
+
+    /// The form of dates, if it is the only one that fits.
+    pub(super) fn day_form(&self) -> Option<DayForm> {
+        match &self.kind {
+            Some(Kind::Days { forms, .. }) if forms.len() == 1 => Some(forms[0]),
+            _ => None,
+        }
     }
 
     /// True if no value was seen.
@@ -49,23 +68,28 @@ impl Guess {
     }
 
     /// True for a value of no other type than text.
-    pub(super) fn is_text(value: &str) -> bool {
-        kind_of(value) == Kind::Text
+    pub(super) fn is_text(value: &str, notation: &Notation) -> bool {
+        kind_of(value, notation) == Kind::Text
     }
 
     /// The type; null if there was no value.
     pub(super) fn data_type(&self) -> DataType {
-        match self.kind {
+        match &self.kind {
             None => DataType::Null,
             Some(Kind::Bool) => DataType::Boolean,
             Some(Kind::Int) => DataType::Int64,
             Some(Kind::Float) => DataType::Float64,
             Some(Kind::Date) => DataType::Date32,
             Some(Kind::Time { nanos, zone }) => {
-                let unit = if nanos { TimeUnit::Nanosecond } else { TimeUnit::Microsecond };
+                let unit = if *nanos { TimeUnit::Nanosecond } else { TimeUnit::Microsecond };
                 DataType::Timestamp(unit, zone.then(|| "+00:00".into()))
             }
-            Some(Kind::Text) => DataType::Utf8,
+            Some(Kind::Days { forms, clock }) if forms.len() == 1 => match clock {
+                true => DataType::Timestamp(TimeUnit::Microsecond, None),
+                false => DataType::Date32,
+            },
+            // As a date, 01.02.2024 could become another day.
+            Some(Kind::Days { .. } | Kind::Text) => DataType::Utf8,
         }
     }
 }
@@ -79,17 +103,61 @@ fn both(a: Kind, b: Kind) -> Kind {
         (Kind::Time { zone: a, .. }, Kind::Time { zone: b, .. }) if a == b => {
             Kind::Time { nanos: true, zone: a }
         }
+        (Kind::Days { mut forms, clock: a }, Kind::Days { forms: others, clock: b }) => {
+            forms.retain(|form| others.contains(form));
+            match forms.is_empty() {
+                true => Kind::Text,
+                false => Kind::Days { forms, clock: a || b },
+            }
+        }
         _ => Kind::Text,
     }
 }
 
-fn kind_of(value: &str) -> Kind {
+fn kind_of(value: &str, notation: &Notation) -> Kind {
+    if let Some(given) = given_time(value, notation) {
+        return given;
+    }
     match value.as_bytes().first() {
-        Some(b'0'..=b'9' | b'-' | b'.') => {}
+        Some(b'0'..=b'9' | b'-' | b'.' | b',') => {}
         Some(b't' | b'T' | b'f' | b'F') if is_bool(value) => return Kind::Bool,
         _ => return Kind::Text,
     }
-    number(value).or_else(|| time(value)).unwrap_or(Kind::Text)
+    let number = notation.plain(value).and_then(|plain| number(&plain));
+    number.or_else(|| usual_time(value, notation)).unwrap_or(Kind::Text)
+}
+
+/// A value in a format that the query gives.
+fn given_time(value: &str, notation: &Notation) -> Option<Kind> {
+    if notation.date.is_none() && notation.time.is_none() {
+        return None;
+    }
+    let only = |date: bool, time: bool| Notation {
+        date: notation.date.clone().filter(|_| date),
+        time: notation.time.clone().filter(|_| time),
+        ..Notation::default()
+    };
+    let (dates, times) = (only(true, false), only(false, true));
+    if let Some(format) = &notation.time
+        && times.moment(value, None).is_some_and(|(_, clock)| clock)
+    {
+        return Some(Kind::Time { nanos: false, zone: format.contains("%z") });
+    }
+    let date = notation.date.is_some().then(|| dates.moment(value, None)).flatten();
+    date.filter(|(_, clock)| !clock).map(|_| Kind::Date)
+}
+
+/// A value in another form, if the query gives no format for its kind.
+fn usual_time(value: &str, notation: &Notation) -> Option<Kind> {
+    let found = time(value).or_else(|| {
+        let forms = DayForm::of(value);
+        let clock = forms.first()?.moment(value)?.1;
+        Some(Kind::Days { forms, clock })
+    });
+    found.filter(|kind| match kind {
+        Kind::Date | Kind::Days { clock: false, .. } => notation.date.is_none(),
+        _ => notation.time.is_none(),
+    })
 }
 
 fn is_bool(value: &str) -> bool {
@@ -148,7 +216,7 @@ mod tests {
 
     fn guess(values: &[&str]) -> DataType {
         let mut guess = Guess::default();
-        values.iter().for_each(|value| guess.add(value));
+        values.iter().for_each(|value| guess.add(value, &Notation::default()));
         guess.data_type()
     }
 
@@ -182,8 +250,40 @@ mod tests {
             (&["2024-01-01 25:00:00"], Utf8),
             (&["2024-01-01 noon"], Utf8),
             (&["9999-12-31 00:00:00"], micro(None)),
+            (&["31.12.2024", "1.2.2024"], Date32),
+            (&["12/31/2024", "01/02/2024 11:00 PM"], micro(None)),
+            (&["2024/12/31"], Date32),
+            (&["01.02.2024", "03.04.2024"], Utf8),
+            (&["31.12.2024", "12.31.2024"], Utf8),
+            (&["31.12.2024", "31/12/2024"], Utf8),
+            (&["31.12.2024", "2024-12-31"], Utf8),
+            (&["31.12.2024", "x"], Utf8),
         ] {
             assert_eq!(guess(values), expected, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn notations_are_those_of_the_query() {
+        let notation = |date: Option<&str>, time: Option<&str>| Notation {
+            decimal: ',',
+            thousands: Some('.'),
+            date: date.map(str::to_owned),
+            time: time.map(str::to_owned),
+        };
+        let time = DataType::Timestamp(TimeUnit::Microsecond, None);
+        for (values, date, expected) in [
+            (&["1.234,5", "7"][..], None, DataType::Float64),
+            (&["1.234", "7"], None, DataType::Int64),
+            (&["1.5"], None, DataType::Utf8),
+            (&["01.02.2024"], Some("%d.%m.%Y"), DataType::Date32),
+            (&["2024-02-01"], Some("%d.%m.%Y"), DataType::Utf8),
+            (&["01.02.2024", "01.02.2024 7h10"], Some("%d.%m.%Y"), time),
+        ] {
+            let notation = notation(date, Some("%d.%m.%Y %Hh%M"));
+            let mut guess = Guess::default();
+            values.iter().for_each(|value| guess.add(value, &notation));
+            assert_eq!(guess.data_type(), expected, "{values:?}");
         }
     }
 

@@ -205,6 +205,7 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> crate::Result<QuerySpec> 
         sql: drive.sql,
         params: drive.params,
         tables: drive.tables,
+        csv: drive.csv,
         udfs: drive.udfs,
         files: Arc::clone(runner) as _,
         aws: drive.aws,
