@@ -11,7 +11,7 @@ use super::inflate::{Inflated, Inflater};
 use super::quotes::position;
 use super::range::ByteStream;
 use super::recode::Recoder;
-use super::{Dialect, MAX_RECORD_BYTES, Quotes, without_mark};
+use super::{Dialect, Frame, Framer, MAX_RECORD_BYTES, Quotes, without_mark};
 
 /// A block has at least so many bytes, if there are.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -38,6 +38,8 @@ pub(super) enum Fault {
     Open(u64),
     /// A quotation mark may be escaped by a backslash, in a record that begins in this line.
     Escaped(u64),
+    /// The object behind so many others cannot be read, for this reason.
+    Frame(u64, &'static str),
 }
 
 /// Reads a text block by block.
@@ -46,6 +48,8 @@ pub(super) struct Blocks {
     inflater: Option<Inflater>,
     /// `None` if the text is UTF-8.
     recoder: Option<Recoder>,
+    /// `None` unless the text has JSON objects that are not lines.
+    framer: Option<Framer>,
     /// `None` if every line is a record.
     quotes: Option<Quotes>,
     /// Lines that are still to be skipped.
@@ -65,13 +69,14 @@ impl Blocks {
         source: ByteStream,
         beginning: bool,
         compression: Compression,
-        dialect: Option<&Dialect>,
+        (dialect, frame): (Option<&Dialect>, Option<Frame>),
     ) -> Result<Self, Fault> {
         let skip = dialect.filter(|_| beginning).map_or(0, |dialect| dialect.skip);
         Ok(Self {
             source,
             inflater: Inflater::new(compression).map_err(Fault::Inflate)?,
             recoder: dialect.and_then(|dialect| Recoder::of(dialect, skip)),
+            framer: frame.map(Framer::new),
             quotes: dialect.map(Quotes::new),
             skip,
             buffer: Vec::new(),
@@ -86,12 +91,16 @@ impl Blocks {
     pub(super) async fn next(&mut self) -> Result<Option<Block>, Fault> {
         while !self.ended && (self.whole == 0 || self.buffer.len() < BLOCK_BYTES) {
             match (self.text().await?, &mut self.recoder) {
+                (Some(bytes), _) if self.framer.is_some() => self.frame(Some(&bytes))?,
                 (Some(bytes), None) => self.add(&bytes),
                 (Some(bytes), Some(recoder)) => {
                     let text = recoder.next(&bytes);
                     self.add(&text);
                 }
-                (None, _) => self.end()?,
+                (None, _) => {
+                    self.frame(None)?;
+                    self.end()?;
+                }
             }
             if self.quotes.as_ref().is_some_and(Quotes::is_escaped) {
                 return Err(Fault::Escaped(self.line + newlines(&self.buffer[..self.whole])));
@@ -125,6 +134,18 @@ impl Blocks {
                 },
             }
         }
+    }
+
+    /// Adds the objects of the next bytes, or of the end of the text.
+    fn frame(&mut self, bytes: Option<&[u8]>) -> Result<(), Fault> {
+        let Some(framer) = &mut self.framer else { return Ok(()) };
+        let mut text = Vec::new();
+        let read = match bytes {
+            Some(bytes) => framer.next(bytes, &mut text),
+            None => framer.end(&mut text),
+        };
+        self.add(&text);
+        read.map_err(|why| Fault::Frame(self.line + newlines(&self.buffer), why))
     }
 
     fn add(&mut self, bytes: &[u8]) {
@@ -220,7 +241,7 @@ mod tests {
     async fn blocks_of(parts: &[&str], dialect: Option<&Dialect>) -> Result<Vec<String>, Fault> {
         let parts: Vec<_> = parts.iter().map(|part| Ok(Bytes::from((*part).to_owned()))).collect();
         let source = stream::iter(parts).boxed();
-        let mut blocks = Blocks::new(source, true, Compression::None, dialect)?;
+        let mut blocks = Blocks::new(source, true, Compression::None, (dialect, None))?;
         let mut found = Vec::new();
         while let Some(block) = blocks.next().await? {
             found.push(format!("{}:{}", block.line, String::from_utf8(block.records).unwrap()));

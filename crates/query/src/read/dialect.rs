@@ -47,6 +47,8 @@ pub(crate) struct Dialect {
     pub(crate) pads: bool,
     /// Records that do not fit are left out.
     pub(crate) ignores_errors: bool,
+    /// How the objects of a JSON file stand in it, unless each is a line.
+    pub(crate) frame: Option<Frame>,
 }
 
 /// How a text is encoded.
@@ -59,6 +61,15 @@ pub(crate) enum Encoding {
     Latin1,
     Utf16Le,
     Utf16Be,
+}
+
+/// How the objects of a file stand in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Frame {
+    /// They are the items of a list.
+    List,
+    /// One behind the other, each in one or several lines.
+    Objects,
 }
 
 impl Encoding {
@@ -90,6 +101,7 @@ impl Dialect {
             names: Vec::new(),
             pads: false,
             ignores_errors: false,
+            frame: None,
         }
     }
 

@@ -12,8 +12,8 @@
 //! - Their errors name no file, and no line that is counted from the beginning of it.
 //!
 //! So [`with_own_readers`] replaces them just before a plan runs. Text passes through these steps:
-//! bytes of a range ([`range`]), decompressed ([`inflate`]), as UTF-8 ([`recode`]), cut into blocks of
-//! whole records ([`blocks`]), decoded ([`csv`], [`json`]).
+//! bytes of a range ([`range`]), decompressed ([`inflate`]), as UTF-8 ([`recode`]), with each object in
+//! a line ([`framer`]), cut into blocks of whole records ([`blocks`]), decoded ([`csv`], [`json`]).
 
 mod arrow_file;
 mod blocks;
@@ -23,6 +23,7 @@ mod csv;
 mod day_form;
 mod dialect;
 mod escapes;
+mod framer;
 mod header;
 mod inflate;
 mod json;
@@ -46,7 +47,8 @@ pub(crate) use arrow_file::footer as arrow_footer;
 pub(crate) use blocks::newlines;
 pub(crate) use csv::CsvDecoder;
 pub(crate) use day_form::DayForm;
-pub(crate) use dialect::{Dialect, Encoding};
+pub(crate) use dialect::{Dialect, Encoding, Frame};
+pub(crate) use framer::Framer;
 pub(crate) use header::{Header, MAX_COLUMNS, split_header, values, without_mark};
 pub(crate) use inflate::inflate_beginning;
 pub(crate) use notation::Notation;
@@ -54,7 +56,7 @@ pub(crate) use quotes::Quotes;
 pub(crate) use recode::Recoder;
 pub(crate) use text::Decoder;
 pub(crate) use text_file::without_lines;
-pub(crate) use wrong::{corrupt, escaped, not_inflated, wrong_line};
+pub(crate) use wrong::{corrupt, escaped, not_inflated, wrong_line, wrong_object};
 
 /// The most bytes of one record. Memory for a record is not accounted for by operators.
 pub(crate) const MAX_RECORD_BYTES: usize = 64 << 20;

@@ -16,9 +16,9 @@ use super::json::JsonDecoder;
 use super::quotes::position;
 use super::range::Stored;
 use super::text::{Decoder, Undecodable};
-use super::wrong::{of_fault, wrong_line};
+use super::wrong::{of_fault, wrong_line, wrong_object};
 use super::{
-    CsvDecoder, Dialect, Header, MAX_HEADER_BYTES, Quotes, Recoder, newlines, split_header,
+    CsvDecoder, Dialect, Frame, Header, MAX_HEADER_BYTES, Quotes, Recoder, newlines, split_header,
     without_mark,
 };
 
@@ -50,7 +50,8 @@ impl TextFile {
         // An empty file has no compressed text in it either.
         let packed = self.kind.compression;
         let compression = if range.is_empty() { Compression::None } else { packed };
-        let blocks = Blocks::new(source, range.start == 0, compression, dialect);
+        let how = (dialect, self.frame());
+        let blocks = Blocks::new(source, range.start == 0, compression, how);
         let blocks = match blocks {
             Ok(blocks) => blocks,
             Err(fault) => return Err(self.fault(fault).await),
@@ -67,6 +68,11 @@ impl TextFile {
             Ok(next.map(|batch| (batch, reading)))
         });
         Ok(batches.boxed())
+    }
+
+    /// How objects stand in a JSON file, unless each is a line.
+    fn frame(&self) -> Option<Frame> {
+        self.dialect.frame.filter(|_| self.kind.format == Format::Json)
     }
 
     fn quotes(&self) -> Quotes {
@@ -149,7 +155,10 @@ impl Reading {
             if let Err(Undecodable { line, why }) = self.decode(&block)? {
                 let before = self.file.lines_before().await;
                 let line = before.zip(line).map(|(before, line)| before + block.line + line + 1);
-                return Err(external(wrong_line(&self.file.name, line, &why)));
+                return Err(external(match self.file.frame() {
+                    Some(_) => wrong_object(&self.file.name, line, &why),
+                    None => wrong_line(&self.file.name, line, &why),
+                }));
             }
         }
     }

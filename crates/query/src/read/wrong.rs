@@ -23,6 +23,16 @@ pub(crate) fn wrong_line(file: &str, line: Option<u64>, why: &str) -> ErrorRepor
         .hint("columns and types come from the first lines of each file: correct the line, or convert the file to Parquet with the types that its values have")
 }
 
+/// An object that does not fit, counted from 1, in a file whose objects are not lines.
+pub(crate) fn wrong_object(file: &str, object: Option<u64>, why: &str) -> ErrorReport {
+    let place = match object {
+        Some(object) => format!("`{file}`, object {object}"),
+        None => format!("`{file}`"),
+    };
+    ErrorReport::new(Code::FILE_LINE, format!("{place}: {why}"))
+        .hint("the file is one list of objects, or objects behind each other; columns and types come from the first of them: correct the object, or write one object in each line")
+}
+
 /// A file and the number of a line.
 pub(crate) fn in_line(file: &str, line: Option<u64>) -> String {
     match line {
@@ -84,6 +94,7 @@ pub(super) fn of_fault(
         )
         .hint("run the query with --workers 1, or compress the file: then it is not divided"),
         Fault::Escaped(line) => escaped(file, at(line)),
+        Fault::Frame(objects, why) => wrong_object(file, Some(objects + 1), why),
         Fault::Open(line) => ErrorReport::new(
             Code::FILE_LINE,
             format!("{}: a quotation that begins in this record has no end", in_line(file, at(line))),

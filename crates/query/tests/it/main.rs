@@ -21,6 +21,7 @@ mod functions;
 mod gangs;
 mod join_memory;
 mod joins;
+mod json_frames;
 mod losses;
 mod many_files;
 mod meaning;

@@ -3,19 +3,22 @@
 //! Objects are merged by the names of their members, lists by their items. Numbers of both kinds
 //! are DOUBLE; other different scalars are texts, as which every scalar can be read.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use object_store::ObjectMeta;
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
-use snowmelt_files::Compression;
+use snowmelt_files::{Compression, Format};
 
 use super::sample::{Sample, Sampler};
 use super::{Columns, Found, pieces};
-use crate::read::{MAX_COLUMNS, newlines, without_mark, wrong_line};
+use crate::read::{
+    Dialect, Frame, Framer, MAX_COLUMNS, newlines, without_mark, wrong_line, wrong_object,
+};
 use crate::{Error, Result};
 
 /// The type of some values.
@@ -214,22 +217,54 @@ pub(super) async fn of_file(
 ) -> Result<Found> {
     let file = sampler.open(meta, compression).await?;
     let mut sample = file.read(false).await?;
-    if lines(&sample).is_empty() && !sample.last {
+    let frame = frame_of(&sample);
+    let refused = |(at, why): (u64, String)| {
+        let wrong = if frame.is_some() { wrong_object } else { wrong_line };
+        Error::File(Box::new(wrong(name, Some(at), &why)))
+    };
+    let mut objects = objects(&sample, frame).map_err(refused)?;
+    if objects.is_empty() && !sample.last {
         sample = file.read(true).await?;
+        objects = self::objects(&sample, frame).map_err(refused)?;
     }
-    let divisible = compression == Compression::None;
-    let of_file = if divisible { pieces::of_lines } else { pieces::whole };
-    let shape = shape(lines(&sample))
-        .map_err(|(line, why)| Error::File(Box::new(wrong_line(name, Some(line), &why))))?;
-    let columns = match shape {
+    let columns = match shape(&objects).map_err(refused)? {
         Shape::Null if sample.whole => Columns::None,
-        Shape::Null => {
-            let why = "the first object has more than 8 MiB";
-            return Err(Error::File(Box::new(wrong_line(name, Some(1), why))));
-        }
+        Shape::Null => return Err(refused((1, "the first object has more than 8 MiB".to_owned()))),
         shape => Columns::Objects(shape),
     };
-    Ok(Found::new(columns, of_file(meta.size)))
+    let divisible = compression == Compression::None && frame.is_none();
+    let of_file = if divisible { pieces::of_lines } else { pieces::whole };
+    let dialect = frame.map(|_| Dialect { frame, ..Dialect::of(Format::Json) });
+    Ok(Found { dialect, ..Found::new(columns, of_file(meta.size)) })
+}
+
+/// How the objects of a file stand in it; `None` if each is a line. Its first object tells.
+fn frame_of(sample: &Sample) -> Option<Frame> {
+    let text = without_mark(&sample.text).trim_ascii_start();
+    let line = text.split_inclusive(|byte| *byte == b'\n').next()?;
+    match line[0] {
+        b'[' => Some(Frame::List),
+        b'{' if line.len() < text.len() => {
+            let read = serde_json::from_slice::<IgnoredAny>(line);
+            read.is_err_and(|error| error.is_eof()).then_some(Frame::Objects)
+        }
+        _ => None,
+    }
+}
+
+/// The whole objects of a sample, each in a line. An error is the number of an object and why it
+/// cannot be read.
+fn objects(sample: &Sample, frame: Option<Frame>) -> Result<Cow<'_, [u8]>, (u64, String)> {
+    let Some(frame) = frame else { return Ok(Cow::Borrowed(lines(sample))) };
+    let (mut framer, mut text) = (Framer::new(frame), Vec::new());
+    let mut read = framer.next(&sample.text, &mut text);
+    if sample.whole && read.is_ok() {
+        read = framer.end(&mut text);
+    }
+    read.map_err(|why| (newlines(&text) + 1, why.to_owned()))?;
+    let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    text.truncate(end);
+    Ok(Cow::Owned(text))
 }
 
 /// The whole lines of a sample.
