@@ -92,5 +92,17 @@ rows = sm.sql('select sum("Betrag"), count("Art") from t', t={str(packed)!r}, cs
 assert [str(value) for value in rows[0]] == ["-1227.0", "1"], rows
 """
     snowmelt.python(program).succeeded()
-    listed = snowmelt.rows(f"select count(*) as n from glob('{folder}/*.csv')")
-    assert listed == [{"n": len(FILES)}]
+
+
+def test_names_of_files_and_lists_of_locations(snowmelt: Snowmelt, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"n": 1},\n {"n": 2}]')
+    (tmp_path / "b.json").write_text('{\n"n": 3\n}\n{"n": 4}')
+
+    def rows(sql: str) -> list[dict[str, Any]]:
+        return snowmelt.rows(sql, "--workers", 2, cwd=tmp_path)
+
+    assert rows("select count(*) as n from glob('*.json')") == [{"n": 2}]
+    assert rows("select file from glob('*.csv')") == []
+    expected = [{"f": str(tmp_path / name), "n": n} for name, n in (("a.json", 3), ("b.json", 7))]
+    sql = "from read_json(['a.json', 'b.json'], filename => 'f') group by f order by f"
+    assert rows(f"select f, sum(n) as n {sql}") == expected

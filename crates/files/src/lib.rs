@@ -13,7 +13,7 @@ mod version;
 pub use error::Error;
 pub use find::find;
 pub use format::{Compression, Format, Kind, common_format, retain_data};
-pub use names::{MATCHING, glob_base, has_glob, is_hidden};
+pub use names::{MATCHING, READERS, glob_base, has_glob, is_hidden};
 pub use version::{is_copy, version};
 
 /// The result type of this crate.

@@ -20,6 +20,18 @@ pub fn glob_base(path: &Path) -> PathBuf {
     path.components().take_while(plain).collect()
 }
 
+/// The functions of SQL whose first argument is a location, or a list of them.
+pub const READERS: [&str; 8] = [
+    "glob",
+    "read_csv",
+    "read_csv_auto",
+    "read_json",
+    "read_json_auto",
+    "read_ndjson",
+    "read_parquet",
+    "parquet_scan",
+];
+
 /// True if the text has a wildcard.
 pub fn has_glob(text: &str) -> bool {
     text.contains(['*', '?', '['])

@@ -6,6 +6,8 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
+use snowmelt_files::READERS;
+
 /// Words that begin a list of tables.
 const LISTS: [&str; 2] = ["FROM", "JOIN"];
 
@@ -49,21 +51,25 @@ pub(super) fn tables(sql: &str) -> Option<Vec<String>> {
     let (mut place, mut around, mut found) = (Place::default(), Vec::new(), Vec::new());
     while let Some(token) = tokens.next()? {
         let is_point = matches!(token, Token::Mark('.'));
+        let behind_reader = std::mem::take(&mut place.behind_reader);
         match token {
             Token::Quoted(text) if place.expects => {
+                (place.expects, place.behind_reader) = (false, is_reader(&text));
                 found.push(text);
-                place.expects = false;
             }
             Token::Word(word) => place.word(&word),
             Token::Mark('(') => {
                 let tables = place.tables && place.expects;
                 around.push(place);
-                place = Place { tables, expects: tables, behind_point: false };
+                let expects = tables || behind_reader;
+                place = Place { tables, expects, reads: behind_reader, ..Place::default() };
             }
             Token::Mark(')') => {
                 place = Place { expects: false, ..around.pop().unwrap_or_default() }
             }
-            Token::Mark(',' | '.') => place.expects = place.tables,
+            Token::Mark('[') if place.reads && place.expects => place.locations = true,
+            Token::Mark(']') => (place.expects, place.locations) = (false, false),
+            Token::Mark(',' | '.') => place.expects = place.tables || place.locations,
             Token::Quoted(_) | Token::Mark(_) => place.expects = false,
         }
         place.behind_point = is_point;
@@ -80,11 +86,18 @@ struct Place {
     expects: bool,
     /// Behind a point every word is a name.
     behind_point: bool,
+    /// Behind the name of a function that reads the locations in its first argument.
+    behind_reader: bool,
+    /// In the arguments of such a function.
+    reads: bool,
+    /// In a list of locations there.
+    locations: bool,
 }
 
 impl Place {
     fn word(&mut self, word: &str) {
         let is_one_of = |words: &[&str]| words.iter().any(|it| it.eq_ignore_ascii_case(word));
+        self.behind_reader = self.expects && is_reader(word);
         let list = is_one_of(&LISTS);
         self.tables |= list;
         self.expects = list || is_one_of(&BEFORE_TABLES);
@@ -92,6 +105,10 @@ impl Place {
             self.tables = false;
         }
     }
+}
+
+fn is_reader(name: &str) -> bool {
+    READERS.iter().any(|reader| reader.eq_ignore_ascii_case(name))
 }
 
 enum Token {
@@ -206,6 +223,21 @@ mod tests {
         check("explain select * from -- 'x'\n 'a' /* from 'y' /* ' */ */", &["a"]);
         check("select * from public.'a'", &["a"]);
         check("select t.where, 1 from a t join 'b' on t.order = 1, 'c'", &["b", "c"]);
+    }
+
+    #[test]
+    fn a_location_of_a_function_that_reads_is_one() {
+        check("select * from read_csv('a', delim => ';') where b = '/x'", &["a"]);
+        check(
+            "from READ_PARQUET ( 'a' ) t, \"glob\"('b') join read_json('c') on true",
+            &["a", "glob", "b", "c"],
+        );
+        check(
+            "from read_csv(['a', 'b'], nullstr => ['/x', '/y'], quote => '/z'), 'c'",
+            &["a", "b", "c"],
+        );
+        check("select glob('/x'), read_csv from 'a' where read_csv('/y') = 1", &["a"]);
+        check("from t, read_csv(f('/x'), '/y', ['/z'])", &[]);
     }
 
     #[test]

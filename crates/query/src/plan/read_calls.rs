@@ -290,6 +290,11 @@ mod tests {
     }
 
     #[test]
+    fn the_platform_knows_the_functions_that_read() {
+        assert_eq!(FUNCTIONS.map(|(name, _)| name), snowmelt_files::READERS);
+    }
+
+    #[test]
     fn calls_are_found_everywhere_in_from() {
         let sql = "select * from read_parquet(['x', 'w']) a, (select * from READ_JSON('y')) b
             where exists (select 1 from read_csv('z') c) and a.n in (select n from f(1))";
