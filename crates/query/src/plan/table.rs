@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Statistics;
@@ -44,7 +44,7 @@ pub(super) async fn register(
     s3: &S3Settings,
 ) -> Result<Vec<TableInfo>> {
     let (references, _common) = resolve_table_references(&statement.query, true)?;
-    let mut infos = Vec::new();
+    let (mut infos, mut columns) = (Vec::new(), Vec::new());
     for reference in references {
         let name = reference.table();
         let call = reads.get(name);
@@ -63,7 +63,11 @@ pub(super) async fn register(
         let opened = open(name, (&locations, call), (spec, statement, csv), s3).await;
         let (table, info) = opened.map_err(located)?;
         infos.push(info);
+        columns.extend_from_slice(table.schema().fields());
         session.register_table(reference, table)?;
+    }
+    if !infos.is_empty() {
+        csv.check_columns(&Schema::new(columns))?;
     }
     Ok(infos)
 }

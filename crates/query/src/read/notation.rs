@@ -23,6 +23,9 @@ pub(crate) struct Notation {
     pub(crate) time: Option<String>,
 }
 
+/// The spaces that French writes between thousands.
+const NARROW: [char; 2] = ['\u{a0}', '\u{202f}'];
+
 impl Default for Notation {
     fn default() -> Self {
         Self { decimal: '.', thousands: None, date: None, time: None }
@@ -40,6 +43,10 @@ impl Notation {
     pub(crate) fn plain<'v>(&self, value: &'v str) -> Option<Cow<'v, str>> {
         if self.has_plain_numbers() {
             return Some(Cow::Borrowed(value));
+        }
+        if self.thousands == Some(' ') && value.contains(NARROW) {
+            let found = self.plain(&value.replace(NARROW, " "))?.into_owned();
+            return Some(Cow::Owned(found));
         }
         let (sign, digits) = match value.strip_prefix('-') {
             Some(digits) => ("-", digits),
@@ -149,6 +156,8 @@ mod tests {
             (&of('.', Some(',')), "1,5", None),
             (&of('.', Some(',')), ",123", None),
             (&of('.', Some('\'')), "1'000", Some("1000")),
+            (&of(',', Some(' ')), "1\u{202f}234\u{a0}567,5", Some("1234567.5")),
+            (&of(',', Some(' ')), "1 23,5", None),
             (&Notation::default(), "1,5", Some("1,5")),
         ] {
             assert_eq!(notation.plain(value).as_deref(), expected, "{value}");

@@ -1,6 +1,8 @@
 //! The reports of files that cannot be read, and of their lines.
 
-use snowmelt_files::Compression;
+use std::path::Path;
+
+use snowmelt_files::{Compression, Format, Kind};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::MAX_RECORD_BYTES;
@@ -19,8 +21,16 @@ pub(super) fn shortened(text: &str) -> String {
 
 /// A record that does not fit. The line is counted from 1.
 pub(crate) fn wrong_line(file: &str, line: Option<u64>, why: &str) -> ErrorReport {
-    ErrorReport::new(Code::FILE_LINE, format!("{}: {why}", in_line(file, line)))
-        .hint("columns and types come from the first lines of each file: correct the line, or convert the file to Parquet with the types that its values have")
+    let json = Kind::of(Path::new(file)).is_some_and(|kind| kind.format == Format::Json);
+    let hint = match json {
+        true => {
+            "columns and types come from the first lines of each file: correct the line, or convert the file to Parquet with the types that its values have"
+        }
+        false => {
+            "columns and types come from the first lines of each file: correct the line, or write read_csv('…', types => {'column': 'VARCHAR'}), with ignore_errors => true to leave such lines out"
+        }
+    };
+    ErrorReport::new(Code::FILE_LINE, format!("{}: {why}", in_line(file, line))).hint(hint)
 }
 
 /// An object that does not fit, counted from 1, in a file whose objects are not lines.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use snowmelt_query::QuerySpec;
+use snowmelt_query::{QuerySpec, plan};
 use snowmelt_wire::CsvOption;
 
 use crate::formats::{found, put};
@@ -150,6 +150,14 @@ async fn options_of_a_query_are_those_of_all_its_csv_files() {
             .unwrap();
     let text = arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string();
     assert!(text.contains("| 6.0 "), "{text}");
+    let typed =
+        |column: &str| CsvOption { keys: vec![column.to_owned()], ..option("types", "VARCHAR") };
+    put(&root.join("c.csv"), "n;y\n1;2\n").await;
+    // One of the tables has the column.
+    let joined = "select x || y from 'a.csv' join 'c.csv' using (n)";
+    assert!(plan(&with(joined, vec![typed("y"), option("delim", ";")])).await.is_ok());
+    let report = refusal(&with(joined, vec![typed("z")])).await;
+    assert!(report.contains("SM-0110") && report.contains("`z`, which no file has"), "{report}");
     let report = refusal(&with(sql, vec![option("delimm", ";")])).await;
     assert!(report.contains("SM-0110") && report.contains("delim, quote, escape"), "{report}");
 }

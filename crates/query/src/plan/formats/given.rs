@@ -50,6 +50,7 @@ pub(in super::super) fn options(given: &[CsvOption]) -> Result<CsvOptions, Error
     let mut options = CsvOptions::default();
     given.iter().try_for_each(|option| set(&mut options, option, ALL))?;
     check(&options, ALL)?;
+    options.for_all_tables = true;
     Ok(options)
 }
 
@@ -189,6 +190,7 @@ fn set_columns(options: &mut CsvOptions, name: &str, given: &CsvOption) -> Resul
         types.collect::<Option<_>>().ok_or(TYPES)
     };
     let keys = || given.keys.clone();
+    options.for_all_tables &= name == "names";
     match name {
         "names" if given.keys.is_empty() => options.names = given.values.clone(),
         "names" => return Err("a list of names"),

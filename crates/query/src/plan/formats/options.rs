@@ -33,6 +33,8 @@ pub(in super::super) struct CsvOptions {
     pub(in super::super) types: Types,
     /// `names` and `types` have all columns.
     pub(in super::super) all_columns: bool,
+    /// `types` are for all CSV files of the query, of which each may lack some of the columns.
+    pub(in super::super) for_all_tables: bool,
 }
 
 /// The types that a query says.
@@ -81,8 +83,13 @@ impl CsvOptions {
 
     /// Refuses types of columns that a table does not have.
     pub(super) fn check(&self, table: &Schema) -> Result<(), Error> {
+        if self.for_all_tables { Ok(()) } else { self.check_columns(table) }
+    }
+
+    /// Refuses types of columns that none of these is.
+    pub(in super::super) fn check_columns(&self, columns: &Schema) -> Result<(), Error> {
         let Types::Names(types) = &self.types else { return Ok(()) };
-        let names: Vec<&str> = table.fields().iter().map(|field| field.name().as_str()).collect();
+        let names: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
         let known = |name: &str| names.iter().any(|known| known.eq_ignore_ascii_case(name));
         match types.iter().find(|(name, _)| !known(name)) {
             None => Ok(()),
