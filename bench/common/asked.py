@@ -37,7 +37,8 @@ class Run:
 def ask(sql: str, processes: Sequence[int], **options: Any) -> Run:
     """Runs a query on the platform whose processes these are, with all below them."""
     before = sum(map(cpu_seconds_below, processes))
-    query = sm.sql(sql, udfs=[], progress=False, **options)
+    # As many tasks as workers, also on small tables.
+    query = sm.sql(sql, udfs=[], progress=False, scan_task=0, **options)
     begun = time.perf_counter()
     answer = query.collect()
     wall = time.perf_counter() - begun

@@ -54,6 +54,7 @@ _OPTIONS = (
     "function_files",
     "workers",
     "memory",
+    "scan_task",
     "timeout",
     "exchange",
     "exchange_locations",
@@ -76,6 +77,7 @@ def sql(
     function_files: _files.Files | None = None,
     workers: int | None = None,
     memory: _amounts.Memory | None = None,
+    scan_task: _amounts.Memory | None = None,
     timeout: _amounts.Duration | None = None,
     exchange: str | None = None,
     exchange_locations: str | Sequence[str] | None = None,
@@ -103,6 +105,9 @@ def sql(
         options["workers"] = _amounts.count("workers", workers)
     if memory is not None:
         options["memory"] = _amounts.memory_bytes(memory)
+    scan_task = os.environ.get("SNOWMELT_SCAN_TASK") if scan_task is None else scan_task
+    if scan_task is not None:
+        options["scan_task"] = _amounts.memory_bytes(scan_task)
     if timeout is not None:
         options["timeout_ms"] = _amounts.milliseconds(timeout)
     exchanged = _exchanges.to_wire(

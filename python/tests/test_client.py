@@ -405,6 +405,19 @@ def test_options_of_exchanges_are_sent() -> None:
     assert refused.value.code == "SM-0110"
 
 
+def test_the_bytes_that_are_worth_a_task_are_those_of_the_call_or_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "scan_task" not in sm.sql("select 1")._request()["options"]
+    assert sm.sql("select 1", scan_task="1MiB")._request()["options"]["scan_task"] == 1 << 20
+    monkeypatch.setenv("SNOWMELT_SCAN_TASK", "2MiB")
+    assert sm.sql("select 1")._request()["options"]["scan_task"] == 2 << 20
+    assert sm.sql("select 1", scan_task=0)._request()["options"]["scan_task"] == 0
+    with pytest.raises(sm.QueryError) as refused:
+        sm.sql("select 1", scan_task="few")
+    assert refused.value.code == "SM-0110"
+
+
 def test_showing_a_query_runs_nothing(tmp_path: Path) -> None:
     program = (
         "import snowmelt as sm, pyarrow as pa\n"
