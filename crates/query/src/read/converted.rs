@@ -60,6 +60,49 @@ pub(super) fn converted(
     }
 }
 
+/// A column in the type that is wanted, with nulls for texts that are not values of it.
+pub(super) fn converted_or_null(
+    column: &ArrayRef,
+    field: &Field,
+    index: usize,
+    dialect: &Dialect,
+) -> Result<ArrayRef, ArrowError> {
+    let texts = column.as_string_view();
+    let form = dialect.day_forms.get(&index).copied();
+    let is_value: &dyn Fn(&str) -> bool = match field.data_type() {
+        DataType::Boolean => {
+            &|text| text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false")
+        }
+        DataType::Date32 if is_converted(field, index, dialect) => {
+            &|text| dialect.notation.moment(text, form).is_some_and(|(_, clock)| !clock)
+        }
+        DataType::Timestamp(..) if is_converted(field, index, dialect) => {
+            &|text| dialect.notation.moment(text, form).is_some()
+        }
+        number if number.is_numeric() => {
+            &|text| dialect.notation.plain(text).is_some_and(|plain| !plain.trim().is_empty())
+        }
+        _ => &|_| true,
+    };
+    let values = texts.iter().map(|text| text.filter(|text| is_value(text)));
+    let values: ArrayRef = Arc::new(values.collect::<StringViewArray>());
+    if is_converted(field, index, dialect) && !field.data_type().is_numeric() {
+        return converted(&values, field, index, dialect);
+    }
+    let plain = |text: &str| match field.data_type().is_numeric() {
+        true => dialect.notation.plain(text).map_or_else(String::new, Into::into),
+        false => text.to_owned(),
+    };
+    let values: ArrayRef = match dialect.notation.has_plain_numbers() {
+        true => values,
+        false => {
+            let texts = values.as_string_view().iter().map(|text| text.map(plain));
+            Arc::new(texts.collect::<StringViewArray>())
+        }
+    };
+    cast_with_options(&values, field.data_type(), &CastOptions::default())
+}
+
 fn each<T: ArrowPrimitiveType>(
     texts: &StringViewArray,
     value: impl Fn(&str) -> Option<T::Native>,

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array,
+};
+use arrow::compute::filter_record_batch;
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Decoder;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use regex::Regex;
 
-use super::converted::{converted, is_converted};
+use super::converted::{converted, converted_or_null, is_converted};
 use super::escapes::doubled;
 use super::header::NO_QUOTE;
+use super::lengths::of_length;
 use super::wrong::shortened;
 use super::{Dialect, Header, Quotes};
 use crate::checked::sql_name;
@@ -74,8 +78,47 @@ impl CsvDecoder {
         self.dialect.ignores_errors
     }
 
-    /// The records that can be decoded. Those that cannot are found by halves.
+    /// The records that fit: those with as many values as there are columns, each of its column's
+    /// type.
     pub(super) fn fitting(&mut self, records: &[u8]) -> Vec<RecordBatch> {
+        // An error leaves a decoder within a record.
+        *self = self.fresh(self.rows);
+        let plain = doubled(records, &self.dialect);
+        let kept = of_length(&plain, &self.dialect, self.file.fields().len());
+        let text = |field: &FieldRef| Arc::new(Field::new(field.name(), DataType::Utf8View, true));
+        let texts: Vec<FieldRef> = self.file.fields().iter().map(text).collect();
+        let texts = Arc::new(Schema::new(texts));
+        let mut decoder = build(&texts, &self.dialect, &self.decoded, self.rows);
+        let read = raw_batches(&mut decoder, &kept).and_then(|batches| {
+            batches.iter().map(|batch| self.only_fitting(batch)).collect::<Result<_, _>>()
+        });
+        // A value may be no text.
+        read.unwrap_or_else(|_| self.by_halves(records))
+    }
+
+    /// The rows of texts that are values of their columns.
+    fn only_fitting(&self, texts: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+        let rows = texts.num_rows();
+        let mut fits = vec![true; rows];
+        let column = |(place, field): (&Option<usize>, &FieldRef)| -> Result<ArrayRef, ArrowError> {
+            let Some(place) = place else { return Ok(new_null_array(field.data_type(), rows)) };
+            let texts = texts.column(*place);
+            let values = converted_or_null(texts, field, self.decoded[*place], &self.dialect)?;
+            for (row, fits) in fits.iter_mut().enumerate() {
+                *fits &= values.is_valid(row) || texts.is_null(row);
+            }
+            Ok(values)
+        };
+        let columns = self.places.iter().zip(self.wanted.fields()).map(column);
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let wanted = Arc::clone(&self.wanted);
+        let batch = RecordBatch::try_new_with_options(wanted, columns, &options)?;
+        filter_record_batch(&batch, &BooleanArray::from(fits))
+    }
+
+    /// The records that can be decoded. Those that cannot are found by halves.
+    fn by_halves(&self, records: &[u8]) -> Vec<RecordBatch> {
         let (quotes, mut ends, mut batches) = (self.quotes(), vec![0], Vec::new());
         while let Some(end) = ends.last().copied().filter(|end| *end < records.len()) {
             ends.push(end + quotes.first_record(&records[end..]));
@@ -90,8 +133,6 @@ impl CsvDecoder {
                 Err(_) => open.extend([middle..part.end, part.start..middle]),
             }
         }
-        // An error leaves a decoder within a record.
-        *self = self.fresh(self.rows);
         batches
     }
 
@@ -101,20 +142,8 @@ impl CsvDecoder {
 
     pub(super) fn decode(&mut self, records: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
         let records = doubled(records, &self.dialect);
-        let (mut rest, mut batches) = (records.as_ref(), Vec::new());
-        while !rest.is_empty() {
-            let read = self.decoder.decode(rest)?;
-            rest = &rest[read..];
-            if read == 0 || rest.is_empty() || self.decoder.capacity() == 0 {
-                let batch = self.decoder.flush()?;
-                let stuck = read == 0 && batch.is_none();
-                batches.extend(batch.map(|batch| self.as_wanted(&batch)).transpose()?);
-                if stuck {
-                    break;
-                }
-            }
-        }
-        Ok(batches)
+        let batches = raw_batches(&mut self.decoder, &records)?;
+        batches.iter().map(|batch| self.as_wanted(batch)).collect()
     }
 
     fn as_wanted(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
@@ -173,6 +202,24 @@ impl CsvDecoder {
         let field = rest.rsplit_once("field ").map_or("", |(_, field)| field);
         Some(format!("its value {field} is not {}", self.dialect.encoding.name()))
     }
+}
+
+/// The batches of a decoder.
+fn raw_batches(decoder: &mut Decoder, records: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
+    let (mut rest, mut batches) = (records, Vec::new());
+    while !rest.is_empty() {
+        let read = decoder.decode(rest)?;
+        rest = &rest[read..];
+        if read == 0 || rest.is_empty() || decoder.capacity() == 0 {
+            let batch = decoder.flush()?;
+            let stuck = read == 0 && batch.is_none();
+            batches.extend(batch);
+            if stuck {
+                break;
+            }
+        }
+    }
+    Ok(batches)
 }
 
 fn build(file: &SchemaRef, dialect: &Dialect, decoded: &[usize], rows: usize) -> Decoder {

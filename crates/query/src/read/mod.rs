@@ -27,6 +27,7 @@ mod framer;
 mod header;
 mod inflate;
 mod json;
+mod lengths;
 mod notation;
 mod quotes;
 mod range;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::listing::PartitionedFile;
@@ -21,7 +22,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use object_store::ObjectStore;
 use snowmelt_files::{Compression, Format, Kind};
 
@@ -90,7 +91,8 @@ impl FileSource for OwnSource {
         let file_schema = self.schema.file_schema();
         let wanted = Arc::new(file_schema.project(&self.projection.file_indices)?);
         let (format, rows, url) = (self.format, self.rows, config.object_store_url.clone());
-        let opener = Arc::new(Opener { format, store, url, wanted, rows });
+        let (all, indices) = (Arc::clone(file_schema), self.projection.file_indices.clone());
+        let opener = Arc::new(Opener { format, store, url, wanted, all, indices, rows });
         ProjectionOpener::try_new(self.projection.clone(), opener, file_schema)
     }
 
@@ -131,6 +133,9 @@ struct Opener {
     store: Arc<dyn ObjectStore>,
     url: ObjectStoreUrl,
     wanted: SchemaRef,
+    /// All columns of the table's files, and the indexes of those that are wanted.
+    all: SchemaRef,
+    indices: Vec<usize>,
     rows: usize,
 }
 
@@ -149,7 +154,20 @@ impl FileOpener for Opener {
         let compression = Compression::of(Path::new(meta.location.as_ref()));
         let kind = Kind { format: self.format, compression };
         let stored = Stored { store, location: meta.location, size: meta.size };
-        Ok(TextFile { stored, name, kind, dialect, range, wanted, rows }.batches().boxed())
+        if !dialect.ignores_errors {
+            let file = TextFile { stored, name, kind, dialect, range, wanted, rows };
+            return Ok(file.batches().boxed());
+        }
+        // Which records fit must not depend on the columns that a query uses.
+        let (wanted, indices) = (Arc::clone(&self.all), self.indices.clone());
+        let file = TextFile { stored, name, kind, dialect, range, wanted, rows };
+        let projected =
+            move |batch: RecordBatch| -> DfResult<RecordBatch> { Ok(batch.project(&indices)?) };
+        let read = async move {
+            let batches = file.batches().await?;
+            Ok(batches.map(move |batch| batch.and_then(&projected)).boxed())
+        };
+        Ok(read.boxed())
     }
 }
 

@@ -99,6 +99,7 @@ async fn ragged_records_and_comments_are_read_if_the_query_says_so() {
     let root = folder.path();
     put(&root.join("short.csv"), "a,b\n1\n2,3,4\n5,6\n").await;
     put(&root.join("wrong.csv"), "a,b\n1,x\n2,y,z\nthree\n4,v\n").await;
+    put(&root.join("typed.csv"), "a,b\n1,true\nx,true\n3,\n\"4\",yes,no\n5.5,false\n").await;
     put(&root.join("note.csv"), "# made \"today\na,b\n1,x#y\n# no\n2,\"z#\"\n").await;
     for (sql, expected) in [
         (
@@ -106,6 +107,15 @@ async fn ragged_records_and_comments_are_read_if_the_query_says_so() {
             "|1|||\n|2|3|4|\n|5|6||",
         ),
         ("select a, b from read_csv('wrong.csv', ignore_errors => true)", "|1|x|\n|4|v|"),
+        // Whatever columns a query uses, the same records fit.
+        (
+            "select count(*) from read_csv('typed.csv', ignore_errors => true, types => {'a': 'INT'})",
+            "|2|",
+        ),
+        (
+            "select b, a from read_csv('typed.csv', ignore_errors => true, types => {'a': 'INT'})",
+            "|true|1|\n||3|",
+        ),
         ("select a, b from read_csv('note.csv', comment => '#')", "|1|x|\n|2|z#|"),
     ] {
         same_for_all(sql, root, expected).await;
