@@ -7,7 +7,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use crate::runner::{answer, refusal, spec};
 
 /// The names of the columns, and the rows in their order, with `|` between values.
-async fn table(sql: &str, workers: u32) -> Result<(String, Vec<String>), String> {
+pub async fn table(sql: &str, workers: u32) -> Result<(String, Vec<String>), String> {
     let query = spec(sql, workers);
     let answered = answer(&query, std::sync::Arc::default()).await;
     let (batches, _) = answered.map_err(|error| error.to_string())?;
@@ -28,10 +28,10 @@ fn rows(batch: &RecordBatch) -> Vec<String> {
     (0..batch.num_rows()).map(row).collect()
 }
 
-const TABLES: &str = "with t(k) as (values (1), (2), (3)),
+pub const TABLES: &str = "with t(k) as (values (1), (2), (3)),
     u(a, b) as (values ('x', 1), ('x', 2), ('y', 5), (null, 7), ('z', null)) ";
 
-async fn check(cases: &[(&str, &[&str])]) {
+pub async fn check(cases: &[(&str, &[&str])]) {
     let mut wrong = Vec::new();
     for (sql, expected) in cases {
         for workers in [1, 3] {

@@ -26,6 +26,7 @@ mod losses;
 mod many_files;
 mod meaning;
 mod naming;
+mod outer_values;
 mod overflow;
 mod parameters;
 mod plans;

@@ -8,6 +8,7 @@ mod null_in;
 mod null_safe;
 mod outer_rows;
 mod outer_shape;
+mod per_key;
 mod set_operations;
 mod shown;
 mod unnested;
@@ -22,5 +23,5 @@ pub(super) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = outer_rows::for_each_outer_row(unnested::forget_keys(plan)?)?;
     let plan = guards::respect_guards(plan)?;
     let plan = null_in::respect_nulls(set_operations::count_duplicates(plan)?)?;
-    shown::as_values(plan)
+    per_key::by_key(shown::as_values(plan)?)
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use datafusion::common::not_impl_err;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
-use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::functions_aggregate::expr_fn::{count, first_value};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
@@ -63,7 +63,7 @@ fn exists(asked: Exists) -> Result<Transformed<Expr>> {
         Rows::One | Rows::Several => lit(true),
         Rows::None => lit(false),
         Rows::OneIf(filter) => is_true(&filter, asked.subquery)?,
-        Rows::Behind { skip, input } => {
+        Rows::Behind { skip, input, .. } => {
             let counted = LogicalPlanBuilder::from(Arc::unwrap_or_clone(input))
                 .aggregate(Vec::<Expr>::new(), [count(lit(1_i64))])?
                 .build()?;
@@ -120,11 +120,42 @@ fn value(asked: Subquery) -> Result<Transformed<Expr>> {
             let value = scalar(without_filter(&asked.subquery, &filter)?, asked);
             Ok(Transformed::yes(when(there, value).end()?))
         }
+        Rows::Behind { skip: 0, fetch: Some(1), input } => match first(&input, &asked)? {
+            Some(plan) => Ok(Transformed::yes(scalar(plan, asked))),
+            None => refused("LIMIT or OFFSET", FORM),
+        },
         Rows::Numbered { .. } => refused("window functions", FORM),
         Rows::None | Rows::Behind { .. } | Rows::Limited => refused("LIMIT or OFFSET", FORM),
         Rows::Several => refused("a total over no rows", FORM),
         Rows::Other => refused("several aggregations or a UNION", FORM),
     }
+}
+
+/// The first row of a subquery whose last step is to take it, as an aggregate: it has one value for
+/// each outer row, which is null without rows.
+fn first(input: &LogicalPlan, asked: &Subquery) -> Result<Option<LogicalPlan>> {
+    if !matches!(asked.subquery.as_ref(), LogicalPlan::Limit(_)) {
+        return Ok(None);
+    }
+    let (value, sorted) = match input {
+        LogicalPlan::Projection(projection) => match projection.expr.first() {
+            Some(value) => (value.clone().unalias(), projection.input.as_ref()),
+            None => return Ok(None),
+        },
+        input => (Expr::from(input.schema().qualified_field(0)), input),
+    };
+    let (keys, below) = match sorted {
+        LogicalPlan::Sort(sort) => (sort.expr.clone(), sort.input.as_ref()),
+        below => (Vec::new(), below),
+    };
+    let is_outer = value.contains_outer() || keys.iter().any(|key| key.expr.contains_outer());
+    if is_outer || !matches!(rows(below)?, Rows::OfJoin) {
+        return Ok(None);
+    }
+    let first = LogicalPlanBuilder::from(below.clone())
+        .aggregate(Vec::<Expr>::new(), [first_value(value, keys)])?
+        .build()?;
+    Ok(Some(first))
 }
 
 /// Whether the condition on the only row is true, as a value.

@@ -23,6 +23,8 @@ pub(super) enum Rows {
     /// Those of a join, but for the first ones.
     Behind {
         skip: usize,
+        /// The most that are taken.
+        fetch: Option<usize>,
         input: Arc<LogicalPlan>,
     },
     /// Some of those of a join.
@@ -135,7 +137,7 @@ fn limited(limit: &Limit) -> Result<Rows> {
         Rows::OneIf(filter) => Rows::OneIf(filter),
         Rows::Several if skip == 0 => Rows::Several,
         Rows::OfJoin | Rows::Numbered { filtered: false } => {
-            Rows::Behind { skip, input: Arc::clone(&limit.input) }
+            Rows::Behind { skip, fetch, input: Arc::clone(&limit.input) }
         }
         Rows::Limited | Rows::Behind { .. } => Rows::Limited,
         _ => Rows::Other,

@@ -1,0 +1,31 @@
+//! Subqueries that are a value for each outer row, with which they compare otherwise than by `=`, or
+//! whose first row they take. Each expected answer is DuckDB's.
+
+use crate::everyday::check;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_of_the_outer_row() {
+    check(&[
+        ("select k, (select max(b.k) from t b where b.k <= a.k - 1) from t a order by k", &["1|", "2|1", "3|2"]),
+        ("select k, (select count(*) from u where b > k) from t order by k", &["1|3", "2|2", "3|2"]),
+        ("select k, (select sum(b) from u where b > k and b < k + 3) from t order by k", &["1|2", "2|", "3|5"]),
+        ("select b, (select count(*) from t where k <= b) from u order by b", &["1|1", "2|2", "5|3", "7|3", "|0"]),
+        ("select k from t a where k > (select avg(b.k) from t b where b.k <> a.k) order by k", &["3"]),
+        ("select k, (select b from u where b >= k order by b limit 1) from t order by k", &["1|1", "2|2", "3|5"]),
+        ("select k, (select a from u where b = k order by a desc limit 1) from t order by k", &["1|x", "2|x", "3|"]),
+        ("select r_name, (select n_name from nation where n_regionkey = r_regionkey order by n_nationkey desc limit 1)
+          from region order by 1 limit 2", &["AFRICA|MOZAMBIQUE", "AMERICA|UNITED STATES"]),
+        ("select k, exists (select 1 from u where b > k + 1), (select count(*) from u where (b > k) is not true) from t order by k",
+            &["1|true|2", "2|true|3", "3|true|3"]),
+        ("select k, (select count(*) from u where b + 1 = k) from t order by k", &["1|0", "2|1", "3|1"]),
+        ("select b, (select count(*) from u v where v.a is not distinct from u.a) from u order by b",
+            &["1|2", "2|2", "5|1", "7|1", "|1"]),
+        ("select b, (select count(*) from t where k <> b or b is null) from u order by b", &["1|2", "2|2", "5|3", "7|3", "|3"]),
+        // A table of several files. The keys of nations are 0 to 24.
+        ("select sum((select count(*) from nation where n_nationkey < c_nationkey)) = sum(c_nationkey) from customer",
+            &["true"]),
+        ("select count(*) from nation a where n_nationkey >
+            (select avg(n_nationkey) from nation b where b.n_regionkey <> a.n_regionkey)", &["13"]),
+    ])
+    .await;
+}
