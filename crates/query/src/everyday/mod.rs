@@ -4,7 +4,10 @@
 //! written so before it is planned (`plan/equivalents`).
 
 mod epoch;
+mod json;
 mod len;
+mod lists;
+mod plain;
 mod regexp_extract;
 
 use std::sync::Arc;
@@ -18,6 +21,9 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF};
 /// Registers the functions.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in epoch::all() {
+        registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
+    }
+    for function in json::all().into_iter().chain(lists::all()) {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
     registry.register_udf(Arc::new(ScalarUDF::from(len::Len::default())))?;

@@ -14,6 +14,8 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, VisitMut, VisitorMut,
 };
 
+use super::using::has_columns_call;
+
 /// Quotes a column that the SQL writes in another case, if only one column matches: the planner
 /// converts unquoted names to lower case. False if this cannot fix the error.
 pub(super) fn correct_case(statement: &mut Statement, error: &DataFusionError) -> bool {
@@ -121,8 +123,11 @@ fn item_texts(statement: &Statement, columns: usize) -> Option<Vec<Option<String
     let Statement::Statement(statement) = statement else { return None };
     let SqlStatement::Query(query) = statement.as_ref() else { return None };
     let items = &select(&query.body)?.projection;
-    let plain = |item: &SelectItem| {
-        matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+    let plain = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            !has_columns_call(expr)
+        }
+        _ => false,
     };
     // The columns of a wildcard are unknown here; those before and after it are known.
     let before = items.iter().take_while(|item| plain(item)).count();
@@ -150,6 +155,9 @@ fn select(body: &SetExpr) -> Option<&Select> {
 /// The name of an item that the SQL does not name: its text, or that of its column.
 pub(super) fn text(item: &SelectItem) -> Option<String> {
     let SelectItem::UnnamedExpr(expr) = item else { return None };
+    if has_columns_call(expr) {
+        return None;
+    }
     let mut inner = expr;
     while let SqlExpr::Nested(within) | SqlExpr::Cast { expr: within, .. } = inner {
         inner = within;

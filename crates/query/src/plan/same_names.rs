@@ -17,6 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::meaning::{call, quoted};
 use super::names;
+use super::using::has_columns_call;
 use crate::checked::WRITTEN;
 
 /// Whether a statement is refused because of the names of its expressions.
@@ -94,6 +95,8 @@ fn name_all(items: &mut [SelectItem]) {
     let unclear: Vec<bool> = items
         .iter()
         .map(|item| match item {
+            // The columns that it stands for have the names.
+            SelectItem::UnnamedExpr(expr) if has_columns_call(expr) => false,
             SelectItem::UnnamedExpr(expr) => !before.insert(expr.to_string()) || !is_column(expr),
             _ => false,
         })

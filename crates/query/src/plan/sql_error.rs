@@ -8,7 +8,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::parser::ParserError;
 use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
 
-use super::equivalents::of_unknown_function;
+use super::equivalents::{of_unknown_function, of_wrong_text};
 use super::internals::without_internals;
 use super::session::function_names;
 use crate::Error;
@@ -32,7 +32,8 @@ pub(super) fn syntax(error: &DataFusionError, sql: &str) -> Error {
     };
     let (what, position) = split_position(&text);
     let message = format!("the SQL cannot be parsed: {what}");
-    let report = ErrorReport::new(Code::SQL_SYNTAX, message);
+    let mut report = ErrorReport::new(Code::SQL_SYNTAX, message);
+    report.hint = of_wrong_text(&what).map(str::to_owned);
     Error::Sql(Box::new(with_caret(report, sql, Some(position.unwrap_or_else(|| end_of(sql))))))
 }
 

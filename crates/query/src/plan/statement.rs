@@ -9,15 +9,16 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, ObjectNamePart, Query, Select, SelectFlavor, SelectItem, SetExpr,
-    Statement as SqlStatement, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, ObjectName, ObjectNamePart, Query, Select, SelectFlavor,
+    SelectItem, SetExpr, Statement as SqlStatement, TableFactor, TableWithJoins, Visit, VisitMut,
+    Visitor, VisitorMut,
 };
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::Parameters;
 
-use super::dialect::PostgresLike;
+use super::dialect::{self, PostgresLike};
 use super::parameters::Bound;
-use super::{equivalents, meaning, parameters, sql_error};
+use super::{equivalents, meaning, parameters, pivot, samples, sql_error};
 use crate::{Error, Result};
 
 /// A statement that may run.
@@ -100,8 +101,9 @@ fn as_describe(sql: &str) -> Option<String> {
 
 /// Parses `plain`; errors show the text, which has the same positions.
 fn parse_plain(plain: &str, text: Text<'_>) -> Result<Statement> {
-    let parsed = DFParserBuilder::new(plain).with_dialect(&PostgresLike).build();
-    let parsed = parsed.and_then(|mut parser| parser.parse_statements());
+    let parsed = dialect::tokens(plain, &PostgresLike)
+        .and_then(|tokens| DFParserBuilder::new(tokens).with_dialect(&PostgresLike).build())
+        .and_then(|mut parser| parser.parse_statements());
     let mut statements = parsed.map_err(|error| sql_error::syntax(&error, text.sql))?;
     match (statements.pop_front(), statements.len()) {
         (None, _) => Err(refused("there is no statement in the SQL", "write one SELECT")),
@@ -127,6 +129,9 @@ fn accept(statement: DfStatement, result_kind: ResultKind, text: Text<'_>) -> Re
     }
 }
 
+const PIVOT_HINT: &str = "write FROM t PIVOT (sum(x) FOR c IN ('a', 'b')), or aggregates with FILTER \
+                          (WHERE c = 'a')";
+
 const ANALYZE_HINT: &str =
     "the profile has rows and time of each operator: run the query with --profile";
 
@@ -150,6 +155,7 @@ fn accept_sql(
         }
         other => return Err(not_a_query(&other.to_string())),
     };
+    pivot::write(&mut query).map_err(|message| refused(&message, PIVOT_HINT))?;
     let wrong = |(report, name): parameters::Wrong| match name {
         Some(name) => sql_error::location_error(Error::Sql(Box::new(report)), &name, text.sql),
         None => Error::Sql(Box::new(report)),
@@ -162,22 +168,51 @@ fn accept_sql(
         return Err(refusal);
     }
     _ = VisitMut::visit(&mut query, &mut FromFirst);
+    samples::write(&mut query).map_err(|(message, hint)| refused(message, hint))?;
     let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
     Ok(Statement { query, values, result_kind, quoted: check.quoted })
 }
 
-/// Turns `FROM t` into `FROM t SELECT *`, as in DuckDB. The planner would select no column.
+/// Turns `FROM t` into `FROM t SELECT *`, as in DuckDB: the planner would select no column. And
+/// `LATERAL unnest(l)` into UNNEST, which may refer to other tables anyway.
 struct FromFirst;
 
 impl VisitorMut for FromFirst {
     type Break = Infallible;
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
+        let joined = |from: &mut TableWithJoins| {
+            unnest(&mut from.relation);
+            from.joins.iter_mut().for_each(|join| unnest(&mut join.relation));
+        };
+        select.from.iter_mut().for_each(joined);
         if select.flavor == SelectFlavor::FromFirstNoSelect {
             select.flavor = SelectFlavor::Standard;
             select.projection = vec![SelectItem::Wildcard(Default::default())];
         }
         ControlFlow::Continue(())
+    }
+}
+
+fn unnest(table: &mut TableFactor) {
+    let TableFactor::Function { lateral: true, name, args, with_ordinality, alias } = table else {
+        return;
+    };
+    let value = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+        _ => None,
+    };
+    let lists: Option<Vec<Expr>> = args.iter().map(value).collect();
+    if let Some(array_exprs) = lists
+        && name.to_string().eq_ignore_ascii_case("unnest")
+    {
+        *table = TableFactor::UNNEST {
+            alias: alias.take(),
+            array_exprs,
+            with_offset: false,
+            with_offset_alias: None,
+            with_ordinality: *with_ordinality,
+        };
     }
 }
 
@@ -210,17 +245,6 @@ impl Visitor for ReadOnlyCheck {
             self.quoted.insert(name.value.clone());
         }
         ControlFlow::Continue(())
-    }
-
-    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Error> {
-        match table {
-            // The planner would read the whole table.
-            TableFactor::Table { sample: Some(_), .. } => {
-                let hint = "filter with random() < 0.1 instead";
-                ControlFlow::Break(refused("TABLESAMPLE is not supported", hint))
-            }
-            _ => ControlFlow::Continue(()),
-        }
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
@@ -310,7 +334,7 @@ mod tests {
             ("create external table t stored as csv location 'x'", "CREATE EXTERNAL"),
             ("select 1 into t", "SELECT INTO"),
             ("explain analyze select 1", "EXPLAIN ANALYZE"),
-            ("select * from t tablesample (10)", "TABLESAMPLE"),
+            ("select * from t tablesample (10) repeatable (1)", "TABLESAMPLE"),
         ] {
             let report = refusal(sql);
             assert!(report.contains(name) && report.contains("SM-0101"), "{sql}: {report}");

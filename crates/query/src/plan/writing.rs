@@ -69,6 +69,7 @@ impl<'a> Writing<'a> {
         self.state.scalar_functions().keys().any(is)
             || self.state.aggregate_functions().keys().any(is)
             || self.state.window_functions().keys().any(is)
+            || self.state.higher_order_functions().keys().any(is)
     }
 
     /// A function of the user is not called twice.

@@ -11,6 +11,8 @@ mod data;
 mod dialects;
 mod early_ends;
 mod everyday;
+mod everyday_forms;
+mod everyday_json;
 mod exact_arguments;
 mod exchange;
 mod faults;

@@ -1,15 +1,23 @@
 //! Clauses: `ORDER BY ALL`, `FETCH FIRST`, slices without a bound, types.
 
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, DataType, ExactNumberInfo, Expr, Fetch, LimitClause, OrderByExpr, OrderByKind,
-    Query, Select, SelectItem, SetExpr, Subscript, UnaryOperator, Value,
+    AccessExpr, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Fetch, Interval,
+    LimitClause, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, Subscript,
+    TableFactor, UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
-use crate::plan::meaning::quoted;
+use crate::plan::meaning::{call, quoted};
 use crate::plan::names;
 
 /// What is wrong with a query whose clauses have no other form, with a hint.
 pub(in crate::plan) fn refused(query: &Query) -> Option<(&'static str, &'static str)> {
+    if query.limit_clause.as_ref().is_some_and(has_subquery) {
+        let hint = "run the subquery first, and pass its number as a parameter: LIMIT ?";
+        return Some(("LIMIT and OFFSET take numbers, and no subquery", hint));
+    }
     match &query.fetch {
         Some(Fetch { with_ties: true, .. }) => Some((
             "FETCH FIRST … WITH TIES is not supported",
@@ -24,6 +32,18 @@ pub(in crate::plan) fn refused(query: &Query) -> Option<(&'static str, &'static 
         }
         _ => None,
     }
+}
+
+fn has_subquery(clause: &LimitClause) -> bool {
+    struct Find;
+    impl Visitor for Find {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    Visit::visit(clause, &mut Find).is_break()
 }
 
 fn has_limit(query: &Query) -> bool {
@@ -98,12 +118,70 @@ pub(super) fn write_parts(expr: &mut Expr) {
             let columns = if is_name { names } else { 0 };
             access_chain.iter_mut().skip(columns).for_each(write_access);
         }
+        Expr::BinaryOp {
+            left,
+            op: op @ (BinaryOperator::Arrow | BinaryOperator::LongArrow),
+            right,
+        } => {
+            let function = match op {
+                BinaryOperator::Arrow => "json_extract",
+                _ => "json_extract_string",
+            };
+            *expr = call(function, vec![left.as_ref().clone(), right.as_ref().clone()]);
+        }
+        Expr::Interval(interval) => write_interval(interval),
+        Expr::Cast { data_type: DataType::JSON | DataType::JSONB, expr: of, kind, .. }
+            if matches!(kind, CastKind::Cast | CastKind::DoubleColon) =>
+        {
+            *expr = call("json", vec![of.as_ref().clone()]);
+        }
+        Expr::TypedString(typed) if matches!(typed.data_type, DataType::JSON | DataType::JSONB) => {
+            *expr = call("json", vec![Expr::Value(typed.value.clone())]);
+        }
         Expr::Cast { data_type, .. } => {
             if matches!(data_type, DataType::HugeInt | DataType::Int128) {
                 *data_type = DataType::Decimal(ExactNumberInfo::PrecisionAndScale(38, 0));
             }
         }
         _ => (),
+    }
+}
+
+/// `unnest([a, b])` in FROM with calls for its lists: the planner finds no columns of other tables in
+/// a list that is written with brackets.
+pub(super) fn write_lists(table: &mut TableFactor) {
+    struct Lists;
+    impl VisitorMut for Lists {
+        type Break = Infallible;
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+            if let Expr::Array(list) = expr {
+                *expr = call("make_array", std::mem::take(&mut list.elem));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    if let TableFactor::UNNEST { array_exprs, .. } = table {
+        _ = VisitMut::visit(array_exprs, &mut Lists);
+    }
+}
+
+/// `INTERVAL 30 DAY` with its unit in the text, as the frames of windows need it.
+fn write_interval(interval: &mut Interval) {
+    let Interval { value, leading_field: Some(unit), last_field: None, .. } = interval else {
+        return;
+    };
+    let digits = match value.as_ref() {
+        Expr::Value(value) => match &value.value {
+            Value::Number(digits, _) | Value::SingleQuotedString(digits) => digits.to_string(),
+            _ => return,
+        },
+        _ => return,
+    };
+    let is_number = digits.trim().parse::<f64>().is_ok_and(f64::is_finite);
+    if is_number && interval.leading_precision.is_none() {
+        **value = quoted(&format!("{} {unit}", digits.trim()));
+        interval.leading_field = None;
     }
 }
 

@@ -6,29 +6,36 @@ use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName,
 };
 
-use super::patterns;
+use super::{lists, patterns};
 use crate::plan::meaning::{call, quoted};
 
 /// Functions that another one is, with the same arguments. Sorted by name.
-const RENAMED: [(&str, &str); 26] = [
+const RENAMED: [(&str, &str); 33] = [
     ("approx_count_distinct", "approx_distinct"),
+    ("apply", "list_transform"),
     ("arbitrary", "first_value"),
-    ("array_aggregate", "array_agg"),
+    ("array_apply", "list_transform"),
     ("ceiling", "ceil"),
     ("datepart", "date_part"),
     ("datetrunc", "date_trunc"),
     ("every", "bool_and"),
+    ("filter", "list_filter"),
     ("first", "first_value"),
     ("gen_random_uuid", "uuid"),
+    ("json_extract_path", "json_extract"),
+    ("json_extract_path_text", "json_extract_string"),
     ("last", "last_value"),
     ("lcase", "lower"),
     ("list", "array_agg"),
+    ("list_apply", "list_transform"),
     ("list_pack", "make_array"),
     ("list_value", "make_array"),
     ("logical_and", "bool_and"),
     ("logical_or", "bool_or"),
+    ("mean", "avg"),
     ("ord", "ascii"),
     ("prefix", "starts_with"),
+    ("row_to_json", "to_json"),
     ("sign", "signum"),
     ("str_split", "string_to_array"),
     ("string_split", "string_to_array"),
@@ -57,7 +64,7 @@ const WRITTEN: [&str; 12] = [
 
 /// The names of functions that can be called although none has them.
 pub(in crate::plan) fn known() -> impl Iterator<Item = &'static str> {
-    RENAMED.iter().map(|(name, _)| *name).chain(WRITTEN)
+    RENAMED.iter().map(|(name, _)| *name).chain(WRITTEN).chain(lists::WRITTEN)
 }
 
 /// The call of a function that has another name, with all its clauses.
@@ -75,6 +82,9 @@ pub(super) fn written(name: &str, args: &[Expr]) -> Option<Expr> {
         }
         ("xor", [left, right]) => {
             Some(binary(left.clone(), BinaryOperator::PGBitwiseXor, right.clone()))
+        }
+        ("json_group_array", [value]) => {
+            Some(call("to_json", vec![call("array_agg", vec![value.clone()])]))
         }
         ("mod", [left, right]) => Some(binary(left.clone(), BinaryOperator::Modulo, right.clone())),
         ("regexp_full_match", [of, pattern]) => {

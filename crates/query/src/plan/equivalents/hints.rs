@@ -1,11 +1,11 @@
 //! What to write instead of a function that other databases have.
 
 /// Functions, with what there is instead. Sorted by name.
-const INSTEAD: [(&str, &str); 48] = [
+const INSTEAD: [(&str, &str); 43] = [
     ("age", "subtract the times: a - b"),
     ("arg_max", "it takes two arguments, and no OVER"),
     ("arg_min", "it takes two arguments, and no OVER"),
-    ("array_filter", "use unnest(list) in a subquery with WHERE"),
+    ("array_reduce", "use unnest(list) in a subquery, and an aggregate above it"),
     ("bit_count", OWN),
     ("columns", "name the columns, or use * EXCLUDE (…)"),
     (
@@ -22,24 +22,21 @@ const INSTEAD: [(&str, &str); 48] = [
     ("if", "it takes a condition and two values; use CASE otherwise"),
     ("isfinite", "use NOT isnan(x) AND abs(x) < 'Infinity'::double"),
     ("isinf", "use abs(x) = 'Infinity'::double"),
-    ("json_array_length", JSON),
-    ("json_extract", JSON),
-    ("json_extract_path_text", JSON),
-    ("json_extract_string", JSON),
-    ("json_object", JSON),
-    ("kurtosis", OWN),
+    ("json_group_object", JSON),
+    ("json_object_agg", JSON),
+    ("json_structure", JSON),
+    ("json_transform", JSON),
+    ("jsonb_set", JSON),
     ("list_aggregate", "use unnest(list) in a subquery, and the aggregate above it"),
-    ("list_filter", "use unnest(list) in a subquery with WHERE"),
-    ("list_transform", "use unnest(list) in a subquery, and array_agg above it"),
+    ("list_reduce", "use unnest(list) in a subquery, and an aggregate above it"),
     ("localtimestamp", "use now()"),
-    ("mad", OWN),
     ("make_timestamp", "use to_timestamp('2024-01-31 10:00:00') or make_date(y, m, d) + interval"),
-    ("mode", "use count(*) with GROUP BY, ORDER BY 2 DESC and LIMIT 1"),
+    ("mode", "it takes one argument, without ORDER BY"),
     ("pg_typeof", "use arrow_typeof(x)"),
     ("printf", "use concat, lpad or to_char"),
-    ("product", "use exp(sum(ln(x))) of positive numbers"),
     ("quantile", "use percentile_cont(0.5) WITHIN GROUP (ORDER BY x)"),
-    ("quantile_disc", "use percentile_cont(0.5) WITHIN GROUP (ORDER BY x)"),
+    ("quantile_disc", "it takes a column and a number, without ORDER BY"),
+    ("reduce", "use unnest(list) in a subquery, and an aggregate above it"),
     (
         "regexp_matches",
         "use regexp_like(text, pattern) for a condition, regexp_match for the groups",
@@ -47,7 +44,6 @@ const INSTEAD: [(&str, &str); 48] = [
     ("regexp_split_to_array", "use string_to_array(text, separator)"),
     ("regexp_split_to_table", "use unnest(string_to_array(text, separator))"),
     ("setseed", "write the numbers into a file: random() has no seed"),
-    ("skewness", OWN),
     (
         "strftime",
         "its format is in quotes, of parts such as %Y-%m-%d %H:%M:%S.%f; to_char takes others",
@@ -57,17 +53,42 @@ const INSTEAD: [(&str, &str); 48] = [
         "its format is in quotes, of parts such as %Y-%m-%d %H:%M:%S.%f; to_timestamp takes others",
     ),
     ("sysdate", "use now()"),
-    ("time_bucket", "use date_bin(interval '15 minutes', time)"),
-    ("to_json", JSON),
+    (
+        "time_bucket",
+        "it takes an interval in quotes, of months or of days and parts of them, and a time; \
+         date_bin(interval, time, origin) takes an origin, too",
+    ),
     ("try", "use try_cast(x AS type), or nullif(divisor, 0)"),
     ("try_strptime", "use strptime where a CASE or WHERE leaves out other texts"),
     ("typeof", "use arrow_typeof(x)"),
 ];
 
-const JSON: &str = "texts of JSON are not read in SQL: use read_json for files, or a function of your \
-                    own (@sm.udf)";
+const JSON: &str = "there are json_extract (->), json_extract_string (->>), json_keys and to_json; for others \
+                    write a function of your own (@sm.udf)";
 
 const OWN: &str = "write it as a function of your own: @sm.udf, or @sm.aggregate";
+
+/// What the parser says of clauses of other databases, with what there is instead.
+const CLAUSES: [(&str, &str); 4] = [
+    (
+        "found: EXCLUDE",
+        "a frame of a window has no EXCLUDE: subtract the row's own value, sum(x) OVER (…) - x",
+    ),
+    (
+        "Expected: MATCH_CONDITION",
+        "there is no ASOF JOIN: take the last row before it by a subquery, \
+         (SELECT b.x FROM b WHERE b.time <= a.time ORDER BY b.time DESC LIMIT 1)",
+    ),
+    ("found: USING", "a sample is behind its table: FROM t TABLESAMPLE 10 PERCENT"),
+    ("found: PIVOT", "inside of a query write FROM t PIVOT (sum(x) FOR c IN ('a', 'b'))"),
+];
+
+/// The hint for a text that the parser does not take.
+pub(in crate::plan) fn of_wrong_text(message: &str) -> Option<&'static str> {
+    let message = message.to_lowercase();
+    let found = CLAUSES.iter().find(|(part, _)| message.contains(&part.to_lowercase()));
+    found.map(|(_, hint)| *hint)
+}
 
 /// The hint for an unknown function, of which `near` names similar ones.
 pub(in crate::plan) fn of_unknown_function(name: &str, near: Option<String>) -> String {

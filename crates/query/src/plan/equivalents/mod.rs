@@ -8,7 +8,9 @@ mod aggregates;
 mod clauses;
 mod functions;
 mod hints;
+mod lists;
 mod patterns;
+mod rows;
 mod templates;
 mod times;
 
@@ -17,13 +19,13 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, Query,
-    VisitMut, VisitorMut,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, Query, Select,
+    TableFactor, VisitMut, VisitorMut,
 };
 
 pub(super) use clauses::refused as refused_clause;
 pub(super) use functions::known;
-pub(super) use hints::of_unknown_function;
+pub(super) use hints::{of_unknown_function, of_wrong_text};
 
 use super::meaning::text;
 
@@ -49,9 +51,22 @@ impl VisitorMut for Writing<'_> {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
+        rows::write_conditions(select);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Infallible> {
+        clauses::write_lists(table);
+        ControlFlow::Continue(())
+    }
+
     /// After its arguments.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
         clauses::write_parts(expr);
+        if let Some(written) = rows::written(expr) {
+            *expr = written;
+        }
         if let Expr::Function(function) = expr
             && let Some(name) = plain_name(function)
         {
@@ -79,6 +94,7 @@ fn plain_name(function: &Function) -> Option<String> {
 fn of_call(name: &str, function: &Function) -> Option<Expr> {
     functions::renamed(name, function)
         .or_else(|| aggregates::written(name, function))
+        .or_else(|| lists::written(name, function))
         .or_else(|| functions::written(name, &arguments(function)?))
         .or_else(|| times::written(name, &arguments(function)?))
 }

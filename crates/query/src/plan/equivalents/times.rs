@@ -43,6 +43,7 @@ pub(super) fn written(name: &str, args: &[Expr]) -> Option<Expr> {
             Some(binary(of.clone(), BinaryOperator::Plus, interval.clone()))
         }
         ("date_diff" | "datediff", [unit, from, to]) => difference(text(unit)?, from, to),
+        ("time_bucket", [width, of]) => bucket(width, of),
         ("last_day", [of]) => Some(last_day(of)),
         ("strftime", [of, format]) => {
             let format = quoted(&shown_format(text(format)?)?);
@@ -100,6 +101,25 @@ fn difference(unit: &str, from: &Expr, to: &Expr) -> Option<Expr> {
             Some(binary(minus(&begin), BinaryOperator::Divide, number(*seconds)))
         }
     }
+}
+
+/// The begin of the interval in which a time is. Intervals of months begin in January 2000, others on
+/// the first Monday of that year.
+fn bucket(width: &Expr, of: &Expr) -> Option<Expr> {
+    let Expr::Interval(Interval { value, leading_field, .. }) = width else { return None };
+    let unit = match leading_field {
+        Some(field) => field.to_string().to_lowercase(),
+        None => text(value)?.to_lowercase(),
+    };
+    let of_months = ["mon", "quarter", "year", "decade", "centur"];
+    let is_of_months = of_months.iter().any(|name| unit.contains(name));
+    let is_of_days = ["day", "week", "hour", "min", "sec"].iter().any(|name| unit.contains(name));
+    let origin = match (is_of_months, is_of_days) {
+        (true, false) => "2000-01-01 00:00:00",
+        (false, true) => "2000-01-03 00:00:00",
+        _ => return None,
+    };
+    Some(call("date_bin", vec![width.clone(), of.clone(), timestamp(quoted(origin))]))
 }
 
 /// The last day of the month.

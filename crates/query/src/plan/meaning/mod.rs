@@ -3,6 +3,8 @@
 //!
 //! Runs on the statement that is planned, not on the one that names the columns of the answer.
 
+mod bytes;
+mod glob;
 mod literal;
 mod similar;
 
@@ -16,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value, VisitMut, VisitorMut,
 };
 
+pub(super) use glob::OPERATOR as GLOB_OPERATOR;
 pub(super) use literal::text;
 
 /// Writes a statement so that the planner gives it SQL's meaning.
@@ -37,8 +40,38 @@ pub(super) fn refused(expr: &Expr) -> Option<(&'static str, &'static str)> {
                 "for other patterns use regexp_like(text, pattern)",
             ))
         }
+        Expr::BinaryOp { op: BinaryOperator::Custom(op), right, .. } if op == GLOB_OPERATOR => {
+            let is_null =
+                matches!(right.as_ref(), Expr::Value(value) if value.value == Value::Null);
+            let known = text(right).is_some_and(|pattern| glob::expression(pattern).is_some());
+            (!known && !is_null).then_some((
+                "GLOB needs a pattern in quotes, whose brackets and backslashes are complete",
+                "for other patterns use LIKE, or regexp_like(text, pattern)",
+            ))
+        }
+        Expr::Collate { collation, .. } if !is_of_bytes(&collation.to_string()) => Some((
+            "COLLATE is not supported: texts are compared and sorted by their bytes",
+            "compare and sort lower(x), to ignore the case",
+        )),
+        Expr::Cast { expr, data_type, .. } => refused_bytes(expr, data_type),
+        Expr::TypedString(typed) => {
+            refused_bytes(&Expr::Value(typed.value.clone()), &typed.data_type)
+        }
         _ => None,
     }
+}
+
+fn refused_bytes(text: &Expr, data_type: &DataType) -> Option<(&'static str, &'static str)> {
+    (bytes::is_bytes(data_type) && !bytes::is_valid(text)).then_some((
+        "a text of bytes has a backslash that is not followed by x and two digits",
+        "write \\x41 for a byte, \\\\ for a backslash, or X'41ff'",
+    ))
+}
+
+/// Collations that are the order of bytes.
+fn is_of_bytes(collation: &str) -> bool {
+    let name = collation.trim_matches('"').to_lowercase();
+    matches!(name.as_str(), "c" | "posix" | "ucs_basic" | "binary")
 }
 
 struct Meaning;
@@ -74,6 +107,21 @@ fn written(expr: &Expr) -> Option<Expr> {
             let double = |of: &Expr| cast(CastKind::Cast, of.clone(), DataType::DoublePrecision);
             Some(call("power", vec![double(left), double(right)]))
         }
+        Expr::BinaryOp { left, op: BinaryOperator::Custom(op), right } if op == GLOB_OPERATOR => {
+            let matched = match text(right) {
+                Some(pattern) => quoted(&glob::expression(pattern)?),
+                // Of null, the answer is null.
+                None => right.as_ref().clone(),
+            };
+            let op = BinaryOperator::PGRegexMatch;
+            Some(Expr::BinaryOp { left: left.clone(), op, right: Box::new(matched) })
+        }
+        Expr::Collate { expr, .. } => Some(expr.as_ref().clone()),
+        // Of whole numbers as `/`, which rounds to zero.
+        Expr::BinaryOp { left, op: BinaryOperator::DuckIntegerDivide, right } => {
+            let (left, right) = (left.clone(), right.clone());
+            Some(Expr::BinaryOp { left, op: BinaryOperator::Divide, right })
+        }
         Expr::SimilarTo { negated, expr, pattern, escape_char } => {
             let escape = escape_char.as_ref().map(|escape| &escape.value);
             let matched = match similar::text(pattern) {
@@ -87,12 +135,16 @@ fn written(expr: &Expr) -> Option<Expr> {
             };
             Some(Expr::BinaryOp { left: expr.clone(), op, right: Box::new(matched) })
         }
+        Expr::TypedString(typed) if bytes::is_bytes(&typed.data_type) => {
+            bytes::cast_of(&Expr::Value(typed.value.clone()), &typed.data_type, &CastKind::Cast)
+        }
         Expr::TypedString(typed) => {
             let text = Expr::Value(typed.value.clone());
             literal::timestamp(&text, &typed.data_type, &CastKind::Cast)
         }
         Expr::Cast { kind, expr, data_type, format: None, array: false } => {
-            literal::timestamp(expr, data_type, kind)
+            bytes::cast_of(expr, data_type, kind)
+                .or_else(|| literal::timestamp(expr, data_type, kind))
                 .or_else(|| literal::number(expr, data_type, kind))
         }
         _ => None,

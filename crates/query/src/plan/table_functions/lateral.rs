@@ -1,4 +1,5 @@
-//! Joins with calls whose arguments are columns of the other side, as an unnest over that side.
+//! Joins with calls whose arguments are columns of the other side, and with UNNEST of such columns,
+//! as an unnest over that side.
 
 use std::sync::Arc;
 
@@ -6,12 +7,12 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{Column, DFSchema, JoinType, ScalarValue, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::{Alias, ScalarFunction};
-use datafusion::logical_expr::logical_plan::{Filter, Join, Projection, SubqueryAlias};
+use datafusion::logical_expr::logical_plan::{Filter, Join, Projection, SubqueryAlias, Unnest};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use snowmelt_types::{Code, ErrorReport};
 
-use super::rows::{ROWS, call_of, unnested, values};
+use super::rows::{ROWS, call_of, unnested, unnested_lists, values};
 
 /// Replaces the joins with calls that refer to their other side.
 pub(in crate::plan) fn lateral(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -38,7 +39,15 @@ fn check_alone(projection: &Projection) -> Result<()> {
 /// The right side of a join: what is computed from the rows of a call, from the top.
 struct Side<'a> {
     steps: Vec<&'a LogicalPlan>,
-    call: &'a ScalarFunction,
+    rows: Rows<'a>,
+}
+
+/// What gives the rows.
+#[derive(Clone, Copy)]
+enum Rows<'a> {
+    Call(&'a ScalarFunction),
+    /// UNNEST of the lists of a projection.
+    Lists(&'a Unnest, &'a Projection),
 }
 
 impl<'a> Side<'a> {
@@ -50,10 +59,16 @@ impl<'a> Side<'a> {
                 LogicalPlan::Subquery(subquery) => subquery.subquery.as_ref(),
                 LogicalPlan::Unnest(unnest) => {
                     let LogicalPlan::Projection(list) = unnest.input.as_ref() else { return None };
-                    let call = call_of(list).filter(|call| call.args.iter().any(refers))?;
-                    // The one above the unnest is the same for the whole join.
-                    steps.pop();
-                    return Some(Self { steps, call });
+                    if let Some(call) = call_of(list) {
+                        // The one above the unnest is the same for the whole join.
+                        steps.pop();
+                        let refers = call.args.iter().any(refers);
+                        return refers.then_some(Self { steps, rows: Rows::Call(call) });
+                    }
+                    let is_alone = matches!(list.input.as_ref(), LogicalPlan::EmptyRelation(_))
+                        && unnest.schema.fields().len() == list.expr.len();
+                    return (is_alone && list.expr.iter().any(Expr::contains_outer))
+                        .then_some(Self { steps, rows: Rows::Lists(unnest, list) });
                 }
                 LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. })
                 | LogicalPlan::Projection(Projection { input, .. })
@@ -67,7 +82,10 @@ impl<'a> Side<'a> {
     }
 
     fn name(&self) -> &str {
-        self.call.func.name()
+        match self.rows {
+            Rows::Call(call) => call.func.name(),
+            Rows::Lists(..) => "unnest",
+        }
     }
 
     /// Whether its columns are those of the call, perhaps under other names.
@@ -92,9 +110,38 @@ fn of_join(join: Join) -> Result<Transformed<LogicalPlan>> {
     };
     let left_schema = Arc::clone(join.left.schema());
     let left: Vec<Expr> = left_schema.columns().into_iter().map(Expr::Column).collect();
-    let call = Expr::ScalarFunction(resolved(side.call, &left_schema)?).alias(ROWS);
-    let list = Projection::try_new([left.clone(), vec![call]].concat(), Arc::clone(&join.left))?;
-    let mut joined = Joined::of(LogicalPlan::Projection(list), &left_schema, keeps_all)?;
+    let mut joined = match side.rows {
+        Rows::Call(call) => {
+            let call = Expr::ScalarFunction(resolved(call, &left_schema)?).alias(ROWS);
+            let list = [left.clone(), vec![call]].concat();
+            let list = Projection::try_new(list, Arc::clone(&join.left))?;
+            Joined::of(LogicalPlan::Projection(list), &left_schema, keeps_all)?
+        }
+        Rows::Lists(unnest, lists) => {
+            let name = |place: usize| format!("{ROWS} {place}");
+            let values = lists.expr.iter().enumerate().map(|(place, list)| {
+                Ok(inner(list.clone().unalias(), &left_schema)?.alias(name(place)))
+            });
+            let values = [left.clone(), values.collect::<Result<Vec<_>>>()?].concat();
+            let input = Projection::try_new(values, Arc::clone(&join.left))?;
+            let places = unnest.exec_columns.iter().map(|column| {
+                lists
+                    .schema
+                    .index_of_column(column)
+                    .map(|place| Column::new_unqualified(name(place)))
+            });
+            let plan = unnested_lists(
+                LogicalPlan::Projection(input),
+                places.collect::<Result<_>>()?,
+                keeps_all,
+            )?;
+            let columns = unnest.schema.columns().into_iter().enumerate();
+            let columns = columns.map(|(place, column)| {
+                (column, Expr::Column(Column::new_unqualified(name(place))))
+            });
+            Joined { columns: columns.collect(), plan, left: &left_schema }
+        }
+    };
     for step in side.steps.iter().rev() {
         joined.apply(step)?;
     }

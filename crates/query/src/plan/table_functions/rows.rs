@@ -39,13 +39,21 @@ pub(super) fn called(function: &Arc<ScalarUDF>, args: Vec<Expr>) -> Result<Logic
 /// A row for each row in the lists of a plan. With `keeps_all`, a row without a list, or with an
 /// empty one, stays, with nulls.
 pub(super) fn unnested(plan: LogicalPlan, keeps_all: bool) -> Result<LogicalPlan> {
+    unnested_lists(plan, vec![Column::new_unqualified(ROWS)], keeps_all)
+}
+
+/// The same with several lists, whose elements at the same place are in one row.
+pub(super) fn unnested_lists(
+    plan: LogicalPlan,
+    lists: Vec<Column>,
+    keeps_all: bool,
+) -> Result<LogicalPlan> {
     let handling = match keeps_all {
         true => NullHandling::PreserveAndExpandEmpty,
         false => NullHandling::Drop,
     };
-    let list = Column::new_unqualified(ROWS);
     let options = UnnestOptions::new().with_null_handling(handling);
-    Ok(LogicalPlan::Unnest(Unnest::try_new(Arc::new(plan), vec![list], options)?))
+    Ok(LogicalPlan::Unnest(Unnest::try_new(Arc::new(plan), lists, options)?))
 }
 
 /// The columns of the rows of an unnested plan: name and value.

@@ -7,6 +7,7 @@
 //! For that, the columns of each table in FROM are asked from the planner.
 
 mod columns;
+mod matched;
 mod select;
 
 use std::convert::Infallible;
@@ -21,6 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use columns::Named;
+pub(super) use matched::has_call as has_columns_call;
 
 /// Plans a query; `None` if it has no plan.
 pub(super) type Planner<'a> = &'a dyn Fn(Statement) -> Option<LogicalPlan>;
@@ -99,6 +101,7 @@ impl Merging<'_> {
     fn body(&mut self, body: &mut SetExpr, order: Option<&mut OrderBy>) {
         match body {
             SetExpr::Select(select) => {
+                matched::write(select, &|table| self.columns(table));
                 let known = select::merge(select, order, &|table| self.columns(table));
                 self.all_known &= known;
             }

@@ -102,7 +102,7 @@ fn all(options: &WildcardAdditionalOptions, columns: &[Named]) -> Option<Vec<Sel
     Some(items.collect())
 }
 
-fn left_out(options: &WildcardAdditionalOptions) -> Vec<String> {
+pub(super) fn left_out(options: &WildcardAdditionalOptions) -> Vec<String> {
     let last = |name: &ObjectName| name.0.last().and_then(|part| part.as_ident()).map(folded);
     let mut names: Vec<String> = match &options.opt_exclude {
         None => Vec::new(),

@@ -3,21 +3,37 @@
 //!
 //! `IS DISTINCT FROM` binds tighter than AND and OR: the generic dialect takes all that follows as
 //! its right side. `^` and `**` are powers and bind tighter than `*`, a sign tighter still: the generic
-//! dialect takes it as an exclusive or that binds weaker than `+`. `1_000` is a number. All else is
-//! the generic dialect's.
+//! dialect takes it as an exclusive or that binds weaker than `+`. `->` and `->>` bind tighter than
+//! comparisons. `1_000` is a number. `x GLOB 'a*'`, `lambda x: x + 1`, and the statements PIVOT and
+//! UNPIVOT are read as in DuckDB. All else is the generic dialect's.
+
+mod pivots;
+mod tokens;
 
 use std::any::TypeId;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, LimitClause, SelectFlavor, SetExpr, Statement, UnaryOperator,
+    BinaryOperator, Expr, LambdaFunction, LambdaFunctionParameter, LambdaSyntax, LimitClause,
+    OneOrManyWithParens, Query, SelectFlavor, SetExpr, Statement, UnaryOperator,
 };
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+use super::meaning::GLOB_OPERATOR;
+
 /// Between `*` and `AT TIME ZONE`, which are below, and `::`, which is above.
 const POWER: u8 = 45;
+
+/// As of LIKE.
+const GLOB: u8 = 19;
+
+/// Of access to members of JSON: between comparisons and `+`, as of all operators of PostgreSQL that
+/// have no precedence of their own.
+const MEMBER: u8 = 25;
+
+pub(super) use tokens::of as tokens;
 
 /// The dialect of all statements.
 #[derive(Debug)]
@@ -54,13 +70,20 @@ impl Dialect for PostgresLike {
 
     /// `FROM t WHERE …`, of which the generic dialect reads FROM alone.
     fn parse_statement(&self, parser: &mut Parser<'_>) -> Option<Result<Statement, ParserError>> {
-        parser.peek_keyword(Keyword::FROM).then(|| from_first(parser))
+        let Token::Word(word) = &parser.peek_token_ref().token else { return None };
+        match word.keyword {
+            Keyword::FROM => Some(from_first(parser)),
+            Keyword::PIVOT => Some(pivots::pivot(parser)),
+            Keyword::UNPIVOT => Some(pivots::unpivot(parser)),
+            _ => None,
+        }
     }
 
     fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         let op = match parser.peek_token_ref().token {
             Token::Minus => UnaryOperator::Minus,
             Token::Plus => UnaryOperator::Plus,
+            Token::Word(_) if is_lambda(parser) => return Some(lambda(parser)),
             _ => return None,
         };
         parser.advance_token();
@@ -75,6 +98,9 @@ impl Dialect for PostgresLike {
         precedence: u8,
     ) -> Option<Result<Expr, ParserError>> {
         let left = || Box::new(left.clone());
+        if let Some(negated) = glob(parser) {
+            return Some(glob_of(parser, left(), negated));
+        }
         if parser.consume_token(&Token::Caret) || consume_stars(parser) {
             let power = |right| Expr::BinaryOp {
                 left: left(),
@@ -98,7 +124,8 @@ impl Dialect for PostgresLike {
         match parser.peek_token_ref().token {
             Token::Caret => Some(Ok(POWER)),
             Token::Mul if are_stars(parser) => Some(Ok(POWER)),
-            _ => None,
+            Token::Arrow | Token::LongArrow => Some(Ok(MEMBER)),
+            _ => glob(parser).map(|_| Ok(GLOB)),
         }
     }
 
@@ -187,21 +214,87 @@ fn from_first(parser: &mut Parser<'_>) -> Result<Statement, ParserError> {
         && parser.parse_keyword(Keyword::WHERE)
     {
         select.selection = Some(parser.parse_expr()?);
-        query.order_by = parser.parse_optional_order_by()?;
-        let limit = match parser.parse_keyword(Keyword::LIMIT) {
-            true => parser.parse_limit()?,
-            false => None,
-        };
-        let offset = match parser.parse_keyword(Keyword::OFFSET) {
-            true => Some(parser.parse_offset()?),
-            false => None,
-        };
-        if limit.is_some() || offset.is_some() {
-            let limit_by = Vec::new();
-            query.limit_clause = Some(LimitClause::LimitOffset { limit, offset, limit_by });
-        }
+        sorted_and_limited(parser, &mut query)?;
     }
     Ok(Statement::Query(query))
+}
+
+/// Reads ORDER BY, LIMIT and OFFSET of a query.
+fn sorted_and_limited(parser: &mut Parser<'_>, query: &mut Query) -> Result<(), ParserError> {
+    query.order_by = parser.parse_optional_order_by()?;
+    let limit = match parser.parse_keyword(Keyword::LIMIT) {
+        true => parser.parse_limit()?,
+        false => None,
+    };
+    let offset = match parser.parse_keyword(Keyword::OFFSET) {
+        true => Some(parser.parse_offset()?),
+        false => None,
+    };
+    if limit.is_some() || offset.is_some() {
+        let limit_by = Vec::new();
+        query.limit_clause = Some(LimitClause::LimitOffset { limit, offset, limit_by });
+    }
+    Ok(())
+}
+
+/// `lambda x: …` and `lambda x, y: …`; `lambda` may also be the name of a column.
+fn is_lambda(parser: &Parser<'_>) -> bool {
+    let [first, second, third] = parser.peek_tokens_ref();
+    matches!(&first.token, Token::Word(word) if word.keyword == Keyword::LAMBDA)
+        && matches!(&second.token, Token::Word(word) if word.keyword != Keyword::FROM)
+        && matches!(third.token, Token::Colon | Token::Comma)
+}
+
+fn lambda(parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+    parser.advance_token();
+    let parameter = |parser: &mut Parser<'_>| {
+        Ok(LambdaFunctionParameter { name: parser.parse_identifier()?, data_type: None })
+    };
+    let mut params = parser.parse_comma_separated(parameter)?;
+    parser.expect_token(&Token::Colon)?;
+    let params = match params.len() {
+        1 => OneOrManyWithParens::One(params.remove(0)),
+        _ => OneOrManyWithParens::Many(params),
+    };
+    let body = Box::new(parser.parse_expr()?);
+    Ok(Expr::Lambda(LambdaFunction { params, body, syntax: LambdaSyntax::LambdaKeyword }))
+}
+
+/// Whether GLOB or NOT GLOB is next, and which of them. `glob` may also be a name.
+fn glob(parser: &Parser<'_>) -> Option<bool> {
+    let [first, second, third] = parser.peek_tokens_ref();
+    let is_glob = |token: &Token, next: &Token| {
+        let is_word = matches!(token, Token::Word(word)
+            if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(GLOB_OPERATOR));
+        let is_value = match next {
+            Token::Word(word) => matches!(word.keyword, Keyword::NoKeyword | Keyword::NULL),
+            next => matches!(next, Token::SingleQuotedString(_) | Token::LParen),
+        };
+        is_word && is_value
+    };
+    let is_not = matches!(&first.token, Token::Word(word) if word.keyword == Keyword::NOT);
+    if is_glob(&first.token, &second.token) {
+        Some(false)
+    } else {
+        (is_not && is_glob(&second.token, &third.token)).then_some(true)
+    }
+}
+
+fn glob_of(parser: &mut Parser<'_>, left: Box<Expr>, negated: bool) -> Result<Expr, ParserError> {
+    if negated {
+        parser.advance_token();
+    }
+    parser.advance_token();
+    let right = Box::new(parser.parse_subexpr(GLOB)?);
+    let op = BinaryOperator::Custom(GLOB_OPERATOR.to_owned());
+    let matched = Expr::BinaryOp { left, op, right };
+    Ok(match negated {
+        true => Expr::UnaryOp {
+            op: UnaryOperator::Not,
+            expr: Box::new(Expr::Nested(Box::new(matched))),
+        },
+        false => matched,
+    })
 }
 
 /// `**`, which has no token of its own.
@@ -269,6 +362,9 @@ mod tests {
             ("3 * 2 ** 3", "(3 * (2 ^ 3))"),
             ("a - -b::int", "(a - (- b::INT))"),
             ("- a * b", "((- a) * b)"),
+            ("j -> 'a' ->> 'b' = 'x'", "(((j -> 'a') ->> 'b') = 'x')"),
+            ("a glob 'x*' and b", "((a GLOB 'x*') AND b)"),
+            ("j -> 'i' + 1", "(j -> ('i' + 1))"),
         ] {
             assert_eq!(read(sql), order, "{sql}");
         }

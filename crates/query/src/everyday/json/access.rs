@@ -1,0 +1,268 @@
+//! Values inside of a text of JSON. Nothing of it is copied before it is found.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use datafusion::error::Result;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::path::{Path, Step};
+use super::wrong;
+
+/// A valid text of JSON.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found<'t>(&'t str);
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Object,
+    Array,
+    Text,
+    Boolean,
+    Null,
+    Natural,
+    Integer,
+    Double,
+}
+
+impl Kind {
+    /// Its name in DuckDB.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Object => "OBJECT",
+            Self::Array => "ARRAY",
+            Self::Text => "VARCHAR",
+            Self::Boolean => "BOOLEAN",
+            Self::Null => "NULL",
+            Self::Natural => "UBIGINT",
+            Self::Integer => "BIGINT",
+            Self::Double => "DOUBLE",
+        }
+    }
+}
+
+impl<'t> Found<'t> {
+    /// The whole text, if it is valid.
+    pub(super) fn of(text: &'t str) -> Result<Self> {
+        Ok(Self(parsed::<&RawValue>(text)?.get()))
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        match self.0.as_bytes().first() {
+            Some(b'{') => Kind::Object,
+            Some(b'[') => Kind::Array,
+            Some(b'"') => Kind::Text,
+            Some(b't' | b'f') => Kind::Boolean,
+            Some(b'n') => Kind::Null,
+            _ if self.0.parse::<u64>().is_ok() => Kind::Natural,
+            _ if self.0.parse::<i64>().is_ok() => Kind::Integer,
+            _ => Kind::Double,
+        }
+    }
+
+    /// The value at a path without `*`.
+    pub(super) fn one(self, path: &Path) -> Result<Option<Self>> {
+        let mut found = self;
+        for step in &path.0 {
+            match found.step(step)?.pop() {
+                Some(next) => found = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// All values at a path.
+    pub(super) fn all(self, path: &Path) -> Result<Vec<Self>> {
+        let mut all = vec![self];
+        for step in &path.0 {
+            let next: Result<Vec<Vec<Self>>> = all.into_iter().map(|it| it.step(step)).collect();
+            all = next?.concat();
+        }
+        Ok(all)
+    }
+
+    fn step(self, step: &Step) -> Result<Vec<Self>> {
+        match (self.kind(), step) {
+            (Kind::Object, Step::Member(name) | Step::Either(name)) => {
+                let members: Members<'t> = parsed(self.0)?;
+                // The last of several, as in PostgreSQL.
+                let found = members.0.iter().rev().find(|(known, _)| known == name);
+                Ok(found.map(|(_, value)| Self(value.get())).into_iter().collect())
+            }
+            (Kind::Object, Step::AllMembers) => {
+                let members: Members<'t> = parsed(self.0)?;
+                Ok(members.0.iter().map(|(_, value)| Self(value.get())).collect())
+            }
+            (Kind::Array, Step::Element(index)) => self.element(*index),
+            (Kind::Array, Step::Either(index)) => match index.parse() {
+                Ok(index) => self.element(index),
+                Err(_) => Ok(Vec::new()),
+            },
+            (Kind::Array, Step::AllElements) => {
+                let elements: Vec<&'t RawValue> = parsed(self.0)?;
+                Ok(elements.into_iter().map(|value| Self(value.get())).collect())
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn element(self, index: i64) -> Result<Vec<Self>> {
+        let elements: Vec<&'t RawValue> = parsed(self.0)?;
+        let place = match usize::try_from(index) {
+            Ok(place) => Some(place),
+            Err(_) => usize::try_from(index.unsigned_abs())
+                .ok()
+                .and_then(|from_end| elements.len().checked_sub(from_end)),
+        };
+        let found = place.and_then(|place| elements.get(place));
+        Ok(found.map(|value| Self(value.get())).into_iter().collect())
+    }
+
+    /// The number of elements of an array; of other values 0.
+    pub(super) fn length(self) -> Result<i64> {
+        match self.kind() {
+            Kind::Array => Ok(i64::try_from(parsed::<Counted>(self.0)?.0).unwrap_or(i64::MAX)),
+            _ => Ok(0),
+        }
+    }
+
+    /// The names of the members of an object; of other values none.
+    pub(super) fn keys(self) -> Result<Vec<Option<String>>> {
+        match self.kind() {
+            Kind::Object => {
+                let members: Members<'t> = parsed(self.0)?;
+                Ok(members.0.into_iter().map(|(name, _)| Some(name.into_owned())).collect())
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Its text without spaces between its parts.
+    pub(super) fn minified(self) -> String {
+        let (mut inside, mut escaped) = (false, false);
+        let is_kept = |c: &char| {
+            let is_kept = inside || !c.is_ascii_whitespace();
+            match c {
+                _ if escaped => escaped = false,
+                '\\' => escaped = inside,
+                '"' => inside = !inside,
+                _ => (),
+            }
+            is_kept
+        };
+        self.0.chars().filter(is_kept).collect()
+    }
+
+    /// A text without its quotation marks, and all others as they are. Null is none.
+    pub(super) fn text(self) -> Option<String> {
+        match self.kind() {
+            Kind::Null => None,
+            Kind::Text => Some(match serde_json::from_str(self.0) {
+                Ok(text) => text,
+                // Half of a pair of UTF-16, which no text has.
+                Err(_) => self.0.trim_matches('"').to_owned(),
+            }),
+            _ => Some(self.minified()),
+        }
+    }
+}
+
+fn parsed<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| {
+        let message = format!("a text is no JSON: {error}");
+        wrong(message, "leave out such texts: CASE WHEN json_valid(x) THEN … END")
+    })
+}
+
+/// The members of an object, in their order.
+struct Members<'t>(Vec<(Cow<'t, str>, &'t RawValue)>);
+
+impl<'t> Deserialize<'t> for Members<'t> {
+    fn deserialize<D: Deserializer<'t>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'t> Visitor<'t> for Read {
+            type Value = Members<'t>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Members<'t>, A::Error> {
+                let mut members = Vec::new();
+                while let Some((Name(name), value)) = map.next_entry()? {
+                    members.push((name, value));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Read)
+    }
+}
+
+/// The name of a member, copied only if it has escapes.
+#[derive(Deserialize)]
+struct Name<'t>(#[serde(borrow)] Cow<'t, str>);
+
+/// The number of elements.
+struct Counted(usize);
+
+impl<'t> Deserialize<'t> for Counted {
+    fn deserialize<D: Deserializer<'t>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Count;
+        impl<'t> Visitor<'t> for Count {
+            type Value = Counted;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+
+            fn visit_seq<A: SeqAccess<'t>>(self, mut elements: A) -> Result<Counted, A::Error> {
+                let mut count = 0;
+                while elements.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(Counted(count))
+            }
+        }
+        deserializer.deserialize_seq(Count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str, path: &str) -> Vec<String> {
+        let all = Found::of(text).unwrap().all(&Path::parse(path).unwrap()).unwrap();
+        all.into_iter().map(Found::minified).collect()
+    }
+
+    #[test]
+    fn values_keep_their_texts() {
+        let text =
+            r#" {"b" : [1, 2.50, 1e3, "x \"y\" ", {"c d": null}], "a": {"b": -1}, "a": true} "#;
+        assert_eq!(at(text, "$.b"), [r#"[1,2.50,1e3,"x \"y\" ",{"c d":null}]"#]);
+        assert_eq!(at(text, "$.b[-1].\"c d\""), ["null"]);
+        assert_eq!(at(text, "/b/1"), ["2.50"]);
+        assert_eq!(at(text, "$.a"), ["true"]);
+        assert_eq!(at(text, "$.b[*]").len(), 5);
+        assert_eq!(at(text, "$.*").len(), 3);
+        for path in ["$.x", "$[0]", "$.b[9]", "$.b[-9]", "$.b.x"] {
+            assert!(at(text, path).is_empty(), "{path}");
+        }
+    }
+
+    #[test]
+    fn texts_have_no_escapes() {
+        let text = |json: &str| Found::of(json).unwrap().text();
+        assert_eq!(text(r#""a\u00e9\n""#).as_deref(), Some("aé\n"));
+        assert_eq!(text(r#""\\ ""#).as_deref(), Some("\\ "));
+        assert_eq!(text("null"), None);
+        assert_eq!(text("[ 1 ]").as_deref(), Some("[1]"));
+        assert!(Found::of("{").is_err() && Found::of("").is_err() && Found::of("1 2").is_err());
+    }
+}

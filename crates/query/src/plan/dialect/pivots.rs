@@ -1,0 +1,81 @@
+//! The statements PIVOT and UNPIVOT of DuckDB.
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, ExprWithAlias, GroupByExpr, Ident, Query, Statement, TableFactor,
+};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+
+use super::sorted_and_limited;
+use crate::plan::pivot::{Pivot, Unpivot, within};
+
+/// `PIVOT t ON c IN ('a', 'b') USING sum(x) GROUP BY k`.
+pub(super) fn pivot(parser: &mut Parser<'_>) -> Result<Statement, ParserError> {
+    let table = table(parser)?;
+    let on = parser.parse_comma_separated(Parser::parse_expr)?;
+    let [Expr::InList { expr: column, list, negated: false }] = on.as_slice() else {
+        let message = match on.len() {
+            1 => "PIVOT needs the values that become columns: ON c IN ('a', 'b')",
+            _ => "PIVOT ON takes one column; join several: ON a || '_' || b IN ('x_1', 'x_2')",
+        };
+        return Err(ParserError::ParserError(message.to_owned()));
+    };
+    let aggregates = match parser.parse_keyword(Keyword::USING) {
+        true => parser.parse_comma_separated(with_alias)?,
+        false => Vec::new(),
+    };
+    let groups = match parser.parse_optional_group_by()? {
+        Some(GroupByExpr::Expressions(groups, _)) if !groups.is_empty() => Some(groups),
+        _ => None,
+    };
+    let values = list.iter().map(|expr| ExprWithAlias { expr: expr.clone(), alias: None });
+    let pivot = Pivot {
+        table,
+        aggregates,
+        column: column.as_ref().clone(),
+        values: values.collect(),
+        groups,
+    };
+    sorted(parser, pivot.query())
+}
+
+/// `UNPIVOT t ON a, b INTO NAME n VALUE v`.
+pub(super) fn unpivot(parser: &mut Parser<'_>) -> Result<Statement, ParserError> {
+    let table = table(parser)?;
+    let with_nulls = parser.parse_keywords(&[Keyword::INCLUDE, Keyword::NULLS]);
+    let columns = parser.parse_comma_separated(with_alias)?;
+    let (mut name, mut value) = (Ident::new("name"), Ident::new("value"));
+    if parser.parse_keyword(Keyword::INTO) {
+        parser.expect_keyword_is(Keyword::NAME)?;
+        name = parser.parse_identifier()?;
+        parser.expect_keyword_is(Keyword::VALUE)?;
+        value = parser.parse_identifier()?;
+    }
+    let unpivot = Unpivot { table, columns, name, value, with_nulls };
+    sorted(parser, unpivot.query())
+}
+
+/// The statement with its ORDER BY and LIMIT, which are of its columns.
+fn sorted(parser: &mut Parser<'_>, query: Result<Query, String>) -> Result<Statement, ParserError> {
+    let mut query = query.and_then(within).map_err(ParserError::ParserError)?;
+    sorted_and_limited(parser, &mut query)?;
+    Ok(Statement::Query(Box::new(query)))
+}
+
+/// The table behind the word, up to ON.
+fn table(parser: &mut Parser<'_>) -> Result<TableFactor, ParserError> {
+    parser.advance_token();
+    let table = parser.parse_table_factor()?;
+    parser.expect_keyword_is(Keyword::ON)?;
+    Ok(table)
+}
+
+/// An expression, with a name behind AS.
+fn with_alias(parser: &mut Parser<'_>) -> Result<ExprWithAlias, ParserError> {
+    let expr = parser.parse_expr()?;
+    let alias = match parser.parse_keyword(Keyword::AS) {
+        true => Some(parser.parse_identifier()?),
+        false => None,
+    };
+    Ok(ExprWithAlias { expr, alias })
+}

@@ -1,0 +1,85 @@
+//! Aggregates that are functions of the list of all values: `mode(x)` of a group is `list_mode` of
+//! its `array_agg(x)`.
+
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, Value,
+};
+
+use super::{by_place, text};
+use crate::plan::meaning::{call, cast};
+
+/// Aggregates of numbers, each with the function of a list that it is.
+const OF_NUMBERS: [(&str, &str); 4] = [
+    ("kurtosis", "list_kurtosis"),
+    ("mad", "list_mad"),
+    ("product", "list_product_of"),
+    ("skewness", "list_skewness"),
+];
+
+/// What `list_aggregate(l, name)` is.
+const OF_LISTS: [(&str, &str); 9] = [
+    ("avg", "array_avg"),
+    ("count", "array_length"),
+    ("max", "array_max"),
+    ("mean", "array_avg"),
+    ("min", "array_min"),
+    ("mode", "list_mode"),
+    ("product", "list_product_of"),
+    ("skewness", "list_skewness"),
+    ("sum", "array_sum"),
+];
+
+/// The names of aggregates that are written so, for "did you mean".
+pub(super) const WRITTEN: [&str; 7] =
+    ["kurtosis", "mad", "mode", "percentile_disc", "product", "quantile_disc", "skewness"];
+
+/// The call of an aggregate, with its clauses.
+pub(super) fn written(name: &str, function: &Function) -> Option<Expr> {
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let args = by_place(&list.args)?;
+    match (name, args.as_slice()) {
+        ("mode", [value]) => Some(call("list_mode", vec![all(function, value)?])),
+        ("mode", []) => {
+            let [key] = function.within_group.as_slice() else { return None };
+            Some(call("list_mode", vec![all(function, &key.expr)?]))
+        }
+        ("quantile_disc", [value, part]) => {
+            Some(call("list_quantile_disc", vec![all(function, value)?, part.clone()]))
+        }
+        ("percentile_disc", [part]) => {
+            let [key] = function.within_group.as_slice() else { return None };
+            let descending = key.options.asc == Some(false);
+            let descending = Expr::Value(Value::Boolean(descending).into());
+            let args = vec![all(function, &key.expr)?, part.clone(), descending];
+            Some(call("list_quantile_disc", args))
+        }
+        ("list_aggregate" | "array_aggregate" | "list_aggr", [of, aggregate]) => {
+            let wanted = text(aggregate)?.to_lowercase();
+            let (_, other) = OF_LISTS.iter().find(|(known, _)| *known == wanted)?;
+            Some(call(other, vec![of.clone()]))
+        }
+        (_, [value]) => {
+            let (_, of_list) = OF_NUMBERS.iter().find(|(known, _)| *known == name)?;
+            let value = cast(CastKind::Cast, value.clone(), DataType::DoublePrecision);
+            Some(call(of_list, vec![all(function, &value)?]))
+        }
+        _ => None,
+    }
+}
+
+/// The list of all values of an aggregate, with its FILTER, OVER and DISTINCT.
+fn all(function: &Function, value: &Expr) -> Option<Expr> {
+    let FunctionArguments::List(list) = &function.args else { return None };
+    if !list.clauses.is_empty() || function.null_treatment.is_some() {
+        return None;
+    }
+    let mut list = list.clone();
+    list.args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(value.clone()))];
+    Some(Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new("array_agg")]),
+        args: FunctionArguments::List(list),
+        within_group: Vec::new(),
+        ..function.clone()
+    }))
+}

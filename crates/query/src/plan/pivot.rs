@@ -1,0 +1,306 @@
+//! PIVOT and UNPIVOT, written with aggregates that have a FILTER, and with lists.
+//!
+//! A value of PIVOT becomes a column: `sum(x)` of the rows that have it. The groups are, unless the
+//! statement has others, all columns that it does not name. A column of UNPIVOT becomes a row: its
+//! name and its value are elements of two lists, which are unnested together.
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Array, BinaryOperator, ExcludeSelectItem, Expr, ExprWithAlias, Function, GroupByExpr, Ident,
+    NullInclusion, ObjectName, PivotValueSource, Query, Select, SelectItem, SetExpr, TableFactor,
+    TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
+};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::meaning::{call, quoted};
+
+/// The aggregates that take a FILTER here.
+const AGGREGATES: [&str; 32] = [
+    "any_value",
+    "approx_count_distinct",
+    "approx_distinct",
+    "arbitrary",
+    "arg_max",
+    "arg_min",
+    "array_agg",
+    "avg",
+    "bool_and",
+    "bool_or",
+    "count",
+    "count_if",
+    "first",
+    "first_value",
+    "group_concat",
+    "last",
+    "last_value",
+    "list",
+    "max",
+    "max_by",
+    "mean",
+    "median",
+    "min",
+    "min_by",
+    "mode",
+    "quantile_cont",
+    "quantile_disc",
+    "stddev",
+    "stddev_pop",
+    "string_agg",
+    "sum",
+    "variance",
+];
+
+/// A table whose values become columns.
+pub(super) struct Pivot {
+    pub(super) table: TableFactor,
+    pub(super) aggregates: Vec<ExprWithAlias>,
+    pub(super) column: Expr,
+    pub(super) values: Vec<ExprWithAlias>,
+    /// `None` for all columns that are not named.
+    pub(super) groups: Option<Vec<Expr>>,
+}
+
+/// A table whose columns become rows.
+pub(super) struct Unpivot {
+    pub(super) table: TableFactor,
+    pub(super) columns: Vec<ExprWithAlias>,
+    pub(super) name: Ident,
+    pub(super) value: Ident,
+    pub(super) with_nulls: bool,
+}
+
+impl Pivot {
+    /// The query that it stands for, or what is wrong with it.
+    pub(super) fn query(mut self) -> Result<Query, String> {
+        if self.aggregates.is_empty() {
+            let count = template("select count(*) from t")?;
+            let Some(SelectItem::UnnamedExpr(expr)) = count.1.projection.first().cloned() else {
+                return Err(NO_TEMPLATE.to_owned());
+            };
+            self.aggregates.push(ExprWithAlias { expr, alias: None });
+        }
+        let (mut query, mut select) = template("select * from t group by all")?;
+        let mut items = Vec::new();
+        match &self.groups {
+            Some(groups) => {
+                items.extend(groups.iter().cloned().map(SelectItem::UnnamedExpr));
+                select.group_by = GroupByExpr::Expressions(groups.clone(), Vec::new());
+            }
+            None => {
+                let mut named = Vec::new();
+                columns_of(&self.column, &mut named);
+                self.aggregates.iter().for_each(|it| columns_of(&it.expr, &mut named));
+                items.push(all_but(named));
+            }
+        }
+        for value in &self.values {
+            for aggregate in &self.aggregates {
+                items.push(self.item(value, aggregate)?);
+            }
+        }
+        select.projection = items;
+        select.from = vec![TableWithJoins { relation: self.table, joins: Vec::new() }];
+        query.body = Box::new(SetExpr::Select(Box::new(select)));
+        Ok(query)
+    }
+
+    /// The column of a value.
+    fn item(&self, value: &ExprWithAlias, aggregate: &ExprWithAlias) -> Result<SelectItem, String> {
+        let Expr::Function(function) = &aggregate.expr else { return Err(one_aggregate()) };
+        let name = function.name.to_string().to_lowercase();
+        if !AGGREGATES.contains(&name.as_str()) || function.over.is_some() {
+            return Err(one_aggregate());
+        }
+        let is_null = matches!(&value.expr, Expr::Value(value) if value.value == Value::Null);
+        let column = Box::new(Expr::Nested(Box::new(self.column.clone())));
+        let mut condition = match is_null {
+            true => Expr::IsNull(column),
+            false => Expr::BinaryOp {
+                left: column,
+                op: BinaryOperator::Eq,
+                right: Box::new(Expr::Nested(Box::new(value.expr.clone()))),
+            },
+        };
+        if let Some(filter) = &function.filter {
+            condition = Expr::BinaryOp {
+                left: Box::new(condition),
+                op: BinaryOperator::And,
+                right: Box::new(Expr::Nested(filter.clone())),
+            };
+        }
+        let filtered = Function { filter: Some(Box::new(condition)), ..function.clone() };
+        let of_value = match &value.alias {
+            Some(alias) => alias.value.clone(),
+            None => text_of(&value.expr),
+        };
+        let alias = match (&aggregate.alias, self.aggregates.len()) {
+            (None, 1) => of_value,
+            (Some(alias), _) => format!("{of_value}_{}", alias.value),
+            (None, _) => format!("{of_value}_{}", aggregate.expr),
+        };
+        let alias = Ident::with_quote('"', alias);
+        Ok(SelectItem::ExprWithAlias { expr: Expr::Function(filtered), alias })
+    }
+}
+
+fn one_aggregate() -> String {
+    "PIVOT takes aggregates alone, such as sum(x): compute with them in a query above".to_owned()
+}
+
+impl Unpivot {
+    /// The query that it stands for, or what is wrong with it.
+    pub(super) fn query(self) -> Result<Query, String> {
+        let mut named = Vec::new();
+        for column in &self.columns {
+            match &column.expr {
+                Expr::Identifier(name) => named.push(name.clone()),
+                other => return Err(format!("UNPIVOT takes names of columns, not {other}")),
+            }
+        }
+        let names = named.iter().zip(&self.columns).map(|(name, column)| match &column.alias {
+            Some(alias) => quoted(&alias.value),
+            None => quoted(&name.value),
+        });
+        let names = names.collect();
+        let values = self.columns.iter().map(|column| column.expr.clone()).collect();
+        let unnested = |elem, alias: &Ident| SelectItem::ExprWithAlias {
+            expr: call("unnest", vec![Expr::Array(Array { elem, named: false })]),
+            alias: alias.clone(),
+        };
+        let (mut query, mut select) = template("select * from t")?;
+        select.projection =
+            vec![all_but(named), unnested(names, &self.name), unnested(values, &self.value)];
+        select.from = vec![TableWithJoins { relation: self.table, joins: Vec::new() }];
+        query.body = Box::new(SetExpr::Select(Box::new(select)));
+        if self.with_nulls {
+            return Ok(query);
+        }
+        let mut outer = within(query)?;
+        if let SetExpr::Select(select) = outer.body.as_mut() {
+            select.selection = Some(Expr::IsNotNull(Box::new(Expr::Identifier(self.value))));
+        }
+        Ok(outer)
+    }
+}
+
+const NO_TEMPLATE: &str = "PIVOT is not supported here";
+
+/// The syntax tree of a plain query, to be filled in.
+pub(super) fn template(sql: &str) -> Result<(Query, Select), String> {
+    let parser = Parser::new(&GenericDialect).try_with_sql(sql);
+    let query = parser.and_then(|mut parser| parser.parse_query());
+    match query.map(|query| (query.body.as_ref().clone(), *query)) {
+        Ok((SetExpr::Select(select), query)) => Ok((query, *select)),
+        _ => Err(NO_TEMPLATE.to_owned()),
+    }
+}
+
+/// `SELECT *` from a query.
+pub(super) fn within(query: Query) -> Result<Query, String> {
+    let (mut outer, mut select) = template("select * from (select 1) as pivoted")?;
+    if let Some(TableFactor::Derived { subquery, .. }) =
+        select.from.first_mut().map(|from| &mut from.relation)
+    {
+        *subquery = Box::new(query);
+    }
+    outer.body = Box::new(SetExpr::Select(Box::new(select)));
+    Ok(outer)
+}
+
+/// The names of columns in an expression.
+fn columns_of(expr: &Expr, found: &mut Vec<Ident>) {
+    struct Names<'a>(&'a mut Vec<Ident>);
+    impl Visitor for Names<'_> {
+        type Break = Infallible;
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Infallible> {
+            let name = match expr {
+                Expr::Identifier(name) => Some(name),
+                Expr::CompoundIdentifier(path) => path.last(),
+                _ => None,
+            };
+            if let Some(name) = name
+                && !self.0.iter().any(|known| known.value == name.value)
+            {
+                self.0.push(name.clone());
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    _ = Visit::visit(expr, &mut Names(found));
+}
+
+fn all_but(named: Vec<Ident>) -> SelectItem {
+    let names: Vec<ObjectName> = named.into_iter().map(|name| vec![name].into()).collect();
+    let opt_exclude = (!names.is_empty()).then_some(ExcludeSelectItem::Multiple(names));
+    SelectItem::Wildcard(WildcardAdditionalOptions { opt_exclude, ..Default::default() })
+}
+
+/// The name of a value's column.
+fn text_of(value: &Expr) -> String {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) => text.clone(),
+            other => other.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// Writes PIVOT and UNPIVOT in FROM as subqueries.
+///
+/// # Errors
+/// What is wrong with one of them.
+pub(super) fn write(query: &mut Query) -> Result<(), String> {
+    struct Writing;
+    impl VisitorMut for Writing {
+        type Break = String;
+
+        fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<String> {
+            match written(factor) {
+                Ok(Some(written)) => *factor = written,
+                Ok(None) => (),
+                Err(wrong) => return ControlFlow::Break(wrong),
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    match VisitMut::visit(query, &mut Writing) {
+        ControlFlow::Break(wrong) => Err(wrong),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+fn written(factor: &TableFactor) -> Result<Option<TableFactor>, String> {
+    let (query, alias) = match factor.clone() {
+        TableFactor::Pivot {
+            table,
+            aggregate_functions: aggregates,
+            mut value_column,
+            value_source: PivotValueSource::List(values),
+            default_on_null: None,
+            alias,
+        } if value_column.len() == 1 => {
+            let column = value_column.remove(0);
+            (Pivot { table: *table, aggregates, column, values, groups: None }.query()?, alias)
+        }
+        TableFactor::Pivot { .. } => {
+            return Err(
+                "PIVOT needs one column and the values of it: FOR c IN ('a', 'b')".to_owned()
+            );
+        }
+        TableFactor::Unpivot { table, value, name, columns, null_inclusion, alias } => {
+            let Expr::Identifier(value) = value else {
+                return Err("UNPIVOT takes the name of one column of values".to_owned());
+            };
+            let with_nulls = null_inclusion == Some(NullInclusion::IncludeNulls);
+            (Unpivot { table: *table, columns, name, value, with_nulls }.query()?, alias)
+        }
+        _ => return Ok(None),
+    };
+    let subquery = Box::new(query);
+    Ok(Some(TableFactor::Derived { lateral: false, subquery, alias, sample: None }))
+}
