@@ -12,12 +12,12 @@ typedef unsigned long long u64;
 #define O_NONBLOCK 0x800
 #define O_CLOEXEC 0x80000
 #define O_PATH 0x200000
+#define F_DUPFD_CLOEXEC 0x406
 #define SIGCHLD 0x11
 #define SIG_BLOCK 0x0
 #define SIG_SETMASK 0x2
 #define WNOHANG 0x1
 #define POLLIN 0x1
-#define ENOENT 0x2
 #define EINTR 0x4
 #define EAGAIN 0xb
 #define ECHILD 0xa
@@ -35,14 +35,6 @@ typedef unsigned long long u64;
 #define CLONE_NEWUSER 0x10000000
 #define CLONE_NEWPID 0x20000000
 #define CLONE_NEWNET 0x40000000
-#define MNT_DETACH 0x2
-#define MOVE_MOUNT_F_EMPTY_PATH 0x4
-#define OPEN_TREE_CLONE 0x1
-#define FSCONFIG_CMD_CREATE 0x6
-#define MOUNT_ATTR_RDONLY 0x1
-#define MOUNT_ATTR_NOSUID 0x2
-#define MOUNT_ATTR_NODEV 0x4
-#define MOUNT_ATTR_NOEXEC 0x8
 #define PR_SET_DUMPABLE 0x4
 #define PR_CAPBSET_DROP 0x18
 #define PR_SET_NO_NEW_PRIVS 0x26
@@ -96,8 +88,6 @@ typedef unsigned long long u64;
 #define HERE "here"
 #define HEARD "heard"
 #define FAULT "fault "
-#define MASKED \
-	{"cmdline", "config.gz", "interrupts", "kcore", "keys", "sys/kernel/random/boot_id", "timer_list"}
 /* By the version of Landlock. */
 #define LANDLOCK_FILES \
 	{0x0, 0x0, 0x3ff2, 0x7ff2, 0x7ff2, 0xfff2, 0xfff2}

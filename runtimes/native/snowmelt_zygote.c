@@ -10,7 +10,9 @@
  *
  * Invariant: privileges only decrease, and the system call filter comes last. A child takes its own
  * user id and its own namespaces before it reads anything, and runs its entry only after the
- * spawner has confirmed that it is in its control group.
+ * spawner has confirmed that it is in its control group. This process and its children mount
+ * nothing: they have run the imports, and later the functions, of users, whose filter allows no
+ * call for it. The spawner attaches what they see (crates/sandbox/src/spawner/attach.rs).
  */
 #include "snowmelt_zygote.h"
 #include "snowmelt_internals.h"
@@ -26,7 +28,7 @@ struct child {
 };
 
 static struct {
-	int control, signals, proc, pid_namespace, mount_namespace, landlock;
+	int control, signals, proc, pid_namespace, landlock;
 	int roots[MOST_ROOTS]; /* mount namespaces; 0 if unused */
 	u64 mask;	       /* signals that were blocked at the start */
 	int children;	       /* used length of the table */
@@ -149,22 +151,6 @@ static long check(int sync, const char *step, long result)
 
 /* ---- set-up: the steps of both kinds of children ---- */
 
-static void attach(int sync, const char *step, int tree, int folder, const char *path)
-{
-	check(sync, step, SYS(move_mount, tree, "", folder, path, MOVE_MOUNT_F_EMPTY_PATH));
-}
-
-/* A /proc of this process's pid namespace, detached. The kernel makes it only where an uncovered
- * /proc is visible, such as the zygote's, so this happens before the child leaves that. */
-static int make_proc(int sync, int attributes)
-{
-	static const char step[] = "make /proc";
-	long context = check(sync, step, SYS(fsopen, "proc", 0));
-	check(sync, step, SYS(fsconfig, context, FSCONFIG_CMD_CREATE, 0, 0, 0));
-	attributes |= MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
-	return (int)check(sync, step, SYS(fsmount, context, 0, attributes));
-}
-
 /* Becomes another user of the zygote's namespace. */
 static void take_id(int sync, u32 id)
 {
@@ -206,24 +192,6 @@ static void map_one(int sync, u32 id)
 	check(sync, step, write_file("self/gid_map", text, end));
 }
 
-/* Covers files of /proc about the whole machine that a sandbox has no use for. Not every kernel has
- * every file. */
-static void mask(int sync, int proc)
-{
-	static const char *const masked[] = MASKED;
-	static const char step[] = "mask /proc";
-	if (is_left_out("ChildMaskedProc"))
-		return;
-	for (unsigned i = 0; i < sizeof(masked) / sizeof(*masked); i++) {
-		long null = SYS(open_tree, AT_FDCWD, "/dev/null", OPEN_TREE_CLONE | O_CLOEXEC);
-		check(sync, step, null);
-		long result = SYS(move_mount, null, "", proc, masked[i], MOVE_MOUNT_F_EMPTY_PATH);
-		if (result != -ENOENT)
-			check(sync, step, result);
-		SYS(close, null);
-	}
-}
-
 /* The system call policy forbids changing the other limits, which are inherited from the zygote. */
 static void set_limits(int sync, u64 open_files, int is_zygote)
 {
@@ -248,16 +216,20 @@ static void place_descriptors(int sync, int channel, int log)
 	check(sync, step, SYS(dup3, channel, SNOWMELT_CHANNEL_FD, O_CLOEXEC));
 }
 
+static void drop_bounding_set(u32 kept)
+{
+	for (int capability = 0; capability < 64 && !is_left_out("ChildCapabilities"); capability++)
+		if (capability >= 32 || !(kept >> capability & 1))
+			/* Fails for numbers that this kernel does not have. */
+			if (SYS(prctl, PR_CAPBSET_DROP, capability, 0, 0, 0) < 0)
+				break;
+}
+
 static void drop_capabilities(int sync, u32 kept)
 {
 	static const char step[] = "drop capabilities";
 	if (is_left_out("ChildCapabilities"))
 		return;
-	for (int capability = 0; capability < 64; capability++)
-		if (capability >= 32 || !(kept >> capability & 1))
-			/* Fails for numbers that this kernel does not have. */
-			if (SYS(prctl, PR_CAPBSET_DROP, capability, 0, 0, 0) < 0)
-				break;
 	check(sync, step, SYS(prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0));
 	struct capability_header header = {.version = CAPABILITY_VERSION_3, .pid = 0};
 	struct capability_word sets[2] = {{.effective = kept, .permitted = kept}};
@@ -348,29 +320,27 @@ static void set_up(int sync, int is_zygote)
 	int fds[MOST_FDS], count;
 	struct setup *setup = (struct setup *)packet;
 	long length = check(sync, "receive the set-up", receive(sync, packet, LONGEST_PACKET, fds, &count));
-	if (length < (long)sizeof(*setup) || count < 3 ||
+	if (length < (long)sizeof(*setup) || count < 2 ||
 	    length < (long)sizeof(*setup) + setup->filter + setup->notifier)
 		fail(sync, "receive the set-up", -EPROTO);
 	char *filter = packet + sizeof(*setup);
 	int handover_fd = (int)setup->open_files; /* with a notifier: above its limit */
-	for (int entry = 3; entry < count && !is_left_out("ChildControlGroup"); entry++)
+	for (int entry = 2; entry < count && !is_left_out("ChildControlGroup"); entry++)
 		check(sync, "enter the control group", SYS(write, fds[entry], "0", 1));
 	send(sync, HERE, sizeof(HERE) - 1);
-	attach(sync, "attach the scratch", fds[0], AT_FDCWD, "/tmp");
-	check(sync, "enter the scratch", SYS(chdir, "/tmp"));
-	/* Without entry files the spawner moves it into its group, before the namespace is made. */
-	if (count == 3)
-		wait_for_go(sync);
-	if (!is_left_out("ChildControlGroupNamespace"))
-		check(sync, "leave the control group namespace", SYS(unshare, CLONE_NEWCGROUP));
+	/* While the spawner attaches the mounts. */
 	if (setup->notifier)
 		check(sync, "make the handover descriptor", SYS(dup3, sync, handover_fd, O_CLOEXEC));
 	set_limits(sync, setup->open_files, is_zygote);
+	drop_bounding_set(is_zygote ? ZYGOTE_CAPABILITIES : 0);
+	wait_for_go(sync);
+	check(sync, "enter the scratch", SYS(chdir, "/tmp"));
+	/* Without entry files the spawner has moved it into its group only now. */
+	if (!is_left_out("ChildControlGroupNamespace"))
+		check(sync, "leave the control group namespace", SYS(unshare, CLONE_NEWCGROUP));
 	drop_privileges(sync, is_zygote ? ZYGOTE_CAPABILITIES : 0);
 	confine(sync, is_zygote);
-	place_descriptors(sync, fds[1], fds[2]);
-	if (count > 3)
-		wait_for_go(sync);
+	place_descriptors(sync, fds[0], fds[1]);
 	if (setup->notifier)
 		install_notifier(sync, handover_fd, filter + setup->filter, setup->notifier);
 	if (setup->filter && !is_left_out("ChildSeccomp"))
@@ -410,7 +380,6 @@ static void await_order(struct snowmelt_order *order)
 static void set_up_handler(int sync, int network, const struct order *what)
 {
 	u32 id = is_left_out("ChildUser") ? 1 : what->number;
-	int proc = make_proc(sync, is_left_out("ChildReadOnlyProc") ? 0 : MOUNT_ATTR_RDONLY);
 	if (network >= 0)
 		check(sync, "enter the network", SYS(setns, network, CLONE_NEWNET));
 	if (!is_left_out("ChildRoot"))
@@ -419,33 +388,20 @@ static void set_up_handler(int sync, int network, const struct order *what)
 	check(sync, "leave the zygote's namespaces", SYS(unshare, CLONE_NEWUSER | CLONE_NEWNS));
 	map_one(sync, id);
 	set_oom_score(sync);
-	attach(sync, "attach /proc", proc, AT_FDCWD, "/proc");
-	mask(sync, proc);
 	set_up(sync, 0);
 }
 
-/* ---- roots: a mount namespace each, which children copy ---- */
-
-/* Makes a root the root of a mount namespace of its own, and returns to the zygote's. */
-static long store_root(u32 index, int root)
+/* Keeps a root: a mount namespace that the spawner has made in this user namespace, and that
+ * children copy. */
+static long keep_root(u32 index, int root)
 {
-	long result = SYS(unshare, CLONE_NEWNS);
-	if (result < 0)
-		return result;
-	long made = SYS(openat, zygote.proc, "self/ns/mnt", O_CLOEXEC, 0);
-	if ((result = made) >= 0 &&
-	    (result = SYS(move_mount, root, "", AT_FDCWD, "/tmp", MOVE_MOUNT_F_EMPTY_PATH)) >= 0 &&
-	    (result = SYS(fchdir, root)) >= 0 && (result = SYS(pivot_root, ".", ".")) >= 0)
-		result = SYS(umount2, ".", MNT_DETACH);
-	if (SYS(setns, zygote.mount_namespace, CLONE_NEWNS) < 0)
-		/* The next child would start in another's root, so the zygote must end. */
-		SYS(exit_group, 1);
+	long kept = SYS(fcntl, root, F_DUPFD_CLOEXEC, 0);
+	if (kept < 0)
+		return kept;
 	if (zygote.roots[index])
 		SYS(close, zygote.roots[index]);
-	zygote.roots[index] = result < 0 ? 0 : (int)made;
-	if (result < 0 && made >= 0)
-		SYS(close, made);
-	return result < 0 ? result : 0;
+	zygote.roots[index] = (int)kept;
+	return 0;
 }
 
 /* ---- a zygote below this one ---- */
@@ -487,18 +443,6 @@ static void make_zygote(int sync, int pair, const struct order *what,
 		for (;;)
 			SYS(exit_group, 0);
 	}
-}
-
-static void set_up_zygote(int sync, int root)
-{
-	int proc = make_proc(sync, 0);
-	attach(sync, "attach the root", root, AT_FDCWD, "/tmp");
-	attach(sync, "attach /proc", proc, root, "proc");
-	check(sync, "enter the root", SYS(fchdir, root));
-	check(sync, "enter the root", SYS(pivot_root, ".", "."));
-	check(sync, "detach the zygote's root", SYS(umount2, ".", MNT_DETACH));
-	set_up(sync, 1);
-	SYS(close, WAITING_FD);
 }
 
 /* The zygote's part: writes the id maps, and receives the process id of the new zygote. */
@@ -588,10 +532,10 @@ static long make_child(const struct order *what, const int *fds, int count,
 		       const struct snowmelt_hooks *hooks, struct snowmelt_order *order)
 {
 	int is_zygote = what->kind == SNOWMELT_ZYGOTE, pair[2] = {-1, -1};
-	if (count < 1 + (what->fresh != 0) + (what->network != 0) || (is_zygote && !what->fresh) || what->root >= MOST_ROOTS)
+	if (count < 1 + (what->fresh != 0) + (what->network != 0) || what->root >= MOST_ROOTS)
 		return -EPROTO;
 	long result = is_zygote ? SYS(socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)
-		      : what->fresh ? store_root(what->root, fds[1]) : 0;
+		      : what->fresh ? keep_root(what->root, fds[1]) : 0;
 	if (result < 0)
 		return result;
 	if (!is_zygote && !is_left_out("ChildProcesses") && (result = SYS(unshare, CLONE_NEWPID)) < 0)
@@ -604,7 +548,8 @@ static long make_child(const struct order *what, const int *fds, int count,
 		if (is_zygote) {
 			SYS(close, pair[0]);
 			make_zygote(fds[0], pair[1], what, hooks);
-			set_up_zygote(fds[0], fds[1]);
+			set_up(fds[0], 1);
+			SYS(close, WAITING_FD);
 		} else {
 			set_up_handler(fds[0], what->network ? fds[count - 1] : -1, what);
 		}
@@ -666,7 +611,6 @@ static void initialise(int control)
 		zygote.roots[i] = 0;
 	zygote.proc = (int)SYS(openat, AT_FDCWD, "/proc", O_PATH | O_CLOEXEC, 0);
 	zygote.pid_namespace = (int)SYS(openat, zygote.proc, "self/ns/pid", O_CLOEXEC, 0);
-	zygote.mount_namespace = (int)SYS(openat, zygote.proc, "self/ns/mnt", O_CLOEXEC, 0);
 	read_steps_to_leave_out(zygote.proc);
 	SYS(rt_sigprocmask, SIG_BLOCK, &child, &zygote.mask, sizeof(child));
 	zygote.signals = (int)SYS(signalfd4, -1, &child, sizeof(child), O_CLOEXEC | O_NONBLOCK);
@@ -675,8 +619,7 @@ static void initialise(int control)
 	SYS(prlimit64, 0, RLIMIT_NOFILE, 0, limits);
 	limits[0] = limits[1];
 	SYS(prlimit64, 0, RLIMIT_NOFILE, limits, 0);
-	if (zygote.proc < 0 || zygote.pid_namespace < 0 || zygote.mount_namespace < 0 ||
-	    zygote.signals < 0)
+	if (zygote.proc < 0 || zygote.pid_namespace < 0 || zygote.signals < 0)
 		SYS(exit_group, 1);
 }
 

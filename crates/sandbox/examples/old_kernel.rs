@@ -1,5 +1,5 @@
-//! The spawner on a simulated Linux 5.10, for the tests: without mount_setattr(2), and without the
-//! flag of close_range(2) that closes on exec.
+//! The spawner on a simulated Linux 5.10, for the tests: without mount_setattr(2), without the flag
+//! of close_range(2) that closes on exec, and without file systems of a named pid namespace.
 
 use std::io;
 use std::process::ExitCode;
@@ -7,13 +7,17 @@ use std::process::ExitCode;
 use seccompiler::{TargetArch, apply_filter, compile_from_json};
 use snowmelt_kernel::mount;
 
-/// ENOSYS for the first call, and EINVAL for the second with `CLOSE_RANGE_CLOEXEC`.
-const FILTERS: [&str; 2] = [
+/// ENOSYS for the first call, and EINVAL for the second with `CLOSE_RANGE_CLOEXEC`, and for a
+/// descriptor as parameter of a file system.
+const FILTERS: [&str; 3] = [
     r#"{ "calls": { "mismatch_action": "allow", "match_action": { "errno": 38 },
         "filter": [{ "syscall": "mount_setattr" }] } }"#,
     r#"{ "calls": { "mismatch_action": "allow", "match_action": { "errno": 22 },
         "filter": [{ "syscall": "close_range", "args": [
             { "index": 2, "type": "dword", "op": "eq", "val": 4 }] }] } }"#,
+    r#"{ "calls": { "mismatch_action": "allow", "match_action": { "errno": 22 },
+        "filter": [{ "syscall": "fsconfig", "args": [
+            { "index": 1, "type": "dword", "op": "eq", "val": 5 }] }] } }"#,
 ];
 
 fn main() -> ExitCode {

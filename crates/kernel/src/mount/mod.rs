@@ -12,8 +12,8 @@ use std::path::Path;
 use rustix::fs::CWD;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
-    fsopen, mount_bind, mount_change, move_mount, open_tree, unmount,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_fd, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen, mount_bind, mount_change, move_mount, open_tree, unmount,
 };
 
 pub use rustix::mount::MountAttrFlags as Attributes;
@@ -44,6 +44,14 @@ pub fn fresh(kind: &str, options: &[(&str, &str)], attributes: Attributes) -> io
             value => fsconfig_set_string(context.as_fd(), *key, value)?,
         }
     }
+    fsconfig_create(context.as_fd())?;
+    Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// A `/proc` of this pid namespace, detached (Linux 6.18).
+pub fn proc_of(pids: impl AsFd, attributes: Attributes) -> io::Result<OwnedFd> {
+    let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_fd(context.as_fd(), "pidns", pids)?;
     fsconfig_create(context.as_fd())?;
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }

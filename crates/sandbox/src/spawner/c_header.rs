@@ -32,12 +32,12 @@ fn kernel_numbers() -> Vec<(&'static str, i64)> {
         O_NONBLOCK,
         O_CLOEXEC,
         O_PATH,
+        F_DUPFD_CLOEXEC,
         SIGCHLD,
         SIG_BLOCK,
         SIG_SETMASK,
         WNOHANG,
         POLLIN,
-        ENOENT,
         EINTR,
         EAGAIN,
         ECHILD,
@@ -55,14 +55,6 @@ fn kernel_numbers() -> Vec<(&'static str, i64)> {
         CLONE_NEWUSER,
         CLONE_NEWPID,
         CLONE_NEWNET,
-        MNT_DETACH,
-        MOVE_MOUNT_F_EMPTY_PATH,
-        OPEN_TREE_CLONE,
-        FSCONFIG_CMD_CREATE,
-        MOUNT_ATTR_RDONLY,
-        MOUNT_ATTR_NOSUID,
-        MOUNT_ATTR_NODEV,
-        MOUNT_ATTR_NOEXEC,
         PR_SET_DUMPABLE,
         PR_CAPBSET_DROP,
         PR_SET_NO_NEW_PRIVS,
@@ -176,8 +168,6 @@ fn tables() -> String {
     ] {
         writeln!(text, "#define {name} \"{value}\"").unwrap();
     }
-    let masked = child::MASKED.map(|name| format!("\"{name}\"")).join(", ");
-    writeln!(text, "#define MASKED \\\n\t{{{masked}}}").unwrap();
     let by_version = |of: fn(Ruleset) -> u64| {
         let all = (0..=landlock::NEWEST).map(|version| of(landlock::rules_of(version)));
         all.map(|rights| format!("{rights:#x}")).collect::<Vec<_>>().join(", ")

@@ -148,25 +148,17 @@ impl Child<'_> {
         doing("attach the root", mount::attach_at(root, CWD, Path::new(NEW_ROOT)))?;
         let attach = mount::attach_at(self.scratch, root, Path::new("tmp"));
         doing("attach the scratch", attach)?;
-        // The children of a zygote write their id maps through its /proc, and may mount their own
-        // only if no part of it is covered.
-        let attributes =
-            (mount::inert() | Attributes::MOUNT_ATTR_NOEXEC) - Attributes::MOUNT_ATTR_RDONLY;
-        let proc = mount::fresh("proc", &[], attributes)
+        let proc = mount::fresh("proc", &[], proc_attributes(true))
             .and_then(|proc| mount::attach_at(proc, root, Path::new("proc")));
         doing("mount /proc", proc)?;
-        doing("enter the root", mount::pivot(root))
+        doing("enter the root", mount::pivot(root))?;
+        doing("mask /proc", mask(self.masked))
     }
 
     fn mount_proc(&self) -> io::Result<()> {
-        let mut attributes = mount::inert() | Attributes::MOUNT_ATTR_NOEXEC;
-        attributes.set(Attributes::MOUNT_ATTR_RDONLY, !is_disabled(Defence::ReadOnlyProc));
-        let proc = mount::fresh("proc", &[], attributes)?;
+        let proc = mount::fresh("proc", &[], proc_attributes(false))?;
         mount::attach_at(&proc, CWD, Path::new("/proc"))?;
-        for name in self.masked.iter().filter(|_| !is_disabled(Defence::MaskedProc)) {
-            mount::bind(Path::new("/dev/null"), &Path::new("/proc").join(name))?;
-        }
-        Ok(())
+        mask(self.masked)
     }
 
     fn set_limits(&self) -> io::Result<()> {
@@ -250,6 +242,22 @@ impl Child<'_> {
         fds::duplicate_to(log, 2)?;
         fds::duplicate_to(channel.as_ref().unwrap_or(self.channel).as_fd(), CHANNEL_FD)
     }
+}
+
+/// The attributes of a sandbox's `/proc`. The children of a zygote write their id maps through its.
+pub(super) fn proc_attributes(is_zygote: bool) -> Attributes {
+    let mut attributes = mount::inert() | Attributes::MOUNT_ATTR_NOEXEC;
+    let read_only = !is_zygote && !is_disabled(Defence::ReadOnlyProc);
+    attributes.set(Attributes::MOUNT_ATTR_RDONLY, read_only);
+    attributes
+}
+
+/// Covers these files of `/proc`; see [`masked`].
+pub(super) fn mask(masked: &[&str]) -> io::Result<()> {
+    masked
+        .iter()
+        .filter(|_| !is_disabled(Defence::MaskedProc))
+        .try_for_each(|name| mount::bind(Path::new("/dev/null"), &Path::new("/proc").join(name)))
 }
 
 /// Sets the limit of these objects to 0 in its user namespace and those below. No function needs

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use snowmelt_kernel::packet::Sender;
 
-use super::record::{Call, Forked, Origin, Phase, Token};
+use super::record::{Call, Forked, Origin, Phase, Starting, Token};
 use super::service::{Service, Watched};
 use super::start::group_fault;
 use super::sync::{self, ChildMessage};
@@ -21,11 +21,16 @@ impl Service {
     /// A child has reported its process: puts it into its control group and lets it continue. A
     /// sender without the id made for this child is an attack, and its zygote is killed.
     pub(super) fn child_is_here(&mut self, token: Token, sender: Sender) {
-        let Err(fault) = self.adopt(token, sender) else { return };
-        let attacker = match fault.source.kind() {
+        let (fault, attacker) = match self.adopt(token, sender) {
+            Ok(()) => match self.go_on(token) {
+                Ok(()) => return,
+                Err(fault) => (fault, None),
+            },
             // Another user or another control group is never an accident.
-            io::ErrorKind::PermissionDenied => self.zygote_of(token),
-            _ => None,
+            Err(fault) if fault.source.kind() == io::ErrorKind::PermissionDenied => {
+                (fault, self.zygote_of(token))
+            }
+            Err(fault) => (fault, None),
         };
         // A child that died has reported its fault, if it could.
         let failure = self.final_fault(token).unwrap_or_else(|| fault.into());
@@ -43,6 +48,7 @@ impl Service {
         }
     }
 
+    /// Verifies the process, and keeps it.
     fn adopt(&mut self, token: Token, sender: Sender) -> Result<(), Fault> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let expected = self.forked_id(token).ok_or_else(gone);
@@ -60,8 +66,18 @@ impl Service {
             let groups = self.groups.backend();
             groups.ensure_member(&record.group.path, sender.pid).map_err(group_fault)?;
         }
-        doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))?;
-        if let Phase::Starting(starting) = &record.phase {
+        doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))
+    }
+
+    /// Lets a verified child continue, once.
+    fn go_on(&mut self, token: Token) -> Result<(), Fault> {
+        let Some(record) = self.records.get(&token) else { return Ok(()) };
+        let Phase::Starting(Starting { mounts: Some(_), .. }) = &record.phase else {
+            return Ok(());
+        };
+        self.attach_mounts(token)?;
+        if let Some(Phase::Starting(starting)) = self.records.get(&token).map(|found| &found.phase)
+        {
             doing("release the child", sync::send_go(&starting.sync))?;
         }
         self.call_child(token)?;

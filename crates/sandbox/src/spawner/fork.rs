@@ -2,7 +2,7 @@
 //! scratch, channel, control group and user ids.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, pidfd_send_signal};
@@ -11,7 +11,7 @@ use snowmelt_types::SandboxId;
 
 use super::notifier::{NotifierListener, NotifierSetup};
 use super::protocol::{self, Entries, Order};
-use super::record::{Answer, Call, Forked, Origin, Phase, SandboxRecord, Starting, Token};
+use super::record::{Answer, Call, Forked, Mounts, Origin, Phase, SandboxRecord, Starting, Token};
 use super::scratch::Scratch;
 use super::service::Service;
 use super::start::{check_env, group_fault, refusal};
@@ -33,6 +33,7 @@ const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 struct Made {
     answer: Answer,
     sync: OwnedFd,
+    mounts: Mounts,
     /// For a zygote: our end of its control socket.
     control: Option<OwnedFd>,
 }
@@ -106,10 +107,12 @@ impl Service {
             }
         };
         match self.make_child(zygote, token, number, &group, sequence, wanted) {
-            Ok(Made { answer, sync, control }) => {
+            Ok(Made { answer, sync, mounts, control }) => {
                 let below = |control| Box::new(ZygoteState::new(owner, block, depth, control));
                 let deadline = Some(started_at + FORK_TIMEOUT + SIBLING_TIMEOUT * siblings);
-                let phase = Phase::Starting(Starting { answer, sync, fault: None, deadline });
+                let mounts = Some(mounts);
+                let starting = Starting { answer, sync, mounts, fault: None, deadline };
+                let phase = Phase::Starting(starting);
                 let (reported, died, call) = (None, None, wanted.call());
                 let origin = Origin::Forked(Forked { zygote, number, reported, died, call });
                 let (id, below) = (wanted.id().clone(), control.map(below));
@@ -163,7 +166,12 @@ impl Service {
     ) -> Result<Made, Fault> {
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
         doing("identify the child", packet::identify_senders(&sync))?;
-        let owner = self.order(zygote, token, number, &theirs, wanted)?;
+        let ordered = self.order(zygote, token, number, &theirs, wanted);
+        if ordered.is_err() {
+            // Its root may count as sent already.
+            self.zygote(zygote).into_iter().for_each(ZygoteState::forget_roots);
+        }
+        let (owner, root) = ordered?;
         let limits = wanted.limits();
         let scratch = doing("make the scratch", Scratch::make(limits.scratch, owner))?;
         let (filter, control) = match wanted {
@@ -175,10 +183,7 @@ impl Service {
             }
         };
         let channel = control.as_ref().map_or(&scratch.listener, |(_, theirs)| theirs);
-        let fds: Vec<_> = [&scratch.mount, channel, &scratch.log_in]
-            .into_iter()
-            .chain(&group.entry_fds)
-            .collect();
+        let fds: Vec<_> = [channel, &scratch.log_in].into_iter().chain(&group.entry_fds).collect();
         let notifier = NotifierSetup::of(&self.namespaces, wanted.network(), limits.open_files);
         let notifier = doing("set up the address notifier", notifier)?;
         let sent = protocol::send_setup(&sync, limits.open_files, filter, notifier.as_ref(), &fds);
@@ -186,10 +191,12 @@ impl Service {
         let (channel, log) = (scratch.channel, scratch.log_out);
         let answer =
             Answer { sequence, channel, log, listener: NotifierListener::of(notifier.as_ref()) };
-        Ok(Made { answer, sync, control: control.map(|(ours, _)| ours) })
+        let mounts = Mounts { scratch: scratch.mount, root };
+        Ok(Made { answer, sync, mounts, control: control.map(|(ours, _)| ours) })
     }
 
-    /// Requests a child from the zygote; returns the child's user id on the host.
+    /// Requests a child from the zygote; returns the child's user id on the host, and the root of a
+    /// zygote, which is attached later.
     fn order(
         &mut self,
         zygote: Token,
@@ -197,7 +204,7 @@ impl Service {
         number: u32,
         sync: &OwnedFd,
         wanted: &Wanted,
-    ) -> Result<u32, Fault> {
+    ) -> Result<(u32, Option<OwnedFd>), Fault> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         // Before the root is recorded as sent, because a failure after that means it must be sent
         // again.
@@ -210,19 +217,33 @@ impl Service {
             }
         };
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
+        let is_zygote = wanted.is_zygote();
         // A zygote leaves the one above with its own root; handlers copy the root that it has.
-        let (root, known) = if wanted.is_zygote() { (0, false) } else { state.root(wanted.root()) };
+        let (root, known) = if is_zygote { (0, false) } else { state.root(wanted.root()) };
         let copy = match known {
             true => None,
             false => Some(self.roots.copy(&self.namespaces, wanted.root(), Network::None)?),
         };
+        let (own, template) = match copy {
+            Some(copy) if !is_zygote => (None, Some(self.template_in(zygote, copy)?)),
+            copy => (copy, None),
+        };
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
-        let (is_zygote, count, fresh) = (wanted.is_zygote(), state.block(), !known);
+        let (count, fresh) = (state.block(), template.is_some());
         let has_network = network.is_some();
         let order = Order { token, is_zygote, number, count, root, fresh, has_network };
-        let fds: Vec<_> = [sync].into_iter().chain(&copy).chain(&network).collect();
+        let fds: Vec<_> = [sync].into_iter().chain(&template).chain(&network).collect();
         doing("ask the zygote for a child", state.ask(&order, &fds))?;
-        Ok(state.host_id(number))
+        Ok((state.host_id(number), own))
+    }
+
+    /// A mount namespace with this root, which children of the zygote can copy.
+    fn template_in(&mut self, zygote: Token, root: OwnedFd) -> Result<OwnedFd, Fault> {
+        let process = self.records.get(&zygote).and_then(|record| record.pidfd.as_ref());
+        let process = process.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+        let process = doing("find the zygote", process)?.as_fd();
+        let made = self.namespaces.namespace_in_users_of(process, &root, &mut self.stack);
+        doing("make a namespace of the root", made)
     }
 
     /// Lets a zygote end with its last child.

@@ -5,6 +5,7 @@
 //! When its socket ends, or on a shutdown request, a lane kills its sandboxes, removes its control
 //! groups and exits; the last one removes the run directory.
 
+mod attach;
 #[cfg(test)]
 mod c_header;
 mod child;

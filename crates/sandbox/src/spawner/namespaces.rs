@@ -15,9 +15,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::process::{WaitId, WaitIdOptions};
 use snowmelt_kernel::clone::{Cloned, clone_into};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, join, unshare};
+use snowmelt_kernel::packet;
 use snowmelt_kernel::vfork::{Stack, clone_vfork};
 
 use super::networks::JobNetwork;
@@ -37,6 +39,10 @@ pub(crate) struct Namespaces {
     host_network: OwnedFd,
     /// The spawner's `/proc`, for processes that see another one or none.
     proc: OwnedFd,
+    /// The spawner's pid namespace.
+    pids: OwnedFd,
+    /// Whether this kernel makes a `/proc` of a pid namespace that is named (Linux 6.18).
+    names_pids_of_proc: bool,
     /// The networks of jobs.
     pub(super) networks: BTreeMap<NetworkId, JobNetwork>,
 }
@@ -55,6 +61,8 @@ impl Namespaces {
         let own = own.and_then(|proc| mount::attach_at(proc, CWD, Path::new("/proc")));
         doing("mount /proc", own)?;
         let proc = doing("open /proc", File::open("/proc").map(OwnedFd::from))?;
+        let pids = current("pid")?;
+        let names_pids_of_proc = mount::proc_of(&pids, proc_attributes()).is_ok();
         let assembly = current("mnt")?;
         doing("make a second mount namespace", unshare(flags::MOUNT))?;
         doing("empty the second mount namespace", empty(folder))?;
@@ -66,6 +74,8 @@ impl Namespaces {
             shared_network: current("net")?,
             host_network,
             proc,
+            pids,
+            names_pids_of_proc,
             networks: BTreeMap::new(),
         })
     }
@@ -82,13 +92,54 @@ impl Namespaces {
 
     /// Makes a mount namespace whose root is the detached `tree`, without other mounts.
     pub fn namespace_of(&self, tree: OwnedFd) -> io::Result<OwnedFd> {
+        self.in_zygote_template(|| self.enter_namespace_of(&tree))
+    }
+
+    /// The same, in the user namespace of another process, in which that has capabilities: it may
+    /// copy only such a namespace.
+    pub fn namespace_in_users_of(
+        &self,
+        process: BorrowedFd<'_>,
+        tree: &OwnedFd,
+        stack: &mut Stack,
+    ) -> io::Result<OwnedFd> {
         self.in_zygote_template(|| {
-            unshare(flags::MOUNT)?;
-            mount::attach_at(&tree, CWD, Path::new(NEW_ROOT))?;
-            mount::pivot(&tree)?;
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-            Ok(openat(&self.proc, "self/ns/mnt", flags, Mode::empty())?)
+            made_by_process(stack, &mut || {
+                join(process, flags::USER)?;
+                self.enter_namespace_of(tree)
+            })
         })
+    }
+
+    fn enter_namespace_of(&self, tree: &OwnedFd) -> io::Result<OwnedFd> {
+        unshare(flags::MOUNT)?;
+        mount::attach_at(tree, CWD, Path::new(NEW_ROOT))?;
+        mount::pivot(tree)?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(openat(&self.proc, "self/ns/mnt", flags, Mode::empty())?)
+    }
+
+    /// A `/proc` of the pid namespace of another process, attached nowhere.
+    pub fn proc_of(
+        &self,
+        (pid, process): (i32, BorrowedFd<'_>),
+        attributes: Attributes,
+        stack: &mut Stack,
+    ) -> io::Result<OwnedFd> {
+        if self.names_pids_of_proc {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let pids = openat(&self.proc, format!("{pid}/ns/pid"), flags, Mode::empty())?;
+            return mount::proc_of(&pids, attributes);
+        }
+        // Only a process of that namespace can make it.
+        join(process, flags::PID)?;
+        let made = made_by_process(stack, &mut || mount::fresh("proc", &[], attributes));
+        if let Err(error) = join(&self.pids, flags::PID) {
+            // The next sandbox would be seen by this one.
+            eprintln!("snowmelt spawner: cannot return to its pid namespace: {error}");
+            std::process::abort();
+        }
+        made
     }
 
     /// Runs `work` in another mount namespace.
@@ -192,6 +243,26 @@ impl Drop for Restore<'_> {
     }
 }
 
+/// What `work` makes in a process of its own, which enters namespaces that this one must not enter.
+fn made_by_process(
+    stack: &mut Stack,
+    work: &mut dyn FnMut() -> io::Result<OwnedFd>,
+) -> io::Result<OwnedFd> {
+    let (ours, theirs) = packet::pair()?;
+    let mut outcome = Ok(());
+    let mut run = || {
+        outcome = work().and_then(|made| packet::send(&theirs, b"x", &[made.as_fd()]));
+        0
+    };
+    let process = clone_vfork(0, None, stack, &mut run)?;
+    rustix::process::waitid(WaitId::PidFd(process.pidfd.as_fd()), WaitIdOptions::EXITED)?;
+    outcome?;
+    // Without its last sender, the end of the stream tells that the process was killed.
+    drop(theirs);
+    let made = packet::receive(&ours, &mut [0; 1])?.fds.pop();
+    made.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+}
+
 fn current(kind: &str) -> Result<OwnedFd, Fault> {
     let path = format!("/proc/self/ns/{kind}");
     doing(format!("open {path}"), File::open(&path).map(OwnedFd::from))
@@ -207,7 +278,7 @@ fn empty(folder: &Path) -> io::Result<()> {
     for name in [Path::new("root"), Path::new("proc")] {
         rustix::fs::mkdirat(&top, name, Mode::from_raw_mode(0o755))?;
     }
-    // The kernel lets a sandbox mount its own /proc only where an uncovered one is visible.
+    // The kernel lets a zygote mount its own /proc only where an uncovered one is visible.
     let proc = mount::fresh("proc", &[], proc_attributes())?;
     mount::attach_at(proc, &top, Path::new("proc"))?;
     mount::pivot(top.as_fd())?;

@@ -21,7 +21,8 @@ pub(crate) const ZYGOTE_KIND: u32 = 1;
 
 shared_structure! {
     /// The request for one child, in the form of its packet. With descriptors: the child's end of
-    /// its socket pair with the spawner, its root if it is `fresh`, and its network if it has one.
+    /// its socket pair with the spawner, the mount namespace of its root if it is `fresh`, and its
+    /// network if it has one.
     #[repr(C)]
     pub(crate) struct OrderPacket as "order" {
         /// [`HANDLER_KIND`] or [`ZYGOTE_KIND`].
@@ -43,8 +44,9 @@ shared_structure! {
 
 shared_structure! {
     /// The inputs of a child's set-up, in the form of the beginning of their packet. With
-    /// descriptors: scratch, channel, log and the files that enter its control group. Afterwards it
-    /// receives "go" once it is in its control group and, for a handler, its entries.
+    /// descriptors: channel, log and the files that enter its control group. Afterwards it receives
+    /// "go" once it is in its control group and its mounts are attached and, for a handler, its
+    /// entries.
     #[repr(C)]
     pub(crate) struct SetupPacket as "setup" {
         /// Bytes of the system call filter that follows.

@@ -61,10 +61,19 @@ pub(super) struct Starting {
     pub answer: Answer,
     /// Our end of the socket pair with the child.
     pub sync: OwnedFd,
+    /// What is attached when a zygote's child has reported its process.
+    pub mounts: Option<Mounts>,
     /// The fault that the child reported; it is about to end.
     pub fault: Option<Failure>,
     /// When a zygote's child must be about to call its entry.
     pub deadline: Option<Instant>,
+}
+
+/// What a child of a zygote sees besides the root that it has entered.
+pub(super) struct Mounts {
+    pub scratch: OwnedFd,
+    /// The root of a zygote, which enters none itself.
+    pub root: Option<OwnedFd>,
 }
 
 /// How the process was made, and which user ids it has.

@@ -89,7 +89,8 @@ impl Service {
         let state = ZygoteState::new(slot.first_id, slot.count, 0, made.control);
         let (zygote, origin) = (Some(Box::new(state)), Origin::Cloned { slot });
         let (answer, sync) = (made.answer, made.sync);
-        let phase = Phase::Starting(Starting { answer, sync, fault: None, deadline: None });
+        let phase =
+            Phase::Starting(Starting { answer, sync, mounts: None, fault: None, deadline: None });
         let (id, pid, pidfd) = (spec.id.clone(), made.process.pid, Some(made.process.pidfd));
         self.insert(
             token,

@@ -148,7 +148,7 @@ def attack(listener):
     except OSError as error: print(error)
     print('tried')
 ";
-    only_without(&["ChildReadOnlyProc", "ChildLandlock"], source, |_| ());
+    only_without(&["ReadOnlyProc", "ChildLandlock"], source, |_| ());
 }
 
 #[test]
@@ -161,7 +161,7 @@ def attack(listener):
         if os.path.exists(path) and open(path, 'rb').read(1): print('ESCAPED: read', name)
     print('tried')
 ";
-    only_without(&["ChildMaskedProc"], source, |_| ());
+    only_without(&["MaskedProc"], source, |_| ());
 }
 
 /// The names of its own control group and, by `..`, of those above.

@@ -22,4 +22,5 @@ mod outliving;
 mod steps;
 mod system_calls;
 mod twin;
+mod zygote_mounts;
 mod zygotes;

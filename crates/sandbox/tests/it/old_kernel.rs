@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use crate::harness::{Rig, is_root, program, python, runtime};
+use crate::harness::{Rig, ask, is_root, program, python, runtime, within};
+use crate::zygote::{Code, child, zygote};
 use snowmelt_sandbox::Bind;
 
 const MOUNTS: &str = "
@@ -43,6 +44,31 @@ fn sandboxes_are_as_inert_before_linux_5_12() {
         let expected = "/srv nodev nosuid ro\n/srv/inner nodev noexec nosuid ro\n\
             0 /dev/null\n1 pipe\n2 pipe\n3 socket";
         assert_eq!(text.trim(), expected);
+        rig.spawner.shutdown().await.unwrap();
+        rig.assert_nothing_left();
+    });
+}
+
+/// Before Linux 6.18 only a process of a child's pid namespace can make the child's `/proc`.
+#[test]
+fn children_of_zygotes_see_their_own_processes_before_linux_6_18() {
+    if !is_root() {
+        eprintln!("skipped: only root can make sandboxes with limits");
+        return;
+    }
+    runtime().block_on(async {
+        let rig = Rig::with(vec![program("old_kernel").into()]);
+        let code = Code::new(&[]);
+        let top = zygote(&rig, &code, &[]).await;
+        let below = within(rig.spawner.grow(&top, code.zygote(&[]))).await.unwrap();
+        for zygote in [&top, &below] {
+            let child = child(&rig, zygote, &code).await;
+            let processes = "[p for p in __import__('os').listdir('/proc') if p.isdigit()]";
+            assert_eq!(ask(&child, processes).unwrap(), "['1']");
+            child.kill(snowmelt_types::End::Killed);
+            within(child.wait()).await;
+        }
+        drop((below, top));
         rig.spawner.shutdown().await.unwrap();
         rig.assert_nothing_left();
     });

@@ -80,7 +80,7 @@ while True:
     if os.fork() == 0:
         sync = socket.socket(fileno=fds[0])
         setup, fds, _, _ = socket.recv_fds(sync, 200000, 8)
-        scratch, channel, log, *entries = fds
+        channel, log, *entries = fds
         {SETUP}
         sync.send(b'here')
         sync.recv(8)

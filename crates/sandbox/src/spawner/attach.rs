@@ -1,0 +1,57 @@
+//! The mounts of a zygote's child, which the spawner attaches from outside.
+//!
+//! Zygotes and their children have run code of users, so their filter allows no call that mounts.
+//! A child enters namespaces of its own and reports its process; then the spawner attaches what the
+//! child sees, in the child's mount namespace, and lets it continue.
+//!
+//! Invariant: paths are resolved with the root of the child's mount namespace, which nobody but the
+//! spawner can change.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::CWD;
+use snowmelt_kernel::mount;
+
+use super::child;
+use super::record::{Mounts, Phase, Token};
+use super::service::Service;
+use crate::root::{Fault, doing};
+
+impl Service {
+    /// Attaches the mounts of a child that has reported its process, once.
+    pub(super) fn attach_mounts(&mut self, token: Token) -> Result<(), Fault> {
+        let Some(record) = self.records.get_mut(&token) else { return Ok(()) };
+        let (Phase::Starting(starting), Some(process)) = (&mut record.phase, &record.pidfd) else {
+            return Ok(());
+        };
+        let Some(mounts) = starting.mounts.take() else { return Ok(()) };
+        let attributes = child::proc_attributes(mounts.root.is_some());
+        let of = (record.pid, process.as_fd());
+        let proc = doing("make /proc", self.namespaces.proc_of(of, attributes, &mut self.stack))?;
+        let attached = self
+            .namespaces
+            .in_mount_namespace(process.as_fd(), || attach(&mounts, &proc, &self.masked));
+        doing("attach the mounts of the child", attached)
+    }
+}
+
+fn attach(mounts: &Mounts, proc: &OwnedFd, masked: &[&str]) -> io::Result<()> {
+    match &mounts.root {
+        // A handler has entered its root. The scratch first: until then no /proc is below the
+        // root, whose links could lead out of it.
+        None => {
+            mount::attach_at(&mounts.scratch, CWD, Path::new("/tmp"))?;
+            mount::attach_at(proc, CWD, Path::new("/proc"))?;
+        }
+        // A zygote has still the root of the one above.
+        Some(root) => {
+            mount::attach_at(root, CWD, Path::new("/tmp"))?;
+            mount::attach_at(&mounts.scratch, root, Path::new("tmp"))?;
+            mount::attach_at(proc, root, Path::new("proc"))?;
+            mount::pivot(root)?;
+        }
+    }
+    child::mask(masked)
+}
