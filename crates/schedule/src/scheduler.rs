@@ -171,7 +171,11 @@ impl Scheduler {
 
     /// The next decision; to be asked for until there is none, after each change.
     pub fn next(&mut self, now: Duration) -> Option<Decision> {
-        let (deadline, ticket) = *self.deadlines.first()?;
+        let Some(&(deadline, ticket)) = self.deadlines.first() else {
+            // Those that were found by a look through the whole queue.
+            self.new.clear();
+            return None;
+        };
         if deadline <= now {
             self.withdraw(ticket, now);
             return Some(Decision::Expired(ticket));

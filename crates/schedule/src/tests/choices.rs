@@ -10,7 +10,7 @@ use snowmelt_types::Digest;
 use super::gangs::gang;
 use super::linear;
 use super::tasks::of_whom;
-use super::{SECOND, call, decided, name};
+use super::{MIB, SECOND, call, decided, name, run};
 use crate::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
 
 /// Functions of a test, some of which share an image.
@@ -174,4 +174,17 @@ proptest! {
         }
         agree(&mut scheduler, now)?;
     }
+}
+
+/// Each left its ticket: after the end of the one before, the whole queue is looked through.
+#[test]
+fn calls_one_after_another_leave_nothing() {
+    let mut scheduler = super::scheduler(2, 1024 * MIB, 1);
+    for second in 0..100 {
+        let now = second * SECOND;
+        let (ticket, _) = run(&mut scheduler, call("f", MIB), now);
+        assert!(decided(&mut scheduler, now).is_empty());
+        scheduler.ended(ticket, Some(1), now);
+    }
+    assert!(scheduler.new.is_empty(), "{:?}", scheduler.new);
 }
