@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python build-tests check lint check-rust e2e e2e-again bench fuzz build dist clean setup
+.PHONY: help demo test test-rust test-python build-tests check lint check-rust e2e e2e-again soak bench fuzz build dist clean setup
 
 # scripts/env puts the checkout's binary and Python first on PATH.
 define ready
@@ -75,6 +75,11 @@ e2e-again: build
 	@. scripts/env
 	scripts/timed e2e-second scripts/apart python -m pytest -q --last-failed \
 		--last-failed-no-failures none tests/e2e
+
+soak: build ## steady work in many rounds, which must leave no file, descriptor or memory behind (as root)
+	@scripts/setup e2e
+	. scripts/env
+	SNOWMELT_SOAK_ROUNDS=$${SNOWMELT_SOAK_ROUNDS:-200} scripts/e2e tests/e2e/test_growth.py
 
 bench: ## benchmarks beside Docker, DataFusion and DuckDB, into bench/RESULTS.md (as root)
 	@scripts/setup bench

@@ -15,6 +15,7 @@ use snowmelt_api::{FailedCall, Held as Account, Invocation};
 use snowmelt_rpc::body::json;
 use snowmelt_rpc::problem::{self, Problem, status_of};
 use snowmelt_types::{ErrorReport, ExitClass};
+use tokio_util::task::AbortOnDropHandle;
 
 /// How long a client that does not read may occupy the memory of an answer.
 const ROOM_AT_MOST: Duration = Duration::from_secs(30);
@@ -52,19 +53,21 @@ pub(crate) fn hold(response: Response, rooms: Vec<Account>) -> Response {
     }
     let held = Arc::new(Mutex::new(rooms));
     let late = Arc::downgrade(&held);
-    tokio::spawn(async move {
+    let clearing = AbortOnDropHandle::new(tokio::spawn(async move {
         tokio::time::sleep(ROOM_AT_MOST).await;
         if let Some(late) = late.upgrade() {
             late.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
-    });
-    response.map(|body| Body::new(Held { body, _rooms: held }))
+    }));
+    response.map(|body| Body::new(Held { body, _rooms: held, _clearing: clearing }))
 }
 
-/// A body, and a value that is dropped once the body is sent.
+/// A body, and values that are dropped once the body is sent.
 struct Held {
     body: Body,
     _rooms: Arc<Mutex<Vec<Account>>>,
+    /// Ends with the body: one for each of many fast answers would take megabytes.
+    _clearing: AbortOnDropHandle<()>,
 }
 
 impl hyper::body::Body for Held {
