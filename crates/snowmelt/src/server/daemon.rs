@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use snowmelt_types::{Code, ErrorReport};
 
+use super::log_file;
 use super::serve::refuse_second;
 use crate::args::UpArgs;
 use crate::config::Config;
@@ -118,7 +119,7 @@ struct Log {
 
 impl Log {
     fn open(state: &Path) -> Result<Self, ErrorReport> {
-        let path = state.join("snowmelt.log");
+        let path = log_file::path(state);
         let open = || -> io::Result<(File, u64)> {
             let file = File::options().create(true).append(true).mode(0o600).open(&path)?;
             let start = file.metadata()?.len();

@@ -2,6 +2,7 @@
 
 mod daemon;
 mod health;
+mod log_file;
 mod serve;
 
 use std::path::Path;

@@ -15,6 +15,7 @@ use snowmelt_control::server::Launch;
 use snowmelt_types::{Code, ErrorReport};
 use tokio_util::sync::CancellationToken;
 
+use super::log_file;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::platform;
@@ -44,6 +45,7 @@ pub fn background(config: &Config, printer: Printer) -> Outcome {
     set_umask();
     let launch = Launch::prepare(platform::server_settings(config)?)?;
     serve(launch, printer, std::future::pending(), |status| {
+        log_file::keep_bounded(&config.state.value)?;
         announce(status)?;
         // `snowmelt up` waits until this pipe is closed.
         snowmelt_kernel::fds::duplicate_to(
