@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from . import _amounts, _outcomes, _progress
+from . import _amounts, _outcomes, _progress, _secrets
 from ._client import Client, client
 from ._files import Files
 from ._function import Deployed, code_of, limits, unique_name
@@ -59,6 +59,7 @@ def burst(
     start_within: _amounts.Duration | None = None,
     environment: Mapping[str, str] | None = None,
     files: Files | None = None,
+    secrets: Mapping[str, str] | None = None,
     hosts: int | None = None,
     on_error: str = "raise",
     results: str = "plain",
@@ -82,6 +83,8 @@ def burst(
     items = _items(over)
     given = limits(memory=memory, cpu=cpu, timeout=timeout, environment=environment)
     made = with_options(function, packages, given, files)
+    if secrets is not None:
+        made.secrets = _secrets.declared(secrets)
     wanted = made.network if network is None else network_of(network)
     name = unique_name(made.function)
     platform = client(made.tenant)

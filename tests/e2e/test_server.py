@@ -164,11 +164,16 @@ def test_metrics_name_functions_and_how_calls_and_queries_ended(
     deploy(up, tmp_path, FAULTS)
     call(up, {"what": "well"})
     up.run("fn", "call", "hello", "--data", '{"what": "raise"}').failed_with("SM-0201")
+    up.run("fn", "burst", "hello", "-n", "2", "--data", '{"what": "well"}').succeeded()
+    up.run("fn", "burst", "hello", "-n", "1", "--data", '{"what": "raise"}')
     assert up.rows("select 1 as n") == [{"n": 1}]
     up.run("sql", "select nothing").failed_with("SM-0102")
+    hello = 'tenant="default",function="hello"'
     counts = {
-        'call_seconds_count{tenant="default",function="hello",outcome="succeeded"} 1',
-        'call_seconds_count{tenant="default",function="hello",outcome="SM-0201"} 1',
+        f'call_seconds_count{{{hello},by="call",outcome="succeeded"}} 1',
+        f'call_seconds_count{{{hello},by="call",outcome="SM-0201"}} 1',
+        f'call_seconds_count{{{hello},by="burst",outcome="succeeded"}} 2',
+        f'call_seconds_count{{{hello},by="burst",outcome="SM-0201"}} 1',
         'query_seconds_count{tenant="default",outcome="succeeded"} 1',
         'query_seconds_count{tenant="default",outcome="SM-0102"} 1',
     }

@@ -1,6 +1,7 @@
 """Secrets of functions: references in the registry, values in instances and nowhere else."""
 
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -268,3 +269,34 @@ def test_secrets_reach_the_other_hosts(two_hosts: Snowmelt, code: Path, tmp_path
     wait_for("the function on both hosts", lambda: hosts() == {"one", "two"}, seconds=120)
     for folder in ("state", "second"):
         assert files_with(two_hosts.folder / folder, VALUE) == []
+
+
+def test_instances_of_a_burst_have_the_secrets_of_their_function(platform: Snowmelt) -> None:
+    platform.run("up").succeeded()
+    program = """
+        import snowmelt as sm
+
+        @sm.function(secrets={"API_KEY": "env:THE_KEY"})
+        def ends(rank):
+            print("it is", sm.secret("API_KEY"))
+            return [rank, sm.secret("API_KEY")[-7:]]
+
+        for network in (None, "job"):
+            done = ends.burst(2, network=network, memory="64MiB", progress=False)
+            print(list(done), *done.logs)
+        other = sm.burst(lambda rank: sm.secret("OTHER")[:4], 1, secrets={"OTHER": "file:KEY"},
+                         memory="64MiB", progress=False)
+        print(list(other))
+        try:
+            sm.burst(lambda rank: rank, 1, secrets={"OTHER": "file:NONE"}, progress=False)
+        except sm.Error as error:
+            print(error.code)
+    """
+    try:
+        out = platform.python(textwrap.dedent(program)).succeeded().out
+    finally:
+        platform.run("down")
+    assert out.count(f"[[0, '{VALUE[-7:]}'], [1, '{VALUE[-7:]}']]") == 2
+    assert out.count("it is ***") == 4 and VALUE not in out
+    assert f"['{VALUE[:4]}']" in out and out.strip().endswith("SM-0231")
+    assert files_with(platform.folder / "state", VALUE) == []

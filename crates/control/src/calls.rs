@@ -14,6 +14,11 @@ use crate::durations::{DROPPED, Durations, outcome};
 /// Stands for the names of functions that end with their client: each has a name of its own.
 const TEMPORARY: &str = "(temporary)";
 
+/// The name of a function in the metrics.
+pub(crate) fn label(spec: &FunctionSpec) -> &str {
+    if spec.ephemeral { TEMPORARY } else { spec.name.as_str() }
+}
+
 /// The counters.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
@@ -49,11 +54,10 @@ impl Calls {
 impl Counted {
     pub fn begin(calls: &Arc<Calls>, tenant: &Tenant, spec: &FunctionSpec) -> Self {
         calls.begun.fetch_add(1, Ordering::Relaxed);
-        let name = if spec.ephemeral { TEMPORARY } else { spec.name.as_str() };
         Self {
             calls: Arc::clone(calls),
             tenant: tenant.clone(),
-            function: name.to_owned(),
+            function: label(spec).to_owned(),
             begun: Instant::now(),
             outcome: DROPPED,
             succeeded: false,

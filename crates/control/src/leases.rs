@@ -13,7 +13,7 @@ mod udf;
 mod watched;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use snowmelt_api::{LeaseOf, LeaseRequest, Leased};
 use snowmelt_node::LOAD_LIMIT;
@@ -29,6 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::durations::{DROPPED, Durations, SUCCEEDED};
 use crate::functions::Functions;
 use crate::hidden::Folders;
 use crate::identity::Identity;
@@ -62,6 +63,8 @@ pub(crate) struct Leases {
     /// What clients of the API are not shown.
     folders: Folders,
     relayed: Relays,
+    /// How long leases were.
+    durations: Durations,
 }
 
 /// Why a lease is over that was not returned.
@@ -93,7 +96,12 @@ impl Leases {
         let shares = Shares::new(MOST_OF_TENANT);
         let (tasks, over) = (TaskTracker::new(), CancellationToken::new());
         let relayed = Relays { room, shares, tasks, over };
-        Self { functions, udfs, folders, relayed }
+        Self { functions, udfs, folders, relayed, durations: Durations::default() }
+    }
+
+    /// How long leases were, with the wait for their instances.
+    pub fn durations(&self) -> &Durations {
+        &self.durations
     }
 
     /// What clients on other hosts are not shown.
@@ -194,9 +202,31 @@ impl Leases {
     async fn lease(&self, client: &mut impl Client, request: LeaseRequest) -> Result<(), Over> {
         let LeaseRequest { tenant, runs, here } = request;
         let Identity { tenant, .. } = client.identity(tenant)?;
+        let name = match &runs {
+            LeaseOf::Function(name) => name.to_string(),
+            LeaseOf::Udf { name, .. } | LeaseOf::Registered { name, .. } => name.clone(),
+        };
+        let begun = Instant::now();
+        let done = self.run(client, &tenant, runs, here).await;
+        let outcome = match &done {
+            Ok(()) => SUCCEEDED,
+            Err(Over::Gone) => DROPPED,
+            Err(Over::Failed(error)) => error.known_code().code,
+        };
+        self.durations.record(&tenant, &name, outcome, begun.elapsed());
+        done
+    }
+
+    async fn run(
+        &self,
+        client: &mut impl Client,
+        tenant: &Tenant,
+        runs: LeaseOf,
+        here: bool,
+    ) -> Result<(), Over> {
         match runs {
             LeaseOf::Function(name) => {
-                let id = FunctionId { tenant, name };
+                let id = FunctionId { tenant: tenant.clone(), name };
                 let live = waiting(client, self.functions.find(&id)).await?;
                 // It counts as one of the calls that the function may have.
                 let permit = async { live.permits.acquire().await.map_err(broken) };
@@ -204,12 +234,12 @@ impl Leases {
                 self.follow(client, live.callee(), here, &|_| ()).await
             }
             LeaseOf::Udf { source, name } => {
-                self.udf(client, (&tenant, here), source, &name, &|_| ()).await
+                self.udf(client, (tenant, here), source, &name, &|_| ()).await
             }
             LeaseOf::Registered { name, version } => {
-                let source = self.udfs.source(&tenant, &name, version).await?;
-                let keep = |text: &str| self.udfs.keep_log(&tenant, &name, text);
-                self.udf(client, (&tenant, here), source, &name, &keep).await
+                let source = self.udfs.source(tenant, &name, version).await?;
+                let keep = |text: &str| self.udfs.keep_log(tenant, &name, text);
+                self.udf(client, (tenant, here), source, &name, &keep).await
             }
         }
     }

@@ -43,18 +43,20 @@ struct Metrics(Figures);
 /// How long calls and queries took, at one moment.
 #[derive(Debug)]
 pub(crate) struct Times {
-    pub calls: Vec<(Series, Histogram)>,
+    /// With how they came: by a call, a burst or a lease.
+    pub calls: Vec<(&'static str, Series, Histogram)>,
     pub queries: Vec<(Series, Histogram)>,
 }
 
 impl Collector for Times {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut families = Families(encoder);
-        let help = "Time from the beginning of a call of a function to its end";
+        let help = "Time from the beginning of a call of a function, or of a lease, to its end";
         let mut family = families.family("call_seconds", help, MetricType::Histogram)?;
-        for (of, times) in &self.calls {
+        for (by, of, times) in &self.calls {
             let (tenant, function) = (of.tenant.as_str(), of.function.as_str());
-            let labels = [("tenant", tenant), ("function", function), ("outcome", of.outcome)];
+            let by = ("by", *by);
+            let labels = [("tenant", tenant), ("function", function), by, ("outcome", of.outcome)];
             encode_times(family.encode_family(&labels)?, times)?;
         }
         let help = "Time from the request for a query to the end of its answer";
@@ -358,7 +360,7 @@ mod tests {
             outcome,
         };
         let times = Histogram { buckets: [2; BOUNDS_S.len() + 1], sum: Duration::from_secs(9) };
-        let calls = vec![(of("score", "SM-0212"), times.clone())];
+        let calls = vec![("burst", of("score", "SM-0212"), times.clone())];
         let times = Times { calls, queries: vec![(of("", "succeeded"), times)] };
         let text = text(figures, times).unwrap();
         let mut family = "";
@@ -371,7 +373,7 @@ mod tests {
                 assert!(value.parse::<f64>().is_ok(), "{line}");
             }
         }
-        let labels = "tenant=\"acme\",function=\"score\",outcome=\"SM-0212\"";
+        let labels = "tenant=\"acme\",function=\"score\",by=\"burst\",outcome=\"SM-0212\"";
         let call = format!("snowmelt_call_seconds_bucket{{le=\"0.005\",{labels}}} 4\n");
         assert!(text.contains(&call), "{text}");
         let query = "snowmelt_query_seconds_count{tenant=\"acme\",outcome=\"succeeded\"} 26\n";

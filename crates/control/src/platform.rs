@@ -10,6 +10,7 @@ use snowmelt_types::Tenant;
 use tokio_util::sync::CancellationToken;
 
 use crate::bursts::Bursts;
+use crate::durations::Durations;
 use crate::functions::Functions;
 use crate::hosts::Hosts;
 use crate::images::Images;
@@ -75,8 +76,14 @@ impl Platform {
 
     /// How long calls and queries took: of all tenants, or of one.
     pub fn times(&self, of: Option<&Tenant>) -> Times {
+        let by = |by: &'static str, durations: &Durations| {
+            durations.read(of).into_iter().map(move |(series, times)| (by, series, times))
+        };
         Times {
-            calls: self.functions.durations().read(of),
+            calls: by("call", self.functions.durations())
+                .chain(by("burst", self.bursts.durations()))
+                .chain(by("lease", self.leases.durations()))
+                .collect(),
             queries: self.queries.durations().read(of),
         }
     }

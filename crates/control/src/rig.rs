@@ -136,7 +136,8 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         secrets.clone(),
     );
     let places = functions.placements().own_places();
-    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets, places));
+    let catalog =
+        Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets.clone(), places));
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
     let kept = Kept::new(records.clone(), state_dir.join("bursts"));
     let placements = functions.placements().clone();
@@ -156,6 +157,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
             node.clone(),
             analysis,
             (hosts.clone(), Trees::default(), placements),
+            secrets,
             Some(kept),
             over,
         ),

@@ -322,7 +322,6 @@ async fn platform(
     // A platform that ends with its client has nothing to go on with.
     let folder = settings.state_dir.join("bursts");
     let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
-    let over = ending.over.clone();
     node.hide_secrets(&settings.secrets_dir);
     let secrets = SecretSources::new(&settings.secrets_dir);
     let trees = Trees::new(settings.images.trees);
@@ -337,10 +336,11 @@ async fn platform(
         placements.take_reports();
         tokio::spawn(placements.clone().follow(ending.over.clone()));
     }
-    let known = analysis.clone();
-    let functions = Functions::new(node.clone(), known, records, logs, placements.clone(), secrets);
     let on = (hosts.clone(), trees.clone(), placements.clone());
-    let bursts = Bursts::new(node.clone(), analysis, on, kept, over);
+    let over = ending.over.clone();
+    let bursts = Bursts::new(node.clone(), analysis.clone(), on, secrets.clone(), kept, over);
+    let functions =
+        Functions::new(node.clone(), analysis, records, logs, placements.clone(), secrets);
     let cluster = (hosts.clone(), placements.clone());
     let pool = HostPool::of(settings.provider.as_ref(), placing.reclaim_after, cluster);
     tokio::spawn(pool.clone().keep(ending.over.clone()));

@@ -36,12 +36,14 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use crate::analysis_cache::AnalysisCache;
+use crate::durations::Durations;
 use crate::hosts::{Host, Hosts};
 use crate::live;
 use crate::now_ms;
 use crate::placements::Placements;
 use crate::records::FunctionRecord;
 use crate::trees::Trees;
+use crate::udfs::SecretSources;
 use job::Identity;
 use job_networks::JobNetworks;
 use jobs::Jobs;
@@ -73,6 +75,9 @@ pub(crate) struct Bursts {
     /// Those with a network.
     pub networks: JobNetworks,
     pub jobs: Jobs,
+    /// How long their calls took.
+    durations: Arc<Durations>,
+    secrets: SecretSources,
     // None for a platform that ends with its client.
     kept: Option<Kept>,
     // Cancelled when the server ends.
@@ -92,12 +97,26 @@ impl Bursts {
         node: Node,
         analysis: AnalysisCache,
         (hosts, trees, placements): (Hosts, Trees, Placements),
+        secrets: SecretSources,
         kept: Option<Kept>,
         over: CancellationToken,
     ) -> Self {
         let (overlays, networks, jobs) = (Overlays::new(), JobNetworks::default(), Jobs::default());
-        let bursts =
-            Self { node, analysis, hosts, placements, overlays, trees, networks, jobs, kept, over };
+        let durations = Arc::default();
+        let bursts = Self {
+            node,
+            analysis,
+            hosts,
+            placements,
+            overlays,
+            trees,
+            networks,
+            jobs,
+            durations,
+            secrets,
+            kept,
+            over,
+        };
         tokio::spawn(bursts.trees.clone().repair(bursts.hosts.clone(), bursts.over.clone()));
         let expiring = bursts.clone();
         tokio::spawn(async move {
@@ -109,6 +128,11 @@ impl Bursts {
             }
         });
         bursts
+    }
+
+    /// How long their calls took.
+    pub fn durations(&self) -> &Durations {
+        &self.durations
     }
 
     /// Begins to run a function of a tenant once for each event, concurrently. The failure of one

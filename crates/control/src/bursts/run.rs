@@ -15,12 +15,14 @@ use snowmelt_types::{Code, ErrorReport, JobId, micros};
 use snowmelt_wire::SourceCode;
 use tracing::{Instrument, Span};
 
-use super::gather::{Gathering, PART_LEASE, Patience};
+use super::gather::{Ended, Gathering, PART_LEASE, Patience};
 use super::job::{Job, Stored};
 use super::network::{Overlay, plan};
 use super::opened::Opened;
 use super::program::{check, upload};
 use super::{Bursts, Kept, Part};
+use crate::calls::label;
+use crate::durations::SUCCEEDED;
 use crate::hosts::Host;
 use crate::placements::PlacedGang;
 use crate::records::{FunctionRecord, JobRecord, PartRecord};
@@ -114,6 +116,7 @@ impl Bursts {
             trace::failed(&Span::current(), error);
             self.close(job).await;
         }
+        self.count(&record, &ended, begun);
         let answer = ended.and_then(|ended| {
             let answer = BurstAnswer {
                 job: job.id.clone(),
@@ -128,6 +131,24 @@ impl Bursts {
                 .map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))
         });
         self.finish(job, &record, answer).await;
+    }
+
+    /// Counts the calls of a burst by their outcomes; all failed where it failed as a whole.
+    fn count(&self, record: &JobRecord, ended: &Result<Ended, ErrorReport>, begun: Instant) {
+        let (tenant, function) = (&record.tenant, label(&record.function));
+        let count = |outcome, took| self.durations.record(tenant, function, outcome, took);
+        match ended {
+            Ok(ended) => ended.invocations.iter().for_each(|one| {
+                let failed = one.error.as_ref().map(|error| error.known_code().code);
+                let took = one.wall_us.map_or_else(|| begun.elapsed(), Duration::from_micros);
+                count(failed.unwrap_or(SUCCEEDED), took);
+            }),
+            Err(error) => {
+                let calls: u32 = record.parts.iter().map(|part| part.count).sum();
+                let code = error.known_code().code;
+                (0..calls).for_each(|_| count(code, begun.elapsed()));
+            }
+        }
     }
 
     /// Keeps the outcome of a burst, and tells who waits for it.
@@ -215,12 +236,9 @@ impl Bursts {
             _ => None,
         };
         check(record, parts)?;
-        if !record.spec.secrets.is_empty() {
-            let message = "instances of a burst cannot have the secrets of their function";
-            return Err(ErrorReport::new(Code::FUNCTION_SECRET, message)
-                .hint("call it instead, or give each instance what it needs with its event"));
-        }
-        let function = live::code_of(&self.node, &self.analysis, record).await?;
+        let secrets = self.secrets.read(&record.tenant, &record.spec.secrets).await?;
+        let mut function = live::code_of(&self.node, &self.analysis, record).await?;
+        function.secrets = (!secrets.is_empty()).then(|| secrets.fingerprint());
         if let Some(program) = &function.program {
             upload(&self.node, &program.files, parts).await?;
         }
@@ -234,6 +252,7 @@ impl Bursts {
             network,
             place,
             files,
+            secrets: secrets.clone(),
             hosts: hosts.clone().unwrap_or_default(),
             job: job.clone(),
             function: function.clone(),
@@ -304,7 +323,7 @@ fn without_code(spec: &FunctionSpec) -> FunctionSpec {
         options,
         tenant: None,
         expected: 0,
-        ephemeral: true,
+        ephemeral: spec.ephemeral,
     }
 }
 

@@ -29,6 +29,7 @@ fn calls(part: &Part) -> PartCalls {
 fn order(part: &Part, job: &JobId) -> JobPart {
     let spec = function();
     JobPart {
+        secrets: Default::default(),
         job: job.clone(),
         function: FunctionCode {
             tenant: Tenant::default(),

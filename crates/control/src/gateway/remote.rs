@@ -226,7 +226,7 @@ mod tests {
         }
         let shown = remote.send(("get", "/metrics"), Some(&remote.token), ("", ""), "").await;
         let (status, _, text) = shown;
-        let labels = "tenant=\"acme\",function=\"score\",outcome=\"succeeded\"";
+        let labels = "tenant=\"acme\",function=\"score\",by=\"call\",outcome=\"succeeded\"";
         let count = format!("snowmelt_call_seconds_count{{{labels}}} 1\n");
         assert!(status == 200 && text.contains(&count), "{status} {text}");
         assert!(!text.contains("default") && !text.contains("snowmelt_memory_bytes"), "{text}");

@@ -89,6 +89,13 @@ fn a_lease_is_an_instance_until_it_is_returned() {
     with_functions(COUNTS, async |functions, id| {
         let leases = leases(&functions);
         lease_all(&leases, None, || ()).await;
+        let ended = || -> u64 {
+            let series = leases.durations().read(Some(&id.tenant));
+            let of_f = series.iter().filter(|(of, _)| of.function == "f");
+            of_f.map(|(_, times)| times.buckets.iter().sum::<u64>()).sum()
+        };
+        // The one that was given up is counted when that is noticed.
+        until("three leases are counted", async || ended() == 3).await;
         drop((leases, id));
     });
 }

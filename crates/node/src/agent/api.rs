@@ -55,6 +55,9 @@ pub struct JobPart {
     /// From where the host reads the function's files; empty for control's own host, which has them.
     #[serde(default)]
     pub files: Vec<SharedFile>,
+    /// Values of the function's secrets.
+    #[serde(default, skip_serializing_if = "Secrets::is_empty")]
+    pub secrets: Secrets,
     /// Functions in the whole job.
     pub size: u32,
     /// The first rank on this host.

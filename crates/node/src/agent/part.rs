@@ -15,7 +15,7 @@ use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use super::called::Called;
 use crate::instances::acquire::Environment;
 use crate::networks::network::{PEERS, PEERS6, RankNetwork};
-use crate::{Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Result, Secrets, Unit};
+use crate::{Error, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Result, Unit};
 
 /// A part is tried once more with another zygote, if the one that it had is gone.
 const TRIES: usize = 2;
@@ -40,8 +40,8 @@ impl Part {
         let begun = Instant::now();
         let made = async {
             node.fetch_files(&order.function.tenant, &order.files).await?;
-            let unit =
-                order.function.prepare(node, order.place.as_ref(), Secrets::default()).await?;
+            let secrets = order.secrets.clone();
+            let unit = order.function.prepare(node, order.place.as_ref(), secrets).await?;
             for _ in 1..TRIES {
                 match Self::make(node, &order, &unit, begun).await {
                     // All instances come from one zygote, and the network is for its children.

@@ -108,8 +108,8 @@ impl Instances {
     ) -> Vec<Result<(Instance, Start)>> {
         let mut root = unit.root.clone();
         root.binds.extend(network.binds());
-        let image = unit.image();
-        let own: Environment = limits.environment.clone().into_iter().collect();
+        let of_function = limits.environment.clone().into_iter();
+        let own: Environment = of_function.chain(unit.own.environment()).collect();
         match (&unit.start, &network.zygote) {
             (WarmStart::Zygote(forked), Some((member, found))) => {
                 let spec = |environment: Environment| ForkSpec {
@@ -128,7 +128,7 @@ impl Instances {
                 }
                 let start = Start::from(*found);
                 let child = || Some(member.child(*found));
-                let made = |(sandbox, room)| made(sandbox, child(), &image, (limits, start, room));
+                let made = |(sandbox, room)| made(sandbox, child(), unit, (limits, start, room));
                 forked.into_iter().zip(rooms.each).map(made).collect()
             }
             (WarmStart::Program(program), _) => {
@@ -154,7 +154,7 @@ impl Instances {
                 let programs = (0..).zip(environments).map(of_slot).collect();
                 let started = self.spawner.start_many_in(&network.namespace, programs).await;
                 let start = Start::Program;
-                let made = |(sandbox, room)| made(sandbox, None, &image, (limits, start, room));
+                let made = |(sandbox, room)| made(sandbox, None, unit, (limits, start, room));
                 started.into_iter().zip(rooms.each).map(made).collect()
             }
             (WarmStart::Zygote(_), None) => Vec::new(),
@@ -165,9 +165,9 @@ impl Instances {
 fn made(
     sandbox: snowmelt_sandbox::Result<Sandbox>,
     child: Option<Child>,
-    image: &Option<String>,
+    unit: &Unit,
     (limits, start, room): (&InstanceLimits, Start, Option<Reservation>),
 ) -> Result<(Instance, Start)> {
     let sandbox = sandbox.map_err(Error::from)?;
-    Ok((Instance::new(sandbox, child, limits.log, room)?.in_image(image.clone()), start))
+    Ok((Instance::new(sandbox, child, limits.log, room)?.of(unit), start))
 }

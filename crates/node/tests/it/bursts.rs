@@ -15,6 +15,7 @@ use crate::rig::{LIMIT, PLENTY, limits, load, with_node};
 fn part(job: &JobId, start_within: Duration) -> JobPart {
     let text = "def handler(event): return event".to_owned();
     JobPart {
+        secrets: Default::default(),
         job: job.clone(),
         function: FunctionCode {
             tenant: Tenant::default(),
