@@ -91,3 +91,21 @@ def test_a_deployed_function_has_its_secrets(alone: Snowmelt, tmp_path: Path) ->
     assert "it is ***" in alone.run("fn", "logs", "keyed").succeeded().out
     alone.run("fn", "deploy", "none", f"{tmp_path / 'app'}:secret", "--env", "MODE=x").succeeded()
     alone.run("fn", "call", "none").failed_with("SM-0201", "no secret API_KEY")
+
+
+def test_a_shell_script_is_a_function(alone: Snowmelt, tmp_path: Path) -> None:
+    script = tmp_path / "report.sh"
+    script.write_text('#!/bin/sh\nif [ $# -gt 0 ]; then echo "$# $1" >&2; exit 4; fi\nsed s/3/4/\n')
+    alone.run("up").succeeded()
+    try:
+        alone.run("fn", "deploy", "report", script).succeeded()
+        done = alone.run("fn", "call", "report", "--data", '{"month": 3}').succeeded()
+        assert json.loads(done.out) == {"month": 4}
+        failed = alone.run("fn", "call", "report", "--data", '["--year", 7]')
+        assert failed.report["code"] == "SM-0201"
+        assert "report.sh ended with exit code 4: 2 --year" in failed.report["message"]
+        assert "2 --year" in alone.run("fn", "logs", "report").succeeded().out
+        refused = alone.run("fn", "deploy", "report", f"{script}:main")
+        assert refused.report["code"] == "SM-0110"
+    finally:
+        alone.run("down")

@@ -6,12 +6,12 @@ use std::time::Duration;
 use snowmelt_api::{CallMode, FileRefs, FunctionOptions, FunctionSpec, Runtime, no_code};
 use snowmelt_types::ErrorReport;
 
-use crate::args::DeployArgs;
+use crate::args::{DeployArgs, RuntimeName};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::functions::with_platform;
 use crate::printer::Printer;
-use crate::{code_files, environment, input, program, python_code, secrets, udf_files};
+use crate::{code_files, environment, input, program, python_code, secrets, shell_code, udf_files};
 
 /// Deploys a function.
 ///
@@ -31,14 +31,22 @@ pub fn run(args: &DeployArgs, config: &Config, printer: Printer) -> Outcome {
 }
 
 fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
+    let secrets = secrets::given(&args.secrets, "--secret")?;
     let (path, handler) = args.code.as_deref().map_or(("", ""), code_and_handler);
     let path = Path::new(path);
+    let is_script = match args.runtime {
+        None => args.command.is_none() && shell_code::is_script(path),
+        Some(named) => named == RuntimeName::Shell,
+    };
     let mut packages = input::requirements(&args.needs)?;
     let (runtime, code) = match &args.packed {
         Some(_) => (Runtime::Python, no_code()),
         None => match program::runtime(args, path)? {
             // The code is in the image.
             Runtime::Command if args.code.is_none() => (Runtime::Command, no_code()),
+            Runtime::Python if is_script => {
+                (Runtime::Python, shell_code::read(path, handler, secrets.keys())?)
+            }
             Runtime::Python => {
                 let read = python_code::read(path)?;
                 packages.extend(read.packages);
@@ -53,7 +61,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
         name: args.name.clone(),
         code,
         packed: args.packed.as_deref().map(program::place).transpose()?,
-        handler: handler.to_owned(),
+        handler: (if is_script { shell_code::HANDLER } else { handler }).to_owned(),
         runtime,
         command: program::command(args)?,
         root: program::root(args)?,
@@ -61,7 +69,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
         mode: CallMode::Event,
         packages,
         files: FileRefs::new(),
-        secrets: secrets::given(&args.secrets, "--secret")?,
+        secrets,
         options: FunctionOptions {
             memory: args.memory.unwrap_or(default.memory),
             cpu: args.cpu.unwrap_or(default.cpu),

@@ -40,6 +40,7 @@ mod python_code;
 mod run;
 mod secrets;
 mod server;
+mod shell_code;
 mod signals;
 mod simulate;
 mod spans;

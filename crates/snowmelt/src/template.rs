@@ -16,6 +16,7 @@ const PYTHON: &Files =
     &[("handler.py", include_str!("../../../runtimes/python/example/handler.py"))];
 const NODE: &Files = &[("handler.mjs", include_str!("../../../runtimes/node/example/handler.mjs"))];
 const JAVA: &Files = &[("Hello.java", include_str!("../../../runtimes/java/example/Hello.java"))];
+const SHELL: &Files = &[("handler.sh", include_str!("../../../runtimes/shell/example/handler.sh"))];
 const GO: &Files = &[
     ("go.mod", include_str!("../../../runtimes/go/go.mod")),
     ("main.go", include_str!("../../../runtimes/go/main.go")),
@@ -32,6 +33,7 @@ pub fn run(args: &NewArgs, printer: Printer) -> Outcome {
         RuntimeName::Python => (PYTHON, "handler.py"),
         RuntimeName::Node => (NODE, "handler.mjs"),
         RuntimeName::Java => (JAVA, "Hello.java"),
+        RuntimeName::Shell => (SHELL, "handler.sh"),
         RuntimeName::Go => (GO, "handler --runtime go"),
     };
     create(&args.folder, files)?;

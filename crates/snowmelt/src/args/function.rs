@@ -27,6 +27,7 @@ Examples:
   snowmelt fn deploy app app:jobs.nightly:run     the function run of app/jobs/nightly.py
   snowmelt fn deploy hello handler.mjs            Node.js: export function handler(event)
   snowmelt fn deploy hello Hello.java --prewarmed 1  Java: public static Object handle(Map event)
+  snowmelt fn deploy report report.sh             a script: stdin is the event, stdout the result
   snowmelt fn deploy hello ./hello --runtime go   a program built from the template of fn new
   snowmelt fn deploy thumb ./app --command './serve --fast' --root images/tools
   snowmelt fn deploy small ./app --command './serve' --image registry.example/tools:v1
@@ -92,7 +93,7 @@ Examples:
 /// `snowmelt fn`.
 #[derive(Debug, Subcommand)]
 pub enum FunctionCommand {
-    /// Deploy a function written in Python, Node.js, Java or Go, or any program
+    /// Deploy a function written in Python, Node.js, Java, Go or shell, or any program
     Deploy(Box<DeployArgs>),
     /// Build a code package: Python code with its dependencies
     Pack(PackArgs),
@@ -267,12 +268,14 @@ pub enum RuntimeName {
     Java,
     // A program built with the Go package.
     Go,
+    // A script for a shell, which the platform's Python runs.
+    Shell,
 }
 
 impl From<RuntimeName> for Runtime {
     fn from(name: RuntimeName) -> Self {
         match name {
-            RuntimeName::Python => Self::Python,
+            RuntimeName::Python | RuntimeName::Shell => Self::Python,
             RuntimeName::Node => Self::Node,
             RuntimeName::Java => Self::Java,
             RuntimeName::Go => Self::Go,
