@@ -113,7 +113,8 @@ fn report(
 }
 
 fn request(args: &SqlArgs, config: &Config, files: FileRefs) -> Result<QueryRequest, ErrorReport> {
-    let packages = input::listed(&args.packages, args.requirements.as_deref())?;
+    let mut packages = input::listed(&args.packages, args.requirements.as_deref())?;
+    packages.extend(args.python.as_deref().map(snowmelt_package::python_requirement));
     let secrets = secrets::given(&args.udf_secrets, "--udf-secret")?;
     let source = |path: &std::path::PathBuf| {
         Ok(UdfSource {

@@ -112,6 +112,15 @@ pub struct SqlArgs {
     /// A Python package that the UDFs need, for example `phonenumbers==8.13.*` (repeatable)
     #[arg(long = "package", value_name = "REQ", requires = "udfs", help_heading = "Data and code")]
     pub packages: Vec<String>,
+    /// Python version that runs the UDFs of all files, for example 3.13 [default: what each asks for]
+    #[arg(
+        long,
+        value_name = "VERSION",
+        requires = "udfs",
+        conflicts_with = "image",
+        help_heading = "Data and code"
+    )]
+    pub python: Option<String>,
     /// Run the UDFs in this block image, with its Python and its packages
     #[arg(long, value_name = "IMAGE", requires = "udfs", help_heading = "Data and code")]
     pub image: Option<String>,
