@@ -52,6 +52,7 @@
 //! | `GET /metrics` | | the same for Prometheus, as text |
 //! | `GET /openapi.json` | | this table as an OpenAPI document |
 //! | `POST /v1/backups` | | [`Backup`]: a copy of the state; for operators |
+//! | `POST /v1/prunings` | [`PlatformPruneRequest`] | list of [`PrunedPart`]: what nothing uses is removed |
 //! | `POST /v1/shutdown` | [`ShutdownRequest`], or nothing | 202 |
 //!
 //! The header [`TENANT_HEADER`] names the tenant; functions, calls and logs of other
@@ -122,7 +123,10 @@ pub use networks::{
     NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TracePoint, TraceRequest,
     TraceStep, TraceTo,
 };
-pub use platform::{Backup, CallFigures, Figures, ShutdownRequest, SpawnerHealth, Status};
+pub use platform::{
+    Backup, CallFigures, Figures, PlatformPruneRequest, PrunedPart, ShutdownRequest, SpawnerHealth,
+    Status,
+};
 pub use profile::{
     DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, Profile, StageProfile, Totals,
 };

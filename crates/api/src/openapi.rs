@@ -24,8 +24,9 @@ use crate::{
     DifferenceRequest, Figures, FilesRequest, FunctionSpec, FunctionSummary, HostSummary,
     ImageDetail, ImageEvent, ImageRequest, ImageSummary, ImageTree, Invocation, InvokeRequest,
     LogEntry, MissingFiles, NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey,
-    PruneRequest, Pruned, PullRequest, PushRequest, QueryRequest, RegisterRequest, ShutdownRequest,
-    Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
+    PlatformPruneRequest, PruneRequest, Pruned, PrunedPart, PullRequest, PushRequest, QueryRequest,
+    RegisterRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry,
+    UdfSummary, WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -68,6 +69,9 @@ fn platform() -> Vec<Route> {
             .answers_nothing(202),
         post("/v1/backups", "Copies the state of the platform, into its state folder")
             .answers::<Backup>(201),
+        post("/v1/prunings", "Removes what nothing uses: of the tenant, for operators of all")
+            .takes::<PlatformPruneRequest>()
+            .answers_list::<PrunedPart>(),
         get("/openapi.json", "This document").answers_bytes(JSON, "An OpenAPI document"),
         get("/v1/hosts", "Hosts of the cluster").answers_list::<HostSummary>(),
         post("/v1/hosts/{host}/drain", "Has a host get no new work; what runs there goes on")

@@ -84,6 +84,30 @@ pub struct Backup {
     pub bytes: u64,
 }
 
+/// What nothing uses is to be removed: of a tenant, or by an operator of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlatformPruneRequest {
+    /// Only count it.
+    pub dry_run: bool,
+    /// Also remove results of asynchronous calls that are still to be kept.
+    #[serde(default)]
+    pub results: bool,
+}
+
+/// A part of the state from which something is removed, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PrunedPart {
+    /// `versions`, `results`, `files`, `code`, `packages`, `images`, `raw` or `blocks`.
+    pub name: String,
+    /// How many things.
+    pub items: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Why nothing of it is removed.
+    pub kept: Option<String>,
+}
+
 /// How the processes that make sandboxes are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]

@@ -14,9 +14,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
     Backup, Figures, FunctionSpec, FunctionSummary, HostSummary, ImageTree, Invocation,
-    InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest, Packed, QueryRequest,
-    RegisterRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry,
-    UdfSummary,
+    InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest, Packed,
+    PlatformPruneRequest, PrunedPart, QueryRequest, RegisterRequest, ShutdownRequest, Status,
+    TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
 };
 use snowmelt_rpc::client::{NO_BODY, decode};
 use snowmelt_types::{Code, ErrorReport, FunctionName, HostName, InvocationId, JobId, Tenant};
@@ -218,6 +218,14 @@ impl Client {
     /// Has the server copy its state.
     pub async fn back_up(&self) -> Result<Backup, ErrorReport> {
         self.json(Method::POST, "/v1/backups", NO_BODY).await
+    }
+
+    /// Removes what nothing uses, or counts it.
+    pub async fn prune(
+        &self,
+        request: &PlatformPruneRequest,
+    ) -> Result<Vec<PrunedPart>, ErrorReport> {
+        self.json(Method::POST, "/v1/prunings", Some(request)).await
     }
 
     /// Asks the server to end; it answers before it does.

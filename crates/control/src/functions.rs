@@ -85,6 +85,11 @@ impl Functions {
         Self { inner: Arc::new(inner) }
     }
 
+    /// The node that runs them, and what is known of their code.
+    pub fn parts(&self) -> (&Node, &AnalysisCache) {
+        (&self.inner.node, &self.inner.analysis)
+    }
+
     /// What other services of a test are made of.
     #[cfg(test)]
     pub fn node_and_analysis(&self) -> (Node, AnalysisCache) {

@@ -34,6 +34,7 @@ use crate::backups;
 use crate::identity::{Identity, identify};
 use crate::metrics;
 use crate::platform::Platform;
+use crate::prune::prune;
 use crate::records::FunctionId;
 
 /// Frames of an answer that wait for a slow client before the query waits too.
@@ -54,6 +55,7 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .route("/openapi.json", get(openapi))
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/backups", post(back_up))
+        .route("/v1/prunings", post(prune_all))
         .route("/v1/queries", post(query))
         .route("/v1/functions", get(functions).post(deploy))
         .route("/v1/packages", post(pack))
@@ -127,6 +129,14 @@ async fn back_up(State(platform): State<Arc<Platform>>, identity: Identity) -> A
         ErrorReport::new(Code::OPTION, "a platform that ends with its client copies no state")
     })?;
     json(StatusCode::CREATED, &backups::make(store).await?)
+}
+
+async fn prune_all(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    json(StatusCode::OK, &prune(&platform, &identity, &body::parse(&body)?).await?)
 }
 
 /// Runs a query and streams its frames. A client that disconnects drops the receiver, which ends

@@ -92,6 +92,12 @@ impl Identity {
         }
     }
 
+    /// The tenant whose things it changes; `None` for an operator who names none, whose are all.
+    pub fn only(&self) -> Option<&Tenant> {
+        let is_all = is_operator(self.peer) && self.tenant == Tenant::default();
+        (!is_all).then_some(&self.tenant)
+    }
+
     /// Refuses what only root and the user of the server may do.
     pub fn check_operator(&self, what: &str) -> Result<(), ErrorReport> {
         if is_operator(self.peer) {

@@ -237,9 +237,11 @@ impl Leases {
                 self.udf(client, (tenant, here), source, &name, &|_| ()).await
             }
             LeaseOf::Registered { name, version } => {
-                let source = self.udfs.source(tenant, &name, version).await?;
+                let (source, leased) = self.udfs.leased(tenant, &name, version).await?;
                 let keep = |text: &str| self.udfs.keep_log(tenant, &name, text);
-                self.udf(client, (tenant, here), source, &name, &keep).await
+                let done = self.udf(client, (tenant, here), source, &name, &keep).await;
+                self.udfs.note_use(&leased).await;
+                done
             }
         }
     }

@@ -31,6 +31,7 @@ mod platform;
 mod pool;
 mod printed;
 mod progress;
+mod prune;
 mod queries;
 mod records;
 #[cfg(test)]

@@ -152,7 +152,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), Folders::new([base.path()]))),
         udfs,
         functions,
-        images: Images::new(&state_dir, ImageSettings::default(), over.clone()),
+        images: Images::new(&state_dir, ImageSettings::default(), over.clone()).beside(&records),
         bursts: Bursts::new(
             node.clone(),
             analysis,

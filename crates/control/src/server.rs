@@ -355,11 +355,12 @@ async fn platform(
             ending.over.clone(),
         ),
         udfs,
+        images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone())
+            .beside(functions.records()),
         functions,
         bursts,
         pool,
         hosts,
-        images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone()),
         node,
         shutdown: ending.asked.clone(),
         grace: Grace::new(if settings.private { PRIVATE_GRACE } else { GRACE }),

@@ -4,7 +4,7 @@
 //! are described by an instance that has loaded it. Both results are cached by content.
 //! `in_image` is the same for code that runs in an image, `definition` for functions that SQL
 //! defines. `files` keeps the files that travel with the code, `secrets` reads what references to
-//! secrets lead to.
+//! secrets lead to, `unused` finds what can go.
 
 mod definition;
 mod files;
@@ -13,6 +13,7 @@ mod log;
 mod pending;
 mod registered;
 mod secrets;
+mod unused;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use crate::declared::{Declared, declared};
 use crate::progress::Events;
 use crate::trees::OwnPlaces;
 
+pub(crate) use files::blocking;
 pub(crate) use log::UdfLogs;
 pub(crate) use registered::UdfRegistry;
 pub(crate) use secrets::SecretSources;

@@ -2,15 +2,17 @@
 //! JSON file for Python, the files themselves for a program.
 //!
 //! Invariants: a folder with a digest's name is whole, because it got there by a rename. Its time of
-//! change is that of its last use.
+//! change is that of its last use. What an instance was made of is locked as long as it lives, and is
+//! not removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_types::Digest;
 use snowmelt_wire::{CodeFile, SourceCode};
 
@@ -23,9 +25,24 @@ pub(crate) const CODE_FILE: &str = "code.json";
 /// (`python/snowmelt/_runtime/code.py`).
 const CODE_FILES: &str = "files";
 
-/// How long code is kept after its last use that nothing refers to. An instance that began with it may
-/// still read it, so this is longer than any of them stays without a call.
+/// How long code is kept after its last use that nothing refers to.
 pub const CODE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// What was removed, or would be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemovedFiles {
+    /// How many files, or folders of code.
+    pub files: u64,
+    /// Their bytes on the disk.
+    pub bytes: u64,
+}
+
+impl RemovedFiles {
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+    }
+}
 
 /// A folder with a folder for each piece of code, named by its digest.
 #[derive(Clone, Debug)]
@@ -90,10 +107,26 @@ impl CodeStore {
         encoded(code).ok().map(Digest::of)
     }
 
-    /// Removes code that was not used for some time and that is not among `kept`, and what a process
-    /// that was killed has left; gives how much.
-    pub fn sweep(&self, kept: &BTreeSet<Digest>, unused: Duration) -> Result<usize> {
-        let mut removed = 0;
+    /// Keeps code from being removed as long as the lock lives.
+    pub fn hold(folder: &Path) -> Result<Lock> {
+        let opened = File::open(folder).map_err(state(folder))?;
+        let held = Lock::wait(opened, Share::Shared).map_err(state(folder))?;
+        // Whoever removes it moves it away while it has it alone.
+        match folder.is_dir() {
+            true => Ok(held),
+            false => Err(Error::CodeMissing { folder: folder.to_owned() }),
+        }
+    }
+
+    /// Removes code that was not used for some time, that is not among `kept` and that no instance
+    /// was made of, and what a process that was killed has left; with `dry`, only counts it.
+    pub fn sweep(
+        &self,
+        kept: &BTreeSet<Digest>,
+        unused: Duration,
+        dry: bool,
+    ) -> Result<RemovedFiles> {
+        let mut removed = RemovedFiles::default();
         for entry in std::fs::read_dir(&self.root).map_err(state(&self.root))? {
             let entry = entry.map_err(state(&self.root))?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -103,13 +136,21 @@ impl CodeStore {
             if is_kept || age.is_none_or(|age| age < unused) {
                 continue;
             }
+            let folder = File::open(entry.path()).map_err(state(&self.root));
+            let alone = Lock::attempt(folder?, Share::Exclusive).map_err(state(&self.root))?;
+            let Some(_alone) = alone else { continue };
+            let bytes = bytes_of(&entry.path());
+            if dry {
+                removed.add(bytes);
+                continue;
+            }
             // Under another name first, so that it is never seen in parts.
             let aside = tempfile::tempdir_in(&self.root).map_err(state(&self.root))?;
             match std::fs::rename(entry.path(), aside.path().join("code")) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 moved => {
                     moved.map_err(state(&self.root))?;
-                    removed += 1;
+                    removed.add(bytes);
                 }
             }
         }
@@ -134,6 +175,13 @@ impl CodeStore {
 
 fn encoded(code: &SourceCode) -> std::io::Result<Vec<u8>> {
     serde_json::to_vec(code).map_err(std::io::Error::other)
+}
+
+/// Bytes on the disk of a folder; what is gone meanwhile counts nothing.
+fn bytes_of(path: &Path) -> u64 {
+    let Ok(found) = path.symlink_metadata() else { return 0 };
+    let inside = std::fs::read_dir(path).into_iter().flatten().flatten();
+    found.blocks() * 512 + inside.map(|entry| bytes_of(&entry.path())).sum::<u64>()
 }
 
 /// Notes that code is used now. Where that fails it is removed earlier, and stored again.
@@ -266,13 +314,19 @@ mod tests {
         store.find(&found).unwrap();
         std::fs::create_dir(folder.path().join(".tmp-of-a-dead-process")).unwrap();
         let kept = BTreeSet::from([deployed.clone()]);
-        assert_eq!(store.sweep(&kept, CODE_KEPT).unwrap(), 20);
+        let held = CodeStore::hold(&store.find(&used).unwrap()).unwrap();
+        let counted = store.sweep(&kept, CODE_KEPT, true).unwrap();
+        assert_eq!((counted.files, count()), (20, 24));
+        assert_eq!(store.sweep(&kept, CODE_KEPT, false).unwrap(), counted);
         assert_eq!(count(), 4, "what is new may be in the making");
         for digest in [&deployed, &used, &found] {
             store.find(digest).unwrap();
         }
         assert_eq!(CodeStore::digest(&code("deployed")), Some(deployed));
-        store.sweep(&kept, Duration::ZERO).unwrap();
+        store.sweep(&kept, Duration::ZERO, false).unwrap();
+        store.find(&used).expect("an instance has it");
+        drop(held);
+        store.sweep(&kept, Duration::ZERO, false).unwrap();
         assert_eq!(count(), 1);
     }
 

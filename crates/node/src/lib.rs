@@ -50,7 +50,7 @@ mod workers;
 
 pub use account::{OVERCOMMIT, capacity};
 pub use bound::{UdfBinding, UdfImage, UdfSource};
-pub use code::{CODE_KEPT, CodeStore};
+pub use code::{CODE_KEPT, CodeStore, RemovedFiles};
 pub use code_package::PackageAt;
 pub use drive::{Driver, DriverReporter, Frames, clean, definition};
 pub use enforcement::EnforcementChoice;

@@ -1,8 +1,9 @@
-//! Code packages of a node.
+//! Packages of a node: code packages, and which installed packages stay.
 
-use snowmelt_types::Tenant;
+use snowmelt_package::{Held, Reclaimed};
+use snowmelt_types::{Code, ErrorReport, Tenant};
 
-use crate::{Node, PackageAt, Result, TreePlace, Unit};
+use crate::{Error, Node, PackageAt, Result, TreePlace, Unit};
 
 impl Node {
     /// Finds a package by its name and checks that it fits; gives what pins it, and its handler.
@@ -20,4 +21,26 @@ impl Node {
     ) -> Result<Unit> {
         self.inner.preparation.prepare_package(tenant, at, place).await
     }
+
+    /// Holds the packages of some requirements, if they are installed.
+    pub async fn hold_packages(&self, requirements: &[String]) -> Result<Option<Held>> {
+        let interpreters = &self.inner.preparation.interpreters;
+        let (interpreter, packages) = interpreters.of(requirements).await?;
+        blocking(move || Ok(interpreter.installer.hold(&packages)?)).await
+    }
+
+    /// Removes the installed packages that nothing holds; with `dry`, only counts them.
+    pub async fn prune_packages(&self, dry: bool) -> Result<Reclaimed> {
+        let interpreter = self.inner.preparation.interpreters.default().await?;
+        blocking(move || Ok(interpreter.installer.prune(dry)?)).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        let report = ErrorReport::new(Code::INTERNAL, error.to_string());
+        Err(Error::Report(Box::new(report)))
+    })
 }

@@ -54,7 +54,8 @@ impl Preparation {
     ) -> Result<Unit> {
         let installed = self.environment_of(requirements, imports, reporter).await?;
         let stored = self.codes.put(code)?;
-        Ok(Unit::python(tenant, stored, installed))
+        let held = CodeStore::hold(&stored.1)?;
+        Ok(Unit::python(tenant, stored, installed).holding(held))
     }
 
     /// Keeps a wheel of a user's own, and gives the requirement that names it by its content.
@@ -109,6 +110,7 @@ impl Preparation {
         place: Option<&TreePlace>,
     ) -> Result<Unit> {
         let (stored, began) = ((code.clone(), self.codes.find(code)?), Instant::now());
+        let held = CodeStore::hold(&stored.1)?;
         let image = match &request.image {
             Some(image) => Some(self.images.mount_with_config(image, place).await?),
             None => None,
@@ -133,7 +135,7 @@ impl Preparation {
                 Some(report) => Err(Error::Report(Box::new(report))),
                 None => Err(error),
             },
-            (prepared, _) => Ok(Unit::program(tenant, stored, prepared?)),
+            (prepared, _) => Ok(Unit::program(tenant, stored, prepared?).holding(held)),
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use snowmelt_kernel::lock::Lock;
 use snowmelt_package::{Python, Runtime};
 use snowmelt_sandbox::{Base, Bind, MountedImage, ProcessSettings, Root};
 use snowmelt_types::{Digest, Tenant};
@@ -67,6 +68,8 @@ pub struct Unit {
 /// What the instances of a unit have, and zygotes of several functions have not.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Own {
+    /// Held, so that its code is not removed. None for code of an image, which is pinned.
+    pub code: Option<Arc<Lock>>,
     pub files: Option<Arc<FileTree>>,
     pub secrets: Secrets,
 }
@@ -176,7 +179,13 @@ impl Unit {
             forked.set_up_with(files.as_deref(), shown.clone(), &secrets);
         }
         self.root.binds.extend(shown);
-        self.own = Own { files, secrets };
+        self.own = Own { files, secrets, ..self.own };
+        self
+    }
+
+    /// The same, whose code stays as long as it.
+    pub(crate) fn holding(mut self, code: Lock) -> Self {
+        self.own.code = Some(Arc::new(code));
         self
     }
 

@@ -15,9 +15,10 @@ use crate::counts::Counts;
 use crate::environment::{Manifest, digest_of};
 use crate::lock::Pin;
 use crate::once::{Once, once};
+use crate::prune::{self, Held};
 use crate::reclaim::{self, Reclaimed};
 use crate::requirement::parse_set;
-use crate::resolve::resolve;
+use crate::resolve::{remembered, resolve};
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::wheel::LockedWheel;
@@ -218,6 +219,24 @@ impl Installer {
         let done = reclaim::reclaim(&self.shared.store, max_size, || self.size())?;
         self.recount()?;
         Ok(done)
+    }
+
+    /// Removes everything that is not in use, as [`Installer::gc`] with the size 0; with `dry`, only
+    /// counts it. Blocks: must not be called on the async runtime's threads.
+    pub fn prune(&self, dry: bool) -> Result<Reclaimed> {
+        if dry { prune::count(&self.shared.store) } else { self.gc(ByteSize(0)) }
+    }
+
+    /// Holds the environment that satisfies these requirements, so that it is not removed; `None` if
+    /// it is not here. Resolves and installs nothing, and does not count as a use. Blocks.
+    pub fn hold(&self, requirements: &[String]) -> Result<Option<Held>> {
+        let requirements = parse_set(requirements)?;
+        let pins = match installed::pins(&self.shared.installed, &requirements) {
+            Some(pins) => pins,
+            None => remembered(&self.shared, &requirements).pins(),
+        };
+        let wheels: Vec<Digest> = pins.iter().map(|pin| pin.digest(&self.shared.python)).collect();
+        prune::hold(&self.shared, &digest_of(&wheels))
     }
 
     /// Verifies every file of every wheel against its RECORD, and removes damaged wheels, so that

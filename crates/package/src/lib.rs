@@ -13,7 +13,7 @@
 //! | assembly of an environment of links to wheels | `assemble`, `link` |
 //! | exclusion between tasks and processes, so that each folder is made once | `once`, `flock` |
 //! | environments with leases that prevent their removal | `installer`, `environment` |
-//! | counters, sizes, repeated verification, removal | `counts`, `inventory`, `verify`, `reclaim` |
+//! | counters, sizes, repeated verification, removal | `counts`, `inventory`, `verify`, `reclaim`, `prune` |
 //! | the platform's own Python files | `runtime` |
 //!
 //! Invariant: a folder under `wheels/` or `environments/` is complete. It was verified and flushed
@@ -39,6 +39,7 @@ mod options;
 mod own;
 mod process;
 mod progress;
+mod prune;
 mod python;
 mod reclaim;
 mod record;
@@ -61,6 +62,7 @@ pub use installer::Installer;
 pub use link::Conflict;
 pub use options::Options;
 pub use progress::{Progress, Reporter, Silent};
+pub use prune::Held;
 pub use python::{OLDEST_PYTHON, Python, WantedPython, python_requirement};
 pub use reclaim::Reclaimed;
 pub use requirement::Requirement;

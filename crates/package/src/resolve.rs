@@ -66,6 +66,12 @@ pub(crate) async fn resolve(
     answer
 }
 
+/// The last lock for these requirements, however old; empty if there is none.
+pub(crate) fn remembered(shared: &Shared, requirements: &[Requirement]) -> Lock {
+    let entry = read(&shared.store.memo(&key(&shared.python, requirements)));
+    entry.map_or_else(Lock::default, |entry| Lock { text: entry.lock })
+}
+
 async fn resolve_and_cache(
     shared: &Shared,
     requirements: &[Requirement],

@@ -36,6 +36,7 @@ mod printer;
 mod profile;
 mod program;
 mod progress;
+mod prune;
 mod python_code;
 mod run;
 mod secrets;
@@ -98,6 +99,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Down(args) => server::down(args, config, printer),
         Command::Backup(args) => backup::run(args, config, printer),
         Command::Du(args) => du::run(args, config, printer),
+        Command::Prune(args) => prune::run(args, config, printer),
         Command::Status(args) => server::status(args, config, printer),
         Command::Top(args) => top::run(args, config, printer),
         Command::Node(args) => cluster::node(args, config, printer),

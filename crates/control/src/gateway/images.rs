@@ -103,7 +103,8 @@ async fn prune(
 ) -> Answer {
     identity.check_operator("remove data of images")?;
     let request: PruneRequest = body::parse(&body)?;
-    let pruned = blocking(move || images.prune(&request)).await?;
+    let packages = images.deployed_packages().await?;
+    let pruned = blocking(move || images.prune(&request, &packages)).await?;
     json(StatusCode::OK, &pruned)
 }
 

@@ -27,11 +27,13 @@ use std::time::Duration;
 use snowmelt_api::{ImageSummary, PruneRequest, Pruned, RegistryAccess};
 use snowmelt_image::source::{Access, Authorities, Credentials, ImageLocation, Layout, Reference};
 use snowmelt_image::{Error, Image, exchange};
-use snowmelt_node::{Found, ImageSettings, ImageStores, find_image};
+use snowmelt_node::{Found, ImageSettings, ImageStores, PackageAt, find_image};
 use snowmelt_types::{Code, ErrorReport, Report};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::backups;
+use crate::records::Records;
 use crate::times::SWEPT_AGAIN_AFTER;
 
 pub(crate) use embedded::ENDS_WITHIN;
@@ -50,6 +52,8 @@ pub(crate) struct Images {
     running: Arc<Semaphore>,
     /// Ends all work.
     over: CancellationToken,
+    /// What is deployed, where the platform holds it open.
+    records: Option<Records>,
 }
 
 impl Images {
@@ -57,7 +61,24 @@ impl Images {
     pub fn new(state_dir: &Path, settings: ImageSettings, over: CancellationToken) -> Self {
         let running = Arc::new(Semaphore::new(JOBS_AT_ONCE as usize));
         let stores = ImageStores::new(state_dir, settings);
-        Self { state_dir: state_dir.to_owned(), stores, running, over }
+        Self { state_dir: state_dir.to_owned(), stores, running, over, records: None }
+    }
+
+    /// The same beside these records.
+    pub fn beside(self, records: &Records) -> Self {
+        Self { records: Some(records.clone()), ..self }
+    }
+
+    /// The code packages of deployed functions. Their names may lead to others now.
+    pub async fn deployed_packages(&self) -> Result<Vec<PackageAt>, ErrorReport> {
+        let functions = match &self.records {
+            Some(records) => records.all_functions().await?,
+            None => {
+                let state = backups::state(&self.state_dir);
+                Records::open(state, false).await?.all_functions().await?
+            }
+        };
+        Ok(functions.into_iter().filter_map(|function| function.packed).collect())
     }
 
     /// Removes what writers left that were killed; in the background while other writers are
@@ -115,27 +136,37 @@ impl Images {
         self.layout()?.untag(&name.to_string()).map_err(reported)
     }
 
-    /// Removes what no local image refers to.
-    pub fn prune(&self, request: &PruneRequest) -> Result<Pruned, ErrorReport> {
-        let collected =
-            snowmelt_image::collect(&self.layout()?, request.dry_run).map_err(reported)?;
+    /// Removes what no local image and none of these packages refers to.
+    pub fn prune(
+        &self,
+        request: &PruneRequest,
+        packages: &[PackageAt],
+    ) -> Result<Pruned, ErrorReport> {
+        let layout = self.layout()?;
+        // One that is in a registry is not here.
+        let pin = |package: &PackageAt| layout.pin(&package.manifest).ok();
+        let _pinned: Vec<_> = packages.iter().filter_map(pin).collect();
+        let collected = snowmelt_image::collect(&layout, request.dry_run).map_err(reported)?;
         let raw = self.stores.raw().prune(request.dry_run).map_err(reported)?;
-        let block_bytes = request.blocks.then(|| {
-            // The lock of the cache guarantees that no mounted image needs its blocks.
-            let cache = self.stores.cache()?;
-            let bytes = cache.bytes();
-            if !request.dry_run {
-                cache.empty();
-            }
-            Ok::<_, Error>(bytes)
-        });
+        let blocks = request.blocks.then(|| self.prune_blocks(request.dry_run));
         Ok(Pruned {
             blobs: collected.blobs,
             bytes: collected.bytes,
             raw_files: raw.blobs,
             raw_bytes: raw.bytes,
-            block_bytes: block_bytes.transpose().map_err(reported)?,
+            block_bytes: blocks.transpose()?,
         })
+    }
+
+    /// Removes the cached blocks of images in registries; gives their bytes.
+    pub fn prune_blocks(&self, dry: bool) -> Result<u64, ErrorReport> {
+        // The lock of the cache guarantees that no mounted image needs its blocks.
+        let cache = self.stores.cache().map_err(reported)?;
+        let bytes = cache.bytes();
+        if !dry {
+            cache.empty();
+        }
+        Ok(bytes)
     }
 
     /// The image that a request names.

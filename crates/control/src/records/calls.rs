@@ -28,6 +28,9 @@ pub(super) fn entry_key(id: &str) -> String {
     format!("{ENTRIES}{id}")
 }
 
+/// Calls that one transaction removes.
+const REMOVED_AT_ONCE: usize = 512;
+
 /// The record and index entry of a call.
 struct Written {
     id: InvocationId,
@@ -98,6 +101,34 @@ impl Records {
     /// Calls that have not ended, the oldest first.
     pub async fn waiting(&self) -> Vec<(InvocationId, FunctionId)> {
         self.calls.lock().await.waiting()
+    }
+
+    /// Removes ended calls, of all tenants or of one: those whose answers have been kept for their
+    /// time, or all. With `dry`, only counts them. Gives how many, and the bytes of their records.
+    pub async fn prune_calls(
+        &self,
+        of: Option<&Tenant>,
+        also_kept: bool,
+        dry: bool,
+    ) -> Result<(u64, u64), ErrorReport> {
+        let mut index = self.calls.lock().await;
+        if !self.is_held {
+            // Other processes may have written since.
+            *index = load(&*self.store).await?;
+        }
+        let gone = index.ended(of, also_kept);
+        let all = (gone.len() as u64, gone.iter().map(|(_, bytes)| bytes).sum());
+        for some in gone.chunks(REMOVED_AT_ONCE).filter(|_| !dry) {
+            let ids = some.iter().map(|(id, _)| id);
+            let delete = |all: Transaction, id: &InvocationId| {
+                let all = all.delete(record_key(id.as_str()), Expect::Any);
+                all.delete(entry_key(id.as_str()), Expect::Any)
+            };
+            let removal = ids.clone().fold(Transaction::new(), delete);
+            self.store.transaction(removal).await.map_err(|error| error.report())?;
+            index.forget_all(ids);
+        }
+        Ok(all)
     }
 
     async fn write(

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
-use snowmelt_types::{ByteSize, InvocationId};
+use snowmelt_types::{ByteSize, InvocationId, Tenant};
 
 use super::FunctionId;
 use crate::now_ms;
@@ -133,6 +133,21 @@ impl Index {
     pub fn waiting(&self) -> Vec<(InvocationId, FunctionId)> {
         let waiting = self.entries.iter().filter(|(_, entry)| entry.until_ms.is_none());
         waiting.map(|(id, entry)| (id.clone(), entry.function.clone())).collect()
+    }
+
+    /// Ended calls, of all tenants or of one, with the lengths of their records: those whose answers
+    /// are not to be kept any longer, or all of them.
+    pub fn ended(&self, of: Option<&Tenant>, also_kept: bool) -> Vec<(InvocationId, u64)> {
+        let now = now_ms();
+        let may_go = |entry: &Entry| entry.until_ms.is_some_and(|until| also_kept || until <= now);
+        let is_own = |entry: &Entry| of.is_none_or(|of| entry.function.tenant == *of);
+        let gone = self.entries.iter().filter(|(_, entry)| may_go(entry) && is_own(entry));
+        gone.map(|(id, entry)| (id.clone(), entry.bytes)).collect()
+    }
+
+    /// Forgets entries that were removed from the store.
+    pub fn forget_all<'i>(&mut self, ids: impl IntoIterator<Item = &'i InvocationId>) {
+        ids.into_iter().for_each(|id| self.forget(id));
     }
 
     fn forget(&mut self, id: &InvocationId) {

@@ -13,6 +13,8 @@ mod jobs;
 mod older;
 #[cfg(test)]
 mod tests;
+mod udf_keys;
+mod udf_uses;
 mod udfs;
 
 use std::path::PathBuf;
@@ -32,6 +34,8 @@ use crate::backups;
 pub(crate) use functions::FunctionId;
 use index::Index;
 pub(crate) use jobs::{JobEnd, JobRecord, PartRecord};
+use udf_uses::LeasedVersions;
+pub(crate) use udf_uses::{LeasedVersion, Superseded};
 pub(crate) use udfs::{Existing, UdfEntry, UdfRecord};
 
 /// Records of one page: a record may have megabytes.
@@ -74,6 +78,8 @@ pub(crate) struct Records {
     // Locked while a call is written, so that it stays equal to the entries in the store. It is
     // complete if the store is held open: no other process has asynchronous calls.
     calls: Arc<Mutex<Index>>,
+    is_held: bool,
+    leased: LeasedVersions,
 }
 
 impl Records {
@@ -83,7 +89,8 @@ impl Records {
         let older = Some(older::layout());
         if !hold {
             let file = Redb::visit(path, older);
-            return Ok(Self::new(Arc::new(file.clone()), Index::default()).in_file(file));
+            let visited = Self::new(Arc::new(file.clone()), Index::default()).in_file(file);
+            return Ok(Self { is_held: false, ..visited });
         }
         let at = path.clone();
         let opening = tokio::task::spawn_blocking(|| Redb::hold(path, older, Clock::real()));
@@ -108,7 +115,8 @@ impl Records {
     }
 
     fn new(store: Arc<dyn Store>, index: Index) -> Self {
-        Self { store, file: None, calls: Arc::new(Mutex::new(index)) }
+        let (calls, leased) = (Arc::new(Mutex::new(index)), LeasedVersions::default());
+        Self { store, file: None, calls, is_held: true, leased }
     }
 
     async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ErrorReport> {

@@ -7,6 +7,8 @@ use snowmelt_wire::SourceCode;
 
 use super::*;
 
+mod pruned;
+
 fn tenant() -> Tenant {
     "acme".parse().unwrap()
 }

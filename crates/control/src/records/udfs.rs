@@ -8,13 +8,8 @@ use snowmelt_store::{Entry as StoreEntry, Error as StoreError, Expect, Page, Tra
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use snowmelt_wire::Signature;
 
+use super::udf_keys::{PREFIX, all_of, key, prefix, tenant, without};
 use super::{Records, collect, parse, written};
-
-/// The prefix of the keys of UDFs.
-const PREFIX: &str = "udfs/";
-
-/// Versions of a UDF that are kept.
-const MOST_VERSIONS: usize = 16;
 
 /// Records of one page: a record has the code, which may have megabytes.
 const PAGE: usize = 16;
@@ -69,15 +64,6 @@ impl From<UdfRecord> for UdfEntry {
     }
 }
 
-/// The prefix of the versions of a name. SQL does not distinguish the case of names.
-fn prefix(tenant: &Tenant, name: &str) -> String {
-    format!("{PREFIX}{tenant}/{}/", name.to_ascii_lowercase())
-}
-
-fn key(tenant: &Tenant, name: &str, version: u32) -> String {
-    format!("{}{version:010}", prefix(tenant, name))
-}
-
 fn refuse(name: &str, existing: Existing, versions: &[u32]) -> Result<(), ErrorReport> {
     if existing == Existing::Replaced || versions.is_empty() {
         return Ok(());
@@ -109,10 +95,9 @@ impl Records {
                 };
                 let at = key(tenant, &signature.name, record.version);
                 transaction = transaction.put(&at, written(&record)?, Expect::Absent);
-                let old = known.len().saturating_sub(MOST_VERSIONS - 1);
-                for version in &known[..old] {
-                    let at = key(tenant, &signature.name, *version);
-                    transaction = transaction.delete(&at, Expect::Any);
+                let old = self.removable(tenant, &signature.name, &known, now_ms).await?;
+                for version in old {
+                    transaction = without(transaction, &key(tenant, &signature.name, version));
                 }
                 records.push(record);
             }
@@ -162,17 +147,20 @@ impl Records {
     /// All versions of all UDFs of a tenant, by name, oldest first.
     pub async fn udfs(&self, tenant: &Tenant) -> Result<Vec<UdfEntry>, ErrorReport> {
         let entry = |entry: &_| parse::<UdfRecord>(entry).map(UdfEntry::from);
-        collect(&*self.store, &format!("{PREFIX}{tenant}/"), PAGE, entry).await
+        collect(&*self.store, &all_of(tenant), PAGE, entry).await
+    }
+
+    /// All versions of all UDFs of all tenants.
+    pub async fn all_udfs(&self) -> Result<Vec<UdfRecord>, ErrorReport> {
+        collect(&*self.store, PREFIX, PAGE, parse).await
     }
 
     /// The contents of files that functions have, by tenant.
     pub async fn udf_files(&self) -> Result<BTreeSet<(Tenant, String)>, ErrorReport> {
         let of = |entry: &StoreEntry| {
             let record: UdfRecord = parse(entry)?;
-            let tenant = entry.key.strip_prefix(PREFIX).and_then(|key| key.split('/').next());
-            let tenant = tenant.and_then(|tenant| tenant.parse::<Tenant>().ok());
             let files = record.source.files.into_values().map(|file| file.digest);
-            Ok(tenant.into_iter().zip([files.collect::<Vec<_>>()]).collect::<Vec<_>>())
+            Ok(tenant(&entry.key).into_iter().zip([files.collect::<Vec<_>>()]).collect::<Vec<_>>())
         };
         let all = collect(&*self.store, PREFIX, PAGE, of).await?.into_iter().flatten();
         let each = |(tenant, digests): (Tenant, Vec<String>)| {
@@ -183,7 +171,7 @@ impl Records {
 
     /// False if a tenant has none.
     pub async fn has_udfs(&self, tenant: &Tenant) -> Result<bool, ErrorReport> {
-        match self.store.list(&format!("{PREFIX}{tenant}/"), Page::first(1)).await {
+        match self.store.list(&all_of(tenant), Page::first(1)).await {
             Ok(listed) => Ok(!listed.entries.is_empty()),
             // A platform that is embedded in a command beside a running server: a query without
             // registered functions needs nothing of the store.
@@ -196,7 +184,7 @@ impl Records {
     pub async fn remove_udf(&self, tenant: &Tenant, name: &str) -> Result<bool, ErrorReport> {
         let known = self.udf_versions(tenant, name).await?;
         let delete = |transaction: Transaction, version: &u32| {
-            transaction.delete(key(tenant, name, *version), Expect::Any)
+            without(transaction, &key(tenant, name, *version))
         };
         let transaction = known.iter().fold(Transaction::new(), delete);
         if !known.is_empty() {

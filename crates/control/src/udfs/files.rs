@@ -164,21 +164,28 @@ impl UdfRegistry {
         Ok(all.flat_map(|one| [one.files, CodeStore::digest(&one.spec.code)]).flatten().collect())
     }
 
+    /// The contents of files that functions have, by tenant.
+    pub async fn used_files(&self) -> Result<BTreeSet<(Tenant, String)>, ErrorReport> {
+        let mut used = self.records.udf_files().await?;
+        used.extend(self.records.function_files().await?);
+        Ok(used)
+    }
+
     async fn sweep(&self) -> Result<(), ErrorReport> {
-        let mut kept = self.records.udf_files().await?;
-        kept.extend(self.records.function_files().await?);
+        let used = self.used_files().await?;
         let node = self.catalog.node.clone();
         let deployed = self.deployed_code().await?;
         let sweep = move || {
-            node.files().sweep(&kept, UNUSED_KEPT)?;
-            node.codes().sweep(&deployed, CODE_KEPT)?;
+            node.files().sweep(&used, UNUSED_KEPT)?;
+            node.codes().sweep(&deployed, CODE_KEPT, false)?;
             node.sweep_shared_files()
         };
         blocking(move || sweep().map_err(|error| error.report())).await
     }
 }
 
-async fn blocking<T: Send + 'static>(
+/// Runs what waits for the disk away from the threads that serve connections.
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ErrorReport> + Send + 'static,
 ) -> Result<T, ErrorReport> {
     let done = tokio::task::spawn_blocking(work).await;

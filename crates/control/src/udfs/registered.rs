@@ -11,7 +11,7 @@ use snowmelt_wire::Signature;
 use super::pending::Pending;
 use super::{UdfCatalog, UdfLogs, UdfSet};
 use crate::progress::Events;
-use crate::records::{Existing, Records, UdfEntry, UdfRecord};
+use crate::records::{Existing, LeasedVersion, Records, UdfEntry, UdfRecord};
 
 /// The most functions that one piece of code may define.
 const MOST_FUNCTIONS: usize = 256;
@@ -150,22 +150,35 @@ impl UdfRegistry {
         }
     }
 
-    /// The code of a version of a function; of the last one if none is named.
-    pub async fn source(
+    /// The code of a version of a function that is leased; of the last one if none is named. The
+    /// version stays as long as the lease, and for some time after it.
+    pub async fn leased(
         &self,
         tenant: &Tenant,
         name: &str,
         version: Option<u32>,
-    ) -> Result<UdfSource, ErrorReport> {
+    ) -> Result<(UdfSource, LeasedVersion), ErrorReport> {
         check(name)?;
+        // Counted first, so that it is not removed meanwhile.
+        let counted = version.map(|version| self.records.lease_udf(tenant, name, version));
         if let Some(record) = self.records.udf(tenant, name, version).await? {
-            return Ok(record.source());
+            let count = || self.records.lease_udf(tenant, name, record.version);
+            let leased = counted.unwrap_or_else(count);
+            self.note_use(&leased).await;
+            return Ok((record.source(), leased));
         }
         let known = self.show(tenant, name).await?;
-        let (first, last) = (known.versions.first().copied().unwrap_or_default(), known.version);
+        let kept: Vec<_> = known.versions.iter().map(u32::to_string).collect();
         let message = format!("version {} of `{name}` is not kept", version.unwrap_or_default());
         Err(ErrorReport::new(Code::FUNCTION_MISSING, message)
-            .hint(format!("versions {first} to {last} are")))
+            .hint(format!("these versions are: {}", kept.join(", "))))
+    }
+
+    /// Notes when a version was used last. Where that fails it may be removed earlier.
+    pub async fn note_use(&self, leased: &LeasedVersion) {
+        if let Err(error) = self.records.note_use(leased, crate::now_ms()).await {
+            tracing::warn!(error = error.message, "the use of a function cannot be noted");
+        }
     }
 
     /// The last version of a function, if there is one of this name.

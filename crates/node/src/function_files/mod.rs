@@ -231,7 +231,12 @@ mod tests {
         let kept = BTreeSet::from([(rig.tenant.clone(), model.digest.clone())]);
         rig.store.sweep(&kept, UNUSED_KEPT).unwrap();
         assert_eq!(rig.count(), 3, "all were used lately");
-        rig.store.sweep(&kept, Duration::ZERO).unwrap();
+        let prune = |of, dry| rig.store.prune(&kept, Duration::ZERO, of, dry).unwrap();
+        let other = "other".parse().unwrap();
+        assert_eq!(prune(Some(&other), false).files, 0);
+        let counted = prune(Some(&rig.tenant), true);
+        assert_eq!((counted.files, rig.count()), (1, 3), "a count removes nothing");
+        assert_eq!(prune(Some(&rig.tenant), false), counted);
         assert_eq!(rig.count(), 2);
         assert!(rig.store.open(&rig.tenant, &model.digest).is_ok());
         assert!(rig.store.open(&rig.tenant, &words.digest).is_err());

@@ -1,6 +1,6 @@
 //! Removes files that no function has any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{DirEntry, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use snowmelt_types::Tenant;
 
 use super::{FileStore, TEMPORARY, UNUSED_KEPT};
 use crate::Result;
-use crate::code::state;
+use crate::code::{RemovedFiles, state};
 
 /// What is being made is not older than this, unless its process was killed.
 const MADE_WITHIN: Duration = Duration::from_secs(3600);
@@ -24,7 +24,7 @@ impl FileStore {
         let (trees, blobs) = (self.trees(tenant), self.blobs(tenant));
         // A folder is made again at its next use.
         for tree in entries(&trees)? {
-            remove_tree(&tree, |_| true).map_err(state(&trees))?;
+            remove_tree(&tree, |_| true, None).map_err(state(&trees))?;
         }
         let mut left = BTreeSet::new();
         for digest in digests {
@@ -49,26 +49,68 @@ impl FileStore {
     /// Removes contents that were not used for some time and that are not among `kept`, and folders
     /// that were not.
     pub fn sweep(&self, kept: &BTreeSet<(Tenant, String)>, unused: Duration) -> Result<()> {
+        self.prune(kept, unused, None, false).map(drop)
+    }
+
+    /// The same for one tenant, or for all, with what it removed; with `dry`, only counts it.
+    pub fn prune(
+        &self,
+        kept: &BTreeSet<(Tenant, String)>,
+        unused: Duration,
+        of: Option<&Tenant>,
+        dry: bool,
+    ) -> Result<RemovedFiles> {
         let is_old = |found: &Metadata| is_older(found, unused);
+        let mut removed = RemovedFiles::default();
         for folder in entries(&self.root)? {
             let name = folder.file_name().to_string_lossy().into_owned();
             let Ok(tenant) = name.parse::<Tenant>() else { continue };
+            if of.is_some_and(|of| *of != tenant) {
+                continue;
+            }
             let (trees, blobs) = (self.trees(&tenant), self.blobs(&tenant));
+            let mut links = HashMap::new();
             for tree in entries(&trees)? {
-                remove_tree(&tree, is_old).map_err(state(&trees))?;
+                remove_tree(&tree, is_old, dry.then_some(&mut links)).map_err(state(&trees))?;
             }
             for blob in entries(&blobs)? {
                 let digest = blob.file_name().to_string_lossy().into_owned();
+                if kept.contains(&(tenant.clone(), digest.clone())) {
+                    continue;
+                }
                 let is_temporary = digest.starts_with(TEMPORARY);
-                if !kept.contains(&(tenant.clone(), digest)) {
-                    let least = if is_temporary { MADE_WITHIN.max(unused) } else { unused };
-                    let is_old = |found: &Metadata| is_older(found, least);
-                    remove_blob(&blob.path(), is_old).map_err(state(&blobs))?;
+                let least = if is_temporary { MADE_WITHIN.max(unused) } else { unused };
+                let Ok(found) = blob.metadata() else { continue };
+                let others = found.nlink().saturating_sub(1);
+                let is_free = links.get(&found.ino()).copied().unwrap_or(0) >= others;
+                let is_removed = match dry {
+                    true => is_free && is_older(&found, least),
+                    false => remove_blob(&blob.path(), |found| is_older(found, least))
+                        .map_err(state(&blobs))?,
+                };
+                if is_removed {
+                    removed.add(found.blocks() * 512);
                 }
             }
         }
-        Ok(())
+        Ok(removed)
     }
+}
+
+/// How many links to each content folders have that would be removed, by the number of its file.
+type Links = HashMap<u64, u64>;
+
+/// Counts the links in a folder.
+fn count(folder: &Path, links: &mut Links) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let found = entry.metadata()?;
+        match found.is_dir() {
+            true => count(&entry.path(), links)?,
+            false => *links.entry(found.ino()).or_default() += 1,
+        }
+    }
+    Ok(())
 }
 
 /// What is in a folder; nothing if it is not there.
@@ -83,8 +125,13 @@ pub(crate) fn is_older(found: &Metadata, age: Duration) -> bool {
     found.modified().is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed >= age))
 }
 
-/// Removes a folder that nobody uses. First it gets another name, so that it is never seen in parts.
-fn remove_tree(tree: &DirEntry, may_go: impl Fn(&Metadata) -> bool) -> io::Result<()> {
+/// Removes a folder that nobody uses, or counts its links. First it gets another name, so that it is
+/// never seen in parts.
+fn remove_tree(
+    tree: &DirEntry,
+    may_go: impl Fn(&Metadata) -> bool,
+    counted: Option<&mut Links>,
+) -> io::Result<()> {
     let path = tree.path();
     let folder = match File::open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -97,6 +144,9 @@ fn remove_tree(tree: &DirEntry, may_go: impl Fn(&Metadata) -> bool) -> io::Resul
         return Ok(());
     }
     let Some(_unused) = Lock::attempt(folder, Share::Exclusive)? else { return Ok(()) };
+    if let Some(links) = counted {
+        return count(&path, links);
+    }
     let aside = if is_temporary { path.clone() } else { aside(&path) };
     match std::fs::rename(&path, &aside).and_then(|()| std::fs::remove_dir_all(&aside)) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

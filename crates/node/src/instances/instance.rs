@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use futures::FutureExt;
+use snowmelt_kernel::lock::Lock;
 use snowmelt_ledger::Reservation;
 use snowmelt_sandbox::Sandbox;
 use snowmelt_types::ByteSize;
@@ -38,6 +39,7 @@ pub(crate) struct Instance {
     starts_in: Mutex<Option<String>>,
     // Held, so that they are not removed.
     _files: Option<Arc<FileTree>>,
+    _code: Option<Arc<Lock>>,
     // Given back last, after the sandbox.
     room: Option<Reservation>,
 }
@@ -55,7 +57,8 @@ impl Instance {
         let log = LogCollector::new(read_end, log)?;
         let (loaded, spoiled) = (Mutex::default(), AtomicBool::new(false));
         let starts_in = Mutex::default();
-        Ok(Self { sandbox, log, zygote, loaded, spoiled, starts_in, _files: None, room })
+        let (_files, _code) = (None, None);
+        Ok(Self { sandbox, log, zygote, loaded, spoiled, starts_in, _files, _code, room })
     }
 
     /// Whether it has room of its own, so that it can be kept idle.
@@ -74,10 +77,10 @@ impl Instance {
         self
     }
 
-    /// One of a unit, whose files stay as long as it.
+    /// One of a unit, whose code and files stay as long as it.
     pub fn of(mut self, unit: &Unit) -> Self {
         self.log.hide(unit.own.secrets.clone());
-        self._files = unit.own.files.clone();
+        (self._files, self._code) = (unit.own.files.clone(), unit.own.code.clone());
         self.in_image(unit.image())
     }
 

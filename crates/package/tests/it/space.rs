@@ -37,6 +37,33 @@ async fn frees_space_in_lru_order_and_keeps_environments_in_use() {
     assert_eq!(installer.counts().bytes, ByteSize(0));
 }
 
+/// Functions that are deployed and do not run hold no environment.
+#[tokio::test]
+async fn pruning_removes_what_it_counted_and_keeps_what_is_held() {
+    let bench = Bench::new();
+    for name in ["deployed", "unused"] {
+        bench.publish(name, &[(&format!("{name}.py"), "")]);
+    }
+    let uv = Some(bench.local_uv(""));
+    let installer = Installer::with(Options { uv, ..bench.options() }).unwrap();
+    let install = async |name: &str| installer.environment(&list(&[name]), &Silent).await.unwrap();
+    let [kept, gone] = [install("deployed").await.path, install("unused").await.path];
+    assert!(installer.hold(&list(&["never-installed"])).unwrap().is_none());
+    let held = installer.hold(&list(&["deployed"])).unwrap().expect("it is installed");
+    let counted = installer.prune(true).unwrap();
+    assert!(kept.is_dir() && gone.is_dir(), "a count removes nothing");
+    let removed = installer.prune(false).unwrap();
+    assert_eq!((removed.environments, removed.wheels), (1, 1));
+    assert_eq!((counted.environments, counted.wheels), (1, 1));
+    assert!(kept.is_dir() && !gone.exists());
+    assert!(removed.freed.bytes() > 0);
+    let missed = installer.counts().environment_misses;
+    install("deployed").await;
+    assert_eq!(installer.counts().environment_misses, missed, "it needs no index");
+    drop(held);
+    assert_eq!(installer.prune(true).unwrap().environments, 1);
+}
+
 #[tokio::test]
 async fn removes_the_least_recently_used_environment_first() {
     let bench = Bench::new();

@@ -42,7 +42,8 @@ pub use lab::{
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use run::RunArgs;
 pub use server::{
-    BackupArgs, ConfigCommand, DoctorArgs, DownArgs, DuArgs, ServeArgs, StatusArgs, TopArgs, UpArgs,
+    BackupArgs, ConfigCommand, DoctorArgs, DownArgs, DuArgs, PruneArgs, ServeArgs, StatusArgs,
+    TopArgs, UpArgs,
 };
 pub use simulate::{Application, KillSpec, RepairWay, SimulateArgs, TraceArgs, Way};
 pub use sql::SqlArgs;
@@ -129,6 +130,8 @@ pub enum Command {
     Backup(BackupArgs),
     /// Show what the platform uses of the disk
     Du(DuArgs),
+    /// Remove packages, code, versions, results and images that nothing uses
+    Prune(PruneArgs),
     /// Show the running platform
     Status(StatusArgs),
     /// Watch instances, caches and zygotes

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use snowmelt_types::parse_duration;
 
-use super::{ListFormat, MemberArgs, ShowFormat, TlsArgs};
+use super::{ListFormat, MemberArgs, PlatformArgs, ShowFormat, TlsArgs};
 
 const UP_EXAMPLES: &str = "\
 Examples:
@@ -36,6 +36,15 @@ Examples:
   snowmelt du -o json | jq '.[0]'
 
 It reads the state folder (SNOWMELT_STATE) and changes nothing.";
+
+const PRUNE_EXAMPLES: &str = "\
+Examples:
+  snowmelt prune                      what would be removed, and how much that frees
+  snowmelt prune --yes
+  snowmelt prune --yes --results      also the results of calls that are still kept
+
+What a deployed function, a running call or an engine uses stays. Root removes of all tenants, every
+other user of the own one: old versions, results and files.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -159,6 +168,27 @@ pub struct DuArgs {
     /// Format of the list
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: ListFormat,
+}
+
+/// `snowmelt prune`.
+#[derive(Debug, Args)]
+#[command(after_help = PRUNE_EXAMPLES)]
+pub struct PruneArgs {
+    /// Remove it
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Only show what would be removed, which is the default
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// Also the results of asynchronous calls that are to be kept for longer
+    #[arg(long)]
+    pub results: bool,
+    /// Format of the list
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ListFormat,
+    /// The platform to clean.
+    #[command(flatten, next_help_heading = "Platform")]
+    pub platform: PlatformArgs,
 }
 
 /// `snowmelt config`.

@@ -39,6 +39,7 @@ fn help_texts() {
         "down",
         "backup",
         "du",
+        "prune",
         "status",
         "token",
         "token new",

@@ -52,7 +52,7 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(in crate::gateway) const ROUTES: [Route; 51] = [
+pub(in crate::gateway) const ROUTES: [Route; 52] = [
     route("get", "/healthz", Nothing, OK),
     route("get", "/readyz", Nothing, OK),
     route("get", "/v1/status", Nothing, OK),
@@ -61,6 +61,7 @@ pub(in crate::gateway) const ROUTES: [Route; 51] = [
     route("get", "/openapi.json", Nothing, OK),
     route("post", "/v1/shutdown", MayJson, Some((202, ""))),
     route("post", "/v1/backups", Nothing, Some((201, ""))),
+    route("post", "/v1/prunings", Json(r#"{"dry_run": true}"#), OK),
     route("post", "/v1/queries", Json(QUERY), None),
     route("get", "/v1/udfs", Nothing, OK),
     route("post", "/v1/udfs", Json(REGISTER), None),

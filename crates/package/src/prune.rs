@@ -1,0 +1,70 @@
+//! Removes what nothing uses, whatever the size: every package that no environment in use has, and
+//! the download cache.
+//!
+//! Invariant: a count without removal takes the same locks, so it counts what a removal at the same
+//! moment would remove.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use snowmelt_types::{ByteSize, Digest};
+
+use crate::Result;
+use crate::files;
+use crate::flock::{FileLock, Share};
+use crate::inventory::{self, Item, Kind};
+use crate::reclaim::Reclaimed;
+use crate::shared::Shared;
+use crate::store::Store;
+
+/// A lease of an environment that is here; dropping it gives it back.
+#[derive(Debug)]
+pub struct Held {
+    _lease: FileLock,
+}
+
+/// The environment of these wheels, if it is here. Holding it is no use of it.
+pub(crate) fn hold(shared: &Shared, digest: &Digest) -> Result<Option<Held>> {
+    let folder = shared.store.environment(digest);
+    if !folder.is_dir() {
+        return Ok(None);
+    }
+    let lock = shared.store.environment_lock(digest.as_str());
+    let lease = FileLock::try_acquire(&lock, Share::Shared)?;
+    Ok(lease.filter(|_| folder.is_dir()).map(|lease| Held { _lease: lease }))
+}
+
+/// What [`crate::Installer::gc`] with the size 0 would remove now.
+pub(crate) fn count(store: &Store) -> Result<Reclaimed> {
+    let items = inventory::items(store)?;
+    let mut done = Reclaimed::default();
+    let mut gone: HashSet<&PathBuf> = HashSet::new();
+    let mut linked: HashMap<String, usize> = inventory::linked(&items);
+    for item in &items {
+        let is_linked = linked.get(&item.name).is_some_and(|times| *times > 0);
+        if item.kind == Kind::Wheel && is_linked || !is_free(item)? {
+            continue;
+        }
+        gone.insert(&item.folder);
+        match item.kind {
+            Kind::Environment => done.environments += 1,
+            Kind::Wheel => done.wheels += 1,
+        }
+        for wheel in &item.wheels {
+            linked.entry(wheel.clone()).and_modify(|times| *times = times.saturating_sub(1));
+        }
+    }
+    let left = items.iter().map(|item| &item.folder).filter(|folder| !gone.contains(folder));
+    let cache = FileLock::try_acquire(&store.cache_lock(), Share::Exclusive)?;
+    let cache = cache.is_none().then(|| store.cache());
+    let left = files::bytes_on_disk(left.cloned().chain(cache));
+    let all =
+        files::bytes_on_disk(items.iter().map(|item| item.folder.clone()).chain([store.cache()]));
+    done.left = ByteSize(left);
+    done.freed = ByteSize(all.saturating_sub(left));
+    Ok(done)
+}
+
+fn is_free(item: &Item) -> Result<bool> {
+    Ok(FileLock::try_acquire(&item.lock, Share::Exclusive)?.is_some())
+}
