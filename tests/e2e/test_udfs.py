@@ -1,5 +1,6 @@
 """`snowmelt udf`: functions that SQL calls by name, their versions, and wrong input."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,18 @@ def test_old_versions_are_dropped(alone: Snowmelt, file: Path) -> None:
 def test_an_embedded_platform_keeps_what_is_registered(alone: Snowmelt, file: Path) -> None:
     alone.run("udf", "add", file).succeeded()
     assert alone.rows("select score(2, 1) s") == [{"s": 5.0}]
+
+
+def test_a_query_chooses_the_python_of_all_its_functions(
+    snowmelt: Snowmelt, udf_file: Callable[[str], Path]
+) -> None:
+    code = udf_file(
+        "import sys\n\n@sm.udf\ndef minor(n: int) -> int:\n    return sys.version_info.minor"
+    )
+    query = ("select minor(1) as minor", "--udf", code)
+    found = snowmelt.rows(*query)
+    chosen = f"3.{found[0]['minor']}"
+    assert snowmelt.rows(*query, "--python", chosen) == found
+    snowmelt.environment["UV_PYTHON_DOWNLOADS"] = "never"
+    snowmelt.sql(*query, "--python", "3.1").failed_with("SM-0306", "3.1")
+    snowmelt.sql(*query, "--python", chosen, "--image", "none:v1").failed_with("SM-0110")
