@@ -131,6 +131,10 @@ pub struct FunctionOptions {
     pub pids: u32,
     /// Bytes of its writable scratch.
     pub scratch: ByteSize,
+    /// Folders of its image in which a program may write: copies that count to the scratch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub writable: Vec<PathBuf>,
     /// Open descriptors of one process.
     pub open_files: u64,
     /// Bytes of its output that are kept of one invocation.
@@ -153,6 +157,7 @@ impl Default for FunctionOptions {
             prewarmed: 0,
             pids: 64,
             scratch: ByteSize::mib(64),
+            writable: Vec::new(),
             open_files: 1024,
             log: ByteSize::mib(1),
             idle_ms: 60_000,

@@ -81,7 +81,7 @@ fn query_version() -> u32 {
 /// namespace, and sandboxes of equal roots share an empty one.) Needs `no_new_privs`.
 ///
 /// A kernel without a part of this leaves that part out (scopes exist since Linux 6.12).
-pub fn confine(writable: BorrowedFd<'_>, devices: BorrowedFd<'_>) -> io::Result<()> {
+pub fn confine(writable: &[BorrowedFd<'_>], devices: BorrowedFd<'_>) -> io::Result<()> {
     let rules = rules_of(version());
     let files = rules.files;
     if files | rules.scoped == 0 {
@@ -89,7 +89,9 @@ pub fn confine(writable: BorrowedFd<'_>, devices: BorrowedFd<'_>) -> io::Result<
     }
     let ruleset = create(&rules)?;
     if files != 0 {
-        allow(&ruleset, writable, files & !DENIED_IN_WRITABLE)?;
+        for folder in writable {
+            allow(&ruleset, *folder, files & !DENIED_IN_WRITABLE)?;
+        }
         allow(&ruleset, devices, files & ALLOWED_IN_DEVICES)?;
     }
     restrict(&ruleset)

@@ -194,10 +194,14 @@ impl Report for Error {
                 if is_program_of_user(step) =>
             {
                 let message = format!("cannot {step}: {source}");
-                ErrorReport::new(Code::FUNCTION_COMMAND, message).hint(
+                let hint = if step.starts_with(MAKE_WRITABLE) {
+                    "name a folder of the image with --writable, and give its files room with \
+                     --scratch and --memory"
+                } else {
                     "it must be for this kind of machine, and its interpreter and libraries in its \
-                     root: link it statically, or give an image with --root",
-                )
+                     root: link it statically, or give an image with --root"
+                };
+                ErrorReport::new(Code::FUNCTION_COMMAND, message).hint(hint)
             }
             Self::Sandbox(error) => error.report(),
             Self::Package(error) => error.report(),
@@ -261,9 +265,12 @@ fn no_room_report(no_room: &NoRoom, message: String) -> ErrorReport {
     ErrorReport::new(Code::NO_ROOM, message).hint(hint)
 }
 
+/// How the sandbox names the step that makes folders writable.
+const MAKE_WRITABLE: &str = "make /";
+
 /// The platform's own worker is executed too.
 fn is_program_of_user(step: &str) -> bool {
-    if step == "enter the working folder" {
+    if step == "enter the working folder" || step.starts_with(MAKE_WRITABLE) {
         return true;
     }
     step.strip_prefix("execute ").is_some_and(|program| program != crate::limits::QUERY_PROGRAM)

@@ -72,6 +72,7 @@ pub use runner::QueryRunner;
 pub use secrets::Secrets;
 pub use shared_files::{file_tree, is_file_tree};
 pub use snowmelt_ledger::{Capacity, Ledger};
+pub use snowmelt_sandbox::{MAX_WRITABLE, may_be_writable};
 pub use times::LOAD_LIMIT;
 pub use unit::{Program, Unit};
 pub use workers::lease::WorkerLease;

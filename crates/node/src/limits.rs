@@ -1,11 +1,13 @@
 //! What an instance may use.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::FunctionOptions;
-use snowmelt_sandbox::Limits;
+use snowmelt_sandbox::{Limits, ProcessSettings};
 use snowmelt_types::{ByteSize, CpuMillis, Digest};
 use snowmelt_wire::FailureKind;
 
@@ -38,6 +40,9 @@ pub struct InstanceLimits {
     pub log: ByteSize,
     /// Environment variables.
     pub environment: BTreeMap<String, String>,
+    /// Folders of its root in which a program may write; what they hold counts to the scratch.
+    #[serde(default)]
+    pub writable: Vec<PathBuf>,
     /// How long it is kept without work.
     pub idle: Duration,
     /// Calls that it takes at once.
@@ -55,6 +60,7 @@ impl Default for InstanceLimits {
             open_files,
             log: ByteSize::mib(1),
             environment: BTreeMap::new(),
+            writable: Vec::new(),
             idle: Duration::from_secs(60),
             concurrency: 1,
         }
@@ -71,6 +77,7 @@ impl From<&FunctionOptions> for InstanceLimits {
             open_files: options.open_files,
             log: options.log,
             environment: options.environment.clone(),
+            writable: options.writable.clone(),
             idle: Duration::from_millis(options.idle_ms),
             concurrency: options.concurrency.clamp(1, MOST_CONCURRENT),
         }
@@ -82,8 +89,8 @@ impl InstanceLimits {
     pub(crate) fn key(&self, unit: &Digest) -> Digest {
         // Named one by one, so that none is forgotten. Each call needs this: text would take longer
         // than all the rest of finding an instance.
-        let Self { memory, cpu, pids, scratch, open_files, log, environment, idle, concurrency } =
-            self;
+        let Self { memory, cpu, pids, scratch, open_files, log, environment, .. } = self;
+        let Self { writable, idle, concurrency, .. } = self;
         let numbers = [
             memory.bytes(),
             cpu.0.into(),
@@ -98,8 +105,10 @@ impl InstanceLimits {
         let numbers = numbers.map(u64::to_le_bytes);
         let variables =
             environment.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
-        let parts = [unit.as_str().as_bytes(), numbers.as_flattened()];
-        Digest::of_parts(parts.into_iter().chain(variables))
+        let folders = writable.iter().map(|folder| folder.as_os_str().as_bytes());
+        let count = (writable.len() as u64).to_le_bytes();
+        let parts = [unit.as_str().as_bytes(), numbers.as_flattened(), &count];
+        Digest::of_parts(parts.into_iter().chain(folders).chain(variables))
     }
 
     /// The limit behind a failure, if one is.
@@ -111,6 +120,11 @@ impl InstanceLimits {
             FailureKind::Memory => Some(self.memory.bytes()),
             _ => None,
         }
+    }
+
+    /// How a program of these limits starts.
+    pub(crate) fn of_process(&self, process: &ProcessSettings) -> ProcessSettings {
+        ProcessSettings { writable: self.writable.clone(), ..process.clone() }
     }
 
     /// What the kernel holds it to.

@@ -43,8 +43,9 @@ pub use root::root_of_image;
 pub use run_dir::sweep;
 pub use spawner::{NAMESPACES, spawner_main};
 pub use spec::{
-    Base, Bind, CHANNEL_FD, ForkSpec, ImageBind, Limits, MountedImage, Network, NetworkId,
-    NetworkProgram, Policy, ProcessSettings, Root, SandboxSpec, Total, ZygoteSpec,
+    Base, Bind, CHANNEL_FD, ForkSpec, ImageBind, Limits, MAX_WRITABLE, MountedImage, Network,
+    NetworkId, NetworkProgram, Policy, ProcessSettings, Root, SandboxSpec, Total, ZygoteSpec,
+    may_be_writable,
 };
 
 /// The result type of this crate's functions.

@@ -3,7 +3,8 @@
 //! A spec is complete: a sandbox inherits nothing from the server, neither environment variables
 //! nor descriptors.
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, CpuMillis, SandboxId};
@@ -157,11 +158,34 @@ pub struct ProcessSettings {
     pub group: u32,
     /// An absolute path inside.
     pub working_folder: PathBuf,
+    /// Folders of the root in which it may write; what they hold counts to the scratch.
+    #[serde(default)]
+    pub writable: Vec<PathBuf>,
+}
+
+/// The most writable folders of a program.
+pub const MAX_WRITABLE: usize = 16;
+
+/// Whether a program may have this folder as a writable one: an absolute path without `..`, below
+/// none of the sandbox's own folders.
+pub fn may_be_writable(folder: &Path) -> bool {
+    let mut parts = folder.components();
+    let own = ["/proc", "/dev", "/tmp", "/run", "/sys", "/opt/snowmelt"];
+    parts.next() == Some(Component::RootDir)
+        && folder.components().count() > 1
+        && parts.all(|part| matches!(part, Component::Normal(_)))
+        && !own.iter().any(|own| folder.starts_with(own))
+        && !folder.as_os_str().as_bytes().contains(&0)
 }
 
 impl Default for ProcessSettings {
     fn default() -> Self {
-        Self { user: FUNCTION_ID, group: FUNCTION_ID, working_folder: "/tmp".into() }
+        Self {
+            user: FUNCTION_ID,
+            group: FUNCTION_ID,
+            working_folder: "/tmp".into(),
+            writable: Vec::new(),
+        }
     }
 }
 

@@ -80,6 +80,7 @@ fn spec(args: &DeployArgs) -> Result<FunctionSpec, ErrorReport> {
             prewarmed: args.prewarmed.unwrap_or(default.prewarmed),
             pids: args.pids.unwrap_or(default.pids),
             scratch: args.scratch.unwrap_or(default.scratch),
+            writable: args.writable.clone(),
             open_files: args.open_files.unwrap_or(default.open_files),
             log: args.log.unwrap_or(default.log),
             idle_ms: ms(args.idle, default.idle_ms),

@@ -154,6 +154,7 @@ fn lines(function: &FunctionSummary) -> String {
     let time = |ms| text::setting(Duration::from_millis(ms));
     let root = function.root.as_ref().map(|root| root.display().to_string());
     let variables = options.environment.iter().map(|(name, value)| format!("{name}={value}"));
+    let folders = options.writable.iter().map(|folder| folder.display().to_string());
     let secrets = function.secrets.iter().map(|(name, reference)| format!("{name}={reference}"));
     let rows = [
         ("name", function.name.to_string()),
@@ -178,6 +179,7 @@ fn lines(function: &FunctionSummary) -> String {
         ("idle", time(options.idle_ms)),
         ("keep", time(options.keep_ms)),
         ("scratch", options.scratch.to_string()),
+        ("writable", folders.collect::<Vec<_>>().join(" ")),
         ("pids", options.pids.to_string()),
         ("open files", options.open_files.to_string()),
         ("log", options.log.to_string()),

@@ -227,7 +227,7 @@ impl Instances {
             limits: limits.of_sandbox(),
             network: Network::None,
             policy: Policy::Function,
-            process: program.process.clone(),
+            process: limits.of_process(&program.process),
         };
         let started = self.spawner.start_many(own.iter().map(spec).collect()).await;
         let instance = |sandbox, room| {

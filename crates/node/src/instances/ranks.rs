@@ -144,7 +144,7 @@ impl Instances {
                     limits: limits.of_sandbox(),
                     network: Network::Job(network.namespace.id()),
                     policy: Policy::Function,
-                    process: program.process.clone(),
+                    process: limits.of_process(&program.process),
                 };
                 // Without an entry [`RankNetwork::attach`] fails for the same reason.
                 let of_slot = |(slot, environment)| NetworkProgram {

@@ -11,7 +11,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -23,7 +23,7 @@ use snowmelt_kernel::{fds, landlock, notify, process, seccomp};
 
 use super::namespaces::{NEW_ROOT, Namespaces};
 use super::notifier::NotifierSetup;
-use super::{identity, oom, sync};
+use super::{identity, oom, sync, writable};
 use crate::root::{Fault, doing};
 use crate::spec::CHANNEL_FD;
 use crate::weaken::{Defence, is_disabled};
@@ -72,6 +72,8 @@ pub(super) struct Child<'a> {
     pub open_files: u64,
     /// Its working directory, an absolute path inside.
     pub working_folder: &'a Path,
+    /// Folders of its root in which it may write.
+    pub writable: &'a [PathBuf],
     /// The address notifier, with the other end of our socket pair, if its network has one.
     pub notifier: Option<(&'a NotifierSetup, &'a OwnedFd)>,
     pub program: &'a Program,
@@ -101,6 +103,8 @@ impl Child<'_> {
         let kept = match self.kind {
             Kind::Program { id, inside, proc, score } => {
                 doing("attach the scratch", self.attach_scratch())?;
+                let attached = writable::attach(self.writable, id);
+                attached.map_err(|(step, source)| Fault { step, source })?;
                 doing("mount /proc", self.mount_proc())?;
                 doing("set the OOM score", oom::set(proc, score))?;
                 if !is_disabled(Defence::User) {
@@ -206,8 +210,12 @@ impl Child<'_> {
             return landlock::scope();
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = |path| rustix::fs::open(path, flags, Mode::empty());
-        landlock::confine(open("/tmp")?.as_fd(), open("/dev")?.as_fd())
+        let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
+        let folders =
+            [Path::new("/tmp")].into_iter().chain(self.writable.iter().map(PathBuf::as_path));
+        let writable = folders.map(open).collect::<Result<Vec<_>, _>>()?;
+        let writable: Vec<_> = writable.iter().map(AsFd::as_fd).collect();
+        landlock::confine(&writable, open(Path::new("/dev"))?.as_fd())
     }
 
     /// Has the kernel kill it when the spawner dies. The kernel clears this setting when ids or

@@ -29,6 +29,7 @@ mod scratch;
 mod service;
 mod start;
 mod sync;
+mod writable;
 mod zygote;
 
 use std::io;

@@ -97,6 +97,7 @@ impl Service {
             masked: &self.masked,
             open_files: spec.limits.open_files,
             working_folder: &spec.process.working_folder,
+            writable: &spec.process.writable,
             notifier: notifier.as_ref().zip(theirs.as_ref()),
             program: &program,
             path: &spec.command[0],

@@ -25,7 +25,10 @@ use crate::Error;
 use crate::cgroup::Group;
 use crate::message::Failure;
 use crate::root::{Fault, doing};
-use crate::spec::{Limits, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec};
+use crate::spec::{
+    Limits, MAX_WRITABLE, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec,
+    may_be_writable,
+};
 use crate::weaken::{self, Defence, is_disabled};
 
 /// Without most of these, libraries start threads when they are imported, and a process with
@@ -125,6 +128,7 @@ impl Service {
             masked: &self.masked,
             open_files: program.limits.open_files,
             working_folder: &program.process.working_folder,
+            writable: &[],
             program: &executed,
             path: &program.command[0],
             notifier: None,
@@ -250,13 +254,16 @@ pub(super) fn check(spec: &SandboxSpec) -> Result<(), Failure> {
 }
 
 fn check_process(process: &ProcessSettings) -> Result<(), Failure> {
-    let ProcessSettings { user, group, working_folder } = process;
+    let ProcessSettings { user, group, working_folder, writable } = process;
     // The kernel takes the largest id for "unchanged".
     if [user, group].iter().any(|id| matches!(**id, 0 | u32::MAX)) {
         return Err(refusal("its user or group is root or an invalid id"));
     }
     if !working_folder.is_absolute() || working_folder.as_os_str().as_bytes().contains(&0) {
         return Err(refusal("its working folder is not an absolute path"));
+    }
+    if writable.len() > MAX_WRITABLE || !writable.iter().all(|folder| may_be_writable(folder)) {
+        return Err(refusal("it has too many writable folders, or one that cannot be writable"));
     }
     Ok(())
 }

@@ -1,13 +1,13 @@
 //! Roots from the unpacked file system of an image, including a hostile image.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use crate::harness::{SharedRig, spec, with_spawner};
 use snowmelt_kernel::{mount, packet};
 use snowmelt_sandbox::{Base, ImageBind, MountedImage, ProcessSettings, Root, SandboxSpec};
-use snowmelt_types::End;
+use snowmelt_types::{ByteSize, End};
 
 /// An image with one static program, which is also the shell.
 fn image() -> tempfile::TempDir {
@@ -52,7 +52,12 @@ fn a_program_starts_in_the_given_folder_as_the_given_user() {
         let image = image();
         let script = "/bin/busybox pwd; /bin/busybox id -u; /bin/busybox id -g";
         let mut spec = shell(image.path(), script);
-        spec.process = ProcessSettings { user: 65532, group: 7, working_folder: "/srv".into() };
+        spec.process = ProcessSettings {
+            user: 65532,
+            group: 7,
+            working_folder: "/srv".into(),
+            ..ProcessSettings::default()
+        };
         let (text, outcome) = rig.run(spec).await;
         assert_eq!(outcome.end, End::Exit { code: 0 }, "{text}");
         assert_eq!(text, "/srv\n65532\n7\n");
@@ -79,6 +84,48 @@ fn an_image_shows_its_own_files_and_none_of_the_host() {
              stdout urandom zero refused\n1000\n"
         );
         assert!(!image.path().join("srv/x").exists() && !image.path().join("tmp").exists());
+    });
+}
+
+/// What a program writes there counts to its scratch, and the image stays as it is.
+#[test]
+fn writable_folders_are_copies_in_the_scratch() {
+    if !has_busybox() {
+        return;
+    }
+    with_spawner(|rig| async move {
+        let image = image();
+        let path = |name: &str| image.path().join(name);
+        fs::create_dir_all(path("var/lib/app/deep")).unwrap();
+        fs::write(path("var/lib/app/deep/kept"), "from the image").unwrap();
+        fs::write(path("var/lib/app/private"), "for root only").unwrap();
+        fs::set_permissions(path("var/lib/app/private"), fs::Permissions::from_mode(0o600))
+            .unwrap();
+        symlink("deep/kept", path("var/lib/app/link")).unwrap();
+        fs::create_dir_all(path("var/log")).unwrap();
+        let script = "cd /var/lib/app; busybox cat link; busybox ls; echo x >> deep/kept && \
+            busybox mkdir new && echo y > /var/log/app.log && busybox cat /var/log/app.log; \
+            (echo z > /srv/z) 2>/dev/null || echo refused; \
+            busybox dd if=/dev/zero of=new/long bs=1M count=9 2>&1 | busybox grep -o 'No space.*'";
+        let mut spec = shell(image.path(), &script.replace("busybox", "/bin/busybox"));
+        spec.limits.scratch = ByteSize::mib(8);
+        spec.process.writable = vec!["/var/lib/app".into(), "/var/log".into()];
+        let (text, _) = rig.run(spec).await;
+        assert_eq!(text, "from the imagedeep\nlink\ny\nrefused\nNo space left on device\n");
+        assert_eq!(fs::read(path("var/lib/app/deep/kept")).unwrap(), b"from the image");
+        assert!(!path("var/lib/app/new").exists());
+        for folder in ["/none", "/etc/os-release", "/tmp/x", "/proc", "/", "srv", "/srv/../etc"] {
+            let mut spec = shell(image.path(), "true");
+            spec.process.writable = vec![folder.into()];
+            let error = rig.spawner.start(spec).await.unwrap_err().to_string();
+            assert!(error.contains("writable"), "{folder}: {error}");
+        }
+        let mut spec = shell(image.path(), "true");
+        fs::write(path("var/log/long"), vec![1; 9 << 20]).unwrap();
+        spec.limits.scratch = ByteSize::mib(8);
+        spec.process.writable = vec!["/var/log".into()];
+        let error = rig.spawner.start(spec).await.unwrap_err().to_string();
+        assert!(error.contains("make /var/log writable") && error.contains("No space"), "{error}");
     });
 }
 

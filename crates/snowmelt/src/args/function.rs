@@ -32,6 +32,7 @@ Examples:
   snowmelt fn deploy thumb ./app --command './serve --fast' --root images/tools
   snowmelt fn deploy small ./app --command './serve' --image registry.example/tools:v1
   snowmelt fn deploy whole --image registry.example/app:v1     with the image's own command
+  snowmelt fn deploy web web.py --image web:v1 --writable /var/lib/nginx
   snowmelt fn deploy score model.py --image registry.example/science:v1   with the image's Python
   snowmelt fn deploy score --packed registry.example/team/score:v1
 
@@ -152,9 +153,12 @@ pub struct DeployArgs {
     /// How long the results of asynchronous calls are kept [default: 24h]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Resources")]
     pub keep: Option<Duration>,
-    /// Size limit of /tmp, the only writable folder [default: 64MiB]
+    /// Size limit of /tmp and of writable folders together [default: 64MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub scratch: Option<ByteSize>,
+    /// Folder of the image in which instances may write: a copy, which counts to --scratch (repeatable)
+    #[arg(long, value_name = "FOLDER", help_heading = "Resources")]
+    pub writable: Vec<PathBuf>,
     /// Maximum number of processes and threads of an instance [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Resources")]
     pub pids: Option<u32>,

@@ -1,0 +1,69 @@
+//! Folders of its root in which a program may write: copies of them in its scratch, mounted over them.
+//!
+//! Invariants: what they hold counts to the size of the scratch, and so to the memory of the sandbox.
+//! Paths are looked up in the root of the sandbox, before it has a `/proc` whose links lead elsewhere.
+//! What not all users of the root may read is not copied: the copy belongs to the function.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+
+use snowmelt_kernel::mount;
+
+/// The folder of the copies in the scratch.
+const COPIES: &str = "/tmp/.writable";
+
+/// Folders below each other that are copied.
+const MAX_DEPTH: usize = 64;
+
+/// Makes folders writable for the owner, a user of the host. A failure is a step and its error.
+pub(super) fn attach(folders: &[PathBuf], owner: u32) -> Result<(), (String, io::Error)> {
+    for (at, folder) in folders.iter().enumerate() {
+        let copy = Path::new(COPIES).join(at.to_string());
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(&copy);
+        let made = made.and_then(|()| copy_folder(folder, &copy, owner, MAX_DEPTH));
+        let attached = made.and_then(|()| mount::bind(&copy, folder));
+        attached.map_err(|error| (step(folder), error))?;
+    }
+    Ok(())
+}
+
+fn step(folder: &Path) -> String {
+    format!("make {} writable", folder.display())
+}
+
+/// Copies what a folder holds to another one, which gets its mode.
+fn copy_folder(from: &Path, to: &Path, owner: u32, depth: usize) -> io::Result<()> {
+    let found = fs::metadata(from)?;
+    if !found.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    if found.mode() & 0o005 == 0o005 && depth > 0 {
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            copy_entry(&entry.path(), &to.join(entry.file_name()), owner, depth - 1)?;
+        }
+    }
+    // Its new owner can always use it.
+    fs::set_permissions(to, Permissions::from_mode(found.mode() & 0o777 | 0o700))?;
+    chown(to, Some(owner), Some(owner))
+}
+
+fn copy_entry(from: &Path, to: &Path, owner: u32, depth: usize) -> io::Result<()> {
+    let found = fs::symlink_metadata(from)?;
+    let kind = found.file_type();
+    if kind.is_symlink() {
+        symlink(fs::read_link(from)?, to)?;
+        lchown(to, Some(owner), Some(owner))
+    } else if kind.is_dir() {
+        fs::create_dir(to)?;
+        copy_folder(from, to, owner, depth)
+    } else if kind.is_file() && found.mode() & 0o004 != 0 {
+        fs::copy(from, to)?;
+        fs::set_permissions(to, Permissions::from_mode(found.mode() & 0o777 | 0o600))?;
+        chown(to, Some(owner), Some(owner))
+    } else {
+        Ok(())
+    }
+}
