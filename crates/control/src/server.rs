@@ -326,10 +326,9 @@ async fn platform(
     let secrets = SecretSources::new(&settings.secrets_dir);
     let trees = Trees::new(settings.images.trees);
     let places = OwnPlaces { hosts: hosts.clone(), trees: trees.clone() };
-    let of_udfs = secrets.clone();
-    let catalog = Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), of_udfs, places));
+    let catalog = UdfCatalog::new(node.clone(), analysis.clone(), secrets.clone(), places);
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
-    let udfs = UdfRegistry::new(records.clone(), catalog, udf_logs);
+    let udfs = UdfRegistry::new(records.clone(), Arc::new(catalog), udf_logs);
     let placing = settings.placing;
     let placements = Placements::new(node.clone(), hosts.clone(), trees.clone(), placing);
     if settings.cluster.is_some() {

@@ -89,7 +89,7 @@ pub(crate) enum WarmStart {
     Zygote(Box<Forked>),
     /// It is executed, ahead of its use where the function says so, because its runtime cannot
     /// fork (Java, Node, Go).
-    Program(Program),
+    Program(Box<Program>),
 }
 
 #[derive(Clone, Debug)]
@@ -205,7 +205,7 @@ impl Unit {
         let digest = Digest::of_parts([tenant.as_str(), code.0.as_str(), &text]);
         let mut root = program.root.clone();
         root.binds.push(bind(&code.1, PROGRAM_CODE));
-        let (start, own) = (WarmStart::Program(program), Own::default());
+        let (start, own) = (WarmStart::Program(Box::new(program)), Own::default());
         Self { digest, tenant: tenant.clone(), start, root, own }
     }
 

@@ -204,7 +204,7 @@ pub(super) fn within(query: Query) -> Result<Query, String> {
     if let Some(TableFactor::Derived { subquery, .. }) =
         select.from.first_mut().map(|from| &mut from.relation)
     {
-        *subquery = Box::new(query);
+        **subquery = query;
     }
     outer.body = Box::new(SetExpr::Select(Box::new(select)));
     Ok(outer)

@@ -123,7 +123,7 @@ impl CsvDecoder {
         while let Some(end) = ends.last().copied().filter(|end| *end < records.len()) {
             ends.push(end + quotes.first_record(&records[end..]));
         }
-        let mut open = vec![0..ends.len() - 1];
+        let mut open: Vec<_> = std::iter::once(0..ends.len() - 1).collect();
         while let Some(part) = open.pop() {
             let decoded = self.fresh(part.len()).decode(&records[ends[part.start]..ends[part.end]]);
             let middle = part.start + part.len() / 2;

@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 /// A moment, and whether its text says a time of day.
 pub(crate) type Moment = (NaiveDateTime, bool);
 
-/// The order of day, month and year, and what stands between them.
+/// Which of day, month and year is first in a date. and what stands between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DayForm {
     order: Order,
     separator: char,
 }
 
-/// The order of day, month and year.
+/// Which of day, month and year is first in a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Order {
-    DayFirst,
-    MonthFirst,
-    YearFirst,
+    Day,
+    Month,
+    Year,
 }
 
 impl DayForm {
@@ -27,7 +27,7 @@ impl DayForm {
     pub(crate) fn of(value: &str) -> Vec<Self> {
         let separator = value.chars().find(|c| !c.is_ascii_digit());
         let Some(separator @ ('.' | '/' | '-')) = separator else { return Vec::new() };
-        let orders = [Order::DayFirst, Order::MonthFirst, Order::YearFirst];
+        let orders = [Order::Day, Order::Month, Order::Year];
         let forms = orders.map(|order| Self { order, separator });
         forms.into_iter().filter(|form| form.moment(value).is_some()).collect()
     }
@@ -56,15 +56,15 @@ impl DayForm {
         }
         let short = 1..=2;
         let (year, month, day) = match self.order {
-            Order::DayFirst => {
+            Order::Day => {
                 (number(third, 4..=4)?, number(second, short.clone())?, number(first, short)?)
             }
-            Order::MonthFirst => {
+            Order::Month => {
                 (number(third, 4..=4)?, number(first, short.clone())?, number(second, short)?)
             }
             // With fewer digits it may be a version, such as 2024.1.2; with dashes it is ISO 8601.
-            Order::YearFirst if self.separator == '-' => return None,
-            Order::YearFirst => {
+            Order::Year if self.separator == '-' => return None,
+            Order::Year => {
                 (number(first, 4..=4)?, number(second, 2..=2)?, number(third, 2..=2)?)
             }
         };
@@ -74,7 +74,7 @@ impl DayForm {
 
 /// Timestamps have microseconds here. More digits would be lost.
 pub(super) fn is_exact(moment: &NaiveDateTime) -> bool {
-    moment.and_utc().timestamp_subsec_nanos() % 1000 == 0
+    moment.and_utc().timestamp_subsec_nanos().is_multiple_of(1000)
 }
 
 /// A number of so many digits.
@@ -118,13 +118,13 @@ mod tests {
     fn forms_are_those_in_which_a_value_is_a_date() {
         use Order::*;
         for (value, orders) in [
-            ("31.12.2024", &[DayFirst][..]),
-            ("12/31/2024", &[MonthFirst]),
-            ("1/2/2024", &[DayFirst, MonthFirst]),
-            ("29-02-2024 10:00", &[DayFirst]),
-            ("2024/12/31", &[YearFirst]),
-            ("2024.12.31 23:59:59.123456", &[YearFirst]),
-            ("12/31/2024 11:59:59 PM", &[MonthFirst]),
+            ("31.12.2024", &[Day][..]),
+            ("12/31/2024", &[Month]),
+            ("1/2/2024", &[Day, Month]),
+            ("29-02-2024 10:00", &[Day]),
+            ("2024/12/31", &[Year]),
+            ("2024.12.31 23:59:59.123456", &[Year]),
+            ("12/31/2024 11:59:59 PM", &[Month]),
             ("2024.1.2", &[]),
             ("2024-12-31", &[]),
             ("30.02.2024", &[]),
@@ -149,13 +149,13 @@ mod tests {
             let separator = value.chars().find(|c| !c.is_ascii_digit()).unwrap();
             DayForm { order, separator }.moment(value).map(|(moment, _)| moment.to_string())
         };
-        assert_eq!(text(Order::DayFirst, "1/2/2024").unwrap(), "2024-02-01 00:00:00");
-        assert_eq!(text(Order::MonthFirst, "1/2/2024 12:05 AM").unwrap(), "2024-01-02 00:05:00");
+        assert_eq!(text(Order::Day, "1/2/2024").unwrap(), "2024-02-01 00:00:00");
+        assert_eq!(text(Order::Month, "1/2/2024 12:05 AM").unwrap(), "2024-01-02 00:05:00");
         assert_eq!(
-            text(Order::YearFirst, "2024/01/02T07:05:01.25").unwrap(),
+            text(Order::Year, "2024/01/02T07:05:01.25").unwrap(),
             "2024-01-02 07:05:01.250"
         );
-        assert_eq!(text(Order::MonthFirst, "13/2/2024"), None);
+        assert_eq!(text(Order::Month, "13/2/2024"), None);
     }
 
     proptest::proptest! {

@@ -130,9 +130,12 @@ pub(super) fn write_parts(expr: &mut Expr) {
             *expr = call(function, vec![left.as_ref().clone(), right.as_ref().clone()]);
         }
         Expr::Interval(interval) => write_interval(interval),
-        Expr::Cast { data_type: DataType::JSON | DataType::JSONB, expr: of, kind, .. }
-            if matches!(kind, CastKind::Cast | CastKind::DoubleColon) =>
-        {
+        Expr::Cast {
+            data_type: DataType::JSON | DataType::JSONB,
+            expr: of,
+            kind: CastKind::Cast | CastKind::DoubleColon,
+            ..
+        } => {
             *expr = call("json", vec![of.as_ref().clone()]);
         }
         Expr::TypedString(typed) if matches!(typed.data_type, DataType::JSON | DataType::JSONB) => {

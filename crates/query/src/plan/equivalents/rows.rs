@@ -150,7 +150,7 @@ fn known(wanted: &[Expr], query: &Query, negated: bool) -> Option<Expr> {
     else {
         return None;
     };
-    *subquery = Box::new(query.clone());
+    **subquery = query.clone();
     let column = |name: &Ident| TableAliasColumnDef { name: name.clone(), data_type: None };
     alias.columns = names.iter().map(column).collect();
     let columns: Vec<Expr> = names.into_iter().map(Expr::Identifier).collect();

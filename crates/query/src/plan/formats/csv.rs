@@ -28,7 +28,7 @@ enum Told {
     TooShort,
     /// There is not even a header.
     Empty,
-    Table(Table),
+    Table(Box<Table>),
 }
 
 #[derive(Debug)]
@@ -63,7 +63,8 @@ pub(super) async fn of_file(
             Err(wrong(wrong_line(name, Some(1), "the header line has more than 1 MiB")))
         }
         Told::Empty => Ok(Found::new(Columns::None, pieces::whole(meta.size))),
-        Told::Table(Table { schema, dialect, first, breaks }) => {
+        Told::Table(table) => {
+            let Table { schema, dialect, first, breaks } = *table;
             let plain = kind.compression == Compression::None;
             let divisible = plain && !breaks && dialect.is_divisible();
             let of_file = if divisible { pieces::of_lines } else { pieces::whole };
@@ -137,7 +138,7 @@ fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> R
         dialect.names.clone_from(&names);
     }
     let schema = schema(names, &guesses, options, name)?;
-    Ok(Told::Table(Table { schema, dialect, first, breaks }))
+    Ok(Told::Table(Box::new(Table { schema, dialect, first, breaks })))
 }
 
 /// The number of values of the longest record.
@@ -218,7 +219,7 @@ mod tests {
     fn table(told: Result<Told>) -> (Vec<String>, Table) {
         let Ok(Told::Table(table)) = told else { panic!("{told:?}") };
         let column = |field: &FieldRef| format!("{} {}", field.name(), field.data_type());
-        (table.schema.fields().iter().map(column).collect(), table)
+        (table.schema.fields().iter().map(column).collect(), *table)
     }
 
     #[test]
