@@ -195,6 +195,17 @@ mod tests {
     }
 
     #[test]
+    fn only_an_operator_who_names_no_tenant_changes_what_all_have() {
+        assert_eq!(Identity::new(Peer::User(0), None).unwrap().only(), None);
+        let named = Identity::new(Peer::User(0), Some(tenant("acme"))).unwrap();
+        assert_eq!(named.only(), Some(&tenant("acme")));
+        let own = Identity::new(member(), None).unwrap();
+        assert_eq!(own.only(), Some(&own.tenant));
+        let remote = Identity::of_token(Tenant::default(), &HeaderMap::new()).unwrap();
+        assert_eq!(remote.only(), Some(&Tenant::default()));
+    }
+
+    #[test]
     fn root_the_user_of_the_server_and_hosts_may_name_any_tenant() {
         for peer in [Peer::User(0), Peer::User(rustix::process::geteuid().as_raw()), Peer::Cluster]
         {
