@@ -1,7 +1,7 @@
 //! Functions of JSON, and aggregates that need all values. Each expected answer is DuckDB's.
 
-use crate::everyday::check;
-use crate::everyday::table;
+use crate::everyday::{check, table};
+use crate::runner::{refusal, spec};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_of_json() {
@@ -34,6 +34,10 @@ async fn members_of_json() {
     ] {
         let failed = table(sql, 2).await.unwrap_err();
         assert!(failed.contains(part), "{sql}: {failed}");
+    }
+    for sql in ["select [1, 2] -> 0", "select json_keys(n_nationkey) from nation"] {
+        let report = refusal(&spec(sql, 1)).await;
+        assert!(report.contains("SM-0103") && report.contains("type of texts"), "{sql}: {report}");
     }
 }
 

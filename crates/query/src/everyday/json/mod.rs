@@ -16,6 +16,7 @@ use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 
 use super::plain::{Plain, wrong};
+use crate::checked::sql_name;
 use access::{Found, Kind};
 use path::Path;
 
@@ -24,11 +25,11 @@ const ANY: usize = usize::MAX;
 
 pub(super) fn all() -> Vec<Plain> {
     vec![
-        Plain::new("json", (1, 1), text, |columns, _| texts(columns, |it| Some(it.minified()))),
+        Plain::new("json", (1, 1), member, |columns, _| texts(columns, |it| Some(it.minified()))),
         Plain::new(
             "json_valid",
             (1, 1),
-            |_, _| Ok(DataType::Boolean),
+            |types, _| of_json(types, DataType::Boolean),
             |columns, _| valid(&columns[0]),
         ),
         Plain::new("json_extract", (2, 2), one_or_all, |columns, returned| {
@@ -37,17 +38,17 @@ pub(super) fn all() -> Vec<Plain> {
         Plain::new("json_extract_string", (2, 2), one_or_all, |columns, returned| {
             extract(columns, returned, |it| it.text())
         }),
-        Plain::new("json_value", (2, 2), text, |columns, _| {
+        Plain::new("json_value", (2, 2), member, |columns, _| {
             let is_scalar = |it: &Found<'_>| !matches!(it.kind(), Kind::Object | Kind::Array);
             texts(columns, |it| Some(it).filter(is_scalar).map(|it| it.minified()))
         }),
-        Plain::new("json_type", (1, 2), text, |columns, _| {
+        Plain::new("json_type", (1, 2), member, |columns, _| {
             texts(columns, |it| Some(it.kind().name().to_owned()))
         }),
         Plain::new(
             "json_exists",
             (2, 2),
-            |_, _| Ok(DataType::Boolean),
+            |types, _| of_json(types, DataType::Boolean),
             |columns, _| {
                 let found = each(columns, |it| Ok(Some(it.is_some())))?;
                 Ok(Arc::new(BooleanArray::from(found)))
@@ -56,7 +57,7 @@ pub(super) fn all() -> Vec<Plain> {
         Plain::new(
             "json_array_length",
             (1, 2),
-            |_, _| Ok(DataType::Int64),
+            |types, _| of_json(types, DataType::Int64),
             |columns, _| {
                 let lengths = each(columns, |it| it.map(|it| it.length()).transpose())?;
                 Ok(Arc::new(Int64Array::from(lengths)))
@@ -65,13 +66,27 @@ pub(super) fn all() -> Vec<Plain> {
         Plain::new(
             "json_keys",
             (1, 2),
-            |_, _| Ok(list()),
+            |types, _| of_json(types, list()),
             |columns, _| lists(each(columns, |it| it.map(|it| it.keys()).transpose())?),
         ),
         Plain::new("to_json", (1, 1), text, |columns, _| written::values(&columns[0])),
         Plain::new("json_array", (0, ANY), text, |columns, _| written::arrays(columns)),
         Plain::new("json_object", (0, ANY), text, |columns, _| written::objects(columns)),
     ]
+}
+
+/// The type of a function whose first argument is a text of JSON.
+fn of_json(types: &[DataType], returned: DataType) -> Result<DataType> {
+    match types.first() {
+        Some(DataType::Dictionary(_, value)) if value.is_string() => Ok(returned),
+        Some(of) if of.is_string() || of.is_null() => Ok(returned),
+        Some(of) => plan_err!("a text of JSON has a type of texts, not {}", sql_name(of)),
+        None => Ok(returned),
+    }
+}
+
+fn member(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
+    of_json(types, DataType::Utf8)
 }
 
 fn text(_: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
@@ -89,6 +104,7 @@ fn one_or_all(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Result<
     {
         return plan_err!("a path of JSON has the type VARCHAR or BIGINT");
     }
+    of_json(types, DataType::Utf8)?;
     let Some(Some(Some(path))) = constants.get(1).map(|it| it.map(|it| it.try_as_str())) else {
         return Ok(DataType::Utf8);
     };
