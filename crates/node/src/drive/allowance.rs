@@ -216,6 +216,7 @@ mod tests {
             udfs: vec![udf],
             aws: BTreeMap::new(),
             workers: 2,
+            scan_task_bytes: 0,
             threads: 1,
             memory_bytes: 1,
             retries: 1,
