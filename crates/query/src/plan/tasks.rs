@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::physical_plan::ExecutionPlan;
 use object_store::ObjectMeta;
 use snowmelt_wire::{FileGrant, ObjectOutput, ObjectsAt, OutputPartition, S3Access, TaskRead};
 

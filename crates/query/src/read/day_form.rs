@@ -64,9 +64,7 @@ impl DayForm {
             }
             // With fewer digits it may be a version, such as 2024.1.2; with dashes it is ISO 8601.
             Order::Year if self.separator == '-' => return None,
-            Order::Year => {
-                (number(first, 4..=4)?, number(second, 2..=2)?, number(third, 2..=2)?)
-            }
+            Order::Year => (number(first, 4..=4)?, number(second, 2..=2)?, number(third, 2..=2)?),
         };
         NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, day)
     }
@@ -151,10 +149,7 @@ mod tests {
         };
         assert_eq!(text(Order::Day, "1/2/2024").unwrap(), "2024-02-01 00:00:00");
         assert_eq!(text(Order::Month, "1/2/2024 12:05 AM").unwrap(), "2024-01-02 00:05:00");
-        assert_eq!(
-            text(Order::Year, "2024/01/02T07:05:01.25").unwrap(),
-            "2024-01-02 07:05:01.250"
-        );
+        assert_eq!(text(Order::Year, "2024/01/02T07:05:01.25").unwrap(), "2024-01-02 07:05:01.250");
         assert_eq!(text(Order::Month, "13/2/2024"), None);
     }
 

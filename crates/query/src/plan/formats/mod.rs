@@ -230,7 +230,8 @@ fn common_schema(
             .map_err(|conflict| differ(location, &conflict, |file| name(indexes[file])))?,
     };
     if merged.fields().is_empty() {
-        let why = "there is no column: a CSV file begins with a header line, and a JSON file has objects";
+        let why =
+            "there is no column: a CSV file begins with a header line, and a JSON file has objects";
         return Err(Error::File(Box::new(wrong_line(&name(0), None, why))));
     }
     if merged.fields().len() > MAX_COLUMNS {
