@@ -52,7 +52,6 @@ pub struct Drive {
     /// Workers: partitions of each scan. At least 1.
     pub workers: u32,
     /// Bytes of files that are worth a task.
-    #[serde(default)]
     pub scan_task_bytes: u64,
     /// Threads that run the driver's part of the plan.
     pub threads: u32,
@@ -61,10 +60,8 @@ pub struct Drive {
     /// How many times a task is retried after its worker was lost.
     pub retries: u32,
     /// How its stages exchange rows.
-    #[serde(default)]
     pub exchange: ExchangeOptions,
     /// The query's folder in the locations of its exchange.
-    #[serde(default)]
     pub exchange_folder: String,
     /// Memory limit of each worker in bytes: its cost is that of its limit.
     #[serde(default)]

@@ -33,7 +33,7 @@ use snowmelt_wire::ExchangeOptions;
 use super::cut_points::{CutPoints, Part};
 use super::leaves::{count, file_scan, is_partition_wise};
 use super::sendable::Sendable;
-use super::shared::SharedExec;
+use super::shared_exec::SharedExec;
 use super::small;
 use super::sorts::large_merge;
 use super::tree::with_children;

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::shared::SharedExec;
+use super::shared_exec::SharedExec;
 use super::tree::{address, with_children};
-use super::volatile::is_nondeterministic;
+use super::volatile::may_differ;
 use crate::codec;
 
 type Plan = Arc<dyn ExecutionPlan>;
@@ -30,11 +30,6 @@ impl Part {
         let content = || codec::content(&without_shared(node).ok()?);
         Self { address: address(node), content: if may_differ(node) { None } else { content() } }
     }
-}
-
-/// True if a part of a plan has other values the next time, perhaps.
-pub(super) fn may_differ(node: &Plan) -> bool {
-    is_nondeterministic(node) || node.children().into_iter().any(may_differ)
 }
 
 /// A plan with the parts for which leaves stand.

@@ -11,6 +11,7 @@ mod cut_points;
 mod definition;
 mod dialect;
 mod distinct;
+mod division;
 mod equivalents;
 mod estimate;
 mod exact;
@@ -50,6 +51,7 @@ mod sent_footers;
 mod sent_plans;
 mod session;
 mod shared;
+mod shared_exec;
 mod small;
 mod sort_merge;
 #[cfg(test)]
@@ -58,6 +60,7 @@ mod sorts;
 mod split;
 mod spread;
 mod sql_error;
+mod stage_reads;
 mod statement;
 mod streaming;
 mod streams;
@@ -82,6 +85,7 @@ use snowmelt_wire::{CsvOption, ExchangeOptions, Parameters, Signature};
 use cut::Exchanges;
 pub(crate) use cut::{Cut, Stage};
 pub(crate) use definition::definition;
+pub(crate) use division::Division;
 pub(crate) use estimate::{Size, size};
 pub(crate) use footer::{
     FooterError, bytes as read_bytes, catch_panic, read as read_footer, with_all_rows,
@@ -98,7 +102,8 @@ pub(crate) use sent_plans::leave_out_files;
 pub(crate) use session::{execution_config, function_registry};
 pub(crate) use sort_merge::{can_sort_merge, spills_sooner, with_sort_merge_joins};
 pub(crate) use split::first_byte;
-pub(crate) use tasks::{Division, partitions_read, reads, reads_by_range, tasks};
+pub(crate) use stage_reads::partitions_read;
+pub(crate) use tasks::{reads, reads_by_range, tasks};
 pub(crate) use text::operator_line;
 pub(crate) use tree::{address, with_children};
 

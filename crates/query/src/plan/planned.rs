@@ -10,10 +10,11 @@ use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_wire::{FileGrant, S3Access};
 
 use super::cut::{Cut, Stage};
+use super::division::Division;
 use super::info::TableInfo;
 use super::outputs::Outputs;
 use super::statement::ResultKind;
-use super::tasks::{self, Division};
+use super::tasks;
 use super::{QuerySpec, explain, text};
 use crate::Result;
 use crate::cost::{self, Circumstances, CostBasis};

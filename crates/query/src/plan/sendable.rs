@@ -10,7 +10,7 @@ use datafusion::execution::config::SessionConfig;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::leaves::file_scan;
-use super::shared::SharedExec;
+use super::shared_exec::SharedExec;
 use super::tree::{address, with_children};
 use crate::exchange::{ExchangeReadExec, Facts};
 use crate::{Error, Result, codec};

@@ -4,15 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 
 use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::physical_plan::ExecutionPlan;
 use object_store::ObjectMeta;
 use snowmelt_wire::{FileGrant, ObjectOutput, ObjectsAt, OutputPartition, S3Access, TaskRead};
 
 use super::cut::Stage;
-use super::estimate::estimate;
+use super::division::{Division, most_tasks};
 use super::info::read_bytes;
 use super::leaves;
 use super::outputs::{Outputs, TaskOutput};
@@ -20,24 +18,12 @@ use super::ranges::Ranges;
 use super::sent_footers::{Allowance, SentFooters};
 use super::sort_merge::may_spill;
 use super::spread::{Share, spread};
-use super::tree::address;
+use super::stage_reads::{is_known, partitions_read, read_whole};
 use crate::Result;
 use crate::driver::PlannedTask;
 use crate::exchange::{Exchange, ExchangeReadExec, Medium};
 use crate::scan::{S3Settings, file_path};
 use crate::udf;
-
-/// How a stage is divided.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Division {
-    /// The most tasks.
-    pub(crate) workers: u32,
-    /// Bytes of other stages' outputs that are worth a task.
-    pub(crate) task_bytes: u64,
-    /// Bytes of files that are worth a task, of which a row counts for at least [`ROW_BYTES`]; 0 means
-    /// a task for each worker.
-    pub(crate) scan_task_bytes: u64,
-}
 
 /// The tasks of a stage, numbered from `first`. Without the outputs that it reads, they are the
 /// most tasks that it can have, and read nothing.
@@ -101,71 +87,6 @@ fn grant_buckets(at: &ObjectsAt, s3: &S3Settings, granted: &mut BTreeMap<String,
             granted.insert(bucket.to_owned(), access);
         }
     }
-}
-
-/// As many tasks as the bytes are worth that a stage reads. One that calls UDFs has all that it can
-/// have: what a call costs is not known.
-fn most_tasks(stage: &Stage, outputs: &Outputs, division: Division, calls: bool) -> u32 {
-    let most = division.workers.max(1);
-    if calls || !is_known(stage, outputs) {
-        return most;
-    }
-    let (mut scans, mut scanned, mut exchanged) = (false, 0, BTreeMap::new());
-    let all: Vec<u32> = (0..leaves::count(stage.body()) as u32).collect();
-    let by_each = scanned_by_each(stage, &all);
-    leaves::visit(stage.body(), &all, &mut |leaf, _| {
-        if let Some(scan) = leaves::file_scan(leaf).filter(|_| !by_each.contains(&address(leaf))) {
-            scans = true;
-            scanned += scan_bytes(leaf, scan);
-        }
-        if let Some(read) = leaf.downcast_ref::<ExchangeReadExec>() {
-            let written = outputs.get(&read.stage()).into_iter().flatten();
-            let parts = written.flat_map(|output| output.partitions.iter());
-            exchanged.insert(read.stage(), parts.map(OutputPartition::bytes).sum::<u64>());
-        }
-    });
-    if scans && division.scan_task_bytes == 0 {
-        return most;
-    }
-    if scans {
-        // More tasks would each read all of these.
-        let whole = read_whole(stage);
-        exchanged.retain(|read, _| !whole.contains(read));
-    }
-    let of_scans = scanned.div_ceil(division.scan_task_bytes.max(1));
-    let of_exchanges = exchanged.values().sum::<u64>().div_ceil(division.task_bytes.max(1));
-    (of_scans.saturating_add(of_exchanges)).clamp(1, most.into()) as u32
-}
-
-/// The tables of which each partition of a stage reads all, such as the build side of a join.
-fn scanned_by_each(stage: &Stage, partitions: &[u32]) -> BTreeSet<usize> {
-    let [first, .., last] = *partitions else { return BTreeSet::new() };
-    let of = |partition| {
-        let mut found = BTreeSet::new();
-        leaves::visit(stage.body(), &[partition], &mut |leaf, groups| {
-            let scan = leaves::file_scan(leaf);
-            if scan.is_some_and(|scan| scan.file_groups.len() == groups.len()) {
-                found.insert(address(leaf));
-            }
-        });
-        found
-    };
-    of(first).intersection(&of(last)).copied().collect()
-}
-
-/// What a row of a file counts for at least: a column of one value has hardly any bytes.
-const ROW_BYTES: f64 = 8.0;
-
-/// What the scan of a table counts for.
-fn scan_bytes(leaf: &Arc<dyn ExecutionPlan>, scan: &FileScanConfig) -> u64 {
-    let files = scan.file_groups.iter().flat_map(|group| group.files());
-    let rows = estimate(leaf).source_rows;
-    files.map(read_bytes).sum::<u64>().max((rows * ROW_BYTES) as u64)
-}
-
-/// True if all that a stage reads is there: nothing of it is streamed.
-fn is_known(stage: &Stage, outputs: &Outputs) -> bool {
-    stage.reads.iter().all(|read| outputs.contains_key(read))
 }
 
 /// Worker `id` of `workers` runs the partitions `i` with `i % workers == id`. A worker without
@@ -248,34 +169,6 @@ pub(crate) fn reads(
         }
     }
     reads
-}
-
-/// The stages of whose outputs each task of a stage reads all, such as the build side of a join that
-/// is not split by its keys.
-fn read_whole(stage: &Stage) -> BTreeSet<u32> {
-    let all: Vec<u32> = (0..leaves::count(stage.body()) as u32).collect();
-    let [first, .., last] = all[..] else { return BTreeSet::new() };
-    let read = partitions_read(stage, &all).into_iter();
-    let [of_first, of_last] = [first, last].map(|it| partitions_read(stage, &[it]));
-    let is_whole = |(stage, partitions): &(u32, Vec<u32>)| {
-        of_first.get(stage) == Some(partitions) && of_last.get(stage) == Some(partitions)
-    };
-    read.filter(is_whole).map(|(stage, _)| stage).collect()
-}
-
-/// The partitions of other stages' outputs that some partitions of a stage read, by stage.
-pub(crate) fn partitions_read(stage: &Stage, partitions: &[u32]) -> BTreeMap<u32, Vec<u32>> {
-    let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    leaves::visit(stage.body(), partitions, &mut |leaf, partitions| {
-        if let Some(read) = leaf.downcast_ref::<ExchangeReadExec>() {
-            wanted.entry(read.stage()).or_default().extend_from_slice(partitions);
-        }
-    });
-    for partitions in wanted.values_mut() {
-        partitions.sort_unstable();
-        partitions.dedup();
-    }
-    wanted
 }
 
 fn bucket_of(scan: &FileScanConfig) -> Option<&str> {

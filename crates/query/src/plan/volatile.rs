@@ -8,6 +8,11 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::udf;
 
+/// True if a part of a plan may give other rows the next time.
+pub(super) fn may_differ(node: &Arc<dyn ExecutionPlan>) -> bool {
+    is_nondeterministic(node) || node.children().into_iter().any(may_differ)
+}
+
 /// True if an expression of the operator itself may give another value the next time. UDFs count as
 /// nondeterministic.
 pub(super) fn is_nondeterministic(node: &Arc<dyn ExecutionPlan>) -> bool {

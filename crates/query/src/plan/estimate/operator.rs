@@ -17,7 +17,7 @@ use super::{Estimate, Input, joined_rows};
 use crate::exchange::ExchangeReadExec;
 use crate::plan::info::read_bytes;
 use crate::plan::leaves::file_scan;
-use crate::plan::shared::SharedExec;
+use crate::plan::shared_exec::SharedExec;
 
 /// Stored bytes of a row in a file without statistics.
 const STORED_WIDTH: f64 = 64.0;

@@ -7,7 +7,6 @@
 //!
 //! Invariant: a part with values that may be others the next time is planned anew.
 
-mod exec;
 mod find;
 mod need;
 mod table;
@@ -22,13 +21,12 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::OptimizerConfig;
 use datafusion::physical_plan::ExecutionPlan;
 
-pub(super) use exec::SharedExec;
 use find::{Part, divide};
 use need::{Need, needs};
 use worth::is_worth;
 
-use super::cut_points::may_differ;
 use super::exact::with_null_safe_keys;
+use super::volatile::may_differ;
 use super::{joins, reduce};
 
 type Plan = Arc<dyn ExecutionPlan>;

@@ -12,7 +12,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::expressions::Column;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
-use super::exec::SharedExec;
+use super::super::shared_exec::SharedExec;
 
 /// Has the columns of a part. Its rows are known when the part is planned.
 #[derive(Debug)]

@@ -13,12 +13,12 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
 
-use super::super::leaves::count;
+use super::leaves::count;
 
 /// The rows of a part of a plan, in its partitions. The part is no input: rules that pass filters or
 /// orders to inputs would make it another one for each reader.
 #[derive(Debug)]
-pub(in crate::plan) struct SharedExec {
+pub(super) struct SharedExec {
     part: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
 }
@@ -35,7 +35,7 @@ impl SharedExec {
     }
 
     /// The part, optimised.
-    pub(in crate::plan) fn part(&self) -> &Arc<dyn ExecutionPlan> {
+    pub(super) fn part(&self) -> &Arc<dyn ExecutionPlan> {
         &self.part
     }
 }

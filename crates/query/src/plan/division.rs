@@ -1,0 +1,89 @@
+//! How many tasks a stage is worth.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::physical_plan::ExecutionPlan;
+use snowmelt_wire::OutputPartition;
+
+use super::cut::Stage;
+use super::estimate::estimate;
+use super::info::read_bytes;
+use super::leaves;
+use super::outputs::Outputs;
+use super::stage_reads::{is_known, read_whole};
+use super::tree::address;
+use crate::exchange::ExchangeReadExec;
+
+/// How a stage is divided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Division {
+    /// The most tasks.
+    pub(crate) workers: u32,
+    /// Bytes of other stages' outputs that are worth a task.
+    pub(crate) task_bytes: u64,
+    /// Bytes of files that are worth a task, of which a row counts for at least [`ROW_BYTES`]; 0 means
+    /// a task for each worker.
+    pub(crate) scan_task_bytes: u64,
+}
+
+/// As many tasks as the bytes are worth that a stage reads. One that calls UDFs has all that it can
+/// have: what a call costs is not known.
+pub(super) fn most_tasks(stage: &Stage, outputs: &Outputs, division: Division, calls: bool) -> u32 {
+    let most = division.workers.max(1);
+    if calls || !is_known(stage, outputs) {
+        return most;
+    }
+    let (mut scans, mut scanned, mut exchanged) = (false, 0, BTreeMap::new());
+    let all: Vec<u32> = (0..leaves::count(stage.body()) as u32).collect();
+    let by_each = scanned_by_each(stage, &all);
+    leaves::visit(stage.body(), &all, &mut |leaf, _| {
+        if let Some(scan) = leaves::file_scan(leaf).filter(|_| !by_each.contains(&address(leaf))) {
+            scans = true;
+            scanned += scan_bytes(leaf, scan);
+        }
+        if let Some(read) = leaf.downcast_ref::<ExchangeReadExec>() {
+            let written = outputs.get(&read.stage()).into_iter().flatten();
+            let parts = written.flat_map(|output| output.partitions.iter());
+            exchanged.insert(read.stage(), parts.map(OutputPartition::bytes).sum::<u64>());
+        }
+    });
+    if scans && division.scan_task_bytes == 0 {
+        return most;
+    }
+    if scans {
+        // More tasks would each read all of these.
+        let whole = read_whole(stage);
+        exchanged.retain(|read, _| !whole.contains(read));
+    }
+    let of_scans = scanned.div_ceil(division.scan_task_bytes.max(1));
+    let of_exchanges = exchanged.values().sum::<u64>().div_ceil(division.task_bytes.max(1));
+    (of_scans.saturating_add(of_exchanges)).clamp(1, most.into()) as u32
+}
+
+/// The tables of which each partition of a stage reads all, such as the build side of a join.
+fn scanned_by_each(stage: &Stage, partitions: &[u32]) -> BTreeSet<usize> {
+    let [first, .., last] = *partitions else { return BTreeSet::new() };
+    let of = |partition| {
+        let mut found = BTreeSet::new();
+        leaves::visit(stage.body(), &[partition], &mut |leaf, groups| {
+            let scan = leaves::file_scan(leaf);
+            if scan.is_some_and(|scan| scan.file_groups.len() == groups.len()) {
+                found.insert(address(leaf));
+            }
+        });
+        found
+    };
+    of(first).intersection(&of(last)).copied().collect()
+}
+
+/// What a row of a file counts for at least: a column of one value has hardly any bytes.
+const ROW_BYTES: f64 = 8.0;
+
+/// What the scan of a table counts for.
+fn scan_bytes(leaf: &Arc<dyn ExecutionPlan>, scan: &FileScanConfig) -> u64 {
+    let files = scan.file_groups.iter().flat_map(|group| group.files());
+    let rows = estimate(leaf).source_rows;
+    files.map(read_bytes).sum::<u64>().max((rows * ROW_BYTES) as u64)
+}
