@@ -3,6 +3,9 @@
 //! For what it cannot plan, DataFusion prints its syntax tree: `InSubquery(InSubquery { expr: …`.
 //! Here, such a message ends where the tree begins, and names what the user wrote.
 
+use datafusion::common::Column;
+use snowmelt_types::{Code, ErrorReport};
+
 /// What the names of parts of a syntax tree are in SQL.
 const WORDS: [(&str, &str); 18] = [
     ("InSubquery", "IN with a subquery in this place"),
@@ -38,6 +41,18 @@ pub(super) fn without_internals(text: &str) -> String {
         true => format!("a part of the SQL ({}) is not supported", spaced(&shown)),
         false => format!("{said} ({})", spaced(&shown)),
     }
+}
+
+/// True for a column of a table that DataFusion made of a subquery.
+pub(super) fn is_generated(column: &Column) -> bool {
+    let table = column.relation.as_ref().map(|table| table.table());
+    table.is_some_and(|name| name.starts_with("__correlated_sq") || name.starts_with("__scalar_sq"))
+}
+
+/// The error of a subquery that refers to the outer query where that cannot be a join.
+pub(super) fn correlated_subquery() -> ErrorReport {
+    let message = "a subquery that refers to the outer query is not supported in this place";
+    ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint("write it as a join")
 }
 
 /// Where a structure of the program begins, and its name: a name in capitals and small letters with

@@ -143,7 +143,7 @@ pub struct QuerySpec {
     pub aws: BTreeMap<String, String>,
     /// Number of workers, which is the number of partitions of each scan. At least 1.
     pub workers: u32,
-    /// Bytes of files that are worth a task ([`Division`]).
+    /// Bytes of files that are worth a task; 0 means a task for each worker.
     pub scan_task_bytes: u64,
     /// Number of hosts on which the workers may be. At least 1.
     pub hosts: u32,

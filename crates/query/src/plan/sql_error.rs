@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
 
 use super::equivalents::{of_unknown_function, of_wrong_text};
-use super::internals::without_internals;
+use super::internals::{correlated_subquery, is_generated, without_internals};
 use super::session::function_names;
 use crate::Error;
 use crate::udf::refused_call;
@@ -85,6 +85,9 @@ fn explain(
 
 fn schema(error: &SchemaError) -> Option<(ErrorReport, Option<String>)> {
     match error {
+        SchemaError::FieldNotFound { field, .. } if is_generated(field) => {
+            Some((correlated_subquery(), None))
+        }
         SchemaError::FieldNotFound { field, valid_fields } => {
             let columns: Vec<String> = valid_fields.iter().map(|f| f.name.clone()).collect();
             let tables = valid_fields.iter().filter_map(|f| Some(f.relation.as_ref()?.to_string()));

@@ -91,6 +91,17 @@ async fn equal_parts_of_a_plan_run_once() {
     }
 }
 
+/// What an outer join finds no match for is null in most rows, so these are many.
+#[tokio::test]
+async fn rows_without_a_match_are_not_the_build_side_of_the_next_join() {
+    let sql = "select count(*) from lineitem
+        left join orders on l_orderkey = o_orderkey and o_totalprice > 300000
+        join supplier on l_suppkey = s_suppkey where o_orderkey is null and s_nationkey < 5";
+    let planned = plan(&spec(sql, 2)).await.unwrap();
+    let stages = planned.worker_plan();
+    assert!(stages.contains("join_type=Inner, on=[(s_suppkey@0, l_suppkey@"), "{stages}");
+}
+
 #[tokio::test]
 async fn small_tables_are_joined_by_the_tasks_that_read_them_unless_they_would_differ() {
     let small = "select s_suppkey from supplier join nation on s_nationkey = n_nationkey";

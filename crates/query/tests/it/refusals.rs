@@ -74,3 +74,11 @@ async fn a_subquery_that_is_used_as_a_value_has_at_most_one_row() {
         }
     }
 }
+
+/// The names that DataFusion gives subqueries are in no message.
+#[tokio::test]
+async fn a_subquery_that_cannot_be_a_join_is_refused_in_words_of_the_user() {
+    let sql = "select count(*) from orders o where (o_orderkey, o_custkey) in
+        (select l_orderkey, l_suppkey from lineitem l where l.l_linenumber < o.o_shippriority)";
+    expect(sql, &["SM-0107", "refers to the outer query", "write it as a join"]).await;
+}

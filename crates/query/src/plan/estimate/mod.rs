@@ -40,6 +40,14 @@ impl Estimate {
         self
     }
 
+    /// All columns are null in so large a part of the rows more, as behind an outer join.
+    fn with_nulls(mut self, part: f64) -> Self {
+        for column in &mut self.columns {
+            column.nulls += (1.0 - column.nulls) * part;
+        }
+        self
+    }
+
     fn limit_distinct(&mut self, index: usize, most: f64) {
         if let Some(column) = self.columns.get_mut(index) {
             column.distinct = column.distinct.min(most);

@@ -190,16 +190,17 @@ fn of_kind(
     match kind {
         JoinType::Inner => both(left, right, inner),
         JoinType::Left => {
-            let rows = inner.max(left.rows);
-            both(left, right, rows)
+            let (rows, unmatched) = (inner.max(left.rows), unmatched(left.rows, inner));
+            both(left, right.with_nulls(unmatched), rows)
         }
         JoinType::Right => {
-            let rows = inner.max(right.rows);
-            both(left, right, rows)
+            let (rows, unmatched) = (inner.max(right.rows), unmatched(right.rows, inner));
+            both(left.with_nulls(unmatched), right, rows)
         }
         JoinType::Full => {
             let rows = inner.max(left.rows + right.rows);
-            both(left, right, rows)
+            let of_both = [unmatched(right.rows, inner), unmatched(left.rows, inner)];
+            both(left.with_nulls(of_both[0]), right.with_nulls(of_both[1]), rows)
         }
         JoinType::LeftSemi => {
             let rows = left.rows * found(&left, &right, keys) * residual;
@@ -222,6 +223,11 @@ fn of_kind(
         JoinType::LeftMark => marked(left),
         JoinType::RightMark => marked(right),
     }
+}
+
+/// The part of the rows of an input that have no match, where a join gives so many pairs.
+fn unmatched(rows: f64, pairs: f64) -> f64 {
+    1.0 - (pairs / rows.max(1.0)).min(1.0)
 }
 
 fn input(of: &Estimate) -> Input {
