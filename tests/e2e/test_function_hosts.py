@@ -117,14 +117,20 @@ def test_maps_and_asynchronous_calls_run_on_all_hosts(three: Lab, tmp_path: Path
     assert len(hosts(done)) == 3
 
     def twice(number: int) -> int:
-        time.sleep(1)
+        time.sleep(2)
         return 2 * number
 
+    others, seen = {"host-2", "host-3"}, set[str]()
+
+    def calls_on_others() -> bool:
+        # To look at a host takes a part of a second, and its calls may have ended by then.
+        seen.update(host for host in others - seen if running_on(three, host))
+        return seen == others
+
     with ThreadPoolExecutor(1) as pool:
-        mapped = pool.submit(sm.map, twice, range(12), workers=6)
-        for host in ["host-2", "host-3"]:
-            wait_for(f"calls on {host}", lambda host=host: running_on(three, host))
-        assert mapped.result() == [2 * number for number in range(12)]
+        mapped = pool.submit(sm.map, twice, range(24), workers=6)
+        wait_for("calls on host-2 and host-3", calls_on_others)
+        assert mapped.result() == [2 * number for number in range(24)]
 
 
 def ended(invocation: Any) -> Any:
