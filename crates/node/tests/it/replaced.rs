@@ -53,7 +53,7 @@ async fn parse(rig: &Rig) -> Result<Definition, ErrorReport> {
 async fn begin(rig: &Rig) -> snowmelt_node::Result<()> {
     let drive: Drive = serde_json::from_value(json!({
         "query": "q", "sql": "select 1", "params": [], "csv": [], "tables": {}, "udfs": [], "aws": {}, "workers": 1,
-        "threads": 1, "memory_bytes": 0, "retries": 0, "elapsed_us": 0, "packages_us": 0,
+        "scan_task_bytes": 0, "exchange": {}, "exchange_folder": "", "threads": 1, "memory_bytes": 0, "retries": 0, "elapsed_us": 0, "packages_us": 0,
     }))
     .unwrap();
     let (runner, folder) = (runner(rig), std::env::temp_dir());

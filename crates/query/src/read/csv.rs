@@ -194,7 +194,14 @@ impl CsvDecoder {
         };
         let plural = if found == "1" { "" } else { "s" };
         let first = if self.dialect.headerless.is_some() { "first record" } else { "header" };
-        Some(format!("it has {found} value{plural}, and the {first} has {header}"))
+        let not_recognised = match header {
+            1 => {
+                ": name the character between values (delim => ';'), and that of comments if there \
+                 are any (comment => '#')"
+            }
+            _ => "",
+        };
+        Some(format!("it has {found} value{plural}, and the {first} has {header}{not_recognised}"))
     }
 
     fn not_text(&self, text: &str) -> Option<String> {

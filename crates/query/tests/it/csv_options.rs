@@ -171,3 +171,15 @@ async fn options_of_a_query_are_those_of_all_its_csv_files() {
     let report = refusal(&with(sql, vec![option("delimm", ";")])).await;
     assert!(report.contains("SM-0110") && report.contains("delim, quote, escape"), "{report}");
 }
+
+/// A line of a comment hides the delimiter from the recognition.
+#[tokio::test]
+async fn a_file_whose_delimiter_is_not_recognised_is_refused_with_what_to_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    put(&root.join("t.csv"), "a;b\n1;2,5\n# x\n3;4\n").await;
+    let wrong = failure(&located("select * from 't.csv'", root), InProcess::default()).await;
+    assert!(wrong.contains("SM-0119") && wrong.contains("delim => ';'"), "{wrong}");
+    let named = "select * from read_csv('t.csv', delim => ';', comment => '#', decimal => ',')";
+    same_for_all(named, root, "|1|2.5|\n|3|4.0|").await;
+}
