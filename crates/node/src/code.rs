@@ -28,7 +28,7 @@ const CODE_FILES: &str = "files";
 /// How long code is kept after its last use that nothing refers to.
 pub const CODE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What was removed, or would be.
+/// The files that were removed, or would be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemovedFiles {
     /// How many files, or folders of code.

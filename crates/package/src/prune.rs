@@ -34,7 +34,7 @@ pub(crate) fn hold(shared: &Shared, digest: &Digest) -> Result<Option<Held>> {
     Ok(lease.filter(|_| folder.is_dir()).map(|lease| Held { _lease: lease }))
 }
 
-/// What [`crate::Installer::gc`] with the size 0 would remove now.
+/// The packages that [`crate::Installer::gc`] with the size 0 would remove now.
 pub(crate) fn count(store: &Store) -> Result<Reclaimed> {
     let items = inventory::items(store)?;
     let mut done = Reclaimed::default();

@@ -52,7 +52,7 @@ impl Default for Stragglers {
     }
 }
 
-/// What a task should have to read. To start it costs about as much as
+/// The bytes that a task should have to read. To start it costs about as much as
 /// to read a tenth of this.
 const TASK_BYTES: u64 = 4 << 20;
 

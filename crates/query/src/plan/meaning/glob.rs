@@ -3,6 +3,8 @@
 //! A pattern is that of the whole text; `*` stands for any characters, `?` for one, `[a-z]` and
 //! `[!a-z]` for one of a class or of its rest. Behind a backslash, a character is itself.
 
+use super::similar::push_itself;
+
 /// The name of the operator, for which the parser has none.
 pub(in crate::plan) const OPERATOR: &str = "GLOB";
 
@@ -21,13 +23,6 @@ pub(super) fn expression(pattern: &str) -> Option<String> {
     }
     expression.push_str(")$");
     Some(expression)
-}
-
-fn push_itself(expression: &mut String, character: char) {
-    if character.is_ascii_punctuation() {
-        expression.push('\\');
-    }
-    expression.push(character);
 }
 
 /// A class of characters, up to its bracket, which may be the first of them.

@@ -57,7 +57,8 @@ pub(super) fn expression(pattern: &str, escape: Option<&Value>) -> Option<String
     Some(expression)
 }
 
-fn push_itself(expression: &mut String, character: char) {
+/// Adds a character that means itself.
+pub(super) fn push_itself(expression: &mut String, character: char) {
     if character.is_ascii_punctuation() {
         expression.push('\\');
     }

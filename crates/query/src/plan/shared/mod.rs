@@ -3,7 +3,7 @@
 //! DataFusion plans such a part anew wherever it is read, with the columns and filters that are
 //! needed there, so that the plans differ and each would run. Here the part is a table for those who
 //! read it: they say which columns and rows they need, the part has all of these, and its rows are
-//! the output of one stage ([`SharedExec`]).
+//! the output of one stage ([`SharedExec`](super::shared_exec::SharedExec)).
 //!
 //! Invariant: a part with values that may be others the next time is planned anew.
 
