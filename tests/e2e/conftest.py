@@ -184,6 +184,21 @@ def pytest_configure(config: pytest.Config) -> None:
     """A worker of `scripts/e2e` has a /tmp of its own, without the folder that it is told of."""
     if hasattr(config, "workerinput"):
         Path(config.option.basetemp).parent.mkdir(parents=True, exist_ok=True)
+    else:
+        config.pluginmanager.register(FailureNames(config))
+
+
+class FailureNames:
+    """Names a test when it fails, and not only after the last one, half an hour later."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line("")
+            terminal.write_line(f"failed ({report.when}): {report.nodeid}")
 
 
 @pytest.fixture(scope="session", autouse=True)

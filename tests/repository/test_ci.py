@@ -243,6 +243,19 @@ def crate(checkout: Path, code: str) -> dict[str, str]:
     return {name: os.environ.get(name, str(Path.home() / at)) for name, at in homes.items()}
 
 
+def test_our_crates_are_compiled_once_without_optimisation(checkout: Path) -> None:
+    write(checkout, "def test_a():\n    pass\n")
+    rule(checkout, "build test-rust", "scripts/build")
+    shutil.copy(ROOT / "scripts/build", checkout / "scripts")
+    cargo = checkout / "bin/cargo"
+    cargo.parent.mkdir()
+    cargo.write_text('#!/bin/sh\necho "$*" >>builds\n')
+    cargo.chmod(0o755)
+    assert run(checkout)[0] == 0
+    builds = (checkout / "builds").read_text().splitlines()
+    assert builds and all("--config .config/tests.toml" in line for line in builds)
+
+
 def test_end_to_end_tests_use_copies_of_the_programs(checkout: Path) -> None:
     """The tests of Rust are compiled at the same time, and replace the programs by their own."""
     program = checkout / "target/release/snowmelt"
