@@ -7,9 +7,10 @@
 //! DataFusion's operators on integers and its `sum` wrap. Here `+`, `-`, `*` and the unary `-` of
 //! integers become checked functions (once types are known, before constants are folded), and `sum`
 //! adds in 128 bits. Quotients and averages of decimals, and casts of numbers to integers, are
-//! rounded, where DataFusion truncates. For the plan and its codec all are built-in functions.
+//! rounded, where DataFusion truncates; the text of a time is PostgreSQL's, and intervals are compared by their length ([`span`]). For the plan and its codec all are built-in functions.
 
 mod average;
+mod barrier;
 mod divide;
 mod nearest;
 mod operator;
@@ -17,7 +18,9 @@ mod repeated;
 mod rounded;
 mod rule;
 mod single_row;
+mod span;
 mod sum;
+mod text;
 mod written;
 
 use std::sync::Arc;
@@ -31,6 +34,7 @@ use snowmelt_types::{Code, ErrorReport};
 pub(crate) use repeated::repeated;
 pub(crate) use rule::CheckIntegers;
 pub(crate) use single_row::CheckSubqueries;
+pub(crate) use span::CompareIntervals;
 pub(crate) use written::WRITTEN;
 
 /// Registers the checked functions.
@@ -39,9 +43,12 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
     registry.register_udf(Arc::new(ScalarUDF::from(repeated::Repeated::default())))?;
+    registry.register_udf(Arc::new(ScalarUDF::from(barrier::Barrier::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(divide::Divide::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(written::Written::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(nearest::Nearest::default())))?;
+    registry.register_udf(Arc::new(ScalarUDF::from(span::Span::default())))?;
+    registry.register_udf(Arc::new(ScalarUDF::from(text::Text::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(average::RoundedAverage::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(sum::CheckedSum::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(single_row::SingleRow::default())))?;

@@ -1,5 +1,5 @@
-//! An analyzer rule that replaces operators on integers, divisions of decimals and casts to integers
-//! by the checked functions.
+//! An analyzer rule that replaces operators on integers, divisions of decimals and some casts by the
+//! checked functions.
 
 use std::sync::Arc;
 
@@ -16,9 +16,11 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::barrier::{self, merges_decimals};
 use super::divide::{self, divides};
 use super::nearest;
 use super::operator::{self, Kind};
+use super::text;
 
 /// Runs after type coercion: both sides of an operator then have the same type.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct CheckIntegers {
     functions: Vec<(Kind, Arc<ScalarUDF>)>,
     divide: Arc<ScalarUDF>,
     nearest: Arc<ScalarUDF>,
+    barrier: Arc<ScalarUDF>,
+    text: Arc<ScalarUDF>,
 }
 
 impl Default for CheckIntegers {
@@ -35,6 +39,8 @@ impl Default for CheckIntegers {
             functions: functions.map(|f| (f.kind(), Arc::new(ScalarUDF::from(f)))).collect(),
             divide: Arc::new(ScalarUDF::from(divide::Divide::default())),
             nearest: Arc::new(ScalarUDF::from(nearest::Nearest::default())),
+            barrier: Arc::new(ScalarUDF::from(barrier::Barrier::default())),
+            text: Arc::new(ScalarUDF::from(text::Text::default())),
         }
     }
 }
@@ -106,24 +112,42 @@ impl CheckIntegers {
                 let call = ScalarFunction::new_udf(Arc::clone(&self.divide), vec![*left, *right]);
                 Ok(Expr::ScalarFunction(call))
             }
-            Expr::Cast(cast) if self.leaves_out(&cast.expr, cast.field.data_type(), schema) => {
-                Ok(Expr::Cast(Cast { expr: self.nearest(*cast.expr), ..cast }))
-            }
-            Expr::TryCast(cast) if self.leaves_out(&cast.expr, cast.field.data_type(), schema) => {
-                Ok(Expr::TryCast(TryCast { expr: self.nearest(*cast.expr), ..cast }))
-            }
+            Expr::Cast(cast) => match self.of_cast(&cast.expr, cast.field.data_type(), schema) {
+                Some(Checked::Argument(expr)) => Ok(Expr::Cast(Cast { expr, ..cast })),
+                Some(Checked::Result) => Ok(called(&self.barrier, Expr::Cast(cast))),
+                None => Err(Expr::Cast(cast)),
+            },
+            Expr::TryCast(cast) => match self.of_cast(&cast.expr, cast.field.data_type(), schema) {
+                Some(Checked::Argument(expr)) => Ok(Expr::TryCast(TryCast { expr, ..cast })),
+                Some(Checked::Result) => Ok(called(&self.barrier, Expr::TryCast(cast))),
+                None => Err(Expr::TryCast(cast)),
+            },
             expression => Err(expression),
         }
     }
 
-    fn leaves_out(&self, expr: &Expr, to: &DataType, schema: &DFSchema) -> bool {
-        to.is_integer() && type_of(expr, schema).is_some_and(|from| nearest::leaves_out(&from, to))
+    /// How a cast from an expression to a type is checked; `None` if it stays as it is.
+    fn of_cast(&self, expr: &Expr, to: &DataType, schema: &DFSchema) -> Option<Checked> {
+        let from = type_of(expr, schema)?;
+        let argument = |function| Checked::Argument(Box::new(called(function, expr.clone())));
+        if nearest::leaves_out(&from, to) {
+            return Some(argument(&self.nearest));
+        }
+        if text::is_of_time(&from, to) {
+            return Some(argument(&self.text));
+        }
+        merges_decimals(&from, to).then_some(Checked::Result)
     }
+}
 
-    fn nearest(&self, expr: Expr) -> Box<Expr> {
-        let call = ScalarFunction::new_udf(Arc::clone(&self.nearest), vec![expr]);
-        Box::new(Expr::ScalarFunction(call))
-    }
+/// The part of a cast on which a function is called.
+enum Checked {
+    Argument(Box<Expr>),
+    Result,
+}
+
+fn called(function: &Arc<ScalarUDF>, expr: Expr) -> Expr {
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), vec![expr]))
 }
 
 /// The type of an expression. A checked function has the type of its first argument: computing it
@@ -132,7 +156,7 @@ fn type_of(expression: &Expr, schema: &DFSchema) -> Option<DataType> {
     let mut expression = expression;
     while let Expr::ScalarFunction(call) = expression
         && call.func.name().starts_with(operator::PREFIX)
-        && call.func.name() != divide::NAME
+        && ![divide::NAME, text::NAME].contains(&call.func.name())
     {
         expression = call.args.first()?;
     }

@@ -7,8 +7,10 @@ mod epoch;
 mod json;
 mod len;
 mod lists;
+mod multiples;
 mod plain;
 mod regexp_extract;
+mod zones;
 
 use std::sync::Arc;
 
@@ -18,12 +20,17 @@ use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF};
 
+pub(crate) use multiples::Multiples;
+
 /// Registers the functions.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in epoch::all() {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
-    for function in json::all().into_iter().chain(lists::all()) {
+    for function in json::all().into_iter().chain(lists::all()).chain(zones::all()) {
+        registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
+    }
+    for function in multiples::all() {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
     registry.register_udf(Arc::new(ScalarUDF::from(len::Len::default())))?;

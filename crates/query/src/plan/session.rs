@@ -30,7 +30,7 @@ use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
 use super::writing::Writing;
 use super::{BATCH_ROWS, QuerySpec, all_columns, equivalents, names, shared, sql_error};
-use crate::checked::{self, CheckIntegers, CheckSubqueries};
+use crate::checked::{self, CheckIntegers, CheckSubqueries, CompareIntervals};
 use crate::everyday;
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
 use crate::{Error, Result};
@@ -57,6 +57,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_config(planning_config(spec.workers))
         .with_default_features()
         .with_analyzer_rule(Arc::new(CheckIntegers::default()))
+        .with_analyzer_rule(Arc::new(CompareIntervals::default()))
         .with_analyzer_rule(Arc::new(CheckSubqueries::default()))
         .with_analyzer_rule(Arc::new(CheckAggregateCalls))
         .with_optimizer_rules(logical_rules())
@@ -65,6 +66,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .build();
     checked::register(&mut state)?;
     everyday::register(&mut state)?;
+    state.register_expr_planner(Arc::new(everyday::Multiples::default()))?;
     let session = SessionContext::new_with_state(state);
     for signature in &spec.udfs {
         udf::register(&session, signature, pool)?;

@@ -4,6 +4,7 @@
 mod aggregates;
 mod answers;
 mod calls_together;
+mod casts;
 mod checksums;
 mod common_parts;
 mod csv_options;

@@ -41,6 +41,15 @@ pub(super) fn number(expr: &Expr, data_type: &DataType, kind: &CastKind) -> Opti
     }
 }
 
+/// A whole number that is larger than any integer: a decimal, where the planner reads a DOUBLE, which
+/// has 16 digits of it.
+pub(super) fn large(digits: &str) -> Option<Expr> {
+    let is_whole = digits.chars().all(|c| c.is_ascii_digit()) && digits.len() <= MAX_DIGITS;
+    let is_large = is_whole && digits.parse::<u128>().is_ok_and(|number| number > u64::MAX.into());
+    let exact = ExactNumberInfo::PrecisionAndScale(MAX_DIGITS as u64, 0);
+    is_large.then(|| cast(CastKind::Cast, quoted(digits), DataType::Decimal(exact)))
+}
+
 /// The text of a number, with its sign.
 fn digits(expr: &Expr) -> Option<String> {
     match expr {

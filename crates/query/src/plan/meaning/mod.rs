@@ -101,8 +101,13 @@ fn written(expr: &Expr) -> Option<Expr> {
                 let digits = digits.to_string().replace('_', "");
                 Some(Expr::Value(Value::Number(digits, *long).into()))
             }
+            Value::Number(digits, _) => literal::large(&digits.to_string()),
             _ => None,
         },
+        Expr::AtTimeZone { timestamp, time_zone } => {
+            let args = vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()];
+            Some(call("timezone", args))
+        }
         Expr::BinaryOp { left, op: BinaryOperator::PGExp, right } => {
             let double = |of: &Expr| cast(CastKind::Cast, of.clone(), DataType::DoublePrecision);
             Some(call("power", vec![double(left), double(right)]))

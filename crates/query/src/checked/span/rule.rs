@@ -1,0 +1,186 @@
+//! An analyzer rule that compares, sorts and joins intervals by their lengths.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::functions_aggregate::first_last::first_value_udaf;
+use datafusion::logical_expr::expr::{
+    AggregateFunction, Between, InList, ScalarFunction, Sort, WindowFunction,
+};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, Join, LogicalPlan, Operator, ScalarUDF,
+};
+use datafusion::optimizer::AnalyzerRule;
+use snowmelt_types::{Code, ErrorReport};
+
+use super::Span;
+
+/// Runs after type coercion: both sides of a comparison then have the same type.
+#[derive(Debug)]
+pub(crate) struct CompareIntervals {
+    span: Arc<ScalarUDF>,
+}
+
+impl Default for CompareIntervals {
+    fn default() -> Self {
+        Self { span: Arc::new(ScalarUDF::from(Span::default())) }
+    }
+}
+
+impl AnalyzerRule for CompareIntervals {
+    fn name(&self) -> &str {
+        "compare_intervals"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|plan| self.rewrite(plan))?;
+        Ok(rewritten.data)
+    }
+}
+
+impl CompareIntervals {
+    fn rewrite(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+        let schema = merge_schema(&plan.inputs());
+        let names = NamePreserver::new(&plan);
+        let is_order = matches!(plan, LogicalPlan::Sort(_));
+        let rewritten = plan.map_expressions(|expression| {
+            let name = names.save(&expression);
+            let rewritten = expression.transform_up(|part| self.compared(part, &schema))?;
+            let ordered = rewritten.transform_data(|expression| {
+                Ok(if is_order {
+                    self.key(expression, &schema)
+                } else {
+                    Transformed::no(expression)
+                })
+            })?;
+            Ok(ordered.update_data(|expression| name.restore(expression)))
+        })?;
+        let rewritten = rewritten.transform_data(|plan| Ok(self.joined(plan)))?;
+        match rewritten.transformed {
+            true => rewritten.map_data(LogicalPlan::recompute_schema),
+            false => Ok(rewritten),
+        }
+    }
+
+    /// The keys of a join.
+    fn joined(&self, plan: LogicalPlan) -> Transformed<LogicalPlan> {
+        let LogicalPlan::Join(Join { left, right, on, .. }) = &plan else {
+            return Transformed::no(plan);
+        };
+        let keys: Vec<(Transformed<Expr>, Transformed<Expr>)> = on
+            .iter()
+            .map(|(ours, theirs)| {
+                (self.key(ours.clone(), left.schema()), self.key(theirs.clone(), right.schema()))
+            })
+            .collect();
+        if !keys.iter().any(|(ours, _)| ours.transformed) {
+            return Transformed::no(plan);
+        }
+        let on = keys.into_iter().map(|(ours, theirs)| (ours.data, theirs.data)).collect();
+        match plan {
+            LogicalPlan::Join(join) => Transformed::yes(LogicalPlan::Join(Join { on, ..join })),
+            other => Transformed::no(other),
+        }
+    }
+
+    fn compared(&self, expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+        let key = |expr: Box<Expr>| Box::new(self.key(*expr, schema).data);
+        Ok(match expression {
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if is_comparison(op) && is_interval(&left, schema) =>
+            {
+                let (left, right) = (key(left), key(right));
+                Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right }))
+            }
+            Expr::Between(Between { expr, negated, low, high }) if is_interval(&expr, schema) => {
+                let (expr, low, high) = (key(expr), key(low), key(high));
+                Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
+            }
+            Expr::InList(InList { expr, list, negated }) if is_interval(&expr, schema) => {
+                let list = list.into_iter().map(|one| self.key(one, schema).data).collect();
+                Transformed::yes(Expr::InList(InList { expr: key(expr), list, negated }))
+            }
+            Expr::WindowFunction(window) => self.over(window, schema)?,
+            Expr::AggregateFunction(call) => self.aggregate(call, schema),
+            other => Transformed::no(other),
+        })
+    }
+
+    /// The least and the greatest interval: the first one in the order of lengths.
+    fn aggregate(&self, mut call: AggregateFunction, schema: &DFSchema) -> Transformed<Expr> {
+        let mut is_rewritten = self.sort(&mut call.params.order_by, schema);
+        if let Some(is_least) = is_extreme(call.func.name())
+            && let [of] = call.params.args.as_slice()
+            && is_interval(of, schema)
+        {
+            let key = self.key(of.clone(), schema).data;
+            call.func = first_value_udaf();
+            call.params.distinct = false;
+            call.params.order_by = vec![Sort::new(key, is_least, false)];
+            is_rewritten = true;
+        }
+        Transformed::new_transformed(Expr::AggregateFunction(call), is_rewritten)
+    }
+
+    fn over(
+        &self,
+        mut window: Box<WindowFunction>,
+        schema: &DFSchema,
+    ) -> Result<Transformed<Expr>> {
+        let of_intervals = window.params.args.iter().any(|of| is_interval(of, schema));
+        if of_intervals && is_extreme(window.fun.name()).is_some() {
+            let message = "min and max of intervals are no window functions here";
+            let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message)
+                .hint("compute with numbers: min(extract(epoch FROM x)) OVER (…)");
+            return Err(DataFusionError::External(Box::new(report)));
+        }
+        let is_rewritten = self.sort(&mut window.params.order_by, schema);
+        Ok(Transformed::new_transformed(Expr::WindowFunction(window), is_rewritten))
+    }
+
+    fn sort(&self, keys: &mut [Sort], schema: &DFSchema) -> bool {
+        let mut is_rewritten = false;
+        for Sort { expr, .. } in keys {
+            if is_interval(expr, schema) {
+                *expr = self.key(expr.clone(), schema).data;
+                is_rewritten = true;
+            }
+        }
+        is_rewritten
+    }
+
+    /// The length of an interval, and any other expression as it is.
+    fn key(&self, expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+        match is_interval(&expr, schema) {
+            true => {
+                let call = ScalarFunction::new_udf(Arc::clone(&self.span), vec![expr]);
+                Transformed::yes(Expr::ScalarFunction(call))
+            }
+            false => Transformed::no(expr),
+        }
+    }
+}
+
+fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
+}
+
+fn is_comparison(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+/// Whether an aggregate is the least value or the greatest; `None` for others.
+fn is_extreme(function: &str) -> Option<bool> {
+    match function {
+        "min" => Some(true),
+        "max" => Some(false),
+        _ => None,
+    }
+}
