@@ -27,6 +27,7 @@ import handlers
 import hosts
 import idle
 import lean
+import lean_before
 import network
 import paper_figures
 import placements
@@ -73,6 +74,8 @@ EXPERIMENTS = {
     "udfs": engines.run,
     "idle": idle.run,
 }
+if lean_before.BEFORE:
+    EXPERIMENTS["lean-before"] = lean_before.run
 
 
 def machine() -> str:
