@@ -35,6 +35,7 @@ import pulls
 import queries
 import resize
 import scans
+import short_queries
 import simulated
 import spread
 import spread_pulls
@@ -61,6 +62,7 @@ EXPERIMENTS = {
     "exchange": exchange.run,
     "scans": scans.run,
     "hosts": hosts.run,
+    "short-queries": short_queries.run,
     "bursts": worker_bursts.run,
     "placements": placements.run,
     "simulated": simulated.run,
