@@ -161,6 +161,9 @@ pub struct ProcessSettings {
     /// Folders of the root in which it may write; what they hold counts to the scratch.
     #[serde(default)]
     pub writable: Vec<PathBuf>,
+    /// Whether it may have transparent huge pages from its first instruction. It can change that
+    /// itself, but not before its allocator has touched its first memory.
+    pub huge_pages: bool,
 }
 
 /// The most writable folders of a program.
@@ -185,6 +188,7 @@ impl Default for ProcessSettings {
             group: FUNCTION_ID,
             working_folder: "/tmp".into(),
             writable: Vec::new(),
+            huge_pages: true,
         }
     }
 }

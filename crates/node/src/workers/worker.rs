@@ -81,7 +81,8 @@ impl WorkerSpec {
             },
             network: if self.network { Network::Host } else { Network::None },
             policy: Policy::Worker,
-            process: ProcessSettings::default(),
+            // The worker allows them when it uses much memory (decision 073).
+            process: ProcessSettings { huge_pages: false, ..ProcessSettings::default() },
         }
     }
 }

@@ -19,7 +19,7 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use snowmelt_kernel::execute::Program;
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
-use snowmelt_kernel::{fds, landlock, notify, process, seccomp};
+use snowmelt_kernel::{fds, landlock, memory, notify, process, seccomp};
 
 use super::namespaces::{NEW_ROOT, Namespaces};
 use super::notifier::NotifierSetup;
@@ -74,6 +74,8 @@ pub(super) struct Child<'a> {
     pub working_folder: &'a Path,
     /// Folders of its root in which it may write.
     pub writable: &'a [PathBuf],
+    /// Whether it may have transparent huge pages from the start.
+    pub huge_pages: bool,
     /// The address notifier, with the other end of our socket pair, if its network has one.
     pub notifier: Option<(&'a NotifierSetup, &'a OwnedFd)>,
     pub program: &'a Program,
@@ -131,6 +133,7 @@ impl Child<'_> {
         // Only now: until it executes it has the spawner's descriptors, which may be more than the
         // function's own limit, and could open no other.
         doing("set the limits", self.set_limits())?;
+        self.choose_huge_pages();
         if !is_disabled(Defence::Seccomp) {
             doing("install the system call policy", self.filter.install())?;
         }
@@ -163,6 +166,12 @@ impl Child<'_> {
         let proc = mount::fresh("proc", &[], proc_attributes(false))?;
         mount::attach_at(&proc, CWD, Path::new("/proc"))?;
         mask(self.masked)
+    }
+
+    /// The setting belongs to the memory, which a program borrows: so each one sets its own, and not
+    /// that of the program before it. A kernel without the setting has none of these pages.
+    fn choose_huge_pages(&self) {
+        _ = memory::set_huge_pages(self.huge_pages);
     }
 
     fn set_limits(&self) -> io::Result<()> {

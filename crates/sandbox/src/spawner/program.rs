@@ -98,6 +98,7 @@ impl Service {
             open_files: spec.limits.open_files,
             working_folder: &spec.process.working_folder,
             writable: &spec.process.writable,
+            huge_pages: spec.process.huge_pages,
             notifier: notifier.as_ref().zip(theirs.as_ref()),
             program: &program,
             path: &spec.command[0],

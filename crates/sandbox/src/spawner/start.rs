@@ -129,6 +129,7 @@ impl Service {
             open_files: program.limits.open_files,
             working_folder: &program.process.working_folder,
             writable: &[],
+            huge_pages: program.process.huge_pages,
             program: &executed,
             path: &program.command[0],
             notifier: None,
@@ -254,7 +255,7 @@ pub(super) fn check(spec: &SandboxSpec) -> Result<(), Failure> {
 }
 
 fn check_process(process: &ProcessSettings) -> Result<(), Failure> {
-    let ProcessSettings { user, group, working_folder, writable } = process;
+    let ProcessSettings { user, group, working_folder, writable, huge_pages: _ } = process;
     // The kernel takes the largest id for "unchanged".
     if [user, group].iter().any(|id| matches!(**id, 0 | u32::MAX)) {
         return Err(refusal("its user or group is root or an invalid id"));

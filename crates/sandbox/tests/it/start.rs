@@ -124,3 +124,16 @@ fn a_burst_is_one_request_and_failures_are_independent() {
         }
     });
 }
+
+/// The setting belongs to the memory of the spawner, which programs borrow until they execute.
+#[test]
+fn each_program_has_its_own_setting_of_huge_pages() {
+    with_spawner(|rig| async move {
+        for are_allowed in [true, false, false, true, true] {
+            let mut spec = spec(&["/bin/grep", "THP_enabled", "/proc/self/status"]);
+            spec.process.huge_pages = are_allowed;
+            let expected = format!("THP_enabled:\t{}", u8::from(are_allowed));
+            assert_eq!(rig.run(spec).await.0.trim(), expected);
+        }
+    });
+}
