@@ -30,6 +30,17 @@ pub fn peak_resident() -> u64 {
     u64::try_from(used.ru_maxrss).unwrap_or(0) * 1024
 }
 
+/// Bytes of memory of this process that belong to no file: those of its allocator and its stacks.
+///
+/// # Errors
+/// `/proc` is not mounted, or the kernel is older than 4.5.
+pub fn anonymous() -> io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.map(|kib| kib << 10).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// Allows or forbids transparent huge pages in memory that this process touches from now on, whatever
 /// was advised for it. A new process forbids them if its parent did.
 ///
@@ -70,5 +81,19 @@ mod tests {
         drop(written);
         assert!(peak_resident() >= 256 << 20, "it stays");
         release_free_of_mimalloc();
+    }
+
+    #[test]
+    fn memory_of_files_is_not_anonymous() {
+        let before = anonymous().unwrap();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let length = file.metadata().unwrap().len();
+        let mapped = crate::mapping::Mapping::of(&file, 0..length).unwrap();
+        let sum: u64 = mapped.as_ref().iter().step_by(4096).map(|byte| u64::from(*byte)).sum();
+        assert!(sum > 0);
+        let mapped = anonymous().unwrap();
+        assert!(mapped < before + length / 2, "{length} bytes are mapped, {mapped} are used");
+        let written = std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(anonymous().unwrap() > before + (60 << 20), "{} are written", written.len());
     }
 }

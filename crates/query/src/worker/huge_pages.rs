@@ -8,33 +8,43 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use snowmelt_kernel::memory;
 
-/// Memory, in addition to that at the start, from which a process gets huge pages.
+/// Memory, in addition to that at the start, from which a process gets huge pages. The pages of its
+/// program, of which a worker reads more than this, do not count.
 const LARGE: u64 = 16 << 20;
 
 static AT_START: AtomicU64 = AtomicU64::new(0);
 static ARE_OFF: AtomicBool = AtomicBool::new(false);
 
-/// Turns them off, at the start of the process.
+/// Turns them off, at the start of the process. In a sandbox they are off before: the allocator
+/// touches its first memory before this program's own first instruction.
 pub(super) fn turn_off() {
-    if memory::set_huge_pages(false).is_ok() {
-        AT_START.store(memory::peak_resident(), Ordering::Relaxed);
+    if let Ok(used) = memory::anonymous()
+        && memory::set_huge_pages(false).is_ok()
+    {
+        AT_START.store(used, Ordering::Relaxed);
         ARE_OFF.store(true, Ordering::Relaxed);
     }
 }
 
-/// Turns them on if the process uses much memory. Costs a system call until then.
+/// Turns them on if the process uses much memory. Costs three system calls until then.
 pub(super) fn turn_on_if_large() {
     if !ARE_OFF.load(Ordering::Relaxed) {
         return;
     }
-    let used = memory::peak_resident().saturating_sub(AT_START.load(Ordering::Relaxed));
-    if used > LARGE && memory::set_huge_pages(true).is_ok() {
+    // Of memory that cannot be told, a small task has not much.
+    let used = memory::anonymous().unwrap_or(0);
+    let grown = used.saturating_sub(AT_START.load(Ordering::Relaxed));
+    if grown > LARGE && memory::set_huge_pages(true).is_ok() {
         ARE_OFF.store(false, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
+    use snowmelt_kernel::mapping::Mapping;
+
     use super::*;
 
     #[test]
@@ -43,6 +53,14 @@ mod tests {
         assert!(!memory::has_huge_pages().unwrap());
         turn_on_if_large();
         assert!(!memory::has_huge_pages().unwrap(), "nothing is used yet");
+        let program = File::open("/proc/self/exe").unwrap();
+        let length = program.metadata().unwrap().len();
+        assert!(length > 2 * LARGE);
+        let program = Mapping::of(&program, 0..length).unwrap();
+        let read: u64 = program.as_ref().iter().step_by(4096).map(|byte| u64::from(*byte)).sum();
+        assert!(read > 0);
+        turn_on_if_large();
+        assert!(!memory::has_huge_pages().unwrap(), "{length} bytes of a file are not its own");
         let large = std::hint::black_box(vec![1_u8; 2 * LARGE as usize]);
         turn_on_if_large();
         assert!(memory::has_huge_pages().unwrap(), "{} bytes are used", large.len());
