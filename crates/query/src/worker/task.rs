@@ -1,10 +1,13 @@
 //! Serves one task, from its connection to its last frame.
 
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use snowmelt_kernel::memory;
 use snowmelt_types::{ErrorReport, Report};
 use snowmelt_wire::{Frame, FrameStream, Result, TaskDone};
@@ -35,7 +38,7 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
     let limit = inbox.task.memory_bytes;
     let (executor, ran) = match DataFusionExecutor::prepare(inbox) {
         Ok(executor) => {
-            let ran = run(&executor, &outbox, &mut stream);
+            let ran = run(&executor, &outbox, stream.socket());
             (Some(executor), ran)
         }
         Err(report) => (None, Err(report)),
@@ -73,33 +76,25 @@ fn make_room(limit: u64) {
     }
 }
 
-/// Runs the program while one thread reports progress and another waits for the end of the
-/// connection. Both end with the run.
+/// Runs the program while another thread reports progress and waits for the end of the connection. It
+/// ends with the run.
 fn run(
     executor: &DataFusionExecutor,
     outbox: &Arc<Outbox>,
-    stream: &mut FrameStream,
+    socket: &UnixStream,
 ) -> Result<(), Box<ErrorReport>> {
-    let lost = |error: snowmelt_wire::Error| error.report();
-    let reading = stream.try_clone().map_err(lost)?.into_inner();
-    let (finished, running) = channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(|| report_progress(executor, outbox, running));
-        scope.spawn(|| {
-            // The node sends nothing more, so any result of this call means the end.
-            _ = stream.receive();
-            executor.cancel();
-        });
+        scope.spawn(|| watch(executor, outbox, socket));
         let ran = executor.run(outbox);
-        drop(finished);
-        _ = reading.shutdown(std::net::Shutdown::Read);
+        _ = socket.shutdown(Shutdown::Read);
         ran
     })
 }
 
-fn report_progress(executor: &DataFusionExecutor, outbox: &Outbox, running: Receiver<()>) {
+/// Reports progress until the connection ends, and then cancels the task, unless it has ended.
+fn watch(executor: &DataFusionExecutor, outbox: &Outbox, socket: &UnixStream) {
     let (mut pause, mut reported) = (FIRST_LOOK, Instant::now());
-    while running.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+    while is_open(socket, pause) {
         huge_pages::turn_on_if_large();
         pause = (pause * 2).min(PROGRESS_EVERY);
         if reported.elapsed() < PROGRESS_EVERY {
@@ -107,7 +102,16 @@ fn report_progress(executor: &DataFusionExecutor, outbox: &Outbox, running: Rece
         }
         reported = Instant::now();
         if outbox.progress(&executor.progress()).is_err() {
-            return;
+            break;
         }
     }
+    executor.cancel();
+}
+
+/// Whether a connection has not ended after this time. The node sends nothing more, so anything that
+/// can be read means the end.
+fn is_open(socket: &UnixStream, within: Duration) -> bool {
+    let within = Timespec::try_from(within).ok();
+    let mut watched = [PollFd::new(socket, PollFlags::IN)];
+    matches!(poll(&mut watched, within.as_ref()), Ok(0) | Err(Errno::INTR))
 }
