@@ -29,7 +29,7 @@ use super::outbox::Outbox;
 use super::scratch::Scratch;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::stores::{exchange_stores, register_stores};
-use super::{PeakPool, STACK_BYTES, panics};
+use super::{PeakPool, STACK_BYTES, panics, short};
 use crate::exchange::{FileSource, Inputs, Source, Stores, StreamSource, host_sources};
 use crate::faster::{
     apply_dynamic_filters, decode_on_second_thread, read_ahead_of_calls, with_faster_operators,
@@ -145,10 +145,9 @@ impl DataFusionExecutor {
         let (sink, whole) = Sink::of(output, sent, decoded, &task, &stores)?;
         check_partitions(&task, &whole)?;
         let plan = narrow(&whole, &task.partitions).map_err(|error| error.report())?;
-        let joins = |plan| match task.sort_merge {
-            true => with_sort_merge_joins(plan),
-            false => Ok(plan),
-        };
+        let threads = short::threads(&task, &plan, !sockets.is_empty());
+        let task = Task { threads, ..task };
+        let joins = |plan| if task.sort_merge { with_sort_merge_joins(plan) } else { Ok(plan) };
         let plan = with_own_readers(plan)
             .and_then(joins)
             .and_then(|plan| with_own_parquet_reader(plan, &context.runtime_env(), &footers, ahead))

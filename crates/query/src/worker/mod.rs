@@ -22,6 +22,7 @@ mod narrow;
 mod outbox;
 mod panics;
 mod scratch;
+mod short;
 mod sink;
 mod stores;
 mod task;
