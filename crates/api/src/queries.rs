@@ -90,7 +90,7 @@ impl Default for QueryOptions {
         Self {
             workers: 0,
             memory: ByteSize::mib(1024),
-            scan_task: ByteSize::mib(4),
+            scan_task: ByteSize::mib(16),
             timeout_ms: 0,
             exchange: ExchangeOptions::default(),
             prices: None,

@@ -88,7 +88,7 @@ pub const TRUSTED_KEYS: &str = "SNOWMELT_IMAGES_TRUSTED_KEYS";
 pub const WORKERS: &str = "SNOWMELT_WORKERS";
 /// Memory limit of each worker, as `1GiB`.
 pub const MEMORY: &str = "SNOWMELT_MEMORY";
-/// Bytes of files that are worth a task of a query, as `4MiB`; 0 means a task for each worker.
+/// Bytes of files that are worth a task of a query, as `16MiB`; 0 means a task for each worker.
 pub const SCAN_TASK: &str = "SNOWMELT_SCAN_TASK";
 /// Time limit of a query, as `10m`; 0 means no limit.
 pub const TIMEOUT: &str = "SNOWMELT_TIMEOUT";

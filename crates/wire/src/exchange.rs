@@ -60,7 +60,7 @@ impl Default for ExchangeOptions {
             locations: Vec::new(),
             levels: 1,
             combining: true,
-            task_bytes: ByteSize::mib(4),
+            task_bytes: ByteSize::mib(16),
         }
     }
 }

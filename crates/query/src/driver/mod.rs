@@ -29,6 +29,7 @@ mod tasks;
 
 pub use answer::Answer;
 pub use attempt::Attempt;
+pub(crate) use options::worth_a_task;
 pub use options::{RunOptions, Stragglers};
 pub(crate) use output::output_schema;
 pub(crate) use queue::ResultQueue;

@@ -52,9 +52,22 @@ impl Default for Stragglers {
     }
 }
 
-/// The bytes that a task should have to read. To start it costs about as much as
-/// to read a tenth of this.
-const TASK_BYTES: u64 = 4 << 20;
+/// The bytes that a task should have to read. To start it, and to read the small tables with which it
+/// joins, costs about as much as to read a quarter of this.
+const TASK_BYTES: u64 = 16 << 20;
+
+/// The part of a worker's memory that the bytes of its task may be. What is read is compressed, and
+/// operators keep several forms of it.
+const MEMORY_OF_BYTES: u64 = 32;
+
+/// The bytes that are worth a task: as many as asked for, and fewer for a worker of little memory. 0
+/// bytes stay 0, and a memory of 0 is not known.
+pub(crate) fn worth_a_task(asked: u64, worker_memory: u64) -> u64 {
+    match worker_memory {
+        0 => asked,
+        memory => asked.min((memory / MEMORY_OF_BYTES).max(1)),
+    }
+}
 
 impl Default for RunOptions {
     fn default() -> Self {
@@ -66,5 +79,20 @@ impl Default for RunOptions {
             scan_task_bytes: TASK_BYTES,
             stragglers: Stragglers::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_of_little_memory_gets_fewer_bytes() {
+        assert_eq!(worth_a_task(16 << 20, 1 << 30), 16 << 20);
+        assert_eq!(worth_a_task(16 << 20, 64 << 20), 2 << 20);
+        assert_eq!(worth_a_task(1 << 20, 64 << 20), 1 << 20);
+        assert_eq!(worth_a_task(16 << 20, 0), 16 << 20);
+        assert_eq!(worth_a_task(0, 64 << 20), 0);
+        assert_eq!(worth_a_task(16 << 20, 1), 1);
     }
 }

@@ -19,7 +19,7 @@ use super::{QuerySpec, explain, text};
 use crate::Result;
 use crate::cost::{self, Circumstances, CostBasis};
 use crate::cpu::process_cpu;
-use crate::driver::{PlannedTask, RunOptions, output_schema};
+use crate::driver::{PlannedTask, RunOptions, output_schema, worth_a_task};
 use crate::exchange::{Cleaner, Reach};
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
@@ -162,7 +162,10 @@ impl PlannedQuery {
             &self.cut,
             &Circumstances {
                 workers: self.workers,
-                task_bytes: RunOptions::default().task_bytes,
+                task_bytes: worth_a_task(
+                    RunOptions::default().task_bytes,
+                    self.basis.worker_memory,
+                ),
                 scan_task_bytes: self.scan_task_bytes,
                 basis: &self.basis,
                 s3: &self.s3,

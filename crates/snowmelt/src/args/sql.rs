@@ -65,7 +65,7 @@ pub struct SqlArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub memory: Option<ByteSize>,
     /// Bytes of files that are worth a task: a query that scans fewer has fewer tasks than workers,
-    /// unless it calls functions of yours; 0 means a task for each worker [default: 4MiB]
+    /// unless it calls functions of yours; 0 means a task for each worker [default: 16MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub scan_task: Option<ByteSize>,
     /// Time limit of the query, for example 30s or 10m; 0 means no limit [default: 0]
@@ -88,7 +88,8 @@ pub struct SqlArgs {
     /// Whether a task writes all its partitions into one object [default: on]
     #[arg(long, value_enum, value_name = "ON|OFF", help_heading = "Exchange")]
     pub exchange_combining: Option<Switch>,
-    /// Exchanged bytes that are worth a task: a stage that reads fewer has fewer tasks [default: 4MiB]
+    /// Exchanged bytes that are worth a task: a stage that reads fewer has fewer tasks [default:
+    /// 16MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Exchange")]
     pub exchange_task: Option<ByteSize>,
 

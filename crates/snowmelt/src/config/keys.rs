@@ -60,13 +60,13 @@ keys! {
     TRACES = "traces.endpoint", env::TRACES_ENDPOINT, "";
     WORKERS = "query.workers", env::WORKERS, "0";
     MEMORY = "query.memory", env::MEMORY, "1GiB";
-    SCAN_TASK = "query.scan_task", env::SCAN_TASK, "4MiB";
+    SCAN_TASK = "query.scan_task", env::SCAN_TASK, "16MiB";
     TIMEOUT = "query.timeout", env::TIMEOUT, "0";
     EXCHANGE = "exchange.medium", env::EXCHANGE, "auto";
     EXCHANGE_LOCATIONS = "exchange.locations", env::EXCHANGE_LOCATIONS, "";
     EXCHANGE_LEVELS = "exchange.levels", env::EXCHANGE_LEVELS, "1";
     EXCHANGE_COMBINING = "exchange.combining", env::EXCHANGE_COMBINING, "on";
-    EXCHANGE_TASK = "exchange.task", env::EXCHANGE_TASK, "4MiB";
+    EXCHANGE_TASK = "exchange.task", env::EXCHANGE_TASK, "16MiB";
     PRICES = "cost.prices", env::PRICES, "";
     FORMAT = "output.format", env::OUTPUT, "table";
     ROWS = "output.rows", env::ROWS, "40";

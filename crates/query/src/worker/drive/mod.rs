@@ -29,6 +29,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
 use super::{STACK_BYTES, panics};
+use crate::driver::worth_a_task;
 use crate::plan::{PlannedQuery, QuerySpec, RANGE_SORT_BYTES, plan};
 use crate::{Answer, Cleaner, CostBasis, Error, RunOptions};
 
@@ -112,16 +113,17 @@ impl From<Error> for DriveError {
 }
 
 async fn query(
-    drive: Drive,
+    mut drive: Drive,
     runner: Arc<PlatformRunner>,
     socket: &mut UnixStream,
 ) -> Result<(), DriveError> {
+    drive.scan_task_bytes = worth_a_task(drive.scan_task_bytes, drive.worker_memory);
     let options = RunOptions {
         memory_bytes: drive.memory_bytes,
         retries: drive.retries,
         workers: drive.workers,
         scan_task_bytes: drive.scan_task_bytes,
-        task_bytes: drive.exchange.task_bytes.bytes(),
+        task_bytes: worth_a_task(drive.exchange.task_bytes.bytes(), drive.worker_memory),
         ..RunOptions::default()
     };
     let spec = spec(drive, &runner)?;
