@@ -1,16 +1,11 @@
 //! How many tasks a stage is worth.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_wire::OutputPartition;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::Stage;
-use super::estimate::estimate;
-use super::info::read_bytes;
 use super::leaves;
+use super::likely_tasks::scan_bytes;
 use super::outputs::Outputs;
 use super::stage_reads::{is_known, read_whole};
 use super::tree::address;
@@ -23,8 +18,7 @@ pub(crate) struct Division {
     pub(crate) workers: u32,
     /// Bytes of other stages' outputs that are worth a task.
     pub(crate) task_bytes: u64,
-    /// Bytes of files that are worth a task, of which a row counts for at least [`ROW_BYTES`]; 0 means
-    /// a task for each worker.
+    /// Bytes of files that are worth a task ([`scan_bytes`]); 0 means a task for each worker.
     pub(crate) scan_task_bytes: u64,
 }
 
@@ -76,14 +70,4 @@ fn scanned_by_each(stage: &Stage, partitions: &[u32]) -> BTreeSet<usize> {
         found
     };
     of(first).intersection(&of(last)).copied().collect()
-}
-
-/// What a row of a file counts for at least: a column of one value has hardly any bytes.
-const ROW_BYTES: f64 = 8.0;
-
-/// What the scan of a table counts for.
-fn scan_bytes(leaf: &Arc<dyn ExecutionPlan>, scan: &FileScanConfig) -> u64 {
-    let files = scan.file_groups.iter().flat_map(|group| group.files());
-    let rows = estimate(leaf).source_rows;
-    files.map(read_bytes).sum::<u64>().max((rows * ROW_BYTES) as u64)
 }

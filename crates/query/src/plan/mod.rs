@@ -26,6 +26,7 @@ mod internals;
 mod joins;
 mod known;
 mod leaves;
+mod likely_tasks;
 mod literals;
 mod local;
 mod location;

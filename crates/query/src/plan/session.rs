@@ -61,7 +61,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_analyzer_rule(Arc::new(CheckSubqueries::default()))
         .with_analyzer_rule(Arc::new(CheckAggregateCalls))
         .with_optimizer_rules(logical_rules())
-        .with_physical_optimizer_rules(optimizer_rules())
+        .with_physical_optimizer_rules(optimizer_rules(spec.scan_task_bytes))
         .with_relation_planners(vec![Arc::new(TableFunctions::of(&spec.udfs, pool)?)])
         .build();
     checked::register(&mut state)?;
@@ -109,13 +109,16 @@ fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 
 /// DataFusion's rules without those that connect operators of the final plan, which run for each
 /// stage ([`finish`]), and with this project's order and forms of joins.
-fn optimizer_rules() -> Vec<Rule> {
+fn optimizer_rules(scan_task_bytes: u64) -> Vec<Rule> {
     let (selection, after) = (JoinSelection::new(), FilterPushdown::new_post_optimization());
     let check = SanityCheckPlan::new();
     let mut rules = PhysicalOptimizer::new().rules;
     rules.retain(|rule| rule.name() != after.name() && rule.name() != check.name());
     let place = rules.iter().position(|rule| rule.name() == selection.name()).unwrap_or_default();
-    rules.splice(place..=place, [Arc::new(JoinOrder) as Rule, Arc::new(IndependentJoins)]);
+    rules.splice(
+        place..=place,
+        [Arc::new(JoinOrder { scan_task_bytes }) as Rule, Arc::new(IndependentJoins)],
+    );
     KeepCallsAbove::within(&mut rules);
     rules.insert(0, Arc::new(KeepNullable));
     HideConstants::within(&mut rules);
@@ -163,7 +166,8 @@ pub(super) async fn physical_plan(
         _ => logical,
     };
     let logical = without_same_columns(logical, MANY_COLUMNS).map_err(wrong)?;
-    shared::physical_plan(logical, &state, spec.workers.max(1) as usize).await.map_err(wrong)
+    let tasks = (spec.workers.max(1) as usize, spec.scan_task_bytes);
+    shared::physical_plan(logical, &state, tasks).await.map_err(wrong)
 }
 
 fn unknown_keys() -> Error {

@@ -102,6 +102,26 @@ async fn rows_without_a_match_are_not_the_build_side_of_the_next_join() {
     assert!(stages.contains("join_type=Inner, on=[(s_suppkey@0, l_suppkey@"), "{stages}");
 }
 
+/// A stage has as many tasks as its bytes are worth, and each of them collects the build side.
+#[tokio::test]
+async fn a_build_side_is_collected_if_there_are_likely_to_be_few_tasks() {
+    let sql = "select o_orderpriority, sum(l_quantity) from orders join lineitem on o_orderkey = l_orderkey group by 1";
+    let called = "select o_orderpriority, sum(double_it(l_linenumber)) from orders join lineitem on o_orderkey = l_orderkey group by 1";
+    for (sql, bytes, mode) in [
+        (sql, 0, "Partitioned"),
+        (sql, 1, "Partitioned"),
+        (sql, 16 << 20, "CollectLeft"),
+        // What a call costs is not known, so there is a task for each worker.
+        (called, 16 << 20, "Partitioned"),
+    ] {
+        let mut query = spec(sql, 16);
+        query.scan_task_bytes = bytes;
+        let plan = plan(&query).await.unwrap();
+        let join = plan.worker_plan().lines().find(|line| line.contains("HashJoinExec")).unwrap();
+        assert!(join.contains(&format!("mode={mode}")), "{bytes}: {join}");
+    }
+}
+
 #[tokio::test]
 async fn small_tables_are_joined_by_the_tasks_that_read_them_unless_they_would_differ() {
     let small = "select s_suppkey from supplier join nation on s_nationkey = n_nationkey";

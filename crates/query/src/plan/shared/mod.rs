@@ -26,19 +26,21 @@ use need::{Need, needs};
 use worth::is_worth;
 
 use super::exact::with_null_safe_keys;
+use super::likely_tasks::likely_tasks;
 use super::volatile::may_differ;
 use super::{joins, reduce};
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// The optimised physical plan of a query for so many workers.
+/// The optimised physical plan of a query for at most so many tasks, and for so many bytes of files
+/// that are worth one.
 ///
 /// # Errors
 /// An error in the SQL, or a plan that DataFusion does not support.
 pub(super) async fn physical_plan(
     logical: LogicalPlan,
     state: &SessionState,
-    workers: usize,
+    tasks: (usize, u64),
 ) -> Result<Plan> {
     let analyzed = state.analyzer().execute_and_check(logical, &state.options(), |_, _| {})?;
     let mut alone = HashSet::new();
@@ -48,7 +50,7 @@ pub(super) async fn physical_plan(
         if parts.is_empty() {
             break;
         }
-        match with_parts(plan, parts, state, workers).await {
+        match with_parts(plan, parts, state, tasks).await {
             Ok(Ok(plan)) => return Ok(plan),
             Ok(Err(not_worth)) if alone.insert(Arc::clone(&not_worth)) => (),
             Ok(Err(_)) => break,
@@ -58,7 +60,7 @@ pub(super) async fn physical_plan(
             }
         }
     }
-    physical(&optimized(analyzed, state)?, state, workers).await
+    physical(&optimized(analyzed, state)?, state, tasks).await
 }
 
 fn optimized(analyzed: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
@@ -66,9 +68,15 @@ fn optimized(analyzed: LogicalPlan, state: &SessionState) -> Result<LogicalPlan>
     with_null_safe_keys(optimized, state)
 }
 
-async fn physical(optimized: &LogicalPlan, state: &SessionState, workers: usize) -> Result<Plan> {
+async fn physical(
+    optimized: &LogicalPlan,
+    state: &SessionState,
+    tasks: (usize, u64),
+) -> Result<Plan> {
     let physical = state.query_planner().create_physical_plan(optimized, state).await?;
-    reduce::reduce(joins::merge_shared(physical)?, workers)
+    let merged = joins::merge_shared(physical)?;
+    let tasks = likely_tasks(&merged, tasks.0, tasks.1);
+    reduce::reduce(merged, tasks)
 }
 
 /// A part is optimised when all that read it are, and planned before them. Returns a part that is not
@@ -77,7 +85,7 @@ async fn with_parts(
     plan: LogicalPlan,
     parts: Vec<Part>,
     state: &SessionState,
-    workers: usize,
+    tasks: (usize, u64),
 ) -> Result<Result<Plan, Arc<LogicalPlan>>> {
     let plan = optimized(plan, state)?;
     let mut needed = needs(&plan)?;
@@ -96,7 +104,7 @@ async fn with_parts(
     }
     if needed.is_empty() {
         for (part, need, body) in ready.into_iter().rev() {
-            let rows = physical(&body, state, workers).await?;
+            let rows = physical(&body, state, tasks).await?;
             if may_differ(&rows) {
                 return Err(DataFusionError::Internal("it may have other rows".to_owned()));
             }
@@ -105,7 +113,7 @@ async fn with_parts(
             }
             part.table.has(need.columns(), rows)?;
         }
-        return physical(&plan, state, workers).await.map(Ok);
+        return physical(&plan, state, tasks).await.map(Ok);
     }
     Err(DataFusionError::Internal("a part of the query is read before it is planned".to_owned()))
 }

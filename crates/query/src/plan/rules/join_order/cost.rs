@@ -34,6 +34,15 @@ pub(super) struct Side {
     pub(super) is_split: bool,
 }
 
+/// The tasks that run joins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tasks {
+    /// The most, which is the number of partitions.
+    pub(super) most: usize,
+    /// As many as there are likely to be.
+    pub(super) likely: usize,
+}
+
 /// How a join runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -48,21 +57,21 @@ pub(super) fn cheapest(
     build: Side,
     probe: Side,
     output_rows: f64,
-    tasks: usize,
+    tasks: Tasks,
     can_collect: bool,
 ) -> (Mode, f64) {
     let always = INSERT * build.rows + look_up(build.rows) * probe.rows + OUTPUT * output_rows;
-    let tasks = tasks as f64;
-    let others = (tasks - 1.0) * INSERT * build.rows;
-    let collected = always + others + written(build) + tasks * read(build);
+    let likely = tasks.likely as f64;
+    let others = (likely - 1.0) * INSERT * build.rows;
+    let collected = always + others + written(build) + likely * read(build);
     let split = exchanged(build) + exchanged(probe);
     // A table of one partition is smaller.
     let partitioned = INSERT * build.rows
-        + look_up(build.rows / tasks) * probe.rows
+        + look_up(build.rows / tasks.most as f64) * probe.rows
         + OUTPUT * output_rows
         + split;
-    let fits = build.rows * build.width <= MOST_COLLECTED_BYTES || tasks <= 1.0;
-    match can_collect && fits && (collected <= partitioned || tasks <= 1.0) {
+    let fits = build.rows * build.width <= MOST_COLLECTED_BYTES || tasks.most == 1;
+    match can_collect && fits && (collected <= partitioned || tasks.most == 1) {
         true => (Mode::Collected, collected),
         false => (Mode::Partitioned, partitioned),
     }
@@ -92,8 +101,12 @@ mod tests {
     use super::*;
 
     fn mode(build: f64, probe: f64, tasks: usize) -> Mode {
+        of_likely(build, probe, tasks, tasks)
+    }
+
+    fn of_likely(build: f64, probe: f64, most: usize, likely: usize) -> Mode {
         let side = |rows| Side { rows, width: 16.0, is_split: false };
-        cheapest(side(build), side(probe), probe, tasks, true).0
+        cheapest(side(build), side(probe), probe, Tasks { most, likely }, true).0
     }
 
     #[test]
@@ -111,9 +124,19 @@ mod tests {
     }
 
     #[test]
+    fn a_build_side_is_collected_for_the_tasks_that_there_are() {
+        assert_eq!(of_likely(5e5, 1e6, 16, 16), Mode::Partitioned);
+        assert_eq!(of_likely(5e5, 1e6, 16, 2), Mode::Collected);
+        assert_eq!(of_likely(1e7, 1e9, 16, 1), Mode::Partitioned, "there may be more tasks");
+    }
+
+    #[test]
     fn what_is_split_already_needs_no_exchange() {
         let side = |rows, is_split| Side { rows, width: 16.0, is_split };
         let (build, probe) = (side(1e5, true), side(1e5, true));
-        assert_eq!(cheapest(build, probe, 1e5, 4, true).0, Mode::Partitioned);
+        assert_eq!(
+            cheapest(build, probe, 1e5, Tasks { most: 4, likely: 4 }, true).0,
+            Mode::Partitioned
+        );
     }
 }

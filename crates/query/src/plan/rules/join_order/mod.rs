@@ -22,11 +22,17 @@ use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
+use cost::Tasks;
 use group::Group;
+
+use crate::plan::likely_tasks::likely_tasks;
 
 /// Orders joins and selects their modes. To be placed before distribution is enforced.
 #[derive(Debug)]
-pub(in crate::plan) struct JoinOrder;
+pub(in crate::plan) struct JoinOrder {
+    /// Bytes of files that are worth a task; 0 means a task for each partition.
+    pub(in crate::plan) scan_task_bytes: u64,
+}
 
 impl PhysicalOptimizerRule for JoinOrder {
     fn optimize(
@@ -34,7 +40,8 @@ impl PhysicalOptimizerRule for JoinOrder {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let tasks = config.execution.target_partitions.max(1);
+        let most = config.execution.target_partitions.max(1);
+        let tasks = Tasks { most, likely: likely_tasks(&plan, most, self.scan_task_bytes) };
         let ordered = ordered(&plan, tasks)?;
         ordered.transform_up(|node| modes::select(node, tasks)).data()
     }
@@ -49,7 +56,7 @@ impl PhysicalOptimizerRule for JoinOrder {
 }
 
 /// The plan with all groups of joins in their best order.
-fn ordered(node: &Arc<dyn ExecutionPlan>, tasks: usize) -> Result<Arc<dyn ExecutionPlan>> {
+fn ordered(node: &Arc<dyn ExecutionPlan>, tasks: Tasks) -> Result<Arc<dyn ExecutionPlan>> {
     let Some(mut group) = Group::of(node) else {
         let children = node.children();
         let inputs = children.iter().map(|child| ordered(child, tasks));

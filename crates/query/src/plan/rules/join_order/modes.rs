@@ -15,7 +15,7 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use super::cost::{self, Mode, Side};
+use super::cost::{self, Mode, Side, Tasks};
 use super::transformed;
 use crate::plan::estimate::estimate;
 use crate::plan::joins::returns_build_rows;
@@ -23,7 +23,7 @@ use crate::plan::joins::returns_build_rows;
 type Plan = Arc<dyn ExecutionPlan>;
 
 /// Selects for one node, whose inputs are done.
-pub(super) fn select(node: Plan, tasks: usize) -> Result<Transformed<Plan>> {
+pub(super) fn select(node: Plan, tasks: Tasks) -> Result<Transformed<Plan>> {
     let replacement = if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         // Its sides and its mode are part of its meaning.
         if join.null_aware { None } else { Some(of_hash_join(join, &node, tasks)?) }
@@ -47,13 +47,13 @@ fn is_larger(left: &Plan, right: &Plan) -> bool {
     bytes(left) > bytes(right)
 }
 
-fn of_hash_join(join: &HashJoinExec, node: &Plan, tasks: usize) -> Result<Plan> {
+fn of_hash_join(join: &HashJoinExec, node: &Plan, tasks: Tasks) -> Result<Plan> {
     let (left, right) = (keys(join, true), keys(join, false));
     let left = side(join.left(), left.as_deref());
     let right = side(join.right(), right.as_deref());
     let rows = estimate(node).rows;
     let kind = *join.join_type();
-    let can_collect = |kind: JoinType| tasks == 1 || !returns_build_rows(&kind);
+    let can_collect = |kind: JoinType| tasks.most == 1 || !returns_build_rows(&kind);
     let kept = cost::cheapest(left, right, rows, tasks, can_collect(kind));
     let swapped = cost::cheapest(right, left, rows, tasks, can_collect(kind.swap()));
     let mode = |mode| match mode {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::cost::{self, Side};
+use super::cost::{self, Side, Tasks};
 use super::group::{At, Group, Order};
 use crate::plan::estimate::{
     Estimate, Input, distinct_of_some, estimate, joined_rows, selectivity,
@@ -37,13 +37,13 @@ struct Search<'g> {
     inputs: Vec<Estimate>,
     /// The part of the rows that each condition keeps.
     kept: Vec<f64>,
-    tasks: usize,
+    tasks: Tasks,
     // Rows and width of each set: they must not depend on the order.
     known: HashMap<u64, (f64, f64)>,
 }
 
 /// The best order; `None` if it is not better than the written one.
-pub(super) fn best(group: &Group, tasks: usize) -> Option<Order> {
+pub(super) fn best(group: &Group, tasks: Tasks) -> Option<Order> {
     if group.relations.len() < 3 {
         return None;
     }
@@ -57,7 +57,7 @@ pub(super) fn best(group: &Group, tasks: usize) -> Option<Order> {
 }
 
 impl<'g> Search<'g> {
-    fn new(group: &'g Group, tasks: usize) -> Self {
+    fn new(group: &'g Group, tasks: Tasks) -> Self {
         let inputs: Vec<Estimate> = group.relations.iter().map(estimate).collect();
         let kept = group.conditions.iter().map(|condition| {
             let columns = condition.columns.iter();

@@ -24,7 +24,7 @@ fn session(tables: &[Rows], with_rule: bool) -> SessionContext {
     if with_rule {
         let place = rules.iter().position(|rule| rule.name() == "join_selection").unwrap();
         let own: [Arc<dyn PhysicalOptimizerRule + Send + Sync>; 2] =
-            [Arc::new(JoinOrder), Arc::new(IndependentJoins)];
+            [Arc::new(JoinOrder { scan_task_bytes: 0 }), Arc::new(IndependentJoins)];
         rules.splice(place..=place, own);
     }
     let config = SessionConfig::new().with_target_partitions(3).with_batch_size(16);
