@@ -6,8 +6,7 @@ What is never generated, because DuckDB and DataFusion define it differently:
 - results near the limits of their type;
 - doubles that are not a multiple of a quarter, as rounding depends on the order of a sum; NaN, -0;
 - casts of doubles, decimals, dates and times to strings, and of doubles to integers;
-- IS DISTINCT FROM without parentheses: in DataFusion AND and OR bind its right side more closely;
-- sums of dates and intervals without a cast back to a date (their type differs).
+- IS DISTINCT FROM without parentheses: in DataFusion AND and OR bind its right side more closely.
 """
 
 import random
@@ -153,6 +152,7 @@ class Expressions:
                     lambda: f"date_trunc('day', {value('time')})",
                     lambda: f"cast({value('date')} as timestamp)",
                     lambda: f"({value('time')} + interval '{number}' hour)",
+                    lambda: f"({value('date')} + interval '{number}' day)",
                 ]
             )()
         return f"({self.predicate(scope, depth - 1)})"

@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, ListArray, UInt32Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, ListArray, MapArray,
+    StructArray, UInt32Array,
+};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{SortOptions, cast, partition, sort_to_indices, take};
 use arrow::datatypes::{DataType, Field, Float64Type};
@@ -22,6 +25,9 @@ pub(super) fn all() -> Vec<Plain> {
         Plain::new("list_skewness", (1, 1), number, |columns, _| numbers(&columns[0], skewness)),
         Plain::new("list_kurtosis", (1, 1), number, |columns, _| numbers(&columns[0], kurtosis)),
         Plain::new("list_mad", (1, 1), number, |columns, _| numbers(&columns[0], deviation)),
+        Plain::new("list_histogram", (1, 1), histogram_type, |columns, to| {
+            histograms(&columns[0], to)
+        }),
     ]
 }
 
@@ -30,7 +36,7 @@ fn number(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Result<Data
 }
 
 /// The type of the elements of the first argument.
-fn element(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
+pub(super) fn element(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
     match types.first() {
         Some(DataType::List(item) | DataType::LargeList(item)) => Ok(item.data_type().clone()),
         Some(DataType::FixedSizeList(item, _)) => Ok(item.data_type().clone()),
@@ -79,7 +85,7 @@ impl Sorted {
     }
 }
 
-fn as_list(column: &ArrayRef) -> Result<ListArray> {
+pub(super) fn as_list(column: &ArrayRef) -> Result<ListArray> {
     let list = match column.data_type() {
         DataType::List(_) => Arc::clone(column),
         DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
@@ -115,6 +121,41 @@ fn modes(column: &ArrayRef) -> Result<ArrayRef> {
         found.push(row.get(most.start).copied());
     }
     Ok(take(&sorted.elements, &UInt32Array::from(found), None)?)
+}
+
+/// Values, each with its number.
+fn histogram_type(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Result<DataType> {
+    let item = element(types, constants)?;
+    let entries = vec![Field::new("key", item, false), Field::new("value", DataType::Int64, true)];
+    let entries = Field::new("entries", DataType::Struct(entries.into()), false);
+    Ok(DataType::Map(Arc::new(entries), false))
+}
+
+fn histograms(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let DataType::Map(entries, _) = to else { return plan_err!("a histogram is a map") };
+    let DataType::Struct(fields) = entries.data_type() else {
+        return plan_err!("a map has entries");
+    };
+    let sorted = Sorted::of(column, false)?;
+    let (mut keys, mut counts, mut lengths, mut there) = (vec![], vec![], vec![], vec![]);
+    for row in sorted.rows {
+        there.push(!row.is_empty());
+        let before = keys.len();
+        if !row.is_empty() {
+            let values = take(&sorted.elements, &UInt32Array::from(row.clone()), None)?;
+            for range in partition(&[values])?.ranges() {
+                keys.push(row[range.start]);
+                counts.push(i64::try_from(range.len()).unwrap_or(i64::MAX));
+            }
+        }
+        lengths.push(keys.len() - before);
+    }
+    let keys = take(&sorted.elements, &UInt32Array::from(keys), None)?;
+    let counts: ArrayRef = Arc::new(Int64Array::from(counts));
+    let pairs = StructArray::try_new(fields.clone(), vec![keys, counts], None)?;
+    let offsets = OffsetBuffer::from_lengths(lengths);
+    let nulls = Some(NullBuffer::from(there));
+    Ok(Arc::new(MapArray::try_new(Arc::clone(entries), offsets, pairs, nulls, false)?))
 }
 
 /// The first element of each list of which at most the given part is before it.

@@ -3,13 +3,18 @@
 //! For the plan and its codec they are built-in functions. What other expressions stand for is
 //! written so before it is planned (`plan/equivalents`).
 
+mod age;
 mod epoch;
 mod json;
 mod len;
+mod list_reduce;
 mod lists;
 mod multiples;
 mod plain;
 mod regexp_extract;
+mod regexps;
+mod scalars;
+mod sums;
 mod zones;
 
 use std::sync::Arc;
@@ -27,12 +32,13 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in epoch::all() {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
-    for function in json::all().into_iter().chain(lists::all()).chain(zones::all()) {
+    let plain =
+        [age::all(), json::all(), lists::all(), regexps::all(), scalars::all(), sums::all()];
+    let pairs = multiples::all().into_iter().chain(zones::all());
+    for function in plain.into_iter().flatten().chain(pairs) {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
-    for function in multiples::all() {
-        registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
-    }
+    registry.register_higher_order_function(list_reduce::function())?;
     registry.register_udf(Arc::new(ScalarUDF::from(len::Len::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(regexp_extract::RegexpExtract::default())))?;
     Ok(())

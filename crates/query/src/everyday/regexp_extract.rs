@@ -80,17 +80,22 @@ fn extracted(columns: &[ArrayRef]) -> Result<ArrayRef> {
 }
 
 fn found<'t>(pattern: &Regex, text: &'t str, group: i64) -> Result<&'t str> {
-    let number = usize::try_from(group).ok().filter(|number| *number < pattern.captures_len());
-    let Some(number) = number else {
-        let most = pattern.captures_len() - 1;
-        let message = format!("the pattern `{pattern}` has no group {group}");
-        return Err(wrong(message, &format!("its groups are 0, which is all of it, to {most}")));
-    };
+    let number = group_of(pattern, group)?;
     let captures = pattern.captures(text);
     Ok(captures.and_then(|found| found.get(number)).map_or("", |found| found.as_str()))
 }
 
-fn compiled(pattern: &str) -> Result<Regex> {
+/// The number of a group that a pattern has.
+pub(super) fn group_of(pattern: &Regex, group: i64) -> Result<usize> {
+    let number = usize::try_from(group).ok().filter(|number| *number < pattern.captures_len());
+    number.ok_or_else(|| {
+        let most = pattern.captures_len() - 1;
+        let message = format!("the pattern `{pattern}` has no group {group}");
+        wrong(message, &format!("its groups are 0, which is all of it, to {most}"))
+    })
+}
+
+pub(super) fn compiled(pattern: &str) -> Result<Regex> {
     Regex::new(pattern).map_err(|error| {
         let reason = error.to_string();
         let last = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");

@@ -8,6 +8,7 @@ mod calls;
 mod clauses;
 mod cut;
 mod cut_points;
+mod dates;
 mod definition;
 mod dialect;
 mod distinct;

@@ -19,6 +19,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::{Code, ErrorReport, Report};
 
 use super::calls::{KeepCallsAbove, PushDownConditions, ReuseCalls};
+use super::dates::{CompareDates, DatesWithIntervals};
 use super::exact::{PlainKeys, exact};
 use super::joins::IndependentJoins;
 use super::nullable::KeepNullable;
@@ -56,6 +57,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
     let mut state = SessionStateBuilder::new()
         .with_config(planning_config(spec.workers))
         .with_default_features()
+        .with_analyzer_rule(Arc::new(CompareDates))
         .with_analyzer_rule(Arc::new(CheckIntegers::default()))
         .with_analyzer_rule(Arc::new(CompareIntervals::default()))
         .with_analyzer_rule(Arc::new(CheckSubqueries::default()))
@@ -64,6 +66,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_physical_optimizer_rules(optimizer_rules(spec.scan_task_bytes))
         .with_relation_planners(vec![Arc::new(TableFunctions::of(&spec.udfs, pool)?)])
         .build();
+    state.register_expr_planner(Arc::new(DatesWithIntervals))?;
     checked::register(&mut state)?;
     everyday::register(&mut state)?;
     state.register_expr_planner(Arc::new(everyday::Multiples::default()))?;

@@ -183,7 +183,6 @@ async fn lambdas_of_lists() {
           from nation group by 1 order by 1 limit 1", &["0|[0, 5, 4, 5, 6]"]),
     ])
     .await;
-    check_refusals(&[("select list_reduce([1, 2], (a, b) -> a + b)", "unnest")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,6 +14,7 @@ mod early_ends;
 mod everyday;
 mod everyday_forms;
 mod everyday_json;
+mod everyday_values;
 mod exact_arguments;
 mod exchange;
 mod faults;

@@ -4,9 +4,10 @@
 //! `IS DISTINCT FROM` binds tighter than AND and OR: the generic dialect takes all that follows as
 //! its right side. `^` and `**` are powers and bind tighter than `*`, a sign tighter still: the generic
 //! dialect takes it as an exclusive or that binds weaker than `+`. `->` and `->>` bind tighter than
-//! comparisons. `1_000` is a number. `x GLOB 'a*'`, `lambda x: x + 1`, and the statements PIVOT and
-//! UNPIVOT are read as in DuckDB. All else is the generic dialect's.
+//! comparisons. `1_000` is a number. `x GLOB 'a*'`, `lambda x: x + 1`, `[x + 1 for x in l]`, and
+//! the statements PIVOT and UNPIVOT are read as in DuckDB. All else is the generic dialect's.
 
+mod comprehensions;
 mod pivots;
 mod tokens;
 
@@ -83,6 +84,9 @@ impl Dialect for PostgresLike {
         let op = match parser.peek_token_ref().token {
             Token::Minus => UnaryOperator::Minus,
             Token::Plus => UnaryOperator::Plus,
+            Token::LBracket if comprehensions::is_next(parser) => {
+                return Some(comprehensions::list(parser));
+            }
             Token::Word(_) if is_lambda(parser) => return Some(lambda(parser)),
             _ => return None,
         };

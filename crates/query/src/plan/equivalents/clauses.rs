@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
+use super::functions::binary;
 use crate::plan::meaning::{call, quoted};
 use crate::plan::names;
 
@@ -130,6 +131,10 @@ pub(super) fn write_parts(expr: &mut Expr) {
             *expr = call(function, vec![left.as_ref().clone(), right.as_ref().clone()]);
         }
         Expr::Interval(interval) => write_interval(interval),
+        Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: of } => {
+            let all = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(number("1")) };
+            *expr = binary(of.as_ref().clone(), BinaryOperator::PGBitwiseXor, all);
+        }
         Expr::Cast {
             data_type: DataType::JSON | DataType::JSONB,
             expr: of,

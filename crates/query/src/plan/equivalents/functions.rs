@@ -10,7 +10,7 @@ use super::{lists, patterns};
 use crate::plan::meaning::{call, quoted};
 
 /// Functions that another one is, with the same arguments. Sorted by name.
-const RENAMED: [(&str, &str); 33] = [
+const RENAMED: [(&str, &str); 37] = [
     ("approx_count_distinct", "approx_distinct"),
     ("apply", "list_transform"),
     ("arbitrary", "first_value"),
@@ -35,10 +35,14 @@ const RENAMED: [(&str, &str); 33] = [
     ("mean", "avg"),
     ("ord", "ascii"),
     ("prefix", "starts_with"),
+    ("regexp_matches", "regexp_like"),
     ("row_to_json", "to_json"),
     ("sign", "signum"),
+    ("split", "string_to_array"),
     ("str_split", "string_to_array"),
+    ("str_split_regex", "regexp_split_to_array"),
     ("string_split", "string_to_array"),
+    ("string_split_regex", "regexp_split_to_array"),
     ("strlen", "octet_length"),
     ("suffix", "ends_with"),
     ("ucase", "upper"),
@@ -86,6 +90,7 @@ pub(super) fn written(name: &str, args: &[Expr]) -> Option<Expr> {
         ("json_group_array", [value]) => {
             Some(call("to_json", vec![call("array_agg", vec![value.clone()])]))
         }
+        ("age", [of]) => Some(call("age", vec![call("current_date", Vec::new()), of.clone()])),
         ("mod", [left, right]) => Some(binary(left.clone(), BinaryOperator::Modulo, right.clone())),
         ("regexp_full_match", [of, pattern]) => {
             let whole = patterns::of_whole_text(pattern)?;

@@ -20,7 +20,7 @@ const OF_NUMBERS: [(&str, &str); 4] = [
 /// What `list_aggregate(l, name)` is.
 const OF_LISTS: [(&str, &str); 9] = [
     ("avg", "array_avg"),
-    ("count", "array_length"),
+    ("count", "list_count"),
     ("max", "array_max"),
     ("mean", "array_avg"),
     ("min", "array_min"),
@@ -31,14 +31,23 @@ const OF_LISTS: [(&str, &str); 9] = [
 ];
 
 /// The names of aggregates that are written so, for "did you mean".
-pub(super) const WRITTEN: [&str; 7] =
-    ["kurtosis", "mad", "mode", "percentile_disc", "product", "quantile_disc", "skewness"];
+pub(super) const WRITTEN: [&str; 8] = [
+    "histogram",
+    "kurtosis",
+    "mad",
+    "mode",
+    "percentile_disc",
+    "product",
+    "quantile_disc",
+    "skewness",
+];
 
 /// The call of an aggregate, with its clauses.
 pub(super) fn written(name: &str, function: &Function) -> Option<Expr> {
     let FunctionArguments::List(list) = &function.args else { return None };
     let args = by_place(&list.args)?;
     match (name, args.as_slice()) {
+        ("histogram", [value]) => Some(call("list_histogram", vec![all(function, value)?])),
         ("mode", [value]) => Some(call("list_mode", vec![all(function, value)?])),
         ("mode", []) => {
             let [key] = function.within_group.as_slice() else { return None };

@@ -70,7 +70,7 @@ impl VisitorMut for Writing<'_> {
         if let Expr::Function(function) = expr
             && let Some(name) = plain_name(function)
         {
-            match (self.exists)(&name) {
+            match (self.exists)(&name) && !is_age_of_today(&name, function) {
                 true => templates::translate(&name, function),
                 false => {
                     if let Some(written) = of_call(&name, function) {
@@ -89,6 +89,11 @@ fn plain_name(function: &Function) -> Option<String> {
         [ObjectNamePart::Identifier(name)] => Some(name.value.to_lowercase()),
         _ => None,
     }
+}
+
+/// `age(x)` is `age(current_date, x)`.
+fn is_age_of_today(name: &str, function: &Function) -> bool {
+    name == "age" && arguments(function).is_some_and(|args| args.len() == 1)
 }
 
 fn of_call(name: &str, function: &Function) -> Option<Expr> {

@@ -92,6 +92,13 @@ fn difference(unit: &str, from: &Expr, to: &Expr) -> Option<Expr> {
         "year" => Some(minus(&|of| whole("year", of))),
         "quarter" => Some(minus(&|of| of_years("quarter", 4, of))),
         "month" => Some(minus(&|of| of_years("month", 12, of))),
+        // Seven days, wherever they begin.
+        "week" => {
+            let days = difference("day", from, to)?;
+            Some(binary(days, BinaryOperator::Divide, number(7)))
+        }
+        "millisecond" => Some(minus(&|of| call("epoch_ms", vec![timestamp(of.clone())]))),
+        "microsecond" => Some(minus(&|of| call("epoch_us", vec![timestamp(of.clone())]))),
         unit => {
             let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit)?;
             let begin = |of: &Expr| {

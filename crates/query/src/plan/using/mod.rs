@@ -17,8 +17,8 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Cte, OrderBy, Query, SetExpr, Statement as SqlStatement, TableFactor, TableWithJoins, VisitMut,
-    VisitorMut, With,
+    Cte, Expr, OrderBy, OrderByExpr, OrderByKind, Query, SetExpr, Statement as SqlStatement,
+    TableFactor, TableWithJoins, Value, VisitMut, VisitorMut, With,
 };
 
 use columns::Named;
@@ -89,6 +89,7 @@ impl Merging<'_> {
             // The queries inside of it first: their columns are asked below.
             _ = VisitMut::visit(&mut query.body, merging);
             merging.body(&mut query.body, query.order_by.as_mut());
+            merging.order_by_all(query);
         });
     }
 
@@ -110,6 +111,27 @@ impl Merging<'_> {
                 self.body(right, None);
             }
             _ => (),
+        }
+    }
+
+    /// ORDER BY ALL by the numbers of the columns, where `*` stands for some of them.
+    fn order_by_all(&self, query: &mut Query) {
+        let all = match &query.order_by {
+            Some(OrderBy { kind: OrderByKind::All(options), .. }) => *options,
+            _ => return,
+        };
+        let mut asked = query.clone();
+        (asked.with, asked.order_by) = (self.scope.with(), None);
+        let asked = Statement::Statement(Box::new(SqlStatement::Query(Box::new(asked))));
+        let Some(plan) = (self.planner)(asked) else { return };
+        let key = |place: usize| OrderByExpr {
+            expr: Expr::Value(Value::Number(place.to_string(), false).into()),
+            options: all,
+            with_fill: None,
+        };
+        let keys = (1..=plan.schema().fields().len()).map(key).collect();
+        if let Some(order) = &mut query.order_by {
+            order.kind = OrderByKind::Expressions(keys);
         }
     }
 

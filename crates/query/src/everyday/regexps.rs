@@ -1,0 +1,106 @@
+//! `regexp_split_to_array(text, pattern)`, and `regexp_extract_all(text, pattern, group)`, the list of
+//! all matches.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringBuilder};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Int64Type};
+use datafusion::common::{ScalarValue, plan_err};
+use datafusion::error::Result;
+use regex::Regex;
+
+use super::plain::Plain;
+use super::regexp_extract::{compiled, group_of};
+
+pub(super) fn all() -> Vec<Plain> {
+    vec![
+        Plain::new("regexp_split_to_array", (2, 2), returns, |columns, _| {
+            lists(columns, &|pattern, text, _| Ok(split(pattern, text)))
+        }),
+        Plain::new("regexp_extract_all", (2, 3), returns, |columns, _| {
+            lists(columns, &|pattern, text, group| {
+                let group = group_of(pattern, group)?;
+                let of_match = |found: regex::Captures<'_>| {
+                    found.get(group).map_or("", |part| part.as_str()).to_owned()
+                };
+                Ok(pattern.captures_iter(text).map(of_match).collect())
+            })
+        }),
+    ]
+}
+
+fn returns(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
+    let is_text = |of: &DataType| of.is_string() || of.is_null();
+    let is_group = types.get(2).is_none_or(|of| of.is_integer() || of.is_null());
+    match types.iter().take(2).all(is_text) && is_group {
+        true => Ok(DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)))),
+        false => {
+            plan_err!("this function takes a text, a regular expression, and a group's number")
+        }
+    }
+}
+
+type OfRow<'a> = &'a dyn Fn(&Regex, &str, i64) -> Result<Vec<String>>;
+
+fn lists(columns: &[ArrayRef], of_row: OfRow<'_>) -> Result<ArrayRef> {
+    let text = |column: &ArrayRef| cast(column, &DataType::Utf8);
+    let (texts, patterns) = (text(&columns[0])?, text(&columns[1])?);
+    let (texts, patterns) = (texts.as_string::<i32>(), patterns.as_string::<i32>());
+    let groups = columns.get(2).map(|groups| cast(groups, &DataType::Int64)).transpose()?;
+    let groups = groups.as_ref().map(|groups| groups.as_primitive::<Int64Type>());
+    let mut known = HashMap::new();
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    for row in 0..texts.len() {
+        let is_null = texts.is_null(row)
+            || patterns.is_null(row)
+            || groups.is_some_and(|groups| groups.is_null(row));
+        if is_null {
+            lists.append_null();
+            continue;
+        }
+        let pattern = patterns.value(row);
+        if !known.contains_key(pattern) {
+            known.insert(pattern, compiled(pattern)?);
+        }
+        let group = groups.map_or(0, |groups| groups.value(row));
+        for part in of_row(&known[pattern], texts.value(row), group)? {
+            lists.values().append_value(part);
+        }
+        lists.append(true);
+    }
+    Ok(Arc::new(lists.finish()))
+}
+
+/// As PostgreSQL: an empty match splits nowhere at the begin and the end, and not behind another match.
+fn split(pattern: &Regex, text: &str) -> Vec<String> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    for found in pattern.find_iter(text) {
+        let is_kept = !found.is_empty() || (found.start() > begin && found.end() < text.len());
+        if is_kept {
+            parts.push(text[begin..found.start()].to_owned());
+            begin = found.end();
+        }
+    }
+    parts.push(text[begin..].to_owned());
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_split_at_matches() {
+        for (pattern, text, expected) in [
+            (r"\s+", "a  b c", &["a", "b", "c"][..]),
+            ("", "abc", &["a", "b", "c"]),
+            (",", ",a,", &["", "a", ""]),
+            (",", "", &[""]),
+            ("x*", "axxb", &["a", "b"]),
+        ] {
+            assert_eq!(split(&Regex::new(pattern).unwrap(), text), expected, "{pattern}");
+        }
+    }
+}

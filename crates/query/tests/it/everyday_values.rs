@@ -1,0 +1,157 @@
+//! Values of DuckDB's and PostgreSQL's everyday functions, and types of their results. Each expected
+//! answer is DuckDB's, and PostgreSQL's where they differ.
+
+use crate::everyday::{TABLES, check, table};
+use crate::runner::{InProcess, failure, spec};
+
+async fn check_refusals(cases: &[(&str, &str, &str)]) {
+    for (sql, code, part) in cases {
+        let report = match table(&format!("{TABLES}{sql}"), 2).await {
+            Ok((_, rows)) => panic!("{sql} gives {rows:?}"),
+            Err(report) => report,
+        };
+        assert!(report.contains(part), "{sql}: {report}");
+        assert!(code.is_empty() || report.contains(code), "{sql}: {report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sums_of_lists_have_the_type_of_sums() {
+    check(&[
+        ("select list_sum([1, 2]), arrow_typeof(list_sum([1, 2])), list_sum([null]::int[]), list_sum([])",
+            &["3|Int64||"]),
+        ("select array_sum([9223372036854775807, 1, -5]), list_sum([1.5::decimal(3, 1), 2]), list_sum([1.5::double, null])",
+            &["9223372036854775803|3.5|1.5"]),
+        ("select typeof(list_sum([1.5::decimal(3, 1)])), typeof(list_sum([1::int unsigned]))",
+            &["DECIMAL(38, 1)|BIGINT UNSIGNED"]),
+        ("select list_aggregate([1, null], 'count'), list_count(null::int[]), list_aggregate([1, 2], 'sum')",
+            &["1||3"]),
+        ("select n_regionkey, list_sum(list(n_nationkey)) from nation group by 1 order by 1 limit 2",
+            &["0|50", "1|47"]),
+    ])
+    .await;
+    check_refusals(&[
+        ("select list_sum([9223372036854775807, k]) from t", "", "does not fit BIGINT"),
+        ("select list_sum(['a'])", "", "takes a list of numbers"),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_date_and_an_interval_are_a_timestamp() {
+    check(&[
+        ("select date '2024-01-31' + interval '1 day', date '2024-01-31' - interval '1 hour',
+                 interval '1 month' + date '2024-01-31'",
+            &["2024-02-01T00:00:00|2024-01-30T23:00:00|2024-02-29T00:00:00"]),
+        ("select typeof(date '2024-01-31' + interval 1 day), typeof(date '2024-01-31' + 1),
+                 typeof(date_add(date '2024-01-31', interval '1' day))",
+            &["TIMESTAMP|DATE|TIMESTAMP"]),
+        ("select date '9999-12-31' - interval '1 day', date '2024-02-01' - date '2024-01-01'",
+            &["9999-12-30T00:00:00|31"]),
+        ("select date '2024-01-31' + interval '1 day' = date '2024-02-01',
+                 date '2024-01-31' + interval '1 hour' > date '2024-01-31',
+                 date '2024-01-31' between date '2024-01-30' + interval '1 hour' and date '2024-01-31' + interval '0 day',
+                 date '2024-01-31' in (date '2024-01-30' + interval '1 day', date '2020-01-01')",
+            &["true|true|true|true"]),
+        ("select count(*) from lineitem where l_shipdate + interval '12 hours' > l_shipdate", &["60175"]),
+    ])
+    .await;
+}
+
+/// Row groups are left out by dates, not by timestamps.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dates_with_whole_days_are_compared_as_dates() {
+    for (condition, bound) in [
+        ("l_shipdate <= date '1998-12-01' - interval '90' day", "1998-09-02"),
+        (
+            "l_shipdate between date '1994-01-01' and date '1994-01-01' + interval '1' year",
+            "1995-01-01",
+        ),
+        ("l_shipdate in (date '1994-01-01' + interval '1 month', date '1995-01-01')", "1994-02-01"),
+        ("interval '2 days' + date '1994-01-01' > l_shipdate", "1994-01-03"),
+    ] {
+        let sql = format!("explain select count(*) from lineitem where {condition}");
+        let (_, plan) = table(&sql, 2).await.unwrap();
+        let plan = plan.join("\n");
+        assert!(plan.contains(bound) && !plan.contains("Timestamp"), "{condition}: {plan}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn order_by_all_beside_a_star() {
+    const V: &str = "(values (2, 1), (1, 2), (1, 1)) v(b, a)";
+    for (sql, expected) in [
+        ("select *, 1 from {} order by all", &["1|1|1", "1|2|1", "2|1|1"][..]),
+        ("select * exclude (a), a + 1 as c from {} order by all desc limit 2", &["2|2", "1|3"]),
+        ("with w as (from {}) select x.*, 5 from w x order by all limit 1", &["1|1|5"]),
+        ("select x from (select v.*, b + a as x from {} order by all limit 1)", &["2"]),
+    ] {
+        for workers in [1, 3] {
+            let sql = sql.replace("{}", V);
+            assert_eq!(table(&sql, workers).await.unwrap().1, expected, "{sql}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_becomes_one_value_or_another_list() {
+    check(&[
+        ("select list_reduce([1, 2, 3], lambda x, y: x + y), reduce([1, 2], (x, y) -> x + y * 0.5),
+                 list_reduce([1, 2, 3], lambda x, y, i: x * 10 + i), list_reduce([1, 2], lambda x, y: x + y, 10),
+                 list_reduce([1, null, 3], lambda x, y: x + y), list_reduce(['a', 'b'], lambda x, y: x || y),
+                 list_reduce(null::int[], lambda x, y: x + y), list_reduce([], lambda x, y: x, 7)",
+            &["6|2.0|123|13||ab||7"]),
+        ("select k, list_reduce(range(k * (k - 1)), lambda x, y: x + y + k, 0) from t order by k",
+            &["1|0", "2|5", "3|33"]),
+        ("select n_regionkey, list_reduce(list(n_nationkey order by n_nationkey), lambda x, y: x * 2 + y)
+          from nation group by 1 order by 1 limit 2", &["0|142", "1|102"]),
+        ("select [x + 1 for x in [1, 2, 3] if x > 1], [x for x in [1]], [[x * y for y in [1, 2]] for x in [3, 4]]",
+            &["[3, 4]|[1]|[[3, 6], [4, 8]]"]),
+        ("select k, [x * k for x in [k, 2] if x <= k] from t order by k", &["1|[1]", "2|[4, 4]", "3|[9, 6]"]),
+        ("select [substring('abc' from 2 for 1), 'x'], [1, 2][1]", &["[b, x]|1"]),
+    ])
+    .await;
+    check_refusals(&[
+        ("select list_reduce([k][2:], lambda x, y: x + y) from t", "", "empty list"),
+        ("select list_reduce([1])", "", "takes a list, a lambda"),
+        ("select [x + i for x, i in [1]]", "SM-0101", "takes one name"),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn types_bits_and_times() {
+    check(&[
+        ("select typeof('a'), typeof([1.5]), typeof({'a': date '2024-01-01'}), typeof(k) from t where k = 1",
+            &["VARCHAR|DOUBLE[]|STRUCT(a DATE)|BIGINT"]),
+        ("select bit_count(7), bit_count(-1), bit_count(-1::smallint), ~5, ~k from t where k = 1",
+            &["3|64|16|-6|-2"]),
+        ("select make_timestamp(2024, 1, 31, 1, 2, 3.5), make_timestamp(1000000), make_timestamp(null, 1, 1, 1, 1, 1)",
+            &["2024-01-31T01:02:03.500|1970-01-01T00:00:01|"]),
+        ("select date '2024-01-31' + to_days(3), timestamp '2024-01-01 00:00:00' - to_hours(1.5), date '2024-01-31' + to_months(k) from t where k = 1",
+            &["2024-02-03T00:00:00|2023-12-31T22:30:00|2024-02-29T00:00:00"]),
+        ("select age(timestamp '2024-03-01 00:00:00', timestamp '2024-01-31 00:00:00'), age(date '2000-01-01') > interval '26 years'",
+            &["1 mons 1 days|true"]),
+        ("select date_diff('week', date '2024-01-01', date '2024-02-01'), date_diff('week', date '2024-01-07', date '2024-01-08'),
+                 date_diff('millisecond', timestamp '2024-01-01 00:00:00', timestamp '2024-01-01 00:00:01.5')",
+            &["4|0|1500"]),
+        ("select regexp_split_to_array('a  b c', '\\s+'), regexp_extract_all('a1b22', '([a-z])([0-9]+)', 2),
+                 regexp_matches('abc', 'b'), string_split_regex('a1b', '[0-9]'), regexp_extract_all(a, 'q') from u where b = 1",
+            &["[a, b, c]|[1, 22]|true|[a, b]|[]"]),
+        ("select histogram(n_regionkey)[3], map_keys(histogram(n_regionkey)), histogram(n_regionkey) filter (where n_regionkey < 0)
+          from nation", &["5|[0, 1, 2, 3, 4]|"]),
+    ])
+    .await;
+    check_refusals(&[
+        ("select make_timestamp(2024, 13, 1, 0, 0, 0)", "", "there is no time of the parts"),
+        ("select make_timestamp(2024, 1)", "", "`make_timestamp` takes"),
+        ("select to_days(0.5)", "", "whole numbers"),
+    ])
+    .await;
+    for sql in
+        ["select 1 // 0", "select 1 // 0 from (values (1)) v(x)", "select k // (k - 1) from t"]
+    {
+        let report = failure(&spec(&format!("{TABLES}{sql}"), 1), InProcess::default()).await;
+        assert!(report.contains("SM-0109"), "{sql}: {report}");
+    }
+}
