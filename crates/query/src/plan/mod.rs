@@ -3,6 +3,7 @@
 
 mod aliases;
 mod all_columns;
+mod asof;
 mod bucket;
 mod calls;
 mod clauses;

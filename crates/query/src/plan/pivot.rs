@@ -53,12 +53,15 @@ const AGGREGATES: [&str; 32] = [
     "variance",
 ];
 
+/// As many as a table can have.
+const MAX_COLUMNS: usize = 10_000;
+
 /// A table whose values become columns.
 pub(super) struct Pivot {
     pub(super) table: TableFactor,
     pub(super) aggregates: Vec<ExprWithAlias>,
-    pub(super) column: Expr,
-    pub(super) values: Vec<ExprWithAlias>,
+    /// Each with its values. Columns of the answer are for all combinations.
+    pub(super) columns: Vec<(Expr, Vec<ExprWithAlias>)>,
     /// `None` for all columns that are not named.
     pub(super) groups: Option<Vec<Expr>>,
 }
@@ -91,14 +94,14 @@ impl Pivot {
             }
             None => {
                 let mut named = Vec::new();
-                columns_of(&self.column, &mut named);
+                self.columns.iter().for_each(|(it, _)| columns_of(it, &mut named));
                 self.aggregates.iter().for_each(|it| columns_of(&it.expr, &mut named));
                 items.push(all_but(named));
             }
         }
-        for value in &self.values {
+        for values in self.combinations()? {
             for aggregate in &self.aggregates {
-                items.push(self.item(value, aggregate)?);
+                items.push(self.item(&values, aggregate)?);
             }
         }
         select.projection = items;
@@ -107,42 +110,74 @@ impl Pivot {
         Ok(query)
     }
 
-    /// The column of a value.
-    fn item(&self, value: &ExprWithAlias, aggregate: &ExprWithAlias) -> Result<SelectItem, String> {
+    /// Each combination of values of the columns, the last one's first.
+    fn combinations(&self) -> Result<Vec<Vec<&ExprWithAlias>>, String> {
+        let count = self.columns.iter().try_fold(self.aggregates.len(), |count, (_, values)| {
+            count.checked_mul(values.len()).filter(|count| *count <= MAX_COLUMNS)
+        });
+        if count.is_none() {
+            return Err(format!("PIVOT has more than {MAX_COLUMNS} columns"));
+        }
+        let mut all: Vec<Vec<&ExprWithAlias>> = vec![Vec::new()];
+        for (_, values) in &self.columns {
+            let before = std::mem::take(&mut all);
+            for (before, value) in
+                before.iter().flat_map(|it| values.iter().map(move |one| (it, one)))
+            {
+                all.push(before.iter().copied().chain([value]).collect());
+            }
+        }
+        Ok(all)
+    }
+
+    /// The column of a combination of values.
+    fn item(
+        &self,
+        values: &[&ExprWithAlias],
+        aggregate: &ExprWithAlias,
+    ) -> Result<SelectItem, String> {
         let Expr::Function(function) = &aggregate.expr else { return Err(one_aggregate()) };
         let name = function.name.to_string().to_lowercase();
         if !AGGREGATES.contains(&name.as_str()) || function.over.is_some() {
             return Err(one_aggregate());
         }
-        let is_null = matches!(&value.expr, Expr::Value(value) if value.value == Value::Null);
-        let column = Box::new(Expr::Nested(Box::new(self.column.clone())));
-        let mut condition = match is_null {
-            true => Expr::IsNull(column),
-            false => Expr::BinaryOp {
-                left: column,
-                op: BinaryOperator::Eq,
-                right: Box::new(Expr::Nested(Box::new(value.expr.clone()))),
-            },
-        };
-        if let Some(filter) = &function.filter {
-            condition = Expr::BinaryOp {
-                left: Box::new(condition),
-                op: BinaryOperator::And,
-                right: Box::new(Expr::Nested(filter.clone())),
-            };
-        }
-        let filtered = Function { filter: Some(Box::new(condition)), ..function.clone() };
-        let of_value = match &value.alias {
-            Some(alias) => alias.value.clone(),
-            None => text_of(&value.expr),
-        };
+        let columns = self.columns.iter().map(|(column, _)| column);
+        let each = columns.zip(values).map(|(column, value)| equal(column, &value.expr));
+        let before = function.filter.as_ref().map(|filter| Expr::Nested(filter.clone()));
+        let condition = each.chain(before).reduce(|left, right| Expr::BinaryOp {
+            left: Box::new(left),
+            op: BinaryOperator::And,
+            right: Box::new(right),
+        });
+        let filtered = Function { filter: condition.map(Box::new), ..function.clone() };
+        let texts: Vec<String> = values
+            .iter()
+            .map(|value| match &value.alias {
+                Some(alias) => alias.value.clone(),
+                None => text_of(&value.expr),
+            })
+            .collect();
+        let of_values = texts.join("_");
         let alias = match (&aggregate.alias, self.aggregates.len()) {
-            (None, 1) => of_value,
-            (Some(alias), _) => format!("{of_value}_{}", alias.value),
-            (None, _) => format!("{of_value}_{}", aggregate.expr),
+            (None, 1) => of_values,
+            (Some(alias), _) => format!("{of_values}_{}", alias.value),
+            (None, _) => format!("{of_values}_{}", aggregate.expr),
         };
         let alias = Ident::with_quote('"', alias);
         Ok(SelectItem::ExprWithAlias { expr: Expr::Function(filtered), alias })
+    }
+}
+
+/// Whether a column has a value, which may be null.
+fn equal(column: &Expr, value: &Expr) -> Expr {
+    let column = Box::new(Expr::Nested(Box::new(column.clone())));
+    match value {
+        Expr::Value(value) if value.value == Value::Null => Expr::IsNull(column),
+        value => Expr::BinaryOp {
+            left: column,
+            op: BinaryOperator::Eq,
+            right: Box::new(Expr::Nested(Box::new(value.clone()))),
+        },
     }
 }
 
@@ -285,7 +320,8 @@ fn written(factor: &TableFactor) -> Result<Option<TableFactor>, String> {
             alias,
         } if value_column.len() == 1 => {
             let column = value_column.remove(0);
-            (Pivot { table: *table, aggregates, column, values, groups: None }.query()?, alias)
+            let columns = vec![(column, values)];
+            (Pivot { table: *table, aggregates, columns, groups: None }.query()?, alias)
         }
         TableFactor::Pivot { .. } => {
             return Err(

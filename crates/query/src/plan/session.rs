@@ -30,7 +30,7 @@ use super::summary::summary;
 use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
 use super::writing::Writing;
-use super::{BATCH_ROWS, QuerySpec, all_columns, equivalents, names, shared, sql_error};
+use super::{BATCH_ROWS, QuerySpec, all_columns, asof, equivalents, names, shared, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries, CompareIntervals};
 use crate::everyday;
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
@@ -70,6 +70,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
     checked::register(&mut state)?;
     everyday::register(&mut state)?;
     state.register_expr_planner(Arc::new(everyday::Multiples::default()))?;
+    state.register_udf(asof::function())?;
     let session = SessionContext::new_with_state(state);
     for signature in &spec.udfs {
         udf::register(&session, signature, pool)?;

@@ -18,7 +18,7 @@ use snowmelt_wire::Parameters;
 
 use super::dialect::{self, PostgresLike};
 use super::parameters::Bound;
-use super::{equivalents, meaning, parameters, pivot, samples, sql_error};
+use super::{asof, equivalents, meaning, parameters, pivot, samples, sql_error};
 use crate::{Error, Result};
 
 /// A statement that may run.
@@ -169,6 +169,7 @@ fn accept_sql(
     }
     _ = VisitMut::visit(&mut query, &mut FromFirst);
     samples::write(&mut query).map_err(|(message, hint)| refused(message, hint))?;
+    asof::write(&mut query).map_err(|(message, hint)| refused(message, hint))?;
     let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
     Ok(Statement { query, values, result_kind, quoted: check.quoted })
 }

@@ -3,6 +3,7 @@
 
 mod aggregates;
 mod answers;
+mod asof;
 mod calls_together;
 mod casts;
 mod checksums;

@@ -74,6 +74,7 @@ impl Dialect for PostgresLike {
         let Token::Word(word) = &parser.peek_token_ref().token else { return None };
         match word.keyword {
             Keyword::FROM => Some(from_first(parser)),
+            Keyword::WITH => pivots::behind_with(parser),
             Keyword::PIVOT => Some(pivots::pivot(parser)),
             Keyword::UNPIVOT => Some(pivots::unpivot(parser)),
             _ => None,

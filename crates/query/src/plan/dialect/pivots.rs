@@ -1,25 +1,62 @@
 //! The statements PIVOT and UNPIVOT of DuckDB.
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Expr, ExprWithAlias, GroupByExpr, Ident, Query, Statement, TableFactor,
+    Expr, ExprWithAlias, GroupByExpr, Ident, Query, Statement, TableFactor, With,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::sorted_and_limited;
 use crate::plan::pivot::{Pivot, Unpivot, within};
+
+/// PIVOT or UNPIVOT behind the tables of WITH. `None` if another statement is there.
+pub(super) fn behind_with(parser: &mut Parser<'_>) -> Option<Result<Statement, ParserError>> {
+    let word = |parser: &Parser<'_>| match &parser.peek_token_ref().token {
+        Token::Word(word) => word.keyword,
+        _ => Keyword::NoKeyword,
+    };
+    let with = parser.maybe_parse(|parser| {
+        parser.expect_keyword_is(Keyword::WITH)?;
+        let recursive = parser.parse_keyword(Keyword::RECURSIVE);
+        let cte_tables = parser.parse_comma_separated(Parser::parse_cte)?;
+        let with_token = AttachedToken::empty();
+        match word(parser) {
+            Keyword::PIVOT | Keyword::UNPIVOT => Ok(With { with_token, recursive, cte_tables }),
+            _ => Err(ParserError::ParserError("another statement".to_owned())),
+        }
+    });
+    let with = match with {
+        Ok(Some(with)) => with,
+        Ok(None) => return None,
+        Err(error) => return Some(Err(error)),
+    };
+    let statement = match word(parser) {
+        Keyword::PIVOT => pivot(parser),
+        _ => unpivot(parser),
+    };
+    Some(statement.map(|mut statement| {
+        if let Statement::Query(query) = &mut statement {
+            query.with = Some(with);
+        }
+        statement
+    }))
+}
 
 /// `PIVOT t ON c IN ('a', 'b') USING sum(x) GROUP BY k`.
 pub(super) fn pivot(parser: &mut Parser<'_>) -> Result<Statement, ParserError> {
     let table = table(parser)?;
     let on = parser.parse_comma_separated(Parser::parse_expr)?;
-    let [Expr::InList { expr: column, list, negated: false }] = on.as_slice() else {
-        let message = match on.len() {
-            1 => "PIVOT needs the values that become columns: ON c IN ('a', 'b')",
-            _ => "PIVOT ON takes one column; join several: ON a || '_' || b IN ('x_1', 'x_2')",
+    let mut columns = Vec::with_capacity(on.len());
+    for column in on {
+        let Expr::InList { expr: column, list, negated: false } = column else {
+            let message = "PIVOT needs the values that become columns: ON c IN ('a', 'b')";
+            return Err(ParserError::ParserError(message.to_owned()));
         };
-        return Err(ParserError::ParserError(message.to_owned()));
-    };
+        let values = list.into_iter().map(|expr| ExprWithAlias { expr, alias: None });
+        columns.push((*column, values.collect()));
+    }
     let aggregates = match parser.parse_keyword(Keyword::USING) {
         true => parser.parse_comma_separated(with_alias)?,
         false => Vec::new(),
@@ -28,14 +65,7 @@ pub(super) fn pivot(parser: &mut Parser<'_>) -> Result<Statement, ParserError> {
         Some(GroupByExpr::Expressions(groups, _)) if !groups.is_empty() => Some(groups),
         _ => None,
     };
-    let values = list.iter().map(|expr| ExprWithAlias { expr: expr.clone(), alias: None });
-    let pivot = Pivot {
-        table,
-        aggregates,
-        column: column.as_ref().clone(),
-        values: values.collect(),
-        groups,
-    };
+    let pivot = Pivot { table, aggregates, columns, groups };
     sorted(parser, pivot.query())
 }
 

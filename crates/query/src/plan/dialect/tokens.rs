@@ -6,6 +6,8 @@
 //! - `x -> x + 1` as an argument of a function of lists is a lambda, and everywhere else an access to
 //!   a member of JSON. The words of the lambda become those of `lambda x: x + 1`.
 //! - `10%` of a sample is `10 PERCENT`.
+//! - ASOF before a join has the part of GLOBAL, a word of another database that marks a join of any
+//!   kind: the parser knows ASOF only with a clause of its own. That other word is none here.
 //!
 //! Every word keeps its place in the text.
 
@@ -41,7 +43,7 @@ const TAKE_LAMBDAS: [&str; 16] = [
 pub(in crate::plan) fn of(sql: &str, dialect: &dyn Dialect) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(dialect, sql).tokenize_with_location();
     let tokens = integers(tokens.map_err(ParserError::from)?, sql);
-    Ok(lambdas(percent(tokens)))
+    Ok(lambdas(nearest(percent(tokens))))
 }
 
 /// Writes integers of other bases than ten as decimal numbers.
@@ -123,6 +125,31 @@ fn percent(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         // Between them are at most a method and a parenthesis.
         if is_number && before.iter().skip(1).any(is_sample) {
             tokens[index].token = word("PERCENT", Keyword::PERCENT);
+        }
+    }
+    tokens
+}
+
+/// Marks ASOF joins.
+fn nearest(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    const KINDS: [Keyword; 6] = [
+        Keyword::JOIN,
+        Keyword::INNER,
+        Keyword::LEFT,
+        Keyword::RIGHT,
+        Keyword::FULL,
+        Keyword::CROSS,
+    ];
+    for index in 0..tokens.len() {
+        let mut behind = tokens[index + 1..].iter().map(|token| &token.token);
+        let next = behind.find(|token| !matches!(token, Token::Whitespace(_)));
+        let is_join = matches!(next, Some(Token::Word(next)) if KINDS.contains(&next.keyword));
+        if let Token::Word(word) = &mut tokens[index].token {
+            word.keyword = match word.keyword {
+                Keyword::ASOF if is_join => Keyword::GLOBAL,
+                Keyword::GLOBAL => Keyword::NoKeyword,
+                other => other,
+            };
         }
     }
     tokens

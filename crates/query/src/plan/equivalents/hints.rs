@@ -56,15 +56,10 @@ const JSON: &str = "there are json_extract (->), json_extract_string (->>), json
 const OWN: &str = "write it as a function of your own: @sm.udf, or @sm.aggregate";
 
 /// What the parser says of clauses of other databases, with what there is instead.
-const CLAUSES: [(&str, &str); 4] = [
+const CLAUSES: [(&str, &str); 3] = [
     (
         "found: EXCLUDE",
         "a frame of a window has no EXCLUDE: subtract the row's own value, sum(x) OVER (…) - x",
-    ),
-    (
-        "Expected: MATCH_CONDITION",
-        "there is no ASOF JOIN: take the last row before it by a subquery, \
-         (SELECT b.x FROM b WHERE b.time <= a.time ORDER BY b.time DESC LIMIT 1)",
     ),
     ("found: USING", "a sample is behind its table: FROM t TABLESAMPLE 10 PERCENT"),
     ("found: PIVOT", "inside of a query write FROM t PIVOT (sum(x) FOR c IN ('a', 'b'))"),

@@ -8,6 +8,8 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value,
 };
 
+use crate::plan::asof;
+
 /// A column of FROM.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
@@ -53,8 +55,9 @@ pub(super) fn of_joins(from: &mut TableWithJoins, columns: Columns<'_>) -> Optio
     for join in &mut from.joins {
         let right = of_factor(&mut join.relation, columns)?;
         let side = kept(&join.join_operator);
+        let is_asof = std::mem::take(&mut join.global);
         let keys = match constraint(&mut join.join_operator) {
-            Some(constraint) => keys(constraint, &left, &right)?,
+            Some(constraint) => keys(constraint, &left, &right, is_asof)?,
             None => None,
         };
         left = joined(left, right, side, keys.unwrap_or_default());
@@ -106,7 +109,13 @@ pub(super) fn constraint(operator: &mut JoinOperator) -> Option<&mut JoinConstra
 /// The pairs of keys of a join, which has ON instead of their names after it.
 type Keys = Vec<(Named, Named)>;
 
-fn keys(constraint: &mut JoinConstraint, left: &[Named], right: &[Named]) -> Option<Option<Keys>> {
+/// The last key of an ASOF join is its time.
+fn keys(
+    constraint: &mut JoinConstraint,
+    left: &[Named],
+    right: &[Named],
+    is_asof: bool,
+) -> Option<Option<Keys>> {
     let names: Vec<String> = match constraint {
         JoinConstraint::Using(names) => {
             let name = |name: &ObjectName| match name.0.as_slice() {
@@ -125,7 +134,7 @@ fn keys(constraint: &mut JoinConstraint, left: &[Named], right: &[Named]) -> Opt
         .iter()
         .map(|name| Some((only(left, name)?.clone(), only(right, name)?.clone())))
         .collect::<Option<_>>()?;
-    *constraint = JoinConstraint::On(equal(&keys));
+    *constraint = JoinConstraint::On(equal(&keys, is_asof));
     Some(Some(keys))
 }
 
@@ -141,15 +150,19 @@ fn only<'a>(columns: &'a [Named], name: &str) -> Option<&'a Named> {
     }
 }
 
-fn equal(keys: &[(Named, Named)]) -> Expr {
+fn equal(keys: &[(Named, Named)], is_asof: bool) -> Expr {
     let binary = |left: Expr, op, right: Expr| Expr::BinaryOp {
         left: Box::new(left),
         op,
         right: Box::new(right),
     };
-    let each = keys
-        .iter()
-        .map(|(one, other)| binary(one.expr.clone(), BinaryOperator::Eq, other.expr.clone()));
+    let each = keys.iter().enumerate().map(|(place, (one, other))| {
+        let pair = |op| binary(one.expr.clone(), op, other.expr.clone());
+        match is_asof && place + 1 == keys.len() {
+            true => asof::nearest(pair(BinaryOperator::GtEq)),
+            false => pair(BinaryOperator::Eq),
+        }
+    });
     let all = each.reduce(|before, next| binary(before, BinaryOperator::And, next));
     all.unwrap_or_else(|| Expr::Value(Value::Boolean(true).into()))
 }

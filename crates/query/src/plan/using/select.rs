@@ -55,7 +55,7 @@ fn look(from: &mut TableWithJoins, merges: &mut bool, keeps_rows: &mut bool) {
             constraint(&mut join.join_operator).as_deref()
         {
             *merges = true;
-            *keeps_rows |= !inner;
+            *keeps_rows |= !inner || join.global;
         }
     }
 }
