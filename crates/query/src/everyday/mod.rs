@@ -11,6 +11,7 @@ mod list_reduce;
 mod lists;
 mod multiples;
 mod plain;
+mod printed;
 mod regexp_extract;
 mod regexps;
 mod scalars;
@@ -32,8 +33,15 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in epoch::all() {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
-    let plain =
-        [age::all(), json::all(), lists::all(), regexps::all(), scalars::all(), sums::all()];
+    let plain = [
+        age::all(),
+        json::all(),
+        lists::all(),
+        regexps::all(),
+        scalars::all(),
+        sums::all(),
+        printed::all(),
+    ];
     let pairs = multiples::all().into_iter().chain(zones::all());
     for function in plain.into_iter().flatten().chain(pairs) {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;

@@ -143,6 +143,9 @@ async fn samples() {
     check(&[
         ("select count(*) from nation tablesample 100 percent", &["25"]),
         ("select count(*) from nation tablesample bernoulli(0)", &["0"]),
+        ("select count(*) from nation n using sample 100%", &["25"]),
+        ("select count(*) from (select * from nation, region) using sample 7 rows", &["7"]),
+        ("select count(*) from nation using sample 3", &["3"]),
         ("select count(*) from nation n tablesample (7 rows) where n.n_nationkey >= 0", &["7"]),
         (
             "select count(*) from nation tablesample 3 join region on n_regionkey = r_regionkey",
@@ -239,7 +242,8 @@ async fn frames_and_limits() {
             "no EXCLUDE",
         ),
         ("select k from t limit (select 1)", "LIMIT and OFFSET take numbers"),
-        ("select k from t using sample 10%", "TABLESAMPLE 10 PERCENT"),
+        ("select k from t, u using sample 10%", "a sample of several tables"),
+        ("select k from t where k > 1 using sample 10%", "a sample of several tables"),
     ])
     .await;
 }

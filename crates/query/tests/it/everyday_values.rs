@@ -155,3 +155,32 @@ async fn types_bits_and_times() {
         assert!(report.contains("SM-0109"), "{sql}: {report}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn formats_of_texts() {
+    check(&[
+        ("select printf('%d %5.2f %s %x|%%', 1, 2.345, 'a', 255), printf('%5d|%-5d|%05d|%+d|%e|%g', 1, 2, 3, 4, 12345.678, 0.0001)",
+            &["1  2.35 a ff|%|    1|2    |00003|+4|1.234568e+04|0.0001"]),
+        ("select printf('%,d', 1234567), printf('%s', k), printf('%d', null) from t where k = 1",
+            &["1,234,567|1|"]),
+        ("select format('{} {:.2f} {:>5} {:,} {:05d} {:x}', 1, 2.345, 'a', 1234567, 42, 255), format('{1} {0} {{}}', 'a', 'b')",
+            &["1 2.35     a 1,234,567 00042 ff|b a {}"]),
+        ("select format('{}', 1.5), format('{}', date '2024-01-01'), format('{}', true), format('{}', null), format('{}%', k) from t where k = 3",
+            &["1.5|2024-01-01|true||3%"]),
+        ("select format('{:e}', 1234.5), format('{:g}', 1234.5), format('{:<5}|{:^5}|', 'a', 'b'), format('{:*^7}', 'a'), format('{:,.1f}', -1234.56)",
+            &["1.234500e+03|1234.5|a    |  b  ||***a***|-1,234.6"]),
+        // PostgreSQL's.
+        ("select format('%s of %I: %L, %L%%', 1, 'A b', 'it''s', null), format('%2$s-%1$s|%-4s|%3s', 'a', 'b', 'c')",
+            &["1 of \"A b\": 'it''s', NULL%|b-a|b   |  c"]),
+    ])
+    .await;
+    check_refusals(&[
+        ("select printf('%d', 1.5)", "", "the form d takes a whole number"),
+        ("select printf('%d')", "", "there is no value 1"),
+        ("select printf('%y', 1)", "", "there is no form y"),
+        ("select format('{', 1)", "", "a { has no }"),
+        ("select printf('%999999999d', 1)", "", "too large"),
+        ("select printf(1)", "", "a format is a text"),
+    ])
+    .await;
+}

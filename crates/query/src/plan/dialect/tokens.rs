@@ -5,7 +5,7 @@
 //!   reads `0` with a name behind it.
 //! - `x -> x + 1` as an argument of a function of lists is a lambda, and everywhere else an access to
 //!   a member of JSON. The words of the lambda become those of `lambda x: x + 1`.
-//! - `10%` of a sample is `10 PERCENT`.
+//! - `10%` of a sample is `10 PERCENT`, and USING SAMPLE behind the only table of FROM is TABLESAMPLE.
 //! - ASOF before a join has the part of GLOBAL, a word of another database that marks a join of any
 //!   kind: the parser knows ASOF only with a clause of its own. That other word is none here.
 //!
@@ -43,7 +43,7 @@ const TAKE_LAMBDAS: [&str; 16] = [
 pub(in crate::plan) fn of(sql: &str, dialect: &dyn Dialect) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(dialect, sql).tokenize_with_location();
     let tokens = integers(tokens.map_err(ParserError::from)?, sql);
-    Ok(lambdas(nearest(percent(tokens))))
+    Ok(lambdas(nearest(percent(samples(tokens)))))
 }
 
 /// Writes integers of other bases than ten as decimal numbers.
@@ -102,6 +102,45 @@ fn of_word(word: &str) -> Option<String> {
 /// Digits in decimal. `None` if they are more than any type has, or none.
 fn value(digits: &str, base: u32) -> Option<String> {
     u128::from_str_radix(&digits.replace('_', ""), base).ok().map(|value| value.to_string())
+}
+
+/// Writes `USING SAMPLE 10%` behind one table as its sample.
+fn samples(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    for index in 0..tokens.len() {
+        let is_using = matches!(&tokens[index].token, Token::Word(word)
+            if word.keyword == Keyword::USING);
+        let mut behind = (index + 1..tokens.len())
+            .filter(|place| !matches!(tokens[*place].token, Token::Whitespace(_)));
+        let sample = behind.next().filter(|place| {
+            matches!(&tokens[*place].token, Token::Word(word) if word.keyword == Keyword::SAMPLE)
+        });
+        if let Some(sample) = sample.filter(|_| is_using && is_behind_one_table(&tokens[..index])) {
+            tokens[index].token = word("TABLESAMPLE", Keyword::TABLESAMPLE);
+            tokens[sample].token = Token::Whitespace(Whitespace::Space);
+        }
+    }
+    tokens
+}
+
+/// Whether FROM with one table is before a place.
+fn is_behind_one_table(before: &[TokenWithSpan]) -> bool {
+    let mut depth = 0_usize;
+    for token in before.iter().rev() {
+        match &token.token {
+            Token::RParen => depth += 1,
+            Token::LParen if depth == 0 => return false,
+            Token::LParen => depth -= 1,
+            Token::Word(word) if depth == 0 => match word.keyword {
+                Keyword::FROM => return true,
+                Keyword::JOIN | Keyword::WHERE | Keyword::GROUP | Keyword::HAVING => return false,
+                Keyword::ORDER | Keyword::LIMIT | Keyword::SELECT | Keyword::ON => return false,
+                _ => (),
+            },
+            Token::Comma if depth == 0 => return false,
+            _ => (),
+        }
+    }
+    false
 }
 
 /// Writes the `%` of a sample as PERCENT.

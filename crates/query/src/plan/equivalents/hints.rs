@@ -1,7 +1,7 @@
 //! What to write instead of a function that other databases have.
 
 /// Functions, with what there is instead. Sorted by name.
-const INSTEAD: [(&str, &str); 33] = [
+const INSTEAD: [(&str, &str); 31] = [
     ("arg_max", "it takes two arguments, and no OVER"),
     ("arg_min", "it takes two arguments, and no OVER"),
     ("columns", "name the columns, or use * EXCLUDE (…)"),
@@ -11,7 +11,6 @@ const INSTEAD: [(&str, &str); 33] = [
     ),
     ("date_sub", "subtract an interval: d - interval '1 day'; or use date_diff(unit, from, to)"),
     ("entropy", OWN),
-    ("format", "use concat, lpad or to_char"),
     ("from_unixtime", "use to_timestamp(seconds)"),
     ("generate_subscripts", "use generate_series(1, len(list))"),
     ("hash", "use md5(x) or sha256(x)"),
@@ -27,7 +26,6 @@ const INSTEAD: [(&str, &str); 33] = [
     ("localtimestamp", "use now()"),
     ("mode", "it takes one argument, without ORDER BY"),
     ("pg_typeof", "use typeof(x)"),
-    ("printf", "use concat, lpad or to_char"),
     ("quantile", "use percentile_cont(0.5) WITHIN GROUP (ORDER BY x)"),
     ("quantile_disc", "it takes a column and a number, without ORDER BY"),
     ("regexp_split_to_table", "use unnest(regexp_split_to_array(text, pattern))"),
@@ -56,12 +54,16 @@ const JSON: &str = "there are json_extract (->), json_extract_string (->>), json
 const OWN: &str = "write it as a function of your own: @sm.udf, or @sm.aggregate";
 
 /// What the parser says of clauses of other databases, with what there is instead.
-const CLAUSES: [(&str, &str); 3] = [
+const CLAUSES: [(&str, &str); 4] = [
     (
         "found: EXCLUDE",
         "a frame of a window has no EXCLUDE: subtract the row's own value, sum(x) OVER (…) - x",
     ),
-    ("found: USING", "a sample is behind its table: FROM t TABLESAMPLE 10 PERCENT"),
+    (
+        "PIVOT needs the values",
+        "the columns of an answer are known before a query runs: take the values from SELECT DISTINCT c",
+    ),
+    ("found: USING", "a sample of several tables is one of a subquery: FROM (…) USING SAMPLE 10%"),
     ("found: PIVOT", "inside of a query write FROM t PIVOT (sum(x) FOR c IN ('a', 'b'))"),
 ];
 
