@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::meaning::{call, quoted};
+use super::using::{LEFT, NAMES, VALUES, has_columns_call};
 
 /// The aggregates that take a FILTER here.
 const AGGREGATES: [&str; 32] = [
@@ -186,8 +187,26 @@ fn one_aggregate() -> String {
 }
 
 impl Unpivot {
-    /// The query that it stands for, or what is wrong with it.
-    pub(super) fn query(self) -> Result<Query, String> {
+    /// The items of its query, if its columns are those of `COLUMNS(…)`.
+    fn of_columns(&self) -> Option<Vec<SelectItem>> {
+        let [ExprWithAlias { expr: columns @ Expr::Function(_), alias: None }] =
+            self.columns.as_slice()
+        else {
+            return None;
+        };
+        let part = |name| call(name, vec![columns.clone()]);
+        let named = |name, alias: &Ident| SelectItem::ExprWithAlias {
+            expr: part(name),
+            alias: alias.clone(),
+        };
+        has_columns_call(columns).then(|| {
+            let left = SelectItem::UnnamedExpr(part(LEFT));
+            vec![left, named(NAMES, &self.name), named(VALUES, &self.value)]
+        })
+    }
+
+    /// The items of its query for columns by their names.
+    fn of_names(&self) -> Result<Vec<SelectItem>, String> {
         let mut named = Vec::new();
         for column in &self.columns {
             match &column.expr {
@@ -205,9 +224,16 @@ impl Unpivot {
             expr: call("unnest", vec![Expr::Array(Array { elem, named: false })]),
             alias: alias.clone(),
         };
+        Ok(vec![all_but(named), unnested(names, &self.name), unnested(values, &self.value)])
+    }
+
+    /// The query that it stands for, or what is wrong with it.
+    pub(super) fn query(self) -> Result<Query, String> {
         let (mut query, mut select) = template("select * from t")?;
-        select.projection =
-            vec![all_but(named), unnested(names, &self.name), unnested(values, &self.value)];
+        select.projection = match self.of_columns() {
+            Some(items) => items,
+            None => self.of_names()?,
+        };
         select.from = vec![TableWithJoins { relation: self.table, joins: Vec::new() }];
         query.body = Box::new(SetExpr::Select(Box::new(select)));
         if self.with_nulls {

@@ -103,6 +103,11 @@ async fn pivot_and_unpivot() {
             &["0||0||0", "1|1|1||0"],
         ),
         ("with w as (select * from [] p) unpivot w on d, e order by all limit 1", &["1|d|2"]),
+        (
+            "unpivot [] on columns(* exclude (k)) into name n value v order by all limit 2",
+            &["1|d|2", "1|e|1"],
+        ),
+        ("unpivot [] p on columns('d|e') order by all desc limit 1", &["3|e|3"]),
         ("unpivot [] on d, e order by all", &["1|d|2", "1|e|1", "2|d|4", "3|d|6", "3|e|3"]),
         ("unpivot [] on d as double into name n value v order by v limit 1", &["1|1|double|2"]),
         (
@@ -131,7 +136,7 @@ async fn pivot_and_unpivot() {
         ("pivot nation on n_name using count(*)", "needs the values"),
         ("pivot nation on n_name in ('IRAN') using count(*) + 1", "aggregates alone"),
         ("select * from nation pivot (count(*) for n_name in (any))", "PIVOT needs"),
-        ("unpivot nation on columns(*)", "UNPIVOT takes names"),
+        ("unpivot nation on n_name + 1", "UNPIVOT takes names"),
     ] {
         let report = refusal(&spec(sql, 1)).await;
         assert!(report.contains(part) && report.contains("SM-0101"), "{sql}: {report}");

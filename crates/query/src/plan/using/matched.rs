@@ -7,13 +7,13 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Array, BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectNamePart, Select, SelectItem, Value, Visit, VisitMut, Visitor, VisitorMut,
+    BinaryOperator, Expr, Function, Ident, ObjectNamePart, Select, SelectItem, Visit, VisitMut,
+    Visitor, VisitorMut,
 };
-use regex::Regex;
 
 use super::columns::{Columns, Named, of_joins};
-use super::select::left_out;
+use super::unpivoted;
+use super::wanted::wanted;
 
 /// The name of the call.
 const NAME: &str = "columns";
@@ -62,7 +62,8 @@ pub(super) fn write(select: &mut Select, columns: Columns<'_>) {
     let mut items = Vec::with_capacity(select.projection.len());
     let mut taken = HashSet::new();
     for item in &select.projection {
-        match of_each(item, &known, &mut taken) {
+        let written = unpivoted::written(item, &known);
+        match written.or_else(|| of_each(item, &known, &mut taken)) {
             Some(written) => items.extend(written),
             None => items.push(item.clone()),
         }
@@ -133,36 +134,4 @@ fn written(expr: &Expr, known: &[Named]) -> Option<Vec<(String, Expr)>> {
         all.then(|| (column.name.clone(), expr))
     });
     each.collect::<Option<Vec<_>>>().filter(|each| !each.is_empty())
-}
-
-/// The columns that a call names.
-fn wanted<'a>(function: &Function, known: &'a [Named]) -> Option<Vec<&'a Named>> {
-    let FunctionArguments::List(list) = &function.args else { return None };
-    let [FunctionArg::Unnamed(of)] = list.args.as_slice() else { return None };
-    let named = |is: &dyn Fn(&str) -> bool| known.iter().filter(|it| is(&it.name)).collect();
-    match of {
-        FunctionArgExpr::Wildcard => Some(named(&|_| true)),
-        FunctionArgExpr::WildcardWithOptions(options) => {
-            let left_out = left_out(options);
-            Some(named(&|name| !left_out.iter().any(|other| other == name)))
-        }
-        FunctionArgExpr::Expr(Expr::Value(value)) => {
-            let Value::SingleQuotedString(pattern) = &value.value else { return None };
-            let pattern = Regex::new(pattern).ok()?;
-            Some(named(&|name| pattern.is_match(name)))
-        }
-        FunctionArgExpr::Expr(Expr::Array(Array { elem, .. })) => {
-            let text = |expr: &Expr| match expr {
-                Expr::Value(value) => match &value.value {
-                    Value::SingleQuotedString(text) => Some(text.clone()),
-                    _ => None,
-                },
-                _ => None,
-            };
-            let names: Vec<String> = elem.iter().map(text).collect::<Option<_>>()?;
-            let column = |name: &String| known.iter().find(|column| column.name == *name);
-            names.iter().map(column).collect()
-        }
-        _ => None,
-    }
 }

@@ -9,6 +9,8 @@
 mod columns;
 mod matched;
 mod select;
+mod unpivoted;
+mod wanted;
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -23,6 +25,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use columns::Named;
 pub(super) use matched::has_call as has_columns_call;
+pub(super) use unpivoted::{LEFT, NAMES, VALUES};
 
 /// Plans a query; `None` if it has no plan.
 pub(super) type Planner<'a> = &'a dyn Fn(Statement) -> Option<LogicalPlan>;
