@@ -115,7 +115,7 @@ FAMILIES: dict[str, list[str]] = {
         "epoch_ms(timestamp '2024-01-01 00:00:00')",
         "epoch_ms(1704067200000)",
         "time_bucket(interval '1 day', timestamp '2024-01-01 05:00:00')",
-        "age(timestamp '2024-02-01 00:00:00', timestamp '2024-01-01 00:00:00') = interval '1 month'",
+        "age(timestamp '2024-02-01 00:00:00', date '2024-01-01') = interval '1 month'",
         "date '2024-01-31' + interval '1 day'",
         "date '2024-01-31' + to_days(1)",
     ],
