@@ -3,8 +3,11 @@
 //! For what it cannot plan, DataFusion prints its syntax tree: `InSubquery(InSubquery { expr: …`.
 //! Here, such a message ends where the tree begins, and names what the user wrote.
 
+use arrow::datatypes::DataType;
 use datafusion::common::Column;
 use snowmelt_types::{Code, ErrorReport};
+
+use crate::checked::sql_name;
 
 /// What the names of parts of a syntax tree are in SQL.
 const WORDS: [(&str, &str); 18] = [
@@ -53,6 +56,35 @@ pub(super) fn is_generated(column: &Column) -> bool {
 pub(super) fn correlated_subquery() -> ErrorReport {
     let message = "a subquery that refers to the outer query is not supported in this place";
     ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint("write it as a join")
+}
+
+/// DataFusion's message names each type that a function takes, and the type of the argument.
+pub(super) fn wrong_arguments(function: &str, text: &str) -> ErrorReport {
+    let takes = text.split(" requires ").skip(1).filter_map(|rest| rest.split(',').next());
+    let plain = |name: &str| match name.parse::<DataType>() {
+        Ok(known) => sql_name(&known),
+        // A class of types, such as `Decimal`.
+        Err(_) => name.to_uppercase(),
+    };
+    let takes = takes.map(plain).collect::<Vec<_>>().join(" or ");
+    let got = text.split_once("DataType: ").and_then(|(_, rest)| {
+        // The name of a type may have parentheses itself.
+        let ends = rest.match_indices(')').map(|(end, _)| end);
+        ends.filter_map(|end| rest[..end].parse().ok()).next()
+    });
+    let got = got.map_or("another type".to_owned(), |got: DataType| sql_name(&got));
+    let message = format!("`{function}` takes {takes}, but the query gives {got}");
+    ErrorReport::new(Code::SQL_TYPE, message).hint("convert the argument with CAST(… AS …)")
+}
+
+/// The name that two columns of a SELECT are given, and the error for it.
+pub(super) fn same_alias(text: &str) -> Option<(String, ErrorReport)> {
+    let (_, rest) = text.split_once("require unique expression names but the expression \"")?;
+    let (expression, _) = rest.split_once("\" at position")?;
+    let name = expression.rsplit(" AS ").next()?.trim_matches('"').to_owned();
+    let message = format!("two columns of one SELECT have the name `{name}`");
+    let report = ErrorReport::new(Code::SQL_NAME, message);
+    Some((name, report.hint("give one of them another name: … AS name")))
 }
 
 /// Where a structure of the program begins, and its name: a name in capitals and small letters with

@@ -9,7 +9,9 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
 
 use super::equivalents::{of_unknown_function, of_wrong_text};
-use super::internals::{correlated_subquery, is_generated, without_internals};
+use super::internals::{
+    correlated_subquery, is_generated, same_alias, without_internals, wrong_arguments,
+};
 use super::session::function_names;
 use crate::Error;
 use crate::udf::refused_call;
@@ -160,6 +162,9 @@ fn plan_text(
     if let Some(function) = between(text, "Function '", "' failed to match") {
         return (wrong_arguments(function, text), Some(function.to_owned()));
     }
+    if let Some((name, report)) = same_alias(text) {
+        return (report, Some(name));
+    }
     let first = without_internals(text.split('\n').next().unwrap_or(text).trim());
     let first = plain_literals(&first);
     let about_types = ["coerce", "type", "Cannot", "cast"].iter().any(|word| first.contains(word));
@@ -217,15 +222,6 @@ fn plain_literals(text: &str) -> String {
         }
     }
     plain
-}
-
-/// DataFusion's message names each type that a function takes, and the type of the argument.
-fn wrong_arguments(function: &str, text: &str) -> ErrorReport {
-    let takes: Vec<&str> =
-        text.split(" requires ").skip(1).filter_map(|rest| rest.split(',').next()).collect();
-    let got = between(text, "DataType: ", ")").unwrap_or("another type");
-    let message = format!("`{function}` takes {}, but the query gives {got}", takes.join(" or "));
-    ErrorReport::new(Code::SQL_TYPE, message).hint("convert the argument with CAST(… AS …)")
 }
 
 /// Only tables that the SQL names are registered, so the suggestions are the given tables.

@@ -275,7 +275,7 @@ fn not_a_query(text: &str) -> Error {
     let name = words[..words.len().min(if two { 2 } else { 1 })].join(" ");
     refused(
         &format!("{name} is not allowed: only queries are allowed"),
-        "write one SELECT; tables are Parquet files that it names in FROM",
+        "write one SELECT; tables are files that it names in FROM",
     )
 }
 

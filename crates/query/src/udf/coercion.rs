@@ -9,6 +9,7 @@ use datafusion::common::plan_err;
 use datafusion::error::Result;
 
 use super::exact::rounds;
+use crate::checked::sql_name;
 
 const OPEN: &str = "⟦";
 const CLOSE: &str = "⟧";
@@ -41,7 +42,7 @@ pub(crate) fn refused_call(message: &str) -> Option<&str> {
 }
 
 fn list(types: &[DataType]) -> String {
-    types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    types.iter().map(sql_name).collect::<Vec<_>>().join(", ")
 }
 
 fn fits(into: &DataType, from: &DataType) -> bool {
@@ -158,7 +159,7 @@ mod tests {
         let error = coerce("score", &[Utf8], &[Int64]).unwrap_err().to_string();
         let wrapped = format!("wrapped: {error}, and more");
         let text = refused_call(&wrapped).unwrap();
-        assert_eq!(text, "`score` takes (Utf8), but the query gives (Int64)");
+        assert_eq!(text, "`score` takes (VARCHAR), but the query gives (BIGINT)");
         assert!(coerce("score", &[Utf8], &[]).is_err());
     }
 }

@@ -275,7 +275,7 @@ async fn what_a_call_cannot_have_is_refused() {
     assert!(report.contains("cannot be used in a correlated subquery"), "{report}");
     let report = refusal(&spec("select total(s) from odd", 2)).await;
     assert!(report.contains("SM-0103"), "{report}");
-    assert!(report.contains("`total` takes (Int64), but the query gives (Utf8"), "{report}");
+    assert!(report.contains("`total` takes (BIGINT), but the query gives (VARCHAR"), "{report}");
     let report = refusal(&spec("select product(n) from odd", 2)).await;
-    assert!(report.contains("`product` takes 2 arguments (Int64, Int64)"), "{report}");
+    assert!(report.contains("`product` takes 2 arguments (BIGINT, BIGINT)"), "{report}");
 }

@@ -39,6 +39,7 @@ async fn unknown_names_have_suggestions() {
     )
     .await;
     expect("select shuot(s) from odd", &["SM-0102", "did you mean `shout`"]).await;
+    expect("select 1 as a, 2 as a", &["SM-0102", "two columns", "the name `a`", "AS name"]).await;
     expect("select n_name from nation a where n_name = b.c", &["SM-0102", "no table `b`"]).await;
 }
 
@@ -47,7 +48,7 @@ async fn type_errors_are_reported() {
     expect("select l_shipdate + 'x' * 2 from lineitem", &["SM-010"]).await;
     expect(
         "select sum(n_name) from nation",
-        &["SM-0103", "`sum` takes Decimal or", "but the query gives Utf8View"],
+        &["SM-0103", "`sum` takes DECIMAL or", "but the query gives VARCHAR"],
     )
     .await;
     expect("select cast('x' as int)", &["SM-0103"]).await;

@@ -312,10 +312,10 @@ async fn arguments_are_widened_and_never_narrowed() {
     assert_eq!(first_cell("select sum(double_it(small)) from odd").await, sum);
     let report = refusal(&spec("select shout(id) from odd", 2)).await;
     assert!(report.contains("SM-0103"), "{report}");
-    assert!(report.contains("`shout` takes (Utf8), but the query gives (Int64)"), "{report}");
+    assert!(report.contains("`shout` takes (VARCHAR), but the query gives (BIGINT)"), "{report}");
     assert!(report.contains("select shout(id) from odd\n   |         ^"), "{report}");
     let report = refusal(&spec("select add_up(n) from odd", 2)).await;
-    assert!(report.contains("`add_up` takes 2 arguments (Int64, Int64)"), "{report}");
+    assert!(report.contains("`add_up` takes 2 arguments (BIGINT, BIGINT)"), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
