@@ -104,6 +104,7 @@ def test_a_shell_script_is_a_function(alone: Snowmelt, tmp_path: Path) -> None:
         failed = alone.run("fn", "call", "report", "--data", '["--year", 7]')
         assert failed.report["code"] == "SM-0201"
         assert "report.sh ended with exit code 4: 2 --year" in failed.report["message"]
+        assert "snowmelt_script" not in failed.err, "the platform's own frames are not shown"
         assert "2 --year" in alone.run("fn", "logs", "report").succeeded().out
         refused = alone.run("fn", "deploy", "report", f"{script}:main")
         assert refused.report["code"] == "SM-0110"

@@ -100,6 +100,9 @@ def _shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+# Files that the platform sends beside the user's code, to run it.
+_RUNNERS = ("snowmelt_script.py",)
+
 _Frame = tuple[str, int, str, "str | None"]
 
 
@@ -107,12 +110,13 @@ def _user_frames(trace: TracebackType | None) -> list[_Frame]:
     frames: list[_Frame] = []
     for frame, line in traceback.walk_tb(trace):
         file = frame.f_code.co_filename
-        if _is_user_file(file):
+        shown = _own_files.get(file, file)
+        if _is_user_file(file) and os.path.basename(shown) not in _RUNNERS:
             source = linecache.getline(file, line, frame.f_globals).strip()
             text = _shortened(source, INPUT_CHARACTERS) or None
             name = frame.f_code.co_name
             within = name if name.startswith("<") else f"{name}()"
-            frames.append((_own_files.get(file, file), line, within, text))
+            frames.append((shown, line, within, text))
     return frames
 
 
