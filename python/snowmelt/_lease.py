@@ -244,12 +244,13 @@ class Lease:
         why = self._link.why_ended()
         return why or make("SM-0210", f"`{self._name}` ended in the middle of a batch")
 
-    def give_back(self) -> None:
-        """Returns the instance to the platform, which pauses it and keeps it for some time."""
+    def give_back(self) -> str:
+        """Returns the instance to the platform, which pauses it and keeps it for some time. Gives
+        what it has printed meanwhile."""
         try:
-            self._link.give_back()
+            return self._link.give_back()
         except (OSError, ProtocolError):
-            pass  # It is gone, and so is the lease.
+            return ""  # It is gone, and so is the lease.
         finally:
             self.end()
 

@@ -56,8 +56,9 @@ class Link(Protocol):
     def why_ended(self) -> Error | None:
         """What the platform says of the end of the instance, or that it cannot be reached."""
 
-    def give_back(self) -> None:
-        """Returns the instance. Raises `OSError` and `ProtocolError`."""
+    def give_back(self) -> str:
+        """Returns the instance. Gives the beginning of what it has printed. Raises `OSError` and
+        `ProtocolError`."""
 
     def interrupt(self) -> None:
         """Ends it while another thread uses it."""
@@ -127,10 +128,10 @@ class Passed:
             )
         return from_report(json.loads(frame[1])) if frame[0] == frames.FAILURE else None
 
-    def give_back(self) -> None:
+    def give_back(self) -> str:
         self._platform.settimeout(_RETURNED_WITHIN_SECONDS)
         self._control.send(frames.END, b"")
-        self._control.receive()
+        return _printed(self._control.receive())
 
     def interrupt(self) -> None:
         self._interrupted = True
@@ -198,10 +199,10 @@ class Relayed:
                 return self._bytes.last
         return None
 
-    def give_back(self) -> None:
+    def give_back(self) -> str:
         self._platform.settimeout(_RETURNED_WITHIN_SECONDS)
         self._control.send(frames.END, b"")
-        self._control.receive()
+        return _printed(self._control.receive())
 
     def interrupt(self) -> None:
         end(self._platform)
@@ -274,6 +275,17 @@ def _kernel_timeouts_apart() -> Iterator[None]:
         if error.errno != errno.ETIMEDOUT:
             raise
         raise ConnectionAbortedError(error.errno, os.strerror(error.errno)) from None
+
+
+def _printed(last: tuple[int, frames.Payload] | None) -> str:
+    """What the last frame of a platform says that the instance has printed; earlier ones say
+    nothing."""
+    if last is None or last[0] != frames.END or not last[1]:
+        return ""
+    try:
+        return str(json.loads(last[1])["printed"])
+    except (ValueError, KeyError, TypeError):
+        raise ProtocolError("the platform's end of the lease is no JSON object") from None
 
 
 def _timeout(answer: frames.Payload) -> float:

@@ -50,6 +50,22 @@ class Prints:
         _write(f"{function}: {visible[:_MOST_WIDTH]}\n")
 
 
+class Printed:
+    """What a function prints that engines call: the bound is of each time of use."""
+
+    def __init__(self, function: str, requested: bool | None) -> None:
+        self._function, self._requested = function, requested
+        self.begin()
+
+    def begin(self) -> None:
+        """What was shown so far does not count any more."""
+        self._prints = Prints(enabled(self._requested))
+
+    def show(self, text: str) -> None:
+        """Shows whole lines, until the bound is reached."""
+        self._prints.show(self._function, text)
+
+
 def _write(text: str) -> None:
     try:
         sys.stderr.write(text)

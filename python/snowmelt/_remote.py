@@ -22,6 +22,7 @@ from . import _arguments, _called, _server, _transports
 from ._called import Called
 from ._client import Client, client
 from ._lease import Lease, Lost, message_bytes
+from ._prints import Printed
 from ._remote_server import RemoteServer
 from ._shared_memory import LEAST_BYTES
 from ._udf import AnyUdf
@@ -71,6 +72,7 @@ class Remote:
         instances: int | None = None,
         repeatable: bool = False,
         transport: str = "auto",
+        prints: bool | None = None,
     ) -> None:
         if transport not in (*TRANSPORTS, *OTHER_TRANSPORTS):
             names = ", ".join((*TRANSPORTS, *OTHER_TRANSPORTS))
@@ -90,6 +92,7 @@ class Remote:
             message = f"transport={transport!r} cannot pass the table function `{self.name}`"
             raise make("SM-0110", message, hint="omit transport=")
         self.repeatable = repeatable
+        self.prints = prints
         self.transport = transport
         self.instances = instances or os.cpu_count() or 1
         # The platform that this process uses, also for the processes that it starts.
@@ -193,6 +196,7 @@ class _Pool:
         self.process = os.getpid()
         self._remote = weakref.proxy(remote)
         self._name, self._repeatable = remote.name, remote.repeatable
+        shown = self._prints = Printed(remote.name, remote.prints)
         self._used_seconds = _FOLLOWED_SECONDS if remote.follows else float("inf")
         self._most = remote.instances
         self._lock = threading.Lock()
@@ -205,7 +209,7 @@ class _Pool:
         self._rows = _FIRST_ROWS
         # Of a function that a thread calls with more rows than one call has.
         self._threads: ThreadPoolExecutor | None = None
-        weakref.finalize(remote, _give_all_back, self._idle, self._lock, self.process)
+        weakref.finalize(remote, _give_all_back, self._idle, self._lock, self.process, shown)
         _pools.add(self)
 
     def call(self, batch: Any) -> list[Any]:
@@ -316,7 +320,7 @@ class _Pool:
                 self._return_later()
         self._free.release()
         if not is_kept:
-            lease.give_back()
+            self._prints.show(lease.give_back())
 
     def _drop(self, lease: Lease) -> None:
         lease.end()
@@ -340,8 +344,11 @@ class _Pool:
             self._returning = None
             if self._idle:
                 self._return_later()
+            is_over = not self._idle and not self._busy
         for lease in returned:
-            lease.give_back()
+            self._prints.show(lease.give_back())
+        if is_over:
+            self._prints.begin()
 
     def _end_busy(self) -> None:
         with self._lock:
@@ -360,7 +367,7 @@ class _Pool:
             threads, self._threads = self._threads, None
         self._end_busy()
         for lease in idle:
-            lease.give_back()
+            self._prints.show(lease.give_back())
         if threads is not None:
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -370,14 +377,16 @@ def _is_worth_another(lost: Lost) -> bool:
     return lost.error.code in ("SM-0210", "SM-0211", "SM-0507") or lost.error.retryable
 
 
-def _give_all_back(idle: list[tuple[Lease, float]], lock: threading.Lock, process: int) -> None:
+def _give_all_back(
+    idle: list[tuple[Lease, float]], lock: threading.Lock, process: int, prints: Printed
+) -> None:
     if process != os.getpid():
         return
     with lock:
         leases = [lease for lease, _ in idle]
         idle.clear()
     for lease in leases:
-        lease.give_back()
+        prints.show(lease.give_back())
 
 
 def _forget_after_fork() -> None:

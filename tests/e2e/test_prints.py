@@ -39,6 +39,31 @@ def test_prints_of_queries_calls_and_maps_are_shown(alone: Snowmelt) -> None:
     assert alone.python(PROGRAM).succeeded().err == ""
 
 
+IN_ENGINES = """
+import duckdb, pandas
+import snowmelt as sm
+from snowmelt.engines import duckdb as in_duckdb, pandas as in_pandas, remote
+
+@sm.udf
+def score(n: int) -> int:
+    print("scoring", n)
+    return 2 * n
+
+with duckdb.connect() as connection:
+    in_duckdb.register(connection, score)
+    rows = connection.sql("select score(21)").fetchall()
+silent = remote(score, prints=False)
+print(rows, list(in_pandas.call(silent, pandas.Series([1]))))
+"""
+
+
+def test_prints_of_functions_that_engines_call_are_shown(alone: Snowmelt) -> None:
+    done = alone.python(IN_ENGINES).succeeded()
+    assert (done.out, done.err) == ("[(42,)] [2]\n", "score: scoring 21\n")
+    alone.environment = {"SNOWMELT_PRINTS": "0"}
+    assert alone.python(IN_ENGINES).succeeded().err == ""
+
+
 def test_logs_are_followed_until_they_are_interrupted(alone: Snowmelt, tmp_path: Path) -> None:
     alone.run("up").succeeded()
     code = tmp_path / "f.py"

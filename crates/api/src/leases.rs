@@ -10,7 +10,7 @@
 //! | server | `Reply`, [`Leased`], with one descriptor | a socket that is connected to the instance, on which the function is loaded |
 //! | server | `Failure`, `ErrorReport` | why not; the connection ends |
 //! | client | `End` | returns the instance, which may be leased again |
-//! | server | `End` | the instance was returned, and the socket is closed |
+//! | server | `End`, [`Returned`] or nothing | the instance was returned, and the socket is closed; what it has printed |
 //! | server | `Failure`, `ErrorReport` | the instance has ended, and why; so does the connection |
 //!
 //! On the socket of a function the client sends `Call` and receives `Return` or `Failure`; on that of
@@ -41,6 +41,13 @@ pub struct LeaseRequest {
     /// True if it is to be on the server's own host: the client sends it descriptors.
     #[serde(default)]
     pub here: bool,
+}
+
+/// The end of a lease whose instance was returned, if there is something to say.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Returned {
+    /// The beginning of what the instance has printed during the lease.
+    pub printed: String,
 }
 
 /// What a leased instance runs.

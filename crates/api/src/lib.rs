@@ -12,7 +12,7 @@
 //! | `DELETE /v1/udfs/{name}` | | 204 |
 //! | `POST /v1/files` | [`FilesRequest`] | [`MissingFiles`]: the contents that have to be sent |
 //! | `POST /v1/files/{digest}` | the bytes of a file of UDFs | 204 |
-//! | `GET /v1/leases`, `upgrade: snowmelt` | | 101, then the frames of a lease: [`LeaseRequest`], [`Leased`] |
+//! | `GET /v1/leases`, `upgrade: snowmelt` | | 101, then the frames of a lease: [`LeaseRequest`], [`Leased`], [`Returned`] |
 //! | `POST /v1/packages` | [`PackRequest`] | [`Packed`]: a code package of the platform's machine |
 //! | `POST /v1/wheels/{file name}` | the wheel itself | [`Wheel`] |
 //! | `GET /v1/functions` | | list of [`FunctionSummary`] |
@@ -118,7 +118,7 @@ pub use invocations::{
     BatchRequest, ColdKind, ColdReason, FailedCall, Invocation, InvocationState, InvokeRequest,
     LogEntry,
 };
-pub use leases::{LeaseOf, LeaseRequest, Leased};
+pub use leases::{LeaseOf, LeaseRequest, Leased, Returned};
 pub use networks::{
     NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TracePoint, TraceRequest,
     TraceStep, TraceTo,

@@ -34,6 +34,7 @@ def remote(
     repeatable: bool = False,
     transport: str = "auto",
     follow: bool = False,
+    prints: bool | None = None,
 ) -> Remote:
     """A function in sandboxes, for Arrow arrays: `remote(score)(array)`. It is one of this program
     as it is now, with what it refers to, or the name of a registered one, whose last version is
@@ -43,20 +44,23 @@ def remote(
     each core. With `repeatable=True`, rows whose instance was lost are sent again to another one.
     `transport` is `"socket"`, `"shared"` (memory) or `"auto"`: shared memory for large batches.
     `"flight"`, `"json"`, `"mlflow"`, `"numpy"` and `"parquet"` pass batches as other systems do.
+    What the function prints is shown on stderr when its instance is returned, about a second after
+    the last call, unless `prints=False` or SNOWMELT_PRINTS=0.
     """
     if isinstance(function, Remote):
         return function
+    given: Any = {"instances": instances, "repeatable": repeatable, "transport": transport}
+    given["prints"] = prints
     if isinstance(function, str):
-        called = _called.registered(function, follows=follow)
-        return Remote(called, instances=instances, repeatable=repeatable, transport=transport)
+        return Remote(_called.registered(function, follows=follow), **given)
     if follow:
         raise make("SM-0110", "follow=True is for registered functions, which are given by name")
     if isinstance(function, Aggregate):
         raise TypeError(f"{function!r} is an aggregate function, which only sm.sql can call")
     if not isinstance(function, Udf):
         raise TypeError(f"{function!r} is not a function with @sm.udf or @sm.table")
-    if instances is not None or repeatable or transport != "auto":
-        return Remote(function, instances=instances, repeatable=repeatable, transport=transport)
+    if instances is not None or repeatable or transport != "auto" or prints is not None:
+        return Remote(function, **given)
     called = _called.given(function)
     # The same instances for all engines of this process, as long as the code is the same.
     with _lock:

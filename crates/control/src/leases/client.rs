@@ -4,6 +4,7 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use snowmelt_api::Returned;
 use snowmelt_rpc::Peer;
 use snowmelt_types::{Code, ErrorReport, Tenant};
 use snowmelt_wire::{Frame, Kind, read_frame_within, write_frame, write_frame_with};
@@ -13,6 +14,7 @@ use tokio::net::UnixStream;
 use super::held::Out;
 use super::watched::Watched;
 use crate::identity::Identity;
+use crate::printed::beginning;
 
 /// How long a process of this machine may take to send its request.
 const ASKS_WITHIN: Duration = Duration::from_secs(10);
@@ -83,14 +85,21 @@ impl Client for Watched<UnixStream> {
         // The client may have kept its descriptor, or given it to others: it leads nowhere now.
         let _ = connection.shutdown(Shutdown::Both);
         let is_returned = matches!(&said, Ok(Ok(Some(frame))) if frame.kind == Kind::End);
-        keep(&held.close(is_returned).await);
+        let text = held.close(is_returned).await;
+        keep(&text);
         if is_returned {
-            let end = Frame::new(Kind::End, Vec::new());
             // A client that does not wait for it needs it not.
-            let _ = write_frame(self, &end).await;
+            let _ = write_frame(self, &end(&text)).await;
         }
         said.map(drop)
     }
+}
+
+/// The end of a lease whose instance was returned, which has written a text.
+pub(super) fn end(text: &str) -> Frame {
+    let printed = beginning(text);
+    let said = (!printed.is_empty()).then(|| Frame::json(Kind::End, &Returned { printed }));
+    said.and_then(Result::ok).unwrap_or_else(|| Frame::new(Kind::End, Vec::new()))
 }
 
 pub(super) fn broken(error: impl std::fmt::Display) -> ErrorReport {

@@ -10,7 +10,7 @@ use snowmelt_types::{ErrorReport, Report, Tenant};
 use snowmelt_wire::{Frame, Kind};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::client::{Client, Keep, broken};
+use super::client::{Client, Keep, broken, end};
 use super::held::Out;
 use super::watched::Watched;
 use crate::identity::Identity;
@@ -49,11 +49,12 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Client for Relayed<S> {
         let reply = Frame::json(Kind::Reply, &leased).map_err(|error| error.report())?;
         let why = async { Frame::json(Kind::Failure, &held.why_ended().await) };
         let said = relay(&mut self.stream, connection, &reply, why).await.map_err(broken)?;
-        keep(&held.close(matches!(said, Some(Said::Returned))).await);
+        let text = held.close(matches!(said, Some(Said::Returned))).await;
+        keep(&text);
         match said {
             Some(Said::Returned) => {
                 // A client that does not wait for it needs it not.
-                tell(&mut self.stream, Ok(Frame::new(Kind::End, Vec::new()))).await;
+                tell(&mut self.stream, Ok(end(&text))).await;
                 Ok(())
             }
             Some(Said::Wrong(error)) => Err(error.report()),
