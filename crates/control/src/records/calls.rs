@@ -188,6 +188,7 @@ fn refused(FunctionId { name: function, .. }: &FunctionId, full: Full) -> ErrorR
         Full::Bytes(most) => {
             format!("the events of the asynchronous calls of `{function}` that wait have {most}")
         }
+        Full::AllCalls(most) => format!("{most} asynchronous calls of all functions wait already"),
         Full::All(most) => format!("the asynchronous calls of all functions have {most}"),
     };
     ErrorReport::new(Code::CALLS_WAITING, message)

@@ -22,6 +22,8 @@ const MOST_ENDED: usize = 10_000;
 const MOST_ENDED_BYTES: ByteSize = ByteSize::mib(256);
 /// The most bytes of the calls of all functions together.
 const MOST_BYTES: ByteSize = ByteSize::mib(2048);
+/// The most calls of all functions together: each takes about a kilobyte of this index.
+const MOST_CALLS: usize = 100_000;
 
 /// The index entry of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,7 @@ pub(super) enum Full {
     Calls(usize),
     Bytes(ByteSize),
     All(ByteSize),
+    AllCalls(usize),
 }
 
 /// The entries, and sums over them.
@@ -80,6 +83,9 @@ impl Index {
         if own.waiting_bytes + entry.bytes > MOST_WAITING_BYTES.bytes() {
             return Err(Full::Bytes(MOST_WAITING_BYTES));
         }
+        if self.functions.values().map(|own| own.waiting).sum::<usize>() >= MOST_CALLS {
+            return Err(Full::AllCalls(MOST_CALLS));
+        }
         match all_waiting + entry.bytes > MOST_BYTES.bytes() {
             true => Err(Full::All(MOST_BYTES)),
             false => Ok(()),
@@ -96,6 +102,8 @@ impl Index {
             self.trim(own, bytes, &mut removed);
         }
         self.trim_all(bytes, &mut removed);
+        // A call that has ended is here already, one that waits is one more.
+        self.trim_calls(MOST_CALLS - usize::from(ended.is_none()), &mut removed);
         removed.into_iter().collect()
     }
 
@@ -204,6 +212,16 @@ impl Index {
         }
     }
 
+    /// The oldest of the function that has most results, until so many calls are left.
+    fn trim_calls(&self, most: usize, removed: &mut BTreeSet<InvocationId>) {
+        while self.entries.len() - removed.len() > most {
+            let longest = self.functions.values().max_by_key(|own| own.ended.len());
+            let oldest = longest.and_then(|own| own.ended.iter().find(|id| !removed.contains(*id)));
+            let Some(oldest) = oldest else { return };
+            removed.insert(oldest.clone());
+        }
+    }
+
     fn bytes_of(&self, id: &InvocationId) -> u64 {
         self.entries.get(id).map_or(0, |entry| entry.bytes)
     }
@@ -290,6 +308,24 @@ mod tests {
             add(&mut index, ended(&format!("f{function}"), each - 1, LATER));
         }
         assert_eq!(remove(&mut index, "new", functions), [most]);
+    }
+
+    #[test]
+    fn calls_of_many_functions_are_bounded_by_their_number() {
+        let mut index = Index::default();
+        let oldest = add(&mut index, ended("large", 1, LATER));
+        for at in 1..MOST_CALLS {
+            let function = if at < 10 { "large".into() } else { format!("f{}", at / 5) };
+            add(&mut index, ended(&function, 1, LATER));
+        }
+        assert_eq!(index.removed_for(None, 1), [oldest], "of the function that has most");
+        let mut waiting = Index::default();
+        let entry = |at| Entry { until_ms: None, ..ended(&format!("f{}", at / 5000), 1, 0) };
+        for at in 0..MOST_CALLS {
+            add(&mut waiting, entry(at));
+        }
+        assert_eq!(waiting.room_for(&entry(MOST_CALLS)), Err(Full::AllCalls(MOST_CALLS)));
+        assert!(waiting.removed_for(None, 1).is_empty(), "what waits is never removed");
     }
 
     #[test]
