@@ -25,6 +25,7 @@ mod leases;
 mod live;
 mod logs;
 mod metrics;
+mod options;
 pub mod permissions;
 mod placements;
 mod platform;

@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime, check_files};
 use snowmelt_node::agent::api::{FunctionCode, ProgramPart};
-use snowmelt_node::{
-    InstanceLimits, Language, MAX_WRITABLE, Node, ProgramRequest, Secrets, Unit, has_registry,
-    may_be_writable,
-};
+use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Secrets, Unit, has_registry};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Load, Mode, SourceCode};
 use tokio::sync::Semaphore;
 
 use crate::analysis_cache::AnalysisCache;
 use crate::declared::{Declared, declared};
+use crate::options;
 use crate::placements::{Callee, Placements, Sent, Whose};
 use crate::records::FunctionRecord;
 use crate::trees;
@@ -114,7 +112,7 @@ pub(crate) fn accept(
     let refused =
         |message: &str, hint: &str| Err(ErrorReport::new(Code::OPTION, message).hint(hint));
     check_files(&spec.files).map_err(|error| ErrorReport::new(Code::FUNCTION_FILE, error))?;
-    check_writable(&spec)?;
+    options::check(&spec.options, language(&spec).is_some())?;
     let is_inside = spec.root.is_some() || spec.image.is_some();
     // An image may name a command itself.
     let has_command =
@@ -177,28 +175,6 @@ pub(crate) fn accept(
     let digest = node.store(&spec.code).map_err(|error| error.report())?;
     spec.code = SourceCode::Files { files: BTreeMap::new() };
     Ok(FunctionRecord { tenant, spec, deployed_ms, files: Some(digest), packed: None })
-}
-
-fn check_writable(spec: &FunctionSpec) -> Result<(), ErrorReport> {
-    let folders = &spec.options.writable;
-    let refused =
-        |message: String, hint: &str| Err(ErrorReport::new(Code::OPTION, message).hint(hint));
-    if folders.len() > MAX_WRITABLE {
-        let message =
-            format!("{} folders are writable, {MAX_WRITABLE} are the most", folders.len());
-        return refused(message, "name a folder above several of them");
-    }
-    if let Some(folder) = folders.iter().find(|folder| !may_be_writable(folder)) {
-        let message = format!("{} cannot be a writable folder", folder.display());
-        let hint = "name an absolute path without `..`, outside of /tmp (which is writable), /proc, \
-                    /dev, /run and /sys";
-        return refused(message, hint);
-    }
-    if !folders.is_empty() && language(spec).is_none() {
-        let message = "only programs and functions in images have writable folders".to_owned();
-        return refused(message, "write to /tmp, or run the function in an image (--image)");
-    }
-    Ok(())
 }
 
 fn accept_packed(

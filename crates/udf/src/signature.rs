@@ -222,7 +222,12 @@ fn check_table(signature: &Signature, returns: &Field) -> Result<(), String> {
 }
 
 fn memory(text: &str) -> Result<ByteSize, String> {
-    text.parse::<ByteSize>().map_err(|error| format!("memory={error}"))
+    let limit: ByteSize = text.parse().map_err(|error| format!("memory={error}"))?;
+    // With less the kernel cannot even make the process of an instance.
+    match limit < ByteSize::mib(1) {
+        true => Err(format!("memory={text:?} is too little, at least 1MiB is needed")),
+        false => Ok(limit),
+    }
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
@@ -353,6 +358,8 @@ mod tests {
         let good = || signature(vec![text("return")]);
         let memory = Signature { memory: Some("lots".to_owned()), ..good() };
         assert!(reason(&memory).contains("memory=`lots`"), "{}", reason(&memory));
+        let little = Signature { memory: Some("256".to_owned()), ..good() };
+        assert!(reason(&little).contains("at least 1MiB"), "{}", reason(&little));
         let timeout = Signature { timeout: Some("0".to_owned()), ..good() };
         assert!(reason(&timeout).contains("timeout=0"));
     }
