@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ._network import Network as Network
     from ._program import deploy as deploy
     from ._program import deployed as deployed
+    from ._prune import prune as prune
     from ._query import Query as Query
     from ._query import sql as sql
     from ._secrets import secret as secret
@@ -75,6 +76,7 @@ _NAMES_BY_MODULE = {
     "_map": ("map",),
     "_network": ("Network",),
     "_program": ("deploy", "deployed"),
+    "_prune": ("prune",),
     "_query": ("Query", "sql"),
     "_secrets": ("secret",),
     "_server": ("connect",),

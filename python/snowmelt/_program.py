@@ -71,12 +71,12 @@ def deploy(
         "expected": 1,
     }
     named = declared(files)
-    running = _running(tenant)
-    spec["packages"] = upload_wheels(running, with_version(packages, python))
+    server = running(tenant)
+    spec["packages"] = upload_wheels(server, with_version(packages, python))
     if named:
-        spec["files"] = send(running, named)
-    running.call("POST", "/v1/functions", spec)
-    return Deployed(running, name)
+        spec["files"] = send(server, named)
+    server.call("POST", "/v1/functions", spec)
+    return Deployed(server, name)
 
 
 def _source_of(
@@ -111,17 +111,18 @@ def _code(
 @hide_internal_frames
 def deployed(name: str, *, tenant: str | None = None) -> Deployed:
     """A function of any language on the running server, by its name."""
-    running = _running(tenant)
-    running.call("GET", f"/v1/functions/{name}")
-    return Deployed(running, name)
+    server = running(tenant)
+    server.call("GET", f"/v1/functions/{name}")
+    return Deployed(server, name)
 
 
-def _running(tenant: str | None) -> Client:
-    running = client(tenant)
-    if running.server.private:
+def running(tenant: str | None) -> Client:
+    """A client of the running server, which keeps what it is given. Raises `Error`."""
+    server = client(tenant)
+    if server.server.private:
         message = "no server is running that can keep a deployed function"
         raise make("SM-0503", message, hint="start one: snowmelt up")
-    return running
+    return server
 
 
 def _runtime(path: Path, runtime: str | None, has_command: bool) -> str:

@@ -86,6 +86,18 @@ def test_members_of_the_group_may_use_the_server(alone: Snowmelt) -> None:
         assert "200 OK" in as_user(MEMBERS, CONNECT, state / "snowmelt.sock").stdout
         assert "PermissionError" in as_user(STRANGER, CONNECT, state / "snowmelt.sock").stderr
         assert "PermissionError" in as_user(MEMBERS, OPEN, state / "state.redb").stderr
+        counted = subprocess.run(
+            [SNOWMELT, "du"],
+            user=STRANGER,
+            group=MEMBERS,
+            extra_groups=[],
+            env=alone.environ(),
+            capture_output=True,
+            text=True,
+            cwd="/",
+        )
+        assert counted.returncode == 3 and "SM-0505" in counted.stderr, counted
+        assert "snowmelt prune" in counted.stderr
         # A command of root does not change the access of members.
         alone.environment = {}
         alone.run("fn", "ls", "--embedded")

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from conftest import Snowmelt
+from test_remote_leases import served
+
+import snowmelt as sm
 
 CODE = """import {module}
 
@@ -81,3 +84,31 @@ def test_a_prune_that_is_killed_leaves_whole_things(up: Snowmelt, tmp_path: Path
 def test_options_are_refused_that_say_two_things(alone: Snowmelt) -> None:
     refused = alone.run("prune", "--yes", "--dry-run")
     assert refused.code == 2 and "SM-0110" in refused.err
+
+
+@sm.udf
+def grade(amount: float) -> float:
+    return round(amount * 2)
+
+
+def test_a_client_of_another_host_prunes_what_its_tenant_has(
+    alone: Snowmelt, tmp_path: Path
+) -> None:
+    with served(alone, tmp_path) as platform:
+        tokens = [platform.token, alone.run("token", "new", "other").succeeded().out.strip()]
+
+        def parts(token: str, **options: bool) -> dict[str, int]:
+            sm.connect(platform.url, token=token, ca=platform.authority)
+            return {part["name"]: part["items"] for part in sm.prune(**options)}
+
+        for token in tokens:
+            sm.connect(platform.url, token=token, ca=platform.authority)
+            assert [grade.register(), grade.register()] == [1, 2]
+        expected = {"versions": 1, "results": 0, "files": 0}
+        assert [parts(token) for token in tokens] == [expected, expected]
+        assert parts(tokens[0], remove=True) == expected
+        assert [parts(token)["versions"] for token in tokens] == [0, 1]
+        assert parts(tokens[0], remove=True, results=True) == expected | {"versions": 0}
+        assert parts(tokens[1])["versions"] == 1
+        with pytest.raises(sm.PlatformError, match="SM-0513"):
+            sm.prune(tenant="acme")

@@ -5,11 +5,12 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use snowmelt_types::ByteSize;
+use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use crate::args::DuArgs;
 use crate::config::Config;
@@ -54,9 +55,15 @@ struct Part {
 /// Prints what the parts of the state folder use, the largest first.
 ///
 /// # Errors
-/// `SM-0114` if stdout cannot be written to.
+/// `SM-0505` if a folder may not be read; `SM-0114` if stdout cannot be written to.
 pub fn run(args: &DuArgs, config: &Config, printer: Printer) -> Outcome {
     let state = &config.state.value;
+    if let Some(folder) = closed_to_us(state) {
+        let message = format!("cannot read {}: permission denied", folder.display());
+        let hint = "run it as root or as the user of the server; `snowmelt prune` shows what of your \
+                    own tenant can be removed";
+        return Err(ErrorReport::new(Code::STATE, message).hint(hint).into());
+    }
     let parts = parts(state);
     let cells = |part: &Part| {
         let size = ByteSize(part.bytes).to_string();
@@ -67,6 +74,14 @@ pub fn run(args: &DuArgs, config: &Config, printer: Printer) -> Outcome {
     let all = parts.iter().map(|part| part.bytes).sum();
     printer.note(&format!("{} in {}", ByteSize(all), state.display()));
     Ok(0)
+}
+
+/// The state folder or one of its parts that this user may not read.
+fn closed_to_us(state: &Path) -> Option<PathBuf> {
+    let parts = KNOWN.iter().map(|(name, ..)| state.join(name));
+    std::iter::once(state.to_owned()).chain(parts).find(|folder| {
+        fs::read_dir(folder).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    })
 }
 
 fn parts(state: &Path) -> Vec<Part> {

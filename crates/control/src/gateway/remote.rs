@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use super::{
     files, functions, health, invocation, invoke, invoke_all, keep_wheel, leases, logs,
-    own_metrics, show, udfs,
+    own_metrics, prune_all, show, udfs,
 };
 use crate::hidden::hide_paths;
 use crate::platform::Platform;
@@ -40,6 +40,7 @@ pub(crate) fn router(platform: Arc<Platform>, tokens: Arc<Tokens>) -> Router {
         .route("/v1/functions/{name}/logs", get(logs))
         .route("/v1/invocations/{id}", get(invocation))
         .route("/v1/wheels/{file}", post(keep_wheel))
+        .route("/v1/prunings", post(prune_all))
         .route("/metrics", get(own_metrics))
         .with_state(platform)
         .merge(of_udfs)
@@ -57,8 +58,8 @@ async fn not_here(request: Request) -> Problem {
     let message =
         format!("{} {} is not served over the network", request.method(), request.uri().path());
     let report = ErrorReport::new(Code::REQUEST_UNKNOWN, message).hint(
-        "clients on other hosts register, show and call functions; the rest is done on the \
-         platform's machine",
+        "clients on other hosts register, show and call functions, and remove what their tenant \
+         does not use; the rest is done on the platform's machine",
     );
     report.into()
 }
@@ -97,11 +98,12 @@ mod tests {
 
     use super::*;
     use crate::gateway::tests::routes::ROUTES;
-    use crate::records::FunctionRecord;
+    use crate::records::tests::call as ended_call;
+    use crate::records::{FunctionRecord, InvocationRecord};
     use crate::rig::{IdlePlatform, idle_platform, spec};
 
     /// What is served, and nothing else.
-    const SERVED: [(&str, &str); 18] = [
+    const SERVED: [(&str, &str); 19] = [
         ("get", "/metrics"),
         ("get", "/healthz"),
         ("get", "/readyz"),
@@ -112,6 +114,7 @@ mod tests {
         ("get", "/v1/functions/{name}/logs"),
         ("get", "/v1/invocations/{id}"),
         ("post", "/v1/wheels/{file}"),
+        ("post", "/v1/prunings"),
         ("get", "/v1/udfs"),
         ("post", "/v1/udfs"),
         ("get", "/v1/udfs/{name}"),
@@ -230,6 +233,29 @@ mod tests {
         let count = format!("snowmelt_call_seconds_count{{{labels}}} 1\n");
         assert!(status == 200 && text.contains(&count), "{status} {text}");
         assert!(!text.contains("default") && !text.contains("snowmelt_memory_bytes"), "{text}");
+    }
+
+    /// Whatever of another tenant may go as well.
+    #[tokio::test]
+    async fn a_token_prunes_its_tenant_only() {
+        let remote = Remote::new().await;
+        let records = &remote.idle.records;
+        let (own, other): (Tenant, Tenant) = ("acme".parse().unwrap(), "other".parse().unwrap());
+        let (ours, theirs) = (ended_call("f", "1"), ended_call("f", "2"));
+        records.end(&own, &ours, u64::MAX).await.unwrap();
+        records.end(&other, &theirs, u64::MAX).await.unwrap();
+        let request = r#"{"dry_run": false, "results": true}"#;
+        let url = ("post", "/v1/prunings");
+        let (status, _, text) = remote.send(url, Some(&remote.token), ("", ""), request).await;
+        let parts: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        let shown: Vec<_> =
+            parts.iter().map(|part| (part["name"].as_str(), part["items"].as_u64())).collect();
+        let expected = [("versions", 0), ("results", 1), ("files", 0)];
+        assert_eq!((status, shown), (200, expected.map(|(name, n)| (Some(name), Some(n))).into()));
+        let has = async |tenant: &Tenant, call: &InvocationRecord| {
+            records.invocation(tenant, &call.invocation.id).await.unwrap().is_some()
+        };
+        assert!(!has(&own, &ours).await && has(&other, &theirs).await);
     }
 
     #[tokio::test]

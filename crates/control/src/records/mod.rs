@@ -12,7 +12,7 @@ mod index;
 mod jobs;
 mod older;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod udf_keys;
 mod udf_uses;
 mod udfs;

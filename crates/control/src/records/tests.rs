@@ -45,7 +45,7 @@ fn record(name: &str) -> FunctionRecord {
     }
 }
 
-fn call(function: &str, answer: &str) -> InvocationRecord {
+pub(crate) fn call(function: &str, answer: &str) -> InvocationRecord {
     let json = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
     InvocationRecord {
         invocation: Invocation {
