@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use snowmelt_ledger::NoRoom;
-use snowmelt_types::{ByteSize, Code, End, ErrorReport, Outcome, Report, Tenant};
+use snowmelt_types::{ByteSize, Code, ErrorReport, Outcome, Report, Tenant};
+
+use crate::ending;
 
 /// A failure of the node.
 #[derive(Debug, thiserror::Error)]
@@ -134,14 +136,22 @@ pub enum Error {
         source: std::io::Error,
     },
     /// What a function's program needs is not there.
-    #[error("the program `{program}` cannot be run: {reason}")]
+    #[error("{} cannot be run: {reason}", called(program))]
     Program {
-        /// As it was named.
+        /// As it was named; empty if none was.
         program: String,
         /// What is wrong.
         reason: String,
         /// What the user can do.
         hint: String,
+    },
+    /// A program of the user's own has answered nothing until its time was up.
+    #[error("`{name}` said nothing on its channel, not even that it is ready")]
+    Silent {
+        /// The function.
+        name: String,
+        /// How it ended.
+        ended: Box<Error>,
     },
     /// A part of the node did not do what it promises: a defect of the platform.
     #[error("{what}")]
@@ -182,6 +192,7 @@ impl Error {
     pub fn last_output(&self) -> String {
         match self {
             Self::Ended { output, .. } => output.join("\n"),
+            Self::Silent { ended, .. } => ended.last_output(),
             _ => String::new(),
         }
     }
@@ -215,8 +226,9 @@ impl Report for Error {
             Self::Report(report) => (**report).clone(),
             Self::Function(error) => error.report(),
             Self::Ended { name, outcome, throttled, output } => {
-                ended(name, outcome, *throttled, output)
+                ending::report(name, outcome, *throttled, output)
             }
+            Self::Silent { ended, .. } => ending::of_silent(ended.report(), self),
             Self::AnswerTooLong { .. } => ErrorReport::new(Code::FUNCTION_ANSWER, self.to_string())
                 .hint("return less at once, or write it to storage and return its place"),
             Self::AnswersFull { .. } | Self::AnswersOfTenantFull { .. } => {
@@ -254,6 +266,10 @@ impl Report for Error {
     }
 }
 
+fn called(program: &str) -> String {
+    if program.is_empty() { "the function".to_owned() } else { format!("the program `{program}`") }
+}
+
 fn no_room_report(no_room: &NoRoom, message: String) -> ErrorReport {
     let hint = if no_room.is_too_large() {
         "ask for less memory, or give the sandboxes of this host more: sandboxes.memory \
@@ -281,101 +297,8 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
-fn ended(
-    name: &str,
-    outcome: &Outcome,
-    throttled: Option<Duration>,
-    output: &[String],
-) -> ErrorReport {
-    let mut message = format!("`{name}` {}", outcome.end);
-    let (code, hint) = match &outcome.end {
-        End::Exit { .. } => (
-            Code::FUNCTION_EXIT,
-            "the function must return; it must not end its process. A program of its own (--command, \
-             --image) runs on and answers calls on the socket SNOWMELT_CHANNEL_FD (docs/runtimes.md)"
-                .to_owned(),
-        ),
-        End::Signal { .. } => (
-            Code::FUNCTION_SIGNAL,
-            "native code in one of its packages crashed; call it locally to find out where"
-                .to_owned(),
-        ),
-        End::OutOfMemory { peak, .. } => {
-            let more = (peak.bytes() >> 20).max(128) * 2;
-            let hint = format!("give it more with memory=\"{more}MiB\" (fn deploy --memory)");
-            (Code::FUNCTION_MEMORY, hint)
-        }
-        End::PidsLimit { .. } => (
-            Code::FUNCTION_PIDS,
-            "start fewer processes and threads; a deployed function gets more with pids= (fn \
-             deploy --pids)"
-                .to_owned(),
-        ),
-        End::Timeout { limit_ms } => {
-            let limit = Duration::from_millis(*limit_ms);
-            if let Some(throttled) = throttled.filter(|held| *held * 10 >= limit) {
-                message += &format!(
-                    "; its processor limit held it back for {:.1} s of {:.1} s",
-                    throttled.as_secs_f64(),
-                    limit.as_secs_f64()
-                );
-            }
-            (Code::FUNCTION_TIMEOUT, more_time(limit, throttled))
-        }
-        End::Killed => (Code::CANCELLED, "it was stopped because its query ended".to_owned()),
-        End::SpawnerLost => {
-            (Code::SPAWNER_LOST, "call it again: another spawner is started".to_owned())
-        }
-    };
-    ErrorReport::new(code, message).excerpt(output.iter().cloned()).hint(hint)
-}
-
-/// What helps a call whose time was up: a larger share if that held it back, else more time.
-fn more_time(limit: Duration, throttled: Option<Duration>) -> String {
-    let time = "give it more time with timeout=\"5m\" (fn deploy --timeout)";
-    if throttled.is_some_and(|held| held * 2 >= limit) {
-        return format!("give it a larger share with cpu=2 (fn deploy --cpu), or {time}");
-    }
-    time.to_owned()
-}
-
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
         Self::Wire(error.into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn out_of_memory_says_limit_peak_and_setting() {
-        let end = End::OutOfMemory { limit: ByteSize::mib(512), peak: ByteSize::mib(512) };
-        let outcome = Outcome { end, peak_memory: None, cpu: None, wall: Duration::ZERO };
-        let name = "score".to_owned();
-        let error = Error::Ended { name, outcome, throttled: None, output: vec![] };
-        let shown = error.report().to_string();
-        assert!(
-            shown.contains("`score` ran out of memory: limit 512 MiB, peak 512 MiB"),
-            "{shown}"
-        );
-        assert!(shown.contains("memory=\"1024MiB\""), "{shown}");
-    }
-
-    #[test]
-    fn a_throttled_time_out_names_the_share() {
-        let outcome = Outcome {
-            end: End::Timeout { limit_ms: 10_000 },
-            peak_memory: None,
-            cpu: None,
-            wall: Duration::from_secs(10),
-        };
-        let throttled = Some(Duration::from_millis(8_100));
-        let error = Error::Ended { name: "f".into(), outcome, throttled, output: vec![] };
-        let report = error.report();
-        assert!(report.message.ends_with("held it back for 8.1 s of 10.0 s"), "{report}");
-        let hint = report.hint.unwrap_or_default();
-        assert!(hint.contains("--cpu") && hint.contains("--timeout"), "{hint}");
     }
 }

@@ -13,6 +13,7 @@ mod code_package;
 mod count;
 pub mod doctor;
 mod drive;
+mod ending;
 mod enforcement;
 mod error;
 mod figures;

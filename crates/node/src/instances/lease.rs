@@ -19,6 +19,7 @@ use crate::instances::slots::SharedInstance;
 use crate::log::LogText;
 use crate::readable_stream::ReadableStream;
 use crate::times::CALL_LEFT_ALONE;
+use crate::unit::PROGRAM_CODE;
 use crate::{Error, InstanceLimits, Result};
 
 /// How long it may take until the end of a sandbox whose connection closed is known.
@@ -189,7 +190,7 @@ impl InstanceLease {
         let loading = self.instance()?.load(load);
         let span = tracing::debug_span!(target: SPANS, "function.load");
         let loaded = self.within(limit, &load.function, loading).instrument(span);
-        let (stream, frame) = loaded.await?;
+        let (stream, frame) = loaded.await.map_err(|error| named_silent(error, load))?;
         let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;
         let Ready { setup_us, .. } = ready.parse()?;
         self.setup_us.fetch_max(setup_us, Ordering::Relaxed);
@@ -292,6 +293,16 @@ impl InstanceLease {
     fn instance(&self) -> Result<&Arc<Instance>> {
         self.slot.instance.get().ok_or(Error::Defect { what: "a lease has no instance" })
     }
+}
+
+/// A program of the user's own that was not ready in time does probably not know what it has to say.
+fn named_silent(error: Error, load: &Load) -> Error {
+    let timed_out = matches!(&error, Error::Ended { outcome, .. }
+        if matches!(outcome.end, End::Timeout { .. }));
+    if timed_out && load.code == PROGRAM_CODE {
+        return Error::Silent { name: load.function.clone(), ended: Box::new(error) };
+    }
+    error
 }
 
 impl Drop for InstanceLease {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use snowmelt_api::Start;
 use snowmelt_node::{Error, InstanceLimits, Language, ProgramRequest, Unit};
-use snowmelt_types::Tenant;
+use snowmelt_types::{Code, Report, Tenant};
 use snowmelt_wire::{CodeFile, Load, SourceCode};
 
 use crate::rig::{PLENTY, Rig, call_loaded, limits, load, until, with_node};
@@ -81,5 +82,32 @@ fn a_program_is_started_ahead_and_waits_paused() {
         assert_eq!(lease.start, Start::Prewarmed);
         assert_eq!(call_loaded(&load, &mut lease, json!(41)).await.unwrap(), 42);
         until("another is prewarmed", || rig.node.figures().prewarmed == 1).await;
+    });
+}
+
+/// A server of another protocol runs, and never says that it is ready.
+#[test]
+fn a_program_that_says_nothing_is_told_what_it_has_to_speak() {
+    with_node(PLENTY, async |rig| {
+        let limits = limits();
+        let code = SourceCode::Files { files: BTreeMap::new() };
+        let request = ProgramRequest {
+            language: Language::Command,
+            command: vec!["/bin/sleep".to_owned(), "1000".to_owned()],
+            root: None,
+            image: None,
+            handler: "web".to_owned(),
+        };
+        let stored = rig.node.store(&code).unwrap();
+        let tenant = Tenant::default();
+        let prepared = rig.node.prepare_program(&tenant, &stored, &request, &limits, None);
+        let unit = prepared.await.unwrap();
+        let load = Load { function: "web".to_owned(), ..load_of(&unit) };
+        let lease = rig.lease(&unit, &limits).await;
+        let silent = lease.open(&load, Duration::from_millis(100)).await.unwrap_err();
+        let report = silent.report();
+        assert_eq!(report.code, Code::FUNCTION_TIMEOUT.code);
+        assert!(report.message.contains("`web` said nothing on its channel"), "{report}");
+        assert!(report.hint.unwrap().contains("SNOWMELT_CHANNEL_FD"));
     });
 }
