@@ -169,15 +169,19 @@ pub struct ProcessSettings {
 /// The most writable folders of a program.
 pub const MAX_WRITABLE: usize = 16;
 
+/// The folder of files for one run, as every sandbox has it; what is in that of an image is not seen.
+pub(crate) const RUN: &str = "/run";
+
 /// Whether a program may have this folder as a writable one: an absolute path without `..`, below
-/// none of the sandbox's own folders.
+/// none of the sandbox's own folders. `/tmp`, which is writable anyway, and `/run` themselves may be.
 pub fn may_be_writable(folder: &Path) -> bool {
     let mut parts = folder.components();
-    let own = ["/proc", "/dev", "/tmp", "/run", "/sys", "/opt/snowmelt"];
+    let own = ["/proc", "/dev", "/tmp", RUN, "/sys", "/opt/snowmelt"];
     parts.next() == Some(Component::RootDir)
         && folder.components().count() > 1
         && parts.all(|part| matches!(part, Component::Normal(_)))
-        && !own.iter().any(|own| folder.starts_with(own))
+        && (["/tmp", RUN].iter().any(|whole| folder == Path::new(whole))
+            || !own.iter().any(|own| folder.starts_with(own)))
         && !folder.as_os_str().as_bytes().contains(&0)
 }
 

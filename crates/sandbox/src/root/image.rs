@@ -10,23 +10,62 @@ use std::path::Path;
 use rustix::fs::{
     CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat,
 };
+use rustix::io::Errno;
 use snowmelt_kernel::mount;
 
 use super::builder::RootBuilder;
 use super::{Fault, doing};
-use crate::spec::ImageBind;
+use crate::spec::{Bind, ImageBind};
 
 /// Top-level names of an image that are ignored.
 const OURS: [&str; 6] = ["proc", "sys", "dev", "tmp", "run", "mnt"];
 
-/// Mounts the contents of the image's `folder`.
-pub(super) fn assemble(builder: &RootBuilder<'_>, folder: &Path) -> Result<(), Fault> {
+/// The folder of an image in which the platform mounts a file: the addresses of a job.
+const CONFIGURATION: &str = "etc";
+
+/// Mounts the contents of the image's `folder`, so that `binds` can be mounted over it.
+pub(super) fn assemble(
+    builder: &RootBuilder<'_>,
+    folder: &Path,
+    binds: &[Bind],
+) -> Result<(), Fault> {
     let top = open(folder)?;
     let names = doing("list the image", names(&top))?;
     for name in names.iter().filter(|name| !OURS.contains(&name.as_str())) {
-        mount_entry(builder, &top, name)?;
+        let divided = if name == CONFIGURATION { lacking(&top, binds)? } else { None };
+        match divided {
+            Some(inner) => mount_all(builder, &inner, CONFIGURATION)?,
+            None => mount_entry(builder, &top, Path::new("/"), name)?,
+        }
     }
     Ok(())
+}
+
+/// `/etc` of an image, if that has no file over which one of `binds` is to be mounted: a read-only
+/// folder gets none.
+fn lacking(top: &OwnedFd, binds: &[Bind]) -> Result<Option<OwnedFd>, Fault> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = openat2(top, CONFIGURATION, flags, Mode::empty(), ResolveFlags::BENEATH);
+    // A link is mounted as it is.
+    let Ok(folder) = found else { return Ok(None) };
+    let within = Path::new("/").join(CONFIGURATION);
+    let wanted = binds.iter().filter(|bind| bind.target.parent() == Some(&*within));
+    for name in wanted.filter_map(|bind| bind.target.file_name()) {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat2(&folder, name, flags, Mode::empty(), ResolveFlags::BENEATH) {
+            Err(Errno::NOENT) => return Ok(Some(folder)),
+            found => doing("look into /etc of the image", found.map(drop).map_err(Into::into))?,
+        }
+    }
+    Ok(None)
+}
+
+/// Mounts what a folder of the image has one by one, in a folder of the platform's own.
+fn mount_all(builder: &RootBuilder<'_>, folder: &OwnedFd, name: &str) -> Result<(), Fault> {
+    let target = Path::new("/").join(name);
+    builder.folder(&target)?;
+    let names = doing(format!("list {} of the image", target.display()), names(folder))?;
+    names.iter().try_for_each(|name| mount_entry(builder, folder, &target, name))
 }
 
 /// Mounts one top-level folder of the image at `image`. A link there is refused: it would lead to a
@@ -70,8 +109,13 @@ fn names(top: &OwnedFd) -> io::Result<Vec<String>> {
 
 /// Uses a descriptor that was opened without following a link, so that the inspected file is the
 /// one that is mounted, even if the folder changes concurrently (CVE-2021-30465).
-fn mount_entry(builder: &RootBuilder<'_>, top: &OwnedFd, name: &str) -> Result<(), Fault> {
-    let target = Path::new("/").join(name);
+fn mount_entry(
+    builder: &RootBuilder<'_>,
+    top: &OwnedFd,
+    within: &Path,
+    name: &str,
+) -> Result<(), Fault> {
+    let target = within.join(name);
     let look = || -> io::Result<(OwnedFd, FileType)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let found = openat2(top, name, flags, Mode::empty(), ResolveFlags::BENEATH)?;

@@ -198,7 +198,7 @@ fn fill(
         builder.folder(Path::new(path))?;
     }
     match image {
-        Some(folder) => image::assemble(builder, folder)?,
+        Some(folder) => image::assemble(builder, folder, &root.binds)?,
         None => base::assemble(builder, network)?,
     }
     devices::assemble(builder)?;

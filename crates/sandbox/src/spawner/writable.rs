@@ -4,15 +4,20 @@
 //! Paths are looked up in the root of the sandbox, before it has a `/proc` whose links lead elsewhere.
 //! What not all users of the root may read is not copied: the copy belongs to the function.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use snowmelt_kernel::mount;
 
+use crate::spec::{RUN, may_be_writable};
+
 /// The folder of the copies in the scratch.
 const COPIES: &str = "/tmp/.writable";
+
+/// The folder in `/run` with what the platform gives to a sandbox.
+const OURS: &str = "snowmelt";
 
 /// Folders below each other that are copied.
 const MAX_DEPTH: usize = 64;
@@ -21,12 +26,31 @@ const MAX_DEPTH: usize = 64;
 pub(super) fn attach(folders: &[PathBuf], owner: u32) -> Result<(), (String, io::Error)> {
     for (at, folder) in folders.iter().enumerate() {
         let copy = Path::new(COPIES).join(at.to_string());
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(&copy);
-        let made = made.and_then(|()| copy_folder(folder, &copy, owner, MAX_DEPTH));
-        let attached = made.and_then(|()| mount::bind(&copy, folder));
-        attached.map_err(|error| (step(folder), error))?;
+        attach_one(folder, &copy, owner).map_err(|error| (step(folder), error))?;
     }
     Ok(())
+}
+
+fn attach_one(folder: &Path, copy: &Path, owner: u32) -> io::Result<()> {
+    // A link of the image, such as /var/run, may lead to a folder of the sandbox's own.
+    let folder = fs::canonicalize(folder)?;
+    if !may_be_writable(&folder) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    if folder == Path::new("/tmp") {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o755).create(copy)?;
+    if folder != Path::new(RUN) {
+        copy_folder(&folder, copy, owner, MAX_DEPTH)?;
+        return mount::bind(copy, &folder);
+    }
+    // What the platform has there stays below the copy, read-only as it is.
+    let ours = mount::copy(&Path::new(RUN).join(OURS))?;
+    fs::create_dir(copy.join(OURS))?;
+    chown(copy, Some(owner), Some(owner))?;
+    mount::bind(copy, &folder)?;
+    mount::attach(ours, File::open(folder.join(OURS))?)
 }
 
 fn step(folder: &Path) -> String {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::harness::{SharedRig, spec, with_spawner};
 use snowmelt_kernel::{mount, packet};
-use snowmelt_sandbox::{Base, ImageBind, MountedImage, ProcessSettings, Root, SandboxSpec};
+use snowmelt_sandbox::{Base, Bind, ImageBind, MountedImage, ProcessSettings, Root, SandboxSpec};
 use snowmelt_types::{ByteSize, End};
 
 /// An image with one static program, which is also the shell.
@@ -102,6 +102,7 @@ fn writable_folders_are_copies_in_the_scratch() {
         fs::set_permissions(path("var/lib/app/private"), fs::Permissions::from_mode(0o600))
             .unwrap();
         symlink("deep/kept", path("var/lib/app/link")).unwrap();
+        symlink("proc", path("to-proc")).unwrap();
         fs::create_dir_all(path("var/log")).unwrap();
         let script = "cd /var/lib/app; busybox cat link; busybox ls; echo x >> deep/kept && \
             busybox mkdir new && echo y > /var/log/app.log && busybox cat /var/log/app.log; \
@@ -114,11 +115,35 @@ fn writable_folders_are_copies_in_the_scratch() {
         assert_eq!(text, "from the imagedeep\nlink\ny\nrefused\nNo space left on device\n");
         assert_eq!(fs::read(path("var/lib/app/deep/kept")).unwrap(), b"from the image");
         assert!(!path("var/lib/app/new").exists());
-        for folder in ["/none", "/etc/os-release", "/tmp/x", "/proc", "/", "srv", "/srv/../etc"] {
+        for folder in [
+            "/none",
+            "/etc/os-release",
+            "/tmp/x",
+            "/run/snowmelt",
+            "/proc",
+            "/to-proc",
+            "/",
+            "srv",
+            "/srv/../etc",
+        ] {
             let mut spec = shell(image.path(), "true");
             spec.process.writable = vec![folder.into()];
             let error = rig.spawner.start(spec).await.unwrap_err().to_string();
             assert!(error.contains("writable"), "{folder}: {error}");
+        }
+        // What the platform has in /run stays there, and nobody can write to it.
+        symlink("/run", path("var/run")).unwrap();
+        for folder in ["/run", "/var/run"] {
+            let script = "/bin/busybox ls /run; echo 1 > /run/app.pid && /bin/busybox ls /run; \
+                (/bin/busybox mv /run/snowmelt /run/x || /bin/busybox mkdir /run/snowmelt/x || \
+                echo x > /run/snowmelt/zygote.py) 2>/dev/null || /bin/busybox ls /run/snowmelt";
+            let before = "/bin/busybox ls /run/snowmelt";
+            let (before, _) = rig.run(shell(image.path(), before)).await;
+            let mut spec = shell(image.path(), script);
+            spec.process.writable = vec![folder.into(), "/tmp".into()];
+            let (text, _) = rig.run(spec).await;
+            assert_eq!(text, format!("snowmelt\napp.pid\nsnowmelt\n{before}"), "{folder}");
+            assert!(before.contains("zygote.py"), "{before}");
         }
         let mut spec = shell(image.path(), "true");
         fs::write(path("var/log/long"), vec![1; 9 << 20]).unwrap();
@@ -126,6 +151,33 @@ fn writable_folders_are_copies_in_the_scratch() {
         spec.process.writable = vec!["/var/log".into()];
         let error = rig.spawner.start(spec).await.unwrap_err().to_string();
         assert!(error.contains("make /var/log writable") && error.contains("No space"), "{error}");
+    });
+}
+
+/// The names of a job's addresses are for images without such a file, too.
+#[test]
+fn a_file_is_mounted_in_etc_of_an_image_that_has_none() {
+    if !has_busybox() {
+        return;
+    }
+    with_spawner(|rig| async move {
+        let (image, host) = (image(), tempfile::tempdir().unwrap());
+        fs::create_dir(image.path().join("etc/deep")).unwrap();
+        fs::write(image.path().join("etc/deep/file"), "deep\n").unwrap();
+        symlink("os-release", image.path().join("etc/link")).unwrap();
+        fs::set_permissions(host.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let script = "cd /etc; /bin/busybox cat hosts link deep/file; \
+            (echo x > hosts || echo x > os-release || /bin/busybox mkdir new) 2>/dev/null || echo no";
+        for name in ["first", "second"] {
+            let source = host.path().join(name);
+            fs::write(&source, "10.0.0.1 rank-0\n").unwrap();
+            let mut spec = shell(image.path(), script);
+            spec.root.binds = vec![Bind { source, target: "/etc/hosts".into() }];
+            let (text, _) = rig.run(spec).await;
+            assert_eq!(text, "10.0.0.1 rank-0\nID=tiny\ndeep\nno\n");
+            // The next root is of an image that has the file.
+            fs::write(image.path().join("etc/hosts"), "of the image\n").unwrap();
+        }
     });
 }
 
