@@ -1,6 +1,6 @@
 //! What the scripts of Debian packages do. A build does not run them: they would run as root, and
-//! most of what they do is for a machine. The links that they make by `update-alternatives`, `/bin/sh`
-//! and the list of users are made here; what else they call is listed.
+//! most of what they do is for a machine. The links that they make by `update-alternatives` and
+//! `ln -s`, `/bin/sh` and the list of users are made here; what else they call is listed.
 //!
 //! Invariant: nothing is written outside of the folder, whatever links the packages contain.
 
@@ -71,6 +71,7 @@ pub struct LeftOut {
 /// folders of their scripts. Returns what is left out.
 pub(super) fn finish(root: &Path, controls: &[PathBuf]) -> Result<Vec<LeftOut>> {
     let mut alternatives: BTreeMap<String, Alternative> = BTreeMap::new();
+    let mut links = Vec::new();
     let mut left = Vec::new();
     for control in controls {
         let mut calls = BTreeSet::new();
@@ -83,7 +84,10 @@ pub(super) fn finish(root: &Path, controls: &[PathBuf]) -> Result<Vec<LeftOut>> 
                         *known = found;
                     }
                 }
-                None => calls.extend(effect(&command)),
+                None => match link(&command) {
+                    Some(found) => links.push(found),
+                    None => calls.extend(effect(&command)),
+                },
             }
         }
         let about = script(&control.join("control"));
@@ -93,6 +97,9 @@ pub(super) fn finish(root: &Path, controls: &[PathBuf]) -> Result<Vec<LeftOut>> 
         }
     }
     make(root, alternatives.values()).map_err(Error::io("complete", root))?;
+    for (to, at) in links.iter().filter(|(to, _)| exists(root, to)) {
+        add_link(root, at, to).map_err(Error::io("complete", root))?;
+    }
     Ok(left)
 }
 
@@ -151,6 +158,22 @@ fn inside(root: &Path, path: &str) -> Option<PathBuf> {
         }
     }
     Some(at)
+}
+
+/// What a symbolic link leads to and where it is, of `ln -s` with two whole paths.
+fn link(command: &[String]) -> Option<(String, String)> {
+    let (name, arguments) = command.split_first()?;
+    let [options @ .., to, at] = arguments else { return None };
+    let is_symbolic = options.iter().all(|option| option.starts_with('-'))
+        && options.iter().any(|option| option == "--symbolic" || is_short(option, 's'));
+    let is_whole = |path: &String| path.starts_with('/') && !path.contains(['$', '*', '?', '`']);
+    let is_link = name.rsplit('/').next() == Some("ln") && is_symbolic;
+    (is_link && is_whole(to) && is_whole(at) && !at.ends_with('/'))
+        .then(|| (to.clone(), at.clone()))
+}
+
+fn is_short(option: &str, letter: char) -> bool {
+    !option.starts_with("--") && option.contains(letter)
 }
 
 /// The command, if it changes what programs find.
@@ -217,6 +240,12 @@ mod tests {
             control(of, "libgone", &install("gone", 30)),
             control(of, "nginx", "adduser --system www && /bin/chown www /var || true\nldconfig\n"),
             control(of, "base", "chown root /var\n"),
+            control(
+                of,
+                "web",
+                "[ -e /x ] || ln -sf /bin/dash /etc/web/default\n\
+                ln -s /gone /etc/web/gone; ln -s $to /etc/web/odd\n",
+            ),
             control(of, "odd", "update-alternatives --install /usr/bin/odd odd $path 5\n"),
         ];
         fs::write(of.join("base/control"), "Package: base\nEssential: yes\n").unwrap();
@@ -226,9 +255,12 @@ mod tests {
         assert_eq!(to("etc/alternatives/libblas.so.3-x"), "/usr/lib/fast/libblas.so.3");
         assert_eq!(to("bin/sh"), "dash");
         assert!(fs::symlink_metadata(root.join("usr/lib/none")).is_err(), "it leads nowhere");
+        assert_eq!(to("etc/web/default"), "/bin/dash");
+        assert!(fs::symlink_metadata(root.join("etc/web/gone")).is_err(), "it leads nowhere");
         let left: Vec<_> = left.iter().map(|it| (&*it.package, it.commands.join(" "))).collect();
         let odd = ("odd", "update-alternatives".to_owned());
-        assert_eq!(left, [("nginx", "adduser chown".to_owned()), odd]);
+        let web = ("web", "ln".to_owned());
+        assert_eq!(left, [("nginx", "adduser chown".to_owned()), web, odd]);
         finish(&root, &controls).unwrap();
     }
 
