@@ -42,6 +42,7 @@ class Function(Generic[E, R]):
         network: Network | None = None,
         files: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
+        image: str | None = None,
     ) -> None:
         functools.update_wrapper(self, handler)
         self.function = handler
@@ -53,6 +54,8 @@ class Function(Generic[E, R]):
         self.files = dict(files or {})
         # References by the names that the handler uses.
         self.secrets = dict(secrets or {})
+        # A block image in which it runs.
+        self.image = image
         self._lock = threading.Lock()
         self._ephemeral: Deployed | None = None
 
@@ -63,7 +66,16 @@ class Function(Generic[E, R]):
         return f"<function {self.function.__name__} of snowmelt>"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("function", "packages", "options", "tenant", "network", "files", "secrets")
+        names = (
+            "function",
+            "packages",
+            "options",
+            "tenant",
+            "network",
+            "files",
+            "secrets",
+            "image",
+        )
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -272,6 +284,8 @@ def function(
     log: _amounts.Memory | None = None,
     files: Files = (),
     secrets: Mapping[str, str] | None = None,
+    image: str | None = None,
+    writable: Sequence[str] = (),
     tenant: str | None = None,
     network: NetworkArgument = None,
 ) -> Callable[[Callable[[E], R]], Function[E, R]]: ...
@@ -286,12 +300,19 @@ def function(
     files = declared(given.pop("files", ()))
     secrets = _secrets.declared(given.pop("secrets", None) or {})
     requirements = with_version(packages, given.pop("python", None))
+    image = given.pop("image", None)
     options = limits(**given)
 
     def decorate(plain: Callable[[Any], Any]) -> Function[Any, Any]:
-        return Function(plain, requirements, options, tenant, network, files, secrets)
+        return Function(plain, requirements, options, tenant, network, files, secrets, image)
 
     return decorate if handler is None else decorate(handler)
+
+
+def _folders(folders: Sequence[str]) -> list[str]:
+    if isinstance(folders, str):
+        raise TypeError(f"writable= takes a list of folders: [{folders!r}]")
+    return [str(folder) for folder in folders]
 
 
 # For each argument: its name in `FunctionOptions` of the API, and the parser of its value.
@@ -309,6 +330,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "scratch": ("scratch", _amounts.memory_bytes),
     "open_files": ("open_files", functools.partial(_amounts.count, "open_files")),
     "log": ("log", _amounts.memory_bytes),
+    "writable": ("writable", _folders),
 }
 
 
@@ -355,6 +377,7 @@ def code_of(platform: Client, made: Function[Any, Any]) -> dict[str, Any]:
         "options": made.options,
         **({"files": files} if files else {}),
         **({"secrets": made.secrets} if made.secrets else {}),
+        **({"image": made.image} if made.image else {}),
     }
 
 

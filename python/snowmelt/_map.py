@@ -90,7 +90,9 @@ def with_options(
         own_options = {**function.options, **options, "concurrency": 1}
         given = function.files if more is None else more
         where = (function.tenant, function.network)
-        return Function(function.function, own, own_options, *where, given, function.secrets)
+        made = Function(function.function, own, own_options, *where, given, function.secrets)
+        made.image = function.image
+        return made
     if isinstance(function, Udf):
         own = packages if packages is not None else function.signature.packages
         given = function.given.files if more is None else more

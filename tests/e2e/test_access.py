@@ -91,7 +91,7 @@ def test_members_of_the_group_may_use_the_server(alone: Snowmelt) -> None:
             user=STRANGER,
             group=MEMBERS,
             extra_groups=[],
-            env=alone.environ(),
+            env=alone.environ() | {"HOME": "/nonexistent"},
             capture_output=True,
             text=True,
             cwd="/",

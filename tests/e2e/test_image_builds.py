@@ -123,7 +123,7 @@ def test_function_settings_override_the_configuration_of_an_image(
         alone.run("fn", "deploy", "own", "--image", "wrong:v1").failed_with("SM-0206", told)
     built(alone, "silent:v1", app)
     silent = alone.run("fn", "deploy", "own", "--image", "silent:v1")
-    silent.failed_with("SM-0206", "neither an entrypoint nor a command")
+    silent.failed_with("SM-0206", "the function cannot be run: no command", "neither an entrypoint")
 
 
 def test_python_in_an_image_runs_in_the_interpreter_of_the_image(
@@ -330,39 +330,3 @@ def settled(folder: Path) -> None:
         return probe.stat().st_ctime_ns > last + 50_000_000
 
     wait_for("the clock for files", is_later)
-
-
-WEB = """import pathlib, subprocess
-
-CONF = '''pid /tmp/nginx.pid; events {}
-http { server { listen unix:/tmp/web.sock; } }'''
-
-def handler(event):
-    conf = pathlib.Path("/tmp/nginx.conf")
-    conf.write_text(CONF)
-    tested = subprocess.run(["/usr/sbin/nginx", "-t", "-c", conf], capture_output=True, text=True)
-    if tested.returncode:
-        raise RuntimeError(tested.stderr)
-    return sorted(path.name for path in pathlib.Path("/var/log/nginx").iterdir())
-"""
-
-
-def test_a_server_of_packages_has_the_writable_folders_that_it_needs(
-    alone: Snowmelt, tmp_path: Path
-) -> None:
-    parts = ",".join((*PYTHON, "nginx-light"))
-    alone.run("image", "build", "web:v1", "--debian", parts, timeout=600).succeeded()
-    code = tmp_path / "web.py"
-    code.write_text(WEB)
-    deploy = ("fn", "deploy", "web", code, "--image", "web:v1")
-    alone.run(*deploy).succeeded()
-    alone.run("fn", "call", "web").failed_with("SM-0201", "/var/l")
-    folders = ("--writable", "/var/lib/nginx", "--writable", "/var/log/nginx")
-    alone.run(*deploy, *folders).succeeded()
-    logs = json.loads(alone.run("fn", "call", "web").succeeded().out)
-    assert logs == ["access.log"]
-    shown = alone.run("fn", "show", "web").succeeded().out
-    assert "writable     /var/lib/nginx /var/log/nginx" in shown
-    alone.run(*deploy, "--writable", "/none").failed_with("SM-0206", "/none", "--writable")
-    alone.run(*deploy, "--writable", "/proc/x").failed_with("SM-0110", "/proc/x")
-    alone.run("fn", "deploy", "own", code, "--writable", "/var").failed_with("SM-0110", "image")
