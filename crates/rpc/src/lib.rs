@@ -23,6 +23,7 @@ pub mod server;
 pub mod tls;
 pub mod token;
 pub mod trace;
+mod turns;
 pub mod upgrade;
 mod version;
 

@@ -15,13 +15,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
-use tokio_util::sync::PollSemaphore;
 
 use crate::Peer;
 use crate::server::{Accepted, Listener, source};
+use crate::turns::{Turns, Waiter};
 use crate::upgrade::watch;
 
 /// What a server shows to its clients, with the key for it. The key is never logged.
@@ -67,15 +66,15 @@ pub struct TlsListener {
     listener: TcpListener,
     acceptor: TlsAcceptor,
     /// How many handshakes may compute at one time: as many clients as there are must leave
-    /// processors to requests.
-    handshakes: Arc<Semaphore>,
+    /// processors to requests. Sources alternate.
+    handshakes: Arc<Turns>,
 }
 
 impl TlsListener {
     /// Serves the certificate on a listener.
     pub fn new(listener: TcpListener, certificate: &Certificate) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let handshakes = Arc::new(Semaphore::new((processors / 2).max(1)));
+        let handshakes = Turns::new((processors / 2).max(1));
         Self { listener, acceptor: TlsAcceptor::from(Arc::clone(&certificate.0)), handshakes }
     }
 }
@@ -88,25 +87,24 @@ impl Listener for TlsListener {
         stream.set_nodelay(true)?;
         // A client whose host has vanished holds an instance for seconds and not for ever.
         watch(&stream)?;
+        let source = source(address.ip());
         let handshake = Box::new(Handshake {
             accept: self.acceptor.accept(stream),
-            turn: PollSemaphore::new(Arc::clone(&self.handshakes)),
+            waiter: Waiter::new(Arc::clone(&self.handshakes), source),
         });
-        Ok((TlsConnection::Handshake(handshake), Peer::Remote, Some(source(address.ip()))))
+        Ok((TlsConnection::Handshake(handshake), Peer::Remote, Some(source)))
     }
 }
 
 /// A handshake, and its turn to compute. It has no turn while it waits for its client.
 pub struct Handshake {
     accept: Accept<TcpStream>,
-    turn: PollSemaphore,
+    waiter: Waiter,
 }
 
 impl Handshake {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TlsStream<TcpStream>>> {
-        let Some(_turn) = ready!(self.turn.poll_acquire(context)) else {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-        };
+        let _turn = ready!(self.waiter.poll(context));
         Pin::new(&mut self.accept).poll(context)
     }
 }
