@@ -153,7 +153,7 @@ impl ByLength {
             false => 0,
         };
         let mut rows: Vec<(usize, u32)> = (0..list.len()).map(length).zip(0..).collect();
-        rows.sort_by(|one, other| other.0.cmp(&one.0));
+        rows.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
         let (lengths, rows) = rows.into_iter().unzip();
         Self { rows, lengths }
     }

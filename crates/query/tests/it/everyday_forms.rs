@@ -121,6 +121,10 @@ async fn pivot_and_unpivot() {
             assert_eq!(table(&sql, workers).await.unwrap().1, expected, "{sql}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_of_pivots() {
     // Several files, in several workers.
     let pivoted = "pivot lineitem on l_shipmode in ('AIR', 'MAIL') using sum(l_quantity) group by l_returnflag order by 1";
     let filtered = "select l_returnflag, sum(l_quantity) filter (where l_shipmode = 'AIR') as AIR,

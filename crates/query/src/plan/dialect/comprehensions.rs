@@ -18,10 +18,10 @@ pub(super) fn is_next(parser: &Parser<'_>) -> bool {
         match &parser.peek_nth_token_ref(place).token {
             Token::LBracket | Token::LParen | Token::LBrace => depth += 1,
             Token::RBracket | Token::RParen | Token::RBrace => depth = depth.saturating_sub(1),
-            Token::Word(word) if word.keyword == Keyword::FOR && word.quote_style.is_none() => {
-                if depth == 1 {
-                    return true;
-                }
+            Token::Word(word)
+                if depth == 1 && word.keyword == Keyword::FOR && word.quote_style.is_none() =>
+            {
+                return true;
             }
             Token::EOF | Token::SemiColon => return false,
             _ => (),
