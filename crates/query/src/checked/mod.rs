@@ -34,7 +34,7 @@ use snowmelt_types::{Code, ErrorReport};
 pub(crate) use repeated::repeated;
 pub(crate) use rule::CheckIntegers;
 pub(crate) use single_row::CheckSubqueries;
-pub(crate) use span::CompareIntervals;
+pub(crate) use span::{CompareIntervals, OrderWindows};
 pub(crate) use written::WRITTEN;
 
 /// Registers the checked functions.

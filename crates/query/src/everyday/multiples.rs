@@ -128,7 +128,8 @@ impl ExprPlanner for Multiples {
         let is_interval = |of: &Expr| {
             matches!(of.get_type(schema), Ok(DataType::Interval(_) | DataType::Duration(_)))
         };
-        let is_number = |of: &Expr| of.get_type(schema).is_ok_and(|of| of.is_numeric());
+        let is_number =
+            |of: &Expr| of.get_type(schema).is_ok_and(|of| of.is_numeric() || of.is_null());
         let call = |function: &Arc<ScalarUDF>, of: &Expr, by: &Expr| {
             let args = vec![of.clone(), by.clone()];
             let call = ScalarFunction::new_udf(Arc::clone(function), args);

@@ -9,7 +9,7 @@ use datafusion::catalog::TableFunction;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::{SessionConfig, SessionContext};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::optimizer::{Optimizer, OptimizerRule};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_optimizer::join_selection::JoinSelection;
@@ -31,7 +31,7 @@ use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
 use super::writing::Writing;
 use super::{BATCH_ROWS, QuerySpec, all_columns, asof, equivalents, names, shared, sql_error};
-use crate::checked::{self, CheckIntegers, CheckSubqueries, CompareIntervals};
+use crate::checked::{self, CheckIntegers, CheckSubqueries, CompareIntervals, OrderWindows};
 use crate::everyday;
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
 use crate::{Error, Result};
@@ -57,11 +57,7 @@ pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
     let mut state = SessionStateBuilder::new()
         .with_config(planning_config(spec.workers))
         .with_default_features()
-        .with_analyzer_rule(Arc::new(CompareDates))
-        .with_analyzer_rule(Arc::new(CheckIntegers::default()))
-        .with_analyzer_rule(Arc::new(CompareIntervals::default()))
-        .with_analyzer_rule(Arc::new(CheckSubqueries::default()))
-        .with_analyzer_rule(Arc::new(CheckAggregateCalls))
+        .with_analyzer_rules(analyzer_rules())
         .with_optimizer_rules(logical_rules())
         .with_physical_optimizer_rules(optimizer_rules(spec.scan_task_bytes))
         .with_relation_planners(vec![Arc::new(TableFunctions::of(&spec.udfs, pool)?)])
@@ -92,6 +88,20 @@ fn planning_config(workers: u32) -> SessionConfig {
     options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;
     options.execution.planning_concurrency = 1;
     config
+}
+
+/// DataFusion's rules, of which the last ones give expressions their types, and this project's.
+fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules = Analyzer::new().rules;
+    rules.insert(0, Arc::new(OrderWindows::default()));
+    rules.extend([
+        Arc::new(CompareDates) as Arc<dyn AnalyzerRule + Send + Sync>,
+        Arc::new(CheckIntegers::default()),
+        Arc::new(CompareIntervals::default()),
+        Arc::new(CheckSubqueries::default()),
+        Arc::new(CheckAggregateCalls),
+    ]);
+    rules
 }
 
 /// DataFusion's rules, and this project's.

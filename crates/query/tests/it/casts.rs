@@ -37,7 +37,7 @@ async fn a_decimal_with_fewer_digits_is_compared_after_its_cast() {
     ])
     .await;
     let (names, _) = table(&format!("select x::decimal(9, 1) from {D}"), 1).await.unwrap();
-    assert_eq!(names, "x::DECIMAL(9,1)");
+    assert_eq!(names, "x");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-pub(crate) use rule::CompareIntervals;
+pub(crate) use rule::{CompareIntervals, OrderWindows};
 
 /// The name of the function, which is hidden from SQL.
 const NAME: &str = "checked_span";

@@ -44,6 +44,36 @@ impl AnalyzerRule for CompareIntervals {
     }
 }
 
+/// Sorts the rows of windows by the lengths of intervals. Runs before type coercion, which has no
+/// frames over intervals.
+#[derive(Debug, Default)]
+pub(crate) struct OrderWindows {
+    lengths: CompareIntervals,
+}
+
+impl AnalyzerRule for OrderWindows {
+    fn name(&self) -> &str {
+        "order_windows"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|plan| {
+            let LogicalPlan::Window(_) = plan else { return Ok(Transformed::no(plan)) };
+            let schema = merge_schema(&plan.inputs());
+            let names = NamePreserver::new(&plan);
+            plan.map_expressions(|expression| {
+                let name = names.save(&expression);
+                let rewritten = expression.transform_up(|part| match part {
+                    Expr::WindowFunction(window) => self.lengths.over(window, &schema),
+                    other => Ok(Transformed::no(other)),
+                })?;
+                Ok(rewritten.update_data(|expression| name.restore(expression)))
+            })
+        })?;
+        Ok(rewritten.data)
+    }
+}
+
 impl CompareIntervals {
     fn rewrite(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         let schema = merge_schema(&plan.inputs());
