@@ -66,12 +66,17 @@ fn more_time(limit: Duration, throttled: Option<Duration>) -> String {
 
 /// The report of a program that has said nothing: its end with what it did not do.
 pub(crate) fn of_silent(ended: ErrorReport, silence: &impl Display) -> ErrorReport {
+    const CHANNEL: &str = "a program of its own (--command, --image) answers calls on the socket \
+                           SNOWMELT_CHANNEL_FD (docs/runtimes.md). A server of another protocol, such \
+                           as HTTP, needs a program before it that passes calls on to it \
+                           (docs/images.md)";
     let message = format!("{}; {silence}", ended.message);
-    ErrorReport { message, ..ended }.hint(
-        "a program of its own (--command, --image) answers calls on the socket SNOWMELT_CHANNEL_FD \
-         (docs/runtimes.md). A server of another protocol, such as HTTP, needs a program before it \
-         that passes calls on to it (docs/images.md)",
-    )
+    // A program that starts slowly has said nothing, either.
+    let hint = match &ended.hint {
+        Some(hint) => format!("{hint}. {CHANNEL}"),
+        None => CHANNEL.to_owned(),
+    };
+    ErrorReport { message, ..ended }.hint(hint)
 }
 
 #[cfg(test)]

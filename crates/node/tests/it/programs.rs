@@ -108,6 +108,7 @@ fn a_program_that_says_nothing_is_told_what_it_has_to_speak() {
         let report = silent.report();
         assert_eq!(report.code, Code::FUNCTION_TIMEOUT.code);
         assert!(report.message.contains("`web` said nothing on its channel"), "{report}");
-        assert!(report.hint.unwrap().contains("SNOWMELT_CHANNEL_FD"));
+        let hint = report.hint.unwrap();
+        assert!(hint.contains("SNOWMELT_CHANNEL_FD") && hint.contains("--timeout"), "{hint}");
     });
 }
