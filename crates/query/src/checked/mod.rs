@@ -35,6 +35,7 @@ pub(crate) use repeated::repeated;
 pub(crate) use rule::CheckIntegers;
 pub(crate) use single_row::CheckSubqueries;
 pub(crate) use span::{CompareIntervals, OrderWindows};
+pub(crate) use text::text_of;
 pub(crate) use written::WRITTEN;
 
 /// Registers the checked functions.

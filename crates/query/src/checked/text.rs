@@ -87,6 +87,14 @@ impl ScalarUDFImpl for Text {
     }
 }
 
+/// The texts of a column of any type, as its cast gives them.
+pub(crate) fn text_of(values: &ArrayRef) -> Result<ArrayRef> {
+    match is_of_time(values.data_type(), &DataType::Utf8) {
+        true => texts(values),
+        false => Ok(cast(values, &DataType::Utf8)?),
+    }
+}
+
 fn texts(values: &ArrayRef) -> Result<ArrayRef> {
     match values.data_type() {
         DataType::Timestamp(unit, None) => {
@@ -122,11 +130,17 @@ fn texts(values: &ArrayRef) -> Result<ArrayRef> {
 fn numbers(values: &ArrayRef, text: impl Fn(i64) -> Option<String>) -> Result<ArrayRef> {
     let whole = cast(values, &DataType::Int64)?;
     let whole = whole.as_primitive::<Int64Type>();
-    let texts: Vec<Option<Option<String>>> = whole.iter().map(|value| value.map(&text)).collect();
-    if texts.iter().any(|found| matches!(found, Some(None))) {
-        return Ok(cast(values, &DataType::Utf8)?);
-    }
-    Ok(Arc::new(texts.into_iter().map(Option::flatten).collect::<StringArray>()))
+    let of_row = |row: usize| match whole.is_valid(row) {
+        false => Ok(None),
+        true => match text(whole.value(row)) {
+            Some(text) => Ok(Some(text)),
+            None => {
+                let other = cast(&values.slice(row, 1), &DataType::Utf8)?;
+                Ok(other.is_valid(0).then(|| other.as_string::<i32>().value(0).to_owned()))
+            }
+        },
+    };
+    Ok(Arc::new((0..whole.len()).map(of_row).collect::<Result<StringArray>>()?))
 }
 
 /// The date and time of a number of units since 1970.
@@ -193,24 +207,29 @@ impl Display for ZoneOffset {
     }
 }
 
-/// `1 year 2 mons -3 days 04:05:06.5`.
+/// `1 year 2 mons -3 days +04:05:06.5`: behind a negative part, a positive one has its sign.
 struct Span(IntervalMonthDayNano);
 
 impl Display for Span {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let IntervalMonthDayNano { months, days, nanoseconds } = self.0;
-        let mut separator = "";
+        let (mut separator, mut is_behind_negative) = ("", false);
         for (count, unit) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
             if count != 0 {
                 let plural = if count == 1 { "" } else { "s" };
-                write!(f, "{separator}{count} {unit}{plural}")?;
-                separator = " ";
+                let sign = if is_behind_negative && count > 0 { "+" } else { "" };
+                write!(f, "{separator}{sign}{count} {unit}{plural}")?;
+                (separator, is_behind_negative) = (" ", count < 0);
             }
         }
         if nanoseconds == 0 && !separator.is_empty() {
             return Ok(());
         }
-        let sign = if nanoseconds < 0 { "-" } else { "" };
+        let sign = match nanoseconds {
+            ..0 => "-",
+            _ if is_behind_negative => "+",
+            _ => "",
+        };
         write!(f, "{separator}{sign}{}", Clock(nanoseconds.saturating_abs()))
     }
 }
@@ -249,6 +268,8 @@ mod tests {
             (14, 3, 14_706_500_000_000, "1 year 2 mons 3 days 04:05:06.5"),
             (0, -1, 0, "-1 days"),
             (0, 1, -1_000_000_000, "1 day -00:00:01"),
+            (0, -1, 3_600_000_000_000, "-1 days +01:00:00"),
+            (-1, 1, 0, "-1 mons +1 day"),
             (0, 0, 90_000 * NANOS_OF_SECOND, "25:00:00"),
         ] {
             let span = Span(IntervalMonthDayNano::new(months, days, nanos));

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Int64Array, ListArray, UInt32Array, new_null_array};
-use arrow::compute::{cast, concat, take, take_arrays};
+use arrow::compute::{CastOptions, cast, cast_with_options, concat, take, take_arrays};
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef,
 };
@@ -81,6 +81,15 @@ fn common(one: &DataType, other: &DataType) -> Result<DataType> {
     })
 }
 
+/// The type of the value, which each step gives to the next one. A decimal stays as it is: a product
+/// of two has more digits behind the point, and so would each step.
+fn value_type(first: &DataType, result: &DataType) -> Result<DataType> {
+    match first.is_decimal() && (result.is_decimal() || result.is_integer()) {
+        true => Ok(first.clone()),
+        false => common(first, result),
+    }
+}
+
 /// The type of the value before the lambda is known.
 fn first_type(list: &DataType, initial: Option<&DataType>) -> Result<DataType> {
     let item = element(list)?;
@@ -114,7 +123,7 @@ impl HigherOrderUDFImpl for ListReduce {
         Ok(match lambda {
             None => LambdaParametersProgress::Partial(vec![Some(with(&first)?)]),
             Some(result) => {
-                let value = common(&first, result.data_type())?;
+                let value = value_type(&first, result.data_type())?;
                 LambdaParametersProgress::Complete(vec![with(&value)?])
             }
         })
@@ -123,7 +132,7 @@ impl HigherOrderUDFImpl for ListReduce {
     fn return_field_from_args(&self, args: HigherOrderReturnFieldArgs<'_>) -> Result<FieldRef> {
         let (list, lambda, initial) = parts(args.arg_fields)?;
         let first = first_type(list.data_type(), initial.map(|field| field.data_type()))?;
-        let value = common(&first, lambda.data_type())?;
+        let value = value_type(&first, lambda.data_type())?;
         Ok(Arc::new(Field::new("", value, true)))
     }
 
@@ -212,7 +221,8 @@ fn reduced(
         let result = lambda.evaluate(&[&before, &next, &numbers], |captured| {
             Ok(take_arrays(captured, &rows, None)?)
         })?;
-        value = cast(&result.into_array(there)?, to)?;
+        let options = CastOptions { safe: false, ..Default::default() };
+        value = cast_with_options(&result.into_array(there)?, to, &options)?;
     }
     ended.push(value);
     let pieces: Vec<&dyn Array> = ended.iter().rev().map(AsRef::as_ref).collect();

@@ -148,11 +148,33 @@ fn whole(count: f64) -> Option<i32> {
 }
 
 fn parts(column: &ArrayRef, nanoseconds: f64) -> Result<ArrayRef> {
+    if column.data_type().is_signed_integer() {
+        return whole_parts(column, nanoseconds as i64);
+    }
     intervals(column, &|count| {
         let all = (count * nanoseconds).round();
         let fits = all.abs() < i64::MAX as f64;
         fits.then(|| IntervalMonthDayNano::new(0, 0, all as i64))
     })
+}
+
+/// As whole numbers: a double has 16 digits, and the time since 1970 in nanoseconds 19.
+fn whole_parts(column: &ArrayRef, nanoseconds: i64) -> Result<ArrayRef> {
+    let counts = cast(column, &DataType::Int64)?;
+    let one = |count: Option<i64>| match count {
+        None => Ok(None),
+        Some(count) => match count.checked_mul(nanoseconds) {
+            Some(all) => Ok(Some(IntervalMonthDayNano::new(0, 0, all))),
+            None => Err(no_interval(&count.to_string())),
+        },
+    };
+    let counts = counts.as_primitive::<Int64Type>().iter();
+    Ok(Arc::new(counts.map(one).collect::<Result<IntervalMonthDayNanoArray>>()?))
+}
+
+fn no_interval(count: &str) -> DataFusionError {
+    let message = format!("there is no interval of {count} such parts");
+    wrong(message, "years, months, weeks and days are whole numbers")
 }
 
 fn intervals(
@@ -162,10 +184,7 @@ fn intervals(
     let counts = cast(column, &DataType::Float64)?;
     let one = |count: Option<f64>| match count {
         None => Ok(None),
-        Some(count) => of(count).map(Some).ok_or_else(|| {
-            let message = format!("there is no interval of {count} such parts");
-            wrong(message, "years, months, weeks and days are whole numbers")
-        }),
+        Some(count) => of(count).map(Some).ok_or_else(|| no_interval(&count.to_string())),
     };
     let counts = counts.as_primitive::<Float64Type>().iter();
     Ok(Arc::new(counts.map(one).collect::<Result<IntervalMonthDayNanoArray>>()?))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use arrow::array::{ArrayRef, AsArray, PrimitiveArray};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use chrono::{DateTime, Days, LocalResult, NaiveDateTime, Offset, TimeZone};
 use datafusion::common::{ScalarValue, plan_err};
@@ -49,7 +49,7 @@ fn converted(columns: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
         other => return plan_err!("`timezone` gives no {}", sql_name(other)),
     };
     let values = match is_shown {
-        true => cast(values, &DataType::Timestamp(unit, Some(UTC.into())))?,
+        true => checked(values, &DataType::Timestamp(unit, Some(UTC.into())))?,
         false => Arc::clone(values),
     };
     let values = cast(&values, &DataType::Int64)?;
@@ -67,6 +67,12 @@ fn converted(columns: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
     let result: PrimitiveArray<Int64Type> = result.collect::<Result<_>>()?;
     // Of whole numbers, the cast changes the type only.
     Ok(cast(&(Arc::new(result) as ArrayRef), returned)?)
+}
+
+/// A cast that fails where a text is no time.
+fn checked(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let options = CastOptions { safe: false, ..Default::default() };
+    Ok(cast_with_options(values, to, &options)?)
 }
 
 fn zone(name: &str) -> Result<Tz> {

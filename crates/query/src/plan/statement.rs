@@ -19,6 +19,7 @@ use snowmelt_wire::Parameters;
 use super::dialect::{self, PostgresLike};
 use super::parameters::Bound;
 use super::{asof, equivalents, meaning, parameters, pivot, samples, sql_error};
+use crate::checked;
 use crate::{Error, Result};
 
 /// A statement that may run.
@@ -249,6 +250,13 @@ impl Visitor for ReadOnlyCheck {
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
+        if let Expr::Function(function) = expr
+            && let Some(ObjectNamePart::Identifier(name)) = function.name.0.last()
+            && checked::is_operator(&name.value.to_lowercase())
+        {
+            let report = ErrorReport::new(Code::SQL_NAME, format!("there is no function `{name}`"));
+            return ControlFlow::Break(Error::Sql(Box::new(report)));
+        }
         match meaning::refused(expr) {
             Some((message, hint)) => ControlFlow::Break(refused(message, hint)),
             None => ControlFlow::Continue(()),

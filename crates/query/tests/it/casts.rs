@@ -138,8 +138,27 @@ async fn intervals_are_compared_by_their_length() {
     ] {
         check(&[(&of_trips(sql), &[expected])]).await;
     }
-    let error = table("select max(x) over () from (values (interval '1 day')) t(x)", 1).await;
-    assert!(error.unwrap_err().contains("no window functions"));
+    check(&[
+        ("select count(*) from (values (interval '30 days')) t(i)
+          where i in (select interval '1 month')", &["1"]),
+        ("select count(*) from (values (interval '30 days'), (interval '1 day')) t(i)
+          where i not in (select interval '1 month')", &["1"]),
+        ("select case i when interval '1 month' then 'same' end, nullif(i, interval '1 month') is null
+          from (values (interval '30 days')) t(i)", &["same|true"]),
+        ("select distinct on (k) k, i::varchar from (values (1, interval '1 day'),
+            (1, interval '20 hours')) t(k, i) order by k, i", &["1|20:00:00"]),
+    ])
+    .await;
+    for (sql, part) in [
+        ("select max(x) over () from (values (interval '1 day')) t(x)", "no window functions"),
+        ("select greatest(x, x) from (values (interval '1 day')) t(x)", "`greatest` of intervals"),
+        ("select list_max([interval '1 day'])", "`array_max` of intervals"),
+        ("select checked_span(interval '1 day')", "no function `checked_span`"),
+        ("select 'abc' at time zone 'UTC'", "abc"),
+    ] {
+        let error = table(sql, 1).await.unwrap_err();
+        assert!(error.contains(part), "{sql}: {error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,6 +178,10 @@ async fn intervals_have_multiples() {
             &["2 days 12:00:00|3 days"],
         ),
         ("select interval '1 day' * null", &[""]),
+        ("select (v / m)::varchar from (values (0, null::interval), (2, interval '1 day')) t(m, v)
+          order by 1", &["12:00:00", ""]),
+        ("select timestamp '1970-01-01' + 1700000000457 * interval '1 millisecond'
+            = to_timestamp_millis(1700000000457)", &["true"]),
     ])
     .await;
     let error = table("select interval '1 day' / 0", 1).await.unwrap_err();

@@ -101,6 +101,8 @@ async fn a_list_becomes_one_value_or_another_list() {
                  list_reduce([1, null, 3], lambda x, y: x + y), list_reduce(['a', 'b'], lambda x, y: x || y),
                  list_reduce(null::int[], lambda x, y: x + y), list_reduce([], lambda x, y: x, 7)",
             &["6|2.0|123|13||ab||7"]),
+        // Each step gives a decimal of the same type.
+        ("select list_reduce([1.5, 2.25]::decimal(4, 2)[], lambda x, y: x * y)", &["3.38"]),
         ("select k, list_reduce(range(k * (k - 1)), lambda x, y: x + y + k, 0) from t order by k",
             &["1|0", "2|5", "3|33"]),
         ("select n_regionkey, list_reduce(list(n_nationkey order by n_nationkey), lambda x, y: x * 2 + y)
@@ -161,6 +163,8 @@ async fn formats_of_texts() {
     check(&[
         ("select printf('%d %5.2f %s %x|%%', 1, 2.345, 'a', 255), printf('%5d|%-5d|%05d|%+d|%e|%g', 1, 2, 3, 4, 12345.678, 0.0001)",
             &["1  2.35 a ff|%|    1|2    |00003|+4|1.234568e+04|0.0001"]),
+        ("select format('%s', timestamp '2024-01-31 10:00:00'), printf('%s', interval '1 day')",
+            &["2024-01-31 10:00:00|1 day"]),
         ("select printf('%,d', 1234567), printf('%s', k), printf('%d', null) from t where k = 1",
             &["1,234,567|1|"]),
         ("select format('{} {:.2f} {:>5} {:,} {:05d} {:x}', 1, 2.345, 'a', 1234567, 42, 255), format('{1} {0} {{}}', 'a', 'b')",

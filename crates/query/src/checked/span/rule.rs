@@ -9,14 +9,16 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{
-    AggregateFunction, Between, InList, ScalarFunction, Sort, WindowFunction,
+    AggregateFunction, Between, Case, InList, InSubquery, ScalarFunction, Sort, WindowFunction,
 };
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, Join, LogicalPlan, Operator, ScalarUDF,
+    BinaryExpr, Distinct, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, Operator,
+    ScalarUDF, Subquery, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
 use snowmelt_types::{Code, ErrorReport};
 
 use super::Span;
@@ -92,6 +94,7 @@ impl CompareIntervals {
             Ok(ordered.update_data(|expression| name.restore(expression)))
         })?;
         let rewritten = rewritten.transform_data(|plan| Ok(self.joined(plan)))?;
+        let rewritten = rewritten.transform_data(|plan| Ok(self.first_of_each(plan, &schema)))?;
         match rewritten.transformed {
             true => rewritten.map_data(LogicalPlan::recompute_schema),
             false => Ok(rewritten),
@@ -119,6 +122,21 @@ impl CompareIntervals {
         }
     }
 
+    /// `SELECT DISTINCT ON (k) … ORDER BY k, i`. A key of both stays as it is.
+    fn first_of_each(&self, plan: LogicalPlan, schema: &DFSchema) -> Transformed<LogicalPlan> {
+        let LogicalPlan::Distinct(Distinct::On(mut on)) = plan else {
+            return Transformed::no(plan);
+        };
+        let mut is_rewritten = false;
+        for sort in on.sort_expr.iter_mut().flatten() {
+            if !on.on_expr.contains(&sort.expr) && is_interval(&sort.expr, schema) {
+                sort.expr = self.key(sort.expr.clone(), schema).data;
+                is_rewritten = true;
+            }
+        }
+        Transformed::new_transformed(LogicalPlan::Distinct(Distinct::On(on)), is_rewritten)
+    }
+
     fn compared(&self, expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         let key = |expr: Box<Expr>| Box::new(self.key(*expr, schema).data);
         Ok(match expression {
@@ -136,10 +154,58 @@ impl CompareIntervals {
                 let list = list.into_iter().map(|one| self.key(one, schema).data).collect();
                 Transformed::yes(Expr::InList(InList { expr: key(expr), list, negated }))
             }
+            Expr::InSubquery(InSubquery { expr, subquery, negated })
+                if is_interval(&expr, schema) =>
+            {
+                let (expr, subquery) = (key(expr), self.lengths_of(subquery)?);
+                Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated }))
+            }
+            Expr::Case(Case { expr: Some(expr), when_then_expr, else_expr })
+                if is_interval(&expr, schema) =>
+            {
+                let whens = when_then_expr.into_iter().map(|(when, then)| (key(when), then));
+                let when_then_expr = whens.collect();
+                let expr = Some(key(expr));
+                Transformed::yes(Expr::Case(Case { expr, when_then_expr, else_expr }))
+            }
+            Expr::ScalarFunction(call) => self.of_call(call, schema)?,
             Expr::WindowFunction(window) => self.over(window, schema)?,
             Expr::AggregateFunction(call) => self.aggregate(call, schema),
             other => Transformed::no(other),
         })
+    }
+
+    /// The lengths of the only column of a subquery.
+    fn lengths_of(&self, subquery: Subquery) -> Result<Subquery> {
+        let plan = subquery.subquery.as_ref();
+        let (qualifier, field) = plan.schema().qualified_field(0);
+        let column = Expr::from((qualifier, field));
+        let length = self.key(column, plan.schema()).data.alias(field.name());
+        let plan = LogicalPlanBuilder::from(plan.clone()).project([length])?.build()?;
+        Ok(Subquery { subquery: Arc::new(plan), ..subquery })
+    }
+
+    /// `nullif` as a comparison. Other functions that compare intervals are refused.
+    fn of_call(&self, call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
+        match (call.func.name(), call.args.as_slice()) {
+            ("nullif", [one, other]) if is_interval(one, schema) => {
+                let key = |expr: &Expr| self.key(expr.clone(), schema).data;
+                let null = lit(ScalarValue::try_from(one.get_type(schema)?)?);
+                let result = when(key(one).eq(key(other)), null).otherwise(one.clone())?;
+                Ok(Transformed::yes(result))
+            }
+            ("greatest" | "least", [one, ..]) if is_interval(one, schema) => Err(unsupported(
+                &format!("`{}` of intervals is not supported", call.func.name()),
+                "write CASE WHEN a > b THEN a ELSE b END",
+            )),
+            ("array_max" | "array_min" | "array_sort", [list, ..])
+                if has_intervals(list, schema) =>
+            {
+                let message = format!("`{}` of intervals is not supported", call.func.name());
+                Err(unsupported(&message, "unnest the list, and use min, max or ORDER BY"))
+            }
+            _ => Ok(Transformed::no(Expr::ScalarFunction(call))),
+        }
     }
 
     /// The least and the greatest interval: the first one in the order of lengths.
@@ -165,10 +231,10 @@ impl CompareIntervals {
     ) -> Result<Transformed<Expr>> {
         let of_intervals = window.params.args.iter().any(|of| is_interval(of, schema));
         if of_intervals && is_extreme(window.fun.name()).is_some() {
-            let message = "min and max of intervals are no window functions here";
-            let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message)
-                .hint("compute with numbers: min(extract(epoch FROM x)) OVER (…)");
-            return Err(DataFusionError::External(Box::new(report)));
+            return Err(unsupported(
+                "min and max of intervals are no window functions here",
+                "compute with numbers: min(extract(epoch FROM x)) OVER (…)",
+            ));
         }
         let is_rewritten = self.sort(&mut window.params.order_by, schema);
         Ok(Transformed::new_transformed(Expr::WindowFunction(window), is_rewritten))
@@ -194,6 +260,20 @@ impl CompareIntervals {
             }
             false => Transformed::no(expr),
         }
+    }
+}
+
+fn unsupported(message: &str, hint: &str) -> DataFusionError {
+    let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint);
+    DataFusionError::External(Box::new(report))
+}
+
+fn has_intervals(list: &Expr, schema: &DFSchema) -> bool {
+    match list.get_type(schema) {
+        Ok(DataType::List(item) | DataType::LargeList(item)) => {
+            matches!(item.data_type(), DataType::Interval(_))
+        }
+        _ => false,
     }
 }
 

@@ -13,6 +13,7 @@ use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::{DataFusionError, Result};
 
 use super::plain::{Plain, wrong};
+use crate::checked::text_of;
 use spec::{Part, of_braces, of_postgres, of_printf};
 use value::{Cell, written};
 
@@ -54,7 +55,7 @@ impl Values {
         let whole = of.is_integer().then(|| cast(column, &exact)).transpose()?;
         let double = of.is_numeric().then(|| cast(column, &DataType::Float64)).transpose()?;
         Ok(Self {
-            text: cast(column, &DataType::Utf8)?.as_string::<i32>().clone(),
+            text: text_of(column)?.as_string::<i32>().clone(),
             whole,
             double: double.map(|double| double.as_primitive::<Float64Type>().clone()),
         })

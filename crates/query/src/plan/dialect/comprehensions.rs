@@ -15,7 +15,8 @@ use crate::plan::meaning::call;
 pub(super) fn is_next(parser: &Parser<'_>) -> bool {
     let mut depth = 0_usize;
     for place in 0.. {
-        match &parser.peek_nth_token_ref(place).token {
+        // With whitespace: the parser skips it from here on for each place.
+        match &parser.peek_nth_token_no_skip(place).token {
             Token::LBracket | Token::LParen | Token::LBrace => depth += 1,
             Token::RBracket | Token::RParen | Token::RBrace => depth = depth.saturating_sub(1),
             Token::Word(word)

@@ -159,6 +159,9 @@ fn as_type(expr: &Expr, to: DataType) -> Expr {
 }
 
 fn nearest(join: Join) -> Result<LogicalPlan> {
+    if !matches!(join.join_type, JoinType::Inner | JoinType::Left) {
+        return plan_err!("an ASOF join is an inner or a left one");
+    }
     let compared = Compared::of(&join)?;
     let (left, right) = (join.left.schema().columns(), join.right.schema().columns());
     let both = both_sides(&join, &compared, (&left, &right))?;
