@@ -8,7 +8,7 @@
 use snowmelt_store::{Expect, Store, Transaction};
 use snowmelt_types::{Code, ErrorReport, InvocationId, Report, Tenant};
 
-use super::index::{self, Full, Index};
+use super::index::{self, Full, Index, Of, Planned};
 use super::{FunctionId, InvocationRecord, Records, collect, panicked, parse, written};
 
 /// The prefix of the keys of records.
@@ -27,9 +27,6 @@ pub(super) fn record_key(id: &str) -> String {
 pub(super) fn entry_key(id: &str) -> String {
     format!("{ENTRIES}{id}")
 }
-
-/// Calls that one transaction removes.
-const REMOVED_AT_ONCE: usize = 512;
 
 /// The record and index entry of a call.
 struct Written {
@@ -62,8 +59,7 @@ impl Records {
         self.to_the_end(async move |records| {
             let mut index = records.calls.lock().await;
             index.room_for(&new.entry).map_err(|full| refused(&new.entry.function, full))?;
-            let removed = index.removed_for(None, new.entry.bytes);
-            records.write(&mut index, new, removed).await
+            records.write(index.plan(new.id, new.entry), new.record).await
         })
         .await
     }
@@ -79,8 +75,7 @@ impl Records {
         let ended = Written::new(tenant, record, Some(until_ms))?;
         self.to_the_end(async move |records| {
             let mut index = records.calls.lock().await;
-            let removed = index.removed_for(Some(&ended.entry.function), ended.entry.bytes);
-            records.write(&mut index, ended, removed).await
+            records.write(index.plan(ended.id, ended.entry), ended.record).await
         })
         .await
     }
@@ -118,38 +113,22 @@ impl Records {
         }
         let gone = index.ended(of, also_kept);
         let all = (gone.len() as u64, gone.iter().map(|(_, bytes)| bytes).sum());
-        for some in gone.chunks(REMOVED_AT_ONCE).filter(|_| !dry) {
+        for some in gone.chunks(index::MOST_REMOVED).filter(|_| !dry) {
             let ids = some.iter().map(|(id, _)| id);
-            let delete = |all: Transaction, id: &InvocationId| {
-                let all = all.delete(record_key(id.as_str()), Expect::Any);
-                all.delete(entry_key(id.as_str()), Expect::Any)
-            };
-            let removal = ids.clone().fold(Transaction::new(), delete);
+            let removal = ids.clone().fold(Transaction::new(), deleting);
             self.store.transaction(removal).await.map_err(|error| error.report())?;
             index.forget_all(ids);
         }
         Ok(all)
     }
 
-    async fn write(
-        &self,
-        index: &mut Index,
-        written: Written,
-        mut removed: Vec<InvocationId>,
-    ) -> Result<(), ErrorReport> {
-        let Written { id, record, entry } = written;
-        removed.retain(|removed| *removed != id);
-        let mut all = Transaction::new().put(record_key(id.as_str()), record, Expect::Any).put(
-            entry_key(id.as_str()),
-            encoded(&entry),
-            Expect::Any,
-        );
-        for id in &removed {
-            all = all.delete(record_key(id.as_str()), Expect::Any);
-            all = all.delete(entry_key(id.as_str()), Expect::Any);
-        }
+    async fn write(&self, planned: Planned<'_>, record: Vec<u8>) -> Result<(), ErrorReport> {
+        let (id, entry) = (planned.id().as_str(), encoded(planned.entry()));
+        let put = Transaction::new().put(record_key(id), record, Expect::Any);
+        let put = put.put(entry_key(id), entry, Expect::Any);
+        let all = planned.removed().fold(put, deleting);
         self.store.transaction(all).await.map_err(|error| error.report())?;
-        index.apply(&id, entry, &removed);
+        planned.keep();
         Ok(())
     }
 
@@ -182,14 +161,25 @@ pub(super) fn encoded(entry: &index::Entry) -> Vec<u8> {
     serde_json::to_vec(entry).unwrap_or_default()
 }
 
-fn refused(FunctionId { name: function, .. }: &FunctionId, full: Full) -> ErrorReport {
+/// Removes a call as well.
+fn deleting(all: Transaction, id: &InvocationId) -> Transaction {
+    let all = all.delete(record_key(id.as_str()), Expect::Any);
+    all.delete(entry_key(id.as_str()), Expect::Any)
+}
+
+fn refused(FunctionId { tenant, name }: &FunctionId, full: Full) -> ErrorReport {
+    let (Full::Calls(of, _) | Full::Bytes(of, _)) = full;
+    let whose = match of {
+        Of::Function => format!("of `{name}`"),
+        Of::Tenant => format!("of all functions of `{tenant}`"),
+        Of::All => "of all functions".to_owned(),
+    };
+    let share = if of == Of::Tenant { ", the share of one tenant" } else { "" };
     let message = match full {
-        Full::Calls(most) => format!("{most} asynchronous calls of `{function}` wait already"),
-        Full::Bytes(most) => {
-            format!("the events of the asynchronous calls of `{function}` that wait have {most}")
+        Full::Calls(_, most) => format!("{most} asynchronous calls {whose} wait already{share}"),
+        Full::Bytes(_, most) => {
+            format!("the events of the asynchronous calls {whose} that wait have {most}{share}")
         }
-        Full::AllCalls(most) => format!("{most} asynchronous calls of all functions wait already"),
-        Full::All(most) => format!("the asynchronous calls of all functions have {most}"),
     };
     ErrorReport::new(Code::CALLS_WAITING, message)
         .hint("call again when some have ended, or let more run at once with --instances")

@@ -1,16 +1,21 @@
 //! The index of all asynchronous calls: their functions, their lengths, and until when their
 //! answers are kept.
 //!
-//! Invariant: it equals the entries in the store. A removal is first planned, then written, then
-//! applied here, so that a failed write changes nothing.
+//! Invariant: it equals the entries in the store. A write is first planned ([`Planned`]), then
+//! written, then kept here, so that one that fails changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod counts;
+#[cfg(test)]
+mod tests;
 
-use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
 use snowmelt_types::{ByteSize, InvocationId, Tenant};
 
 use super::FunctionId;
 use crate::now_ms;
+pub(super) use counts::Entry;
+use counts::{By, Counts, Sum};
 
 /// The most calls of one function that may wait.
 const MOST_WAITING: usize = 10_000;
@@ -24,109 +29,89 @@ const MOST_ENDED_BYTES: ByteSize = ByteSize::mib(256);
 const MOST_BYTES: ByteSize = ByteSize::mib(2048);
 /// The most calls of all functions together: each takes about a kilobyte of this index.
 const MOST_CALLS: usize = 100_000;
+/// One of so many parts of these may be calls of one tenant that wait, however many functions it has:
+/// what waits is never removed, so one tenant would take the room of all others.
+const PARTS: usize = 4;
+/// The most calls that one write removes. A transaction with more of them delays the calls of all
+/// tenants; the next write removes the next ones.
+pub(super) const MOST_REMOVED: usize = 512;
 
-/// The index entry of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
-    /// The function that is called.
-    pub function: FunctionId,
-    /// The length of its record.
-    pub bytes: u64,
-    /// Until when its answer is kept, in milliseconds since 1970; absent while it has not ended.
-    pub until_ms: Option<u64>,
-}
-
-/// Why a call is not accepted.
+/// Why a call is not accepted: what waits already, and of whom.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    Calls(usize),
-    Bytes(ByteSize),
-    All(ByteSize),
-    AllCalls(usize),
+    Calls(Of, usize),
+    Bytes(Of, ByteSize),
+}
+
+/// Those whose calls are bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    Function,
+    Tenant,
+    All,
 }
 
 /// The entries, and sums over them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Index {
     // Identifiers sort by the time of acceptance, so the first is the oldest.
     entries: BTreeMap<InvocationId, Entry>,
-    functions: HashMap<FunctionId, OfFunction>,
+    counts: Counts,
     // Ended ones by the time until which they are kept.
     expiries: BTreeSet<(u64, InvocationId)>,
-    bytes: u64,
 }
 
-#[derive(Debug, Default)]
-struct OfFunction {
-    waiting: usize,
-    waiting_bytes: u64,
-    ended: BTreeSet<InvocationId>,
-    ended_bytes: u64,
-}
-
-impl Entry {
-    /// The entry of a call that has not ended.
-    pub fn waiting(function: FunctionId, bytes: usize) -> Self {
-        Self { function, bytes: bytes as u64, until_ms: None }
-    }
+/// The write of an entry, and of the calls that it removes. The index lacks these meanwhile; they
+/// come back if it is dropped and not [kept](Self::keep).
+#[derive(Debug)]
+pub(super) struct Planned<'i> {
+    index: &'i mut Index,
+    id: InvocationId,
+    entry: Entry,
+    /// The entry of the same call that it replaces.
+    before: Option<Entry>,
+    removed: Vec<(InvocationId, Entry)>,
 }
 
 impl Index {
     /// Whether one more call may wait.
     pub fn room_for(&self, entry: &Entry) -> Result<(), Full> {
-        let none = OfFunction::default();
-        let own = self.functions.get(&entry.function).unwrap_or(&none);
-        let all_waiting: u64 = self.functions.values().map(|own| own.waiting_bytes).sum();
-        if own.waiting >= MOST_WAITING {
-            return Err(Full::Calls(MOST_WAITING));
+        let (function, counts) = (&entry.function, &self.counts);
+        let waiting = [
+            (Of::Function, counts.of_function(function), MOST_WAITING, MOST_WAITING_BYTES),
+            (
+                Of::Tenant,
+                counts.of_tenant(&function.tenant),
+                MOST_CALLS / PARTS,
+                ByteSize(MOST_BYTES.bytes() / PARTS as u64),
+            ),
+            (Of::All, counts.all(), MOST_CALLS, MOST_BYTES),
+        ];
+        for (of, sums, most, most_bytes) in waiting {
+            let Sum { calls, bytes } = sums.waiting;
+            if calls >= most {
+                return Err(Full::Calls(of, most));
+            }
+            if bytes + entry.bytes > most_bytes.bytes() {
+                return Err(Full::Bytes(of, most_bytes));
+            }
         }
-        if own.waiting_bytes + entry.bytes > MOST_WAITING_BYTES.bytes() {
-            return Err(Full::Bytes(MOST_WAITING_BYTES));
-        }
-        if self.functions.values().map(|own| own.waiting).sum::<usize>() >= MOST_CALLS {
-            return Err(Full::AllCalls(MOST_CALLS));
-        }
-        match all_waiting + entry.bytes > MOST_BYTES.bytes() {
-            true => Err(Full::All(MOST_BYTES)),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
-    /// The ended calls that are removed to make room for one with so many bytes: an ended call of a
-    /// function, or one that waits.
-    pub fn removed_for(&self, ended: Option<&FunctionId>, bytes: u64) -> Vec<InvocationId> {
-        let mut removed = BTreeSet::new();
-        let expired = self.expiries.range(..(now_ms(), InvocationId::from(String::new())));
-        removed.extend(expired.map(|(_, id)| id.clone()));
-        if let Some(own) = ended.and_then(|function| self.functions.get(function)) {
-            self.trim(own, bytes, &mut removed);
-        }
-        self.trim_all(bytes, &mut removed);
-        // A call that has ended is here already, one that waits is one more.
-        self.trim_calls(MOST_CALLS - usize::from(ended.is_none()), &mut removed);
-        removed.into_iter().collect()
-    }
-
-    /// Adds or replaces an entry, and forgets others.
-    pub fn apply(&mut self, id: &InvocationId, entry: Entry, removed: &[InvocationId]) {
-        removed.iter().for_each(|id| self.forget(id));
-        self.forget(id);
-        self.add(id, entry);
+    /// Plans to add an entry, or to replace that of the same call, and to remove ended calls: those
+    /// that are too old, and then as many as make room for it.
+    pub fn plan(&mut self, id: InvocationId, entry: Entry) -> Planned<'_> {
+        let before = self.forget(&id);
+        let mut planned = Planned { index: self, id, entry, before, removed: Vec::new() };
+        planned.make_room();
+        planned
     }
 
     pub fn add(&mut self, id: &InvocationId, entry: Entry) {
-        let own = self.functions.entry(entry.function.clone()).or_default();
-        self.bytes += entry.bytes;
-        match entry.until_ms {
-            None => {
-                own.waiting += 1;
-                own.waiting_bytes += entry.bytes;
-            }
-            Some(until_ms) => {
-                own.ended.insert(id.clone());
-                own.ended_bytes += entry.bytes;
-                self.expiries.insert((until_ms, id.clone()));
-            }
+        self.counts.add(id, &entry);
+        if let Some(until_ms) = entry.until_ms {
+            self.expiries.insert((until_ms, id.clone()));
         }
         self.entries.insert(id.clone(), entry);
     }
@@ -146,200 +131,97 @@ impl Index {
     /// Ended calls, of all tenants or of one, with the lengths of their records: those whose answers
     /// are not to be kept any longer, or all of them.
     pub fn ended(&self, of: Option<&Tenant>, also_kept: bool) -> Vec<(InvocationId, u64)> {
-        let now = now_ms();
-        let may_go = |entry: &Entry| entry.until_ms.is_some_and(|until| also_kept || until <= now);
         let is_own = |entry: &Entry| of.is_none_or(|of| entry.function.tenant == *of);
-        let gone = self.entries.iter().filter(|(_, entry)| may_go(entry) && is_own(entry));
+        let ended: Box<dyn Iterator<Item = &InvocationId>> = match (of, also_kept) {
+            (Some(tenant), true) => Box::new(self.counts.ended_of(tenant)),
+            (None, true) => Box::new(self.expiries.iter().map(|(_, id)| id)),
+            (_, false) => {
+                let kept = (now_ms().saturating_add(1), InvocationId::from(String::new()));
+                Box::new(self.expiries.range(..kept).map(|(_, id)| id))
+            }
+        };
+        let entries = ended.filter_map(|id| self.entries.get_key_value(id));
+        let gone = entries.filter(|(_, entry)| is_own(entry));
         gone.map(|(id, entry)| (id.clone(), entry.bytes)).collect()
     }
 
     /// Forgets entries that were removed from the store.
     pub fn forget_all<'i>(&mut self, ids: impl IntoIterator<Item = &'i InvocationId>) {
-        ids.into_iter().for_each(|id| self.forget(id));
-    }
-
-    fn forget(&mut self, id: &InvocationId) {
-        let Some(entry) = self.entries.remove(id) else { return };
-        self.bytes -= entry.bytes;
-        let Some(own) = self.functions.get_mut(&entry.function) else { return };
-        match entry.until_ms {
-            None => {
-                own.waiting -= 1;
-                own.waiting_bytes -= entry.bytes;
-            }
-            Some(until_ms) => {
-                own.ended.remove(id);
-                own.ended_bytes -= entry.bytes;
-                self.expiries.remove(&(until_ms, id.clone()));
-            }
-        }
-        if own.waiting == 0 && own.ended.is_empty() {
-            self.functions.remove(&entry.function);
+        for id in ids {
+            self.forget(id);
         }
     }
 
-    /// The oldest of a function, until one more has room.
-    fn trim(&self, own: &OfFunction, bytes: u64, removed: &mut BTreeSet<InvocationId>) {
-        let (mut count, mut held) = (own.ended.len(), own.ended_bytes);
-        for id in removed.iter().filter(|id| own.ended.contains(*id)) {
-            (count, held) = (count - 1, held - self.bytes_of(id));
+    fn forget(&mut self, id: &InvocationId) -> Option<Entry> {
+        let entry = self.entries.remove(id)?;
+        self.counts.remove(id, &entry);
+        if let Some(until_ms) = entry.until_ms {
+            self.expiries.remove(&(until_ms, id.clone()));
         }
-        for id in &own.ended {
-            if count < MOST_ENDED && held + bytes <= MOST_ENDED_BYTES.bytes() {
-                return;
-            }
-            if removed.insert(id.clone()) {
-                (count, held) = (count - 1, held - self.bytes_of(id));
-            }
-        }
-    }
-
-    /// The oldest of the function that has most, until one more has room.
-    fn trim_all(&self, bytes: u64, removed: &mut BTreeSet<InvocationId>) {
-        let gone: u64 = removed.iter().map(|id| self.bytes_of(id)).sum();
-        let mut held = self.bytes - gone;
-        while held + bytes > MOST_BYTES.bytes() {
-            let left = |own: &OfFunction, removed: &BTreeSet<InvocationId>| -> u64 {
-                let left = own.ended.iter().filter(|id| !removed.contains(*id));
-                left.map(|id| self.bytes_of(id)).sum()
-            };
-            let Some(most) = self.functions.values().max_by_key(|own| left(own, removed)) else {
-                return;
-            };
-            let Some(oldest) = most.ended.iter().find(|id| !removed.contains(*id)) else { return };
-            held -= self.bytes_of(oldest);
-            removed.insert(oldest.clone());
-        }
-    }
-
-    /// The oldest of the function that has most results, until so many calls are left.
-    fn trim_calls(&self, most: usize, removed: &mut BTreeSet<InvocationId>) {
-        while self.entries.len() - removed.len() > most {
-            let longest = self.functions.values().max_by_key(|own| own.ended.len());
-            let oldest = longest.and_then(|own| own.ended.iter().find(|id| !removed.contains(*id)));
-            let Some(oldest) = oldest else { return };
-            removed.insert(oldest.clone());
-        }
-    }
-
-    fn bytes_of(&self, id: &InvocationId) -> u64 {
-        self.entries.get(id).map_or(0, |entry| entry.bytes)
+        Some(entry)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LATER: u64 = u64::MAX;
-
-    fn name(text: &str) -> FunctionId {
-        FunctionId { tenant: "t".parse().unwrap(), name: text.parse().unwrap() }
+impl Planned<'_> {
+    /// The call that is written.
+    pub fn id(&self) -> &InvocationId {
+        &self.id
     }
 
-    fn ended(function: &str, bytes: u64, until_ms: u64) -> Entry {
-        Entry { function: name(function), bytes, until_ms: Some(until_ms) }
+    /// Its new entry.
+    pub fn entry(&self) -> &Entry {
+        &self.entry
     }
 
-    fn add(index: &mut Index, entry: Entry) -> InvocationId {
-        let id = InvocationId::new();
-        index.add(&id, entry);
-        id
+    /// The calls that are removed.
+    pub fn removed(&self) -> impl Iterator<Item = &InvocationId> {
+        self.removed.iter().map(|(id, _)| id)
     }
 
-    fn remove(index: &mut Index, function: &str, bytes: u64) -> Vec<InvocationId> {
-        let removed = index.removed_for(Some(&name(function)), bytes);
-        let id = InvocationId::new();
-        index.apply(&id, ended(function, bytes, LATER), &removed);
-        removed
+    /// Makes the index equal to the store, which has it now.
+    pub fn keep(mut self) {
+        self.removed.clear();
+        self.before = Some(self.entry.clone());
     }
 
-    #[test]
-    fn a_function_loses_its_own_oldest_calls_and_none_of_other_functions() {
-        let mut index = Index::default();
-        let other = add(&mut index, ended("other", 1, LATER));
-        let first = add(&mut index, ended("f", 1, LATER));
-        for _ in 1..MOST_ENDED {
-            add(&mut index, ended("f", 1, LATER));
+    fn make_room(&mut self) {
+        let now = (now_ms(), InvocationId::from(String::new()));
+        self.remove_while(|index, _| index.expiries.range(..&now).next().map(|(_, id)| id.clone()));
+        self.remove_while(|index, new| {
+            let ended = index.counts.of_function(&new.function).ended;
+            let is_full =
+                ended.calls >= MOST_ENDED || ended.bytes + new.bytes > MOST_ENDED_BYTES.bytes();
+            let oldest = || index.counts.oldest_of(&new.function).cloned();
+            (new.until_ms.is_some() && is_full).then(oldest).flatten()
+        });
+        self.remove_while(|index, new| {
+            let is_full = index.counts.all().all().bytes + new.bytes > MOST_BYTES.bytes();
+            is_full.then(|| index.counts.oldest_of_most(By::Bytes).cloned()).flatten()
+        });
+        self.remove_while(|index, _| {
+            let is_full = index.entries.len() >= MOST_CALLS;
+            is_full.then(|| index.counts.oldest_of_most(By::Calls).cloned()).flatten()
+        });
+    }
+
+    /// Removes one call after the other, as long as there is one and the write is not too large.
+    fn remove_while(&mut self, next: impl Fn(&Index, &Entry) -> Option<InvocationId>) {
+        while self.removed.len() < MOST_REMOVED
+            && let Some(id) = next(self.index, &self.entry)
+            && let Some(entry) = self.index.forget(&id)
+        {
+            self.removed.push((id, entry));
         }
-        assert_eq!(remove(&mut index, "f", 1), [first]);
-        assert_eq!(index.functions[&name("f")].ended.len(), MOST_ENDED);
-        assert!(index.entries.contains_key(&other));
     }
+}
 
-    #[test]
-    fn a_tenant_loses_nothing_by_a_function_of_the_same_name() {
-        let mut index = Index::default();
-        let theirs = FunctionId { tenant: "other".parse().unwrap(), ..name("f") };
-        let kept = add(&mut index, Entry { function: theirs, ..ended("f", 1, LATER) });
-        for _ in 0..MOST_ENDED {
-            add(&mut index, ended("f", 1, LATER));
+impl Drop for Planned<'_> {
+    fn drop(&mut self) {
+        for (id, entry) in self.removed.drain(..) {
+            self.index.add(&id, entry);
         }
-        assert_eq!(remove(&mut index, "f", 1).len(), 1);
-        assert!(index.entries.contains_key(&kept));
-    }
-
-    #[test]
-    fn bytes_are_bounded_and_one_that_is_too_long_is_kept_alone() {
-        let mut index = Index::default();
-        let half = MOST_ENDED_BYTES.bytes() / 2;
-        let first = add(&mut index, ended("f", half, LATER));
-        assert!(remove(&mut index, "f", half).is_empty());
-        assert_eq!(remove(&mut index, "f", 1), [first]);
-        assert_eq!(remove(&mut index, "f", half * 3).len(), 2);
-        assert_eq!(index.bytes, half * 3);
-    }
-
-    #[test]
-    fn what_is_too_old_goes_with_the_next_write() {
-        let mut index = Index::default();
-        let old = add(&mut index, ended("f", 1, 1));
-        add(&mut index, ended("f", 1, LATER));
-        assert_eq!(index.removed_for(None, 1), [old]);
-    }
-
-    #[test]
-    fn all_functions_together_are_bounded() {
-        let mut index = Index::default();
-        let each = MOST_ENDED_BYTES.bytes();
-        let functions = MOST_BYTES.bytes() / each;
-        let most = add(&mut index, ended("f0", each, LATER));
-        for function in 1..functions {
-            add(&mut index, ended(&format!("f{function}"), each - 1, LATER));
+        if let Some(entry) = self.before.take() {
+            self.index.add(&self.id, entry);
         }
-        assert_eq!(remove(&mut index, "new", functions), [most]);
-    }
-
-    #[test]
-    fn calls_of_many_functions_are_bounded_by_their_number() {
-        let mut index = Index::default();
-        let oldest = add(&mut index, ended("large", 1, LATER));
-        for at in 1..MOST_CALLS {
-            let function = if at < 10 { "large".into() } else { format!("f{}", at / 5) };
-            add(&mut index, ended(&function, 1, LATER));
-        }
-        assert_eq!(index.removed_for(None, 1), [oldest], "of the function that has most");
-        let mut waiting = Index::default();
-        let entry = |at| Entry { until_ms: None, ..ended(&format!("f{}", at / 5000), 1, 0) };
-        for at in 0..MOST_CALLS {
-            add(&mut waiting, entry(at));
-        }
-        assert_eq!(waiting.room_for(&entry(MOST_CALLS)), Err(Full::AllCalls(MOST_CALLS)));
-        assert!(waiting.removed_for(None, 1).is_empty(), "what waits is never removed");
-    }
-
-    #[test]
-    fn what_waits_is_bounded_and_never_removed() {
-        let mut index = Index::default();
-        let waiting = |bytes| Entry { until_ms: None, ..ended("f", bytes, 0) };
-        for _ in 0..MOST_WAITING {
-            index.room_for(&waiting(1)).unwrap();
-            add(&mut index, waiting(1));
-        }
-        assert_eq!(index.room_for(&waiting(1)), Err(Full::Calls(MOST_WAITING)));
-        let other = Entry { function: name("g"), ..waiting(MOST_WAITING_BYTES.bytes() + 1) };
-        assert_eq!(index.room_for(&other), Err(Full::Bytes(MOST_WAITING_BYTES)));
-        assert!(index.removed_for(Some(&name("f")), MOST_BYTES.bytes()).is_empty());
-        assert_eq!(index.waiting().len(), MOST_WAITING);
     }
 }

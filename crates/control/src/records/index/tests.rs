@@ -1,0 +1,222 @@
+//! Bounds of calls that wait and of answers that are kept, for functions, tenants and all.
+
+use super::*;
+
+const LATER: u64 = u64::MAX;
+const SHARE: usize = MOST_CALLS / PARTS;
+
+fn name(text: &str) -> FunctionId {
+    FunctionId { tenant: "t".parse().unwrap(), name: text.parse().unwrap() }
+}
+
+fn ended(function: &str, bytes: u64, until_ms: u64) -> Entry {
+    Entry { function: name(function), bytes, until_ms: Some(until_ms) }
+}
+
+fn waiting(function: &str, bytes: u64) -> Entry {
+    Entry { until_ms: None, ..ended(function, bytes, 0) }
+}
+
+/// The same entry of another tenant.
+fn of(tenant: &str, entry: Entry) -> Entry {
+    let function = FunctionId { tenant: tenant.parse().unwrap(), ..entry.function };
+    Entry { function, ..entry }
+}
+
+fn add(index: &mut Index, entry: Entry) -> InvocationId {
+    let id = InvocationId::new();
+    index.add(&id, entry);
+    id
+}
+
+/// Adds one with the removals that make room for it.
+fn write(index: &mut Index, entry: Entry) -> Vec<InvocationId> {
+    let planned = index.plan(InvocationId::new(), entry);
+    let removed = planned.removed().cloned().collect();
+    planned.keep();
+    removed
+}
+
+#[test]
+fn a_function_loses_its_own_oldest_calls_and_none_of_other_functions() {
+    let mut index = Index::default();
+    let other = add(&mut index, ended("other", 1, LATER));
+    let first = add(&mut index, ended("f", 1, LATER));
+    for _ in 1..MOST_ENDED {
+        add(&mut index, ended("f", 1, LATER));
+    }
+    assert_eq!(write(&mut index, ended("f", 1, LATER)), [first]);
+    assert_eq!(index.counts.of_function(&name("f")).ended.calls, MOST_ENDED);
+    assert!(index.entries.contains_key(&other));
+}
+
+#[test]
+fn a_tenant_loses_nothing_by_a_function_of_the_same_name() {
+    let mut index = Index::default();
+    let kept = add(&mut index, of("other", ended("f", 1, LATER)));
+    for _ in 0..MOST_ENDED {
+        add(&mut index, ended("f", 1, LATER));
+    }
+    assert_eq!(write(&mut index, ended("f", 1, LATER)).len(), 1);
+    assert!(index.entries.contains_key(&kept));
+}
+
+#[test]
+fn bytes_are_bounded_and_one_that_is_too_long_is_kept_alone() {
+    let mut index = Index::default();
+    let half = MOST_ENDED_BYTES.bytes() / 2;
+    let first = add(&mut index, ended("f", half, LATER));
+    assert!(write(&mut index, ended("f", half, LATER)).is_empty());
+    assert_eq!(write(&mut index, ended("f", 1, LATER)), [first]);
+    assert_eq!(write(&mut index, ended("f", half * 3, LATER)).len(), 2);
+    assert_eq!(index.counts.all().all().bytes, half * 3);
+}
+
+#[test]
+fn what_is_too_old_goes_with_the_next_write() {
+    let mut index = Index::default();
+    let old = add(&mut index, ended("f", 1, 1));
+    add(&mut index, ended("f", 1, LATER));
+    assert_eq!(write(&mut index, waiting("f", 1)), [old]);
+}
+
+#[test]
+fn all_functions_together_are_bounded() {
+    let mut index = Index::default();
+    let each = MOST_ENDED_BYTES.bytes();
+    let functions = MOST_BYTES.bytes() / each;
+    let most = add(&mut index, ended("f0", each, LATER));
+    for function in 1..functions {
+        add(&mut index, ended(&format!("f{function}"), each - 1, LATER));
+    }
+    assert_eq!(write(&mut index, ended("new", functions, LATER)), [most]);
+}
+
+/// The bound is exceeded where an earlier version has written more.
+#[test]
+fn one_write_removes_some_calls_of_many_functions_and_the_next_ones_the_rest() {
+    let mut index = Index::default();
+    let large = add(&mut index, ended("large", 1, LATER));
+    for at in 1..MOST_CALLS + 600 {
+        let function = if at < 10 { "large".into() } else { format!("f{}", at / 5) };
+        add(&mut index, ended(&function, 1, LATER));
+    }
+    let removed = write(&mut index, waiting("new", 1));
+    assert_eq!(removed[0], large, "of the function that has most");
+    assert_eq!(removed.len(), MOST_REMOVED, "though no function has so many");
+    assert_eq!(write(&mut index, waiting("new", 1)).len(), 600 + 2 - MOST_REMOVED);
+    assert_eq!(index.entries.len(), MOST_CALLS);
+    assert_eq!(write(&mut index, waiting("new", 1)).len(), 1);
+}
+
+#[test]
+fn the_tenant_that_has_most_calls_loses_the_oldest_of_its_longest_function() {
+    let mut index = Index::default();
+    let other: Vec<_> =
+        (0..MOST_ENDED).map(|_| add(&mut index, of("other", ended("f", 1, LATER)))).collect();
+    let mut longest = Vec::new();
+    for at in 0..SHARE {
+        add(&mut index, waiting(&format!("w{}", at / MOST_WAITING), 1));
+    }
+    for at in 0..MOST_CALLS - MOST_ENDED - SHARE - 1 {
+        let function = format!("f{}", at / 90);
+        longest.push(add(&mut index, ended(&function, 1, LATER)));
+    }
+    // Others have 90 as well, so one more makes it the longest.
+    let last = add(&mut index, ended("f0", 1, LATER));
+    assert_eq!(write(&mut index, of("third", waiting("f", 1))), longest[..1]);
+    for _ in 0..200 {
+        let removed = write(&mut index, of("other", waiting("f", 1)));
+        assert!(removed.iter().all(|id| !other.contains(id)), "each of a function of 90");
+    }
+    assert!(index.entries.contains_key(&last));
+    // What waits counts, so a tenant does not push out what others have by calls that wait.
+    let mut index = Index::default();
+    let own: Vec<_> =
+        (0..2000).map(|at| add(&mut index, ended(&format!("f{}", at / 90), 1, LATER))).collect();
+    for at in 0..SHARE {
+        add(&mut index, waiting(&format!("w{}", at / MOST_WAITING), 1));
+    }
+    for at in 0..MOST_CALLS - SHARE - own.len() {
+        let tenant = format!("other{}", at / 20_000);
+        add(&mut index, of(&tenant, ended(&format!("f{}", at / MOST_ENDED), 1, LATER)));
+    }
+    let removed = write(&mut index, waiting("f", 1));
+    assert!(removed.len() == 1 && own.contains(&removed[0]));
+}
+
+#[test]
+fn the_tenant_that_has_most_bytes_loses_them_first() {
+    let mut index = Index::default();
+    let each = MOST_ENDED_BYTES.bytes() / 8;
+    let other = add(&mut index, of("other", ended("f", each * 8, LATER)));
+    let own: Vec<_> =
+        (0..56).map(|at| add(&mut index, ended(&format!("f{at}"), each, LATER))).collect();
+    let removed = write(&mut index, of("other", waiting("f", each + 1)));
+    assert!(removed.len() == 2 && removed.iter().all(|id| own.contains(id)));
+    assert!(index.entries.contains_key(&other));
+}
+
+#[test]
+fn what_waits_is_bounded_and_never_removed() {
+    let mut index = Index::default();
+    for _ in 0..MOST_WAITING {
+        index.room_for(&waiting("f", 1)).unwrap();
+        add(&mut index, waiting("f", 1));
+    }
+    assert_eq!(index.room_for(&waiting("f", 1)), Err(Full::Calls(Of::Function, MOST_WAITING)));
+    let long = waiting("g", MOST_WAITING_BYTES.bytes() + 1);
+    assert_eq!(index.room_for(&long), Err(Full::Bytes(Of::Function, MOST_WAITING_BYTES)));
+    assert!(write(&mut index, ended("f", MOST_BYTES.bytes(), LATER)).is_empty());
+    assert_eq!(index.waiting().len(), MOST_WAITING);
+}
+
+#[test]
+fn calls_of_a_tenant_that_wait_leave_room_for_those_of_others() {
+    let mut index = Index::default();
+    let tenants: Vec<_> = (0..PARTS).map(|tenant| format!("t{tenant}")).collect();
+    for tenant in &tenants {
+        for at in 0..SHARE {
+            let entry = of(tenant, waiting(&format!("f{}", at / 5000), 1));
+            if at % 5000 == 0 {
+                index.room_for(&entry).unwrap();
+            }
+            add(&mut index, entry);
+        }
+        let full = index.room_for(&of(tenant, waiting("new", 1)));
+        assert_eq!(full, Err(Full::Calls(Of::Tenant, SHARE)));
+    }
+    let full = index.room_for(&of("new", waiting("f", 1)));
+    assert_eq!(full, Err(Full::Calls(Of::All, MOST_CALLS)));
+    assert!(write(&mut index, of("new", waiting("f", 1))).is_empty(), "nothing has ended");
+}
+
+#[test]
+fn events_of_a_tenant_that_wait_leave_room_for_those_of_others() {
+    let mut index = Index::default();
+    for function in ["f", "g"] {
+        index.room_for(&waiting(function, MOST_WAITING_BYTES.bytes())).unwrap();
+        add(&mut index, waiting(function, MOST_WAITING_BYTES.bytes()));
+    }
+    let share = ByteSize(MOST_BYTES.bytes() / PARTS as u64);
+    assert_eq!(index.room_for(&waiting("h", 1)), Err(Full::Bytes(Of::Tenant, share)));
+    index.room_for(&of("other", waiting("h", MOST_WAITING_BYTES.bytes()))).unwrap();
+}
+
+#[test]
+fn a_write_that_fails_changes_nothing() {
+    let mut index = Index::default();
+    let call = add(&mut index, waiting("f", 1));
+    for until_ms in [1, LATER] {
+        add(&mut index, ended("f", 1, until_ms));
+    }
+    let before = index.clone();
+    let planned = index.plan(call.clone(), ended("f", MOST_ENDED_BYTES.bytes(), LATER));
+    assert_eq!(planned.removed().count(), 2);
+    drop(planned);
+    assert_eq!(index, before);
+    index.plan(call.clone(), ended("f", MOST_ENDED_BYTES.bytes(), LATER)).keep();
+    assert_eq!(index.entries.keys().collect::<Vec<_>>(), [&call]);
+    index.forget_all([&call]);
+    assert_eq!(index, Index::default(), "no sums are left");
+}
