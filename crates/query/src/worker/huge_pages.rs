@@ -4,6 +4,7 @@
 //! regions of 2 MiB, and to clear these took more than half of the processor time of a cold worker,
 //! and half of its memory (decision 073). A large task gains by them.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use snowmelt_kernel::memory;
@@ -18,23 +19,29 @@ static ARE_OFF: AtomicBool = AtomicBool::new(false);
 /// Turns them off, at the start of the process. In a sandbox they are off before: the allocator
 /// touches its first memory before this program's own first instruction.
 pub(super) fn turn_off() {
-    if let Ok(used) = memory::anonymous()
-        && memory::set_huge_pages(false).is_ok()
-    {
-        AT_START.store(used, Ordering::Relaxed);
-        ARE_OFF.store(true, Ordering::Relaxed);
-    }
+    turn_off_with(memory::anonymous());
 }
 
 /// Turns them on if the process uses much memory. Costs three system calls until then.
 pub(super) fn turn_on_if_large() {
-    if !ARE_OFF.load(Ordering::Relaxed) {
-        return;
+    if ARE_OFF.load(Ordering::Relaxed) {
+        turn_on_with(memory::anonymous());
     }
-    // Of memory that cannot be told, a small task has not much.
-    let used = memory::anonymous().unwrap_or(0);
-    let grown = used.saturating_sub(AT_START.load(Ordering::Relaxed));
-    if grown > LARGE && memory::set_huge_pages(true).is_ok() {
+}
+
+/// Memory that cannot be told at the start counts as used later: it is small.
+fn turn_off_with(used: io::Result<u64>) {
+    if memory::set_huge_pages(false).is_ok() {
+        AT_START.store(used.unwrap_or(0), Ordering::Relaxed);
+        ARE_OFF.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A task whose memory cannot be told may be a large one, which would stay slow without them.
+fn turn_on_with(used: io::Result<u64>) {
+    let at_start = AT_START.load(Ordering::Relaxed);
+    let is_large = used.map_or(true, |used| used.saturating_sub(at_start) > LARGE);
+    if is_large && memory::set_huge_pages(true).is_ok() {
         ARE_OFF.store(false, Ordering::Relaxed);
     }
 }
@@ -64,5 +71,16 @@ mod tests {
         let large = std::hint::black_box(vec![1_u8; 2 * LARGE as usize]);
         turn_on_if_large();
         assert!(memory::has_huge_pages().unwrap(), "{} bytes are used", large.len());
+        // Here and not in a test of its own, because the setting is that of the process.
+        let unknown = || Err(io::ErrorKind::InvalidData.into());
+        turn_off_with(unknown());
+        assert!(!memory::has_huge_pages().unwrap());
+        turn_on_if_large();
+        assert!(memory::has_huge_pages().unwrap(), "all of its memory counts");
+        turn_off_with(Ok(u64::MAX));
+        turn_on_if_large();
+        assert!(!memory::has_huge_pages().unwrap(), "it has not grown");
+        turn_on_with(unknown());
+        assert!(memory::has_huge_pages().unwrap(), "it may be large");
     }
 }
