@@ -1,5 +1,6 @@
 """Fixtures with the real binary: data, separate folders, and a check of complete clean-up."""
 
+import gc
 import json
 import os
 import shutil
@@ -260,6 +261,8 @@ def nothing_left(machine: None) -> Iterator[None]:
     """After each test the machine has the same processes, mounts and files as before."""
     before = MachineState()
     yield
+    # What a failed call refers to, such as the file of a broadcast, goes with its traceback.
+    gc.collect()
     left = before.remaining_within(CLEAN_WITHIN_S)
     assert not left, f"left behind: {left}"
 
