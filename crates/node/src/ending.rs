@@ -55,7 +55,7 @@ pub(crate) fn report(
     ErrorReport::new(code, message).excerpt(output.iter().cloned()).hint(hint)
 }
 
-/// What helps a call whose time was up: a larger share if that held it back, else more time.
+/// The hint for a call whose time was up: a larger share if that held it back, else more time.
 fn more_time(limit: Duration, throttled: Option<Duration>) -> String {
     let time = "give it more time with timeout=\"5m\" (fn deploy --timeout)";
     if throttled.is_some_and(|held| held * 2 >= limit) {

@@ -240,8 +240,10 @@ mod tests {
     async fn a_token_prunes_its_tenant_only() {
         let remote = Remote::new().await;
         let records = &remote.idle.records;
-        let (own, other): (Tenant, Tenant) = ("acme".parse().unwrap(), "other".parse().unwrap());
-        let (ours, theirs) = (ended_call("f", "1"), ended_call("f", "2"));
+        let own: Tenant = "acme".parse().unwrap();
+        let other: Tenant = "other".parse().unwrap();
+        let ours = ended_call("f", "1");
+        let theirs = ended_call("f", "2");
         records.end(&own, &ours, u64::MAX).await.unwrap();
         records.end(&other, &theirs, u64::MAX).await.unwrap();
         let request = r#"{"dry_run": false, "results": true}"#;

@@ -113,7 +113,7 @@ impl Records {
         }
         let gone = index.ended(of, also_kept);
         let all = (gone.len() as u64, gone.iter().map(|(_, bytes)| bytes).sum());
-        for some in gone.chunks(index::MOST_REMOVED).filter(|_| !dry) {
+        for some in gone.chunks(index::MAX_REMOVED).filter(|_| !dry) {
             let ids = some.iter().map(|(id, _)| id);
             let removal = ids.clone().fold(Transaction::new(), deleting);
             self.store.transaction(removal).await.map_err(|error| error.report())?;
@@ -123,7 +123,8 @@ impl Records {
     }
 
     async fn write(&self, planned: Planned<'_>, record: Vec<u8>) -> Result<(), ErrorReport> {
-        let (id, entry) = (planned.id().as_str(), encoded(planned.entry()));
+        let id = planned.id().as_str();
+        let entry = encoded(planned.entry());
         let put = Transaction::new().put(record_key(id), record, Expect::Any);
         let put = put.put(entry_key(id), entry, Expect::Any);
         let all = planned.removed().fold(put, deleting);

@@ -28,13 +28,13 @@ const MOST_ENDED_BYTES: ByteSize = ByteSize::mib(256);
 /// The most bytes of the calls of all functions together.
 const MOST_BYTES: ByteSize = ByteSize::mib(2048);
 /// The most calls of all functions together: each takes about a kilobyte of this index.
-const MOST_CALLS: usize = 100_000;
+const MAX_CALLS: usize = 100_000;
 /// One of so many parts of these may be calls of one tenant that wait, however many functions it has:
 /// what waits is never removed, so one tenant would take the room of all others.
 const PARTS: usize = 4;
 /// The most calls that one write removes. A transaction with more of them delays the calls of all
 /// tenants; the next write removes the next ones.
-pub(super) const MOST_REMOVED: usize = 512;
+pub(super) const MAX_REMOVED: usize = 512;
 
 /// Why a call is not accepted: what waits already, and of whom.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) enum Full {
     Bytes(Of, ByteSize),
 }
 
-/// Those whose calls are bounded.
+/// Owners of calls that have a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
     Function,
@@ -76,16 +76,17 @@ pub(super) struct Planned<'i> {
 impl Index {
     /// Whether one more call may wait.
     pub fn room_for(&self, entry: &Entry) -> Result<(), Full> {
-        let (function, counts) = (&entry.function, &self.counts);
+        let function = &entry.function;
+        let counts = &self.counts;
         let waiting = [
             (Of::Function, counts.of_function(function), MOST_WAITING, MOST_WAITING_BYTES),
             (
                 Of::Tenant,
                 counts.of_tenant(&function.tenant),
-                MOST_CALLS / PARTS,
+                MAX_CALLS / PARTS,
                 ByteSize(MOST_BYTES.bytes() / PARTS as u64),
             ),
-            (Of::All, counts.all(), MOST_CALLS, MOST_BYTES),
+            (Of::All, counts.all(), MAX_CALLS, MOST_BYTES),
         ];
         for (of, sums, most, most_bytes) in waiting {
             let Sum { calls, bytes } = sums.waiting;
@@ -199,14 +200,14 @@ impl Planned<'_> {
             is_full.then(|| index.counts.oldest_of_most(By::Bytes).cloned()).flatten()
         });
         self.remove_while(|index, _| {
-            let is_full = index.entries.len() >= MOST_CALLS;
+            let is_full = index.entries.len() >= MAX_CALLS;
             is_full.then(|| index.counts.oldest_of_most(By::Calls).cloned()).flatten()
         });
     }
 
     /// Removes one call after the other, as long as there is one and the write is not too large.
     fn remove_while(&mut self, next: impl Fn(&Index, &Entry) -> Option<InvocationId>) {
-        while self.removed.len() < MOST_REMOVED
+        while self.removed.len() < MAX_REMOVED
             && let Some(id) = next(self.index, &self.entry)
             && let Some(entry) = self.index.forget(&id)
         {

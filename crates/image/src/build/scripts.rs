@@ -160,7 +160,7 @@ fn inside(root: &Path, path: &str) -> Option<PathBuf> {
     Some(at)
 }
 
-/// What a symbolic link leads to and where it is, of `ln -s` with two whole paths.
+/// The target and the place of a symbolic link, of `ln -s` with two whole paths.
 fn link(command: &[String]) -> Option<(String, String)> {
     let (name, arguments) = command.split_first()?;
     let [options @ .., to, at] = arguments else { return None };

@@ -29,13 +29,12 @@ fn returns(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
 fn ages(columns: &[ArrayRef]) -> Result<ArrayRef> {
     let micros =
         |column: &ArrayRef| cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None));
-    let (to, from) = (micros(&columns[0])?, micros(&columns[1])?);
-    let (to, from) = (
-        to.as_primitive::<TimestampMicrosecondType>(),
-        from.as_primitive::<TimestampMicrosecondType>(),
-    );
-    let one = |(to, from): (Option<i64>, Option<i64>)| {
-        let Some((to, from)) = to.zip(from) else { return Ok(None) };
+    let to = micros(&columns[0])?;
+    let to = to.as_primitive::<TimestampMicrosecondType>();
+    let from = micros(&columns[1])?;
+    let from = from.as_primitive::<TimestampMicrosecondType>();
+    let one = |pair| {
+        let (Some(to), Some(from)) = pair else { return Ok(None) };
         let time = |micros| DateTime::from_timestamp_micros(micros).map(|time| time.naive_utc());
         let age = time(to).zip(time(from)).and_then(|(to, from)| age(to, from));
         age.map(Some).ok_or_else(|| {
@@ -68,7 +67,8 @@ fn age(to: NaiveDateTime, from: NaiveDateTime) -> Option<IntervalMonthDayNano> {
 }
 
 fn days_of_month(time: NaiveDateTime) -> Option<i64> {
-    let (year, month) = (time.year(), time.month());
+    let year = time.year();
+    let month = time.month();
     let next = match month {
         12 => NaiveDate::from_ymd_opt(year.checked_add(1)?, 1, 1)?,
         _ => NaiveDate::from_ymd_opt(year, month + 1, 1)?,

@@ -138,7 +138,8 @@ fn multiple(
         return Some(IntervalMonthDayNano::new(small(of.months)?, small(of.days)?, nanos));
     }
     let part = |part: i32| applied(operation, f64::from(part), by);
-    let (months, days) = (part(of.months), part(of.days));
+    let months = part(of.months);
+    let days = part(of.days);
     let days_of_month = to_millionth(months.fract() * DAYS_OF_MONTH);
     let seconds = to_millionth((days.fract() + days_of_month.fract()) * SECONDS_OF_DAY);
     let whole_days = (seconds / SECONDS_OF_DAY).trunc();
@@ -224,7 +225,8 @@ impl ExprPlanner for Multiples {
             let call = ScalarFunction::new_udf(Arc::clone(function), args);
             Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
         };
-        let (left, right) = (&expr.left, &expr.right);
+        let left = &expr.left;
+        let right = &expr.right;
         match expr.op {
             BinaryOperator::Multiply if is_interval(left) && is_number(right) => {
                 call(&self.times, left, right)

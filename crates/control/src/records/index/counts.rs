@@ -91,7 +91,7 @@ impl Sum {
 }
 
 impl Sums {
-    /// Those that wait and those that have ended.
+    /// The calls that wait and the calls that have ended, together.
     pub fn all(&self) -> Sum {
         let Self { waiting, ended } = self;
         Sum { calls: waiting.calls + ended.calls, bytes: waiting.bytes + ended.bytes }

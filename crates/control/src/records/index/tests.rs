@@ -3,7 +3,7 @@
 use super::*;
 
 const LATER: u64 = u64::MAX;
-const SHARE: usize = MOST_CALLS / PARTS;
+const SHARE: usize = MAX_CALLS / PARTS;
 
 fn name(text: &str) -> FunctionId {
     FunctionId { tenant: "t".parse().unwrap(), name: text.parse().unwrap() }
@@ -17,7 +17,7 @@ fn waiting(function: &str, bytes: u64) -> Entry {
     Entry { until_ms: None, ..ended(function, bytes, 0) }
 }
 
-/// The same entry of another tenant.
+/// An entry, as one of another tenant.
 fn of(tenant: &str, entry: Entry) -> Entry {
     let function = FunctionId { tenant: tenant.parse().unwrap(), ..entry.function };
     Entry { function, ..entry }
@@ -97,15 +97,15 @@ fn all_functions_together_are_bounded() {
 fn one_write_removes_some_calls_of_many_functions_and_the_next_ones_the_rest() {
     let mut index = Index::default();
     let large = add(&mut index, ended("large", 1, LATER));
-    for at in 1..MOST_CALLS + 600 {
+    for at in 1..MAX_CALLS + 600 {
         let function = if at < 10 { "large".into() } else { format!("f{}", at / 5) };
         add(&mut index, ended(&function, 1, LATER));
     }
     let removed = write(&mut index, waiting("new", 1));
     assert_eq!(removed[0], large, "of the function that has most");
-    assert_eq!(removed.len(), MOST_REMOVED, "though no function has so many");
-    assert_eq!(write(&mut index, waiting("new", 1)).len(), 600 + 2 - MOST_REMOVED);
-    assert_eq!(index.entries.len(), MOST_CALLS);
+    assert_eq!(removed.len(), MAX_REMOVED, "though no function has so many");
+    assert_eq!(write(&mut index, waiting("new", 1)).len(), 600 + 2 - MAX_REMOVED);
+    assert_eq!(index.entries.len(), MAX_CALLS);
     assert_eq!(write(&mut index, waiting("new", 1)).len(), 1);
 }
 
@@ -118,7 +118,7 @@ fn the_tenant_that_has_most_calls_loses_the_oldest_of_its_longest_function() {
     for at in 0..SHARE {
         add(&mut index, waiting(&format!("w{}", at / MOST_WAITING), 1));
     }
-    for at in 0..MOST_CALLS - MOST_ENDED - SHARE - 1 {
+    for at in 0..MAX_CALLS - MOST_ENDED - SHARE - 1 {
         let function = format!("f{}", at / 90);
         longest.push(add(&mut index, ended(&function, 1, LATER)));
     }
@@ -137,7 +137,7 @@ fn the_tenant_that_has_most_calls_loses_the_oldest_of_its_longest_function() {
     for at in 0..SHARE {
         add(&mut index, waiting(&format!("w{}", at / MOST_WAITING), 1));
     }
-    for at in 0..MOST_CALLS - SHARE - own.len() {
+    for at in 0..MAX_CALLS - SHARE - own.len() {
         let tenant = format!("other{}", at / 20_000);
         add(&mut index, of(&tenant, ended(&format!("f{}", at / MOST_ENDED), 1, LATER)));
     }
@@ -187,7 +187,7 @@ fn calls_of_a_tenant_that_wait_leave_room_for_those_of_others() {
         assert_eq!(full, Err(Full::Calls(Of::Tenant, SHARE)));
     }
     let full = index.room_for(&of("new", waiting("f", 1)));
-    assert_eq!(full, Err(Full::Calls(Of::All, MOST_CALLS)));
+    assert_eq!(full, Err(Full::Calls(Of::All, MAX_CALLS)));
     assert!(write(&mut index, of("new", waiting("f", 1))).is_empty(), "nothing has ended");
 }
 

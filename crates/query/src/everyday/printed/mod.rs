@@ -63,11 +63,12 @@ impl Values {
 
     fn cell(&self, row: usize) -> Cell<'_> {
         let is_there = self.text.is_valid(row);
-        let whole = self.whole.as_ref().map(|it| it.as_primitive::<Decimal128Type>().value(row));
+        let whole =
+            self.whole.as_ref().map(|whole| whole.as_primitive::<Decimal128Type>().value(row));
         Cell {
             text: is_there.then(|| self.text.value(row)),
             whole: whole.filter(|_| is_there),
-            double: self.double.as_ref().map(|it| it.value(row)).filter(|_| is_there),
+            double: self.double.as_ref().map(|double| double.value(row)).filter(|_| is_there),
         }
     }
 }

@@ -154,7 +154,8 @@ fn in_braces(reader: &mut Reader<'_>) -> Result<Spec, String> {
     let mut spec = Spec::default();
     let is_align = |c: Option<char>| c.filter(|c| matches!(c, '<' | '>' | '^'));
     let mut ahead = reader.rest.chars();
-    let (first, second) = (ahead.next(), ahead.next());
+    let first = ahead.next();
+    let second = ahead.next();
     if let (Some(fill), Some(align)) = (first, is_align(second)) {
         (spec.fill, spec.align) = (fill, Some(align));
         reader.next();

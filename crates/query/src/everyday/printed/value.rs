@@ -14,7 +14,7 @@ pub(super) struct Cell<'a> {
 /// The text of a value.
 ///
 /// # Errors
-/// What the form takes, if not this value.
+/// The kind of value that the form takes, if not this one.
 pub(super) fn written(spec: &Spec, cell: Cell<'_>) -> Result<String, String> {
     let text = cell.text.unwrap_or_default();
     let kind = spec.kind.unwrap_or(match (cell.whole, cell.double) {
