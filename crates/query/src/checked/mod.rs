@@ -7,13 +7,16 @@
 //! DataFusion's operators on integers and its `sum` wrap. Here `+`, `-`, `*` and the unary `-` of
 //! integers become checked functions (once types are known, before constants are folded), and `sum`
 //! adds in 128 bits. Quotients and averages of decimals, and casts of numbers to integers, are
-//! rounded, where DataFusion truncates; the text of a time is PostgreSQL's, and intervals are compared by their length ([`span`]). For the plan and its codec all are built-in functions.
+//! rounded, where DataFusion truncates; the text of a time is PostgreSQL's, and intervals are
+//! compared by their length ([`span`]). For the plan and its codec all are built-in functions.
 
 mod average;
 mod barrier;
+mod column;
 mod divide;
 mod nearest;
 mod operator;
+mod parts;
 mod repeated;
 mod rounded;
 mod rule;
@@ -25,17 +28,21 @@ mod written;
 
 use std::sync::Arc;
 
+use arrow::array::ArrayRef;
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, FieldRef};
+use arrow::error::ArrowError;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use snowmelt_types::{Code, ErrorReport};
 
+pub(crate) use parts::{is_comparison, replace_parts};
 pub(crate) use repeated::repeated;
 pub(crate) use rule::CheckIntegers;
 pub(crate) use single_row::CheckSubqueries;
 pub(crate) use span::{CompareIntervals, OrderWindows};
-pub(crate) use text::text_of;
+pub(crate) use text::{text_of, units_of_second};
 pub(crate) use written::WRITTEN;
 
 /// Registers the checked functions.
@@ -43,13 +50,12 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in operator::all() {
         registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
     }
+    for function in [barrier::function(), nearest::function(), span::function(), text::function()] {
+        registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
+    }
     registry.register_udf(Arc::new(ScalarUDF::from(repeated::Repeated::default())))?;
-    registry.register_udf(Arc::new(ScalarUDF::from(barrier::Barrier::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(divide::Divide::default())))?;
     registry.register_udf(Arc::new(ScalarUDF::from(written::Written::default())))?;
-    registry.register_udf(Arc::new(ScalarUDF::from(nearest::Nearest::default())))?;
-    registry.register_udf(Arc::new(ScalarUDF::from(span::Span::default())))?;
-    registry.register_udf(Arc::new(ScalarUDF::from(text::Text::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(average::RoundedAverage::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(sum::CheckedSum::default())))?;
     registry.register_udaf(Arc::new(AggregateUDF::from(single_row::SingleRow::default())))?;
@@ -59,6 +65,11 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 /// True for functions that replace operators, which are hidden from SQL.
 pub(crate) fn is_operator(name: &str) -> bool {
     name.starts_with(operator::PREFIX)
+}
+
+/// A cast that fails where a value has none in the type, and does not make it null.
+pub(crate) fn cast_strictly(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
+    cast_with_options(column, to, &CastOptions { safe: false, ..CastOptions::default() })
 }
 
 /// The error for a result that does not fit its type.

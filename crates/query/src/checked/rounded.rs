@@ -11,7 +11,7 @@ use arrow::datatypes::{
 use arrow::error::ArrowError;
 use datafusion::error::{DataFusionError, Result};
 
-use super::overflow;
+use super::{cast_strictly, overflow};
 
 /// What a quotient is computed in: 128 bits where they are enough, 256 otherwise.
 trait Whole: ArrowNativeTypeOp {
@@ -56,8 +56,11 @@ pub(super) fn quotients(
     what: &str,
 ) -> Result<ArrayRef> {
     let too_large = || overflow(what, data_type);
-    let (from, by, to) =
-        (scale(numbers.data_type())?, scale(divisors.data_type())?, scale(data_type)?);
+    let (from, by, to) = (
+        scale_of_decimal(numbers.data_type())?,
+        scale_of_decimal(divisors.data_type())?,
+        scale_of_decimal(data_type)?,
+    );
     let exponent = i32::from(to) - i32::from(from) + i32::from(by);
     let narrow = |array: &ArrayRef| array.as_primitive_opt::<Decimal128Type>().cloned();
     let computed: ArrayRef = match (data_type, narrow(numbers), narrow(divisors)) {
@@ -82,7 +85,7 @@ pub(super) fn quotients(
                 })?;
             let wide = DataType::Decimal256(DECIMAL256_MAX_PRECISION, to);
             let wide: ArrayRef = Arc::new(values.with_data_type(wide));
-            cast_checked(&wide, data_type).map_err(|_| too_large())?
+            cast_strictly(&wide, data_type).map_err(|_| too_large())?
         }
     };
     Ok(computed)
@@ -108,25 +111,28 @@ where
         .collect()
 }
 
-fn scale(data_type: &DataType) -> Result<i8> {
+/// The digits behind the point of a decimal; `None` for other types.
+pub(super) fn scale(data_type: &DataType) -> Option<i8> {
     match data_type {
         DataType::Decimal32(_, scale)
         | DataType::Decimal64(_, scale)
         | DataType::Decimal128(_, scale)
-        | DataType::Decimal256(_, scale) => Ok(*scale),
-        other => datafusion::common::internal_err!("{other} is no decimal"),
+        | DataType::Decimal256(_, scale) => Some(*scale),
+        _ => None,
+    }
+}
+
+fn scale_of_decimal(data_type: &DataType) -> Result<i8> {
+    match scale(data_type) {
+        Some(scale) => Ok(scale),
+        None => datafusion::common::internal_err!("{data_type} is no decimal"),
     }
 }
 
 /// Decimals of any size in 256 bits.
 pub(super) fn widened(array: &ArrayRef) -> Result<ArrayRef> {
-    let scale = scale(array.data_type())?;
+    let scale = scale_of_decimal(array.data_type())?;
     Ok(cast(array, &DataType::Decimal256(DECIMAL256_MAX_PRECISION, scale))?)
-}
-
-fn cast_checked(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
-    let options = arrow::compute::CastOptions { safe: false, ..Default::default() };
-    Ok(arrow::compute::cast_with_options(array, data_type, &options)?)
 }
 
 #[cfg(test)]

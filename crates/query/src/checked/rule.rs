@@ -6,11 +6,9 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, ScalarUDF, TryCast,
 };
@@ -20,6 +18,7 @@ use super::barrier::{self, merges_decimals};
 use super::divide::{self, divides};
 use super::nearest;
 use super::operator::{self, Kind};
+use super::parts::replace_parts;
 use super::text;
 
 /// Runs after type coercion: both sides of an operator then have the same type.
@@ -38,9 +37,9 @@ impl Default for CheckIntegers {
         Self {
             functions: functions.map(|f| (f.kind(), Arc::new(ScalarUDF::from(f)))).collect(),
             divide: Arc::new(ScalarUDF::from(divide::Divide::default())),
-            nearest: Arc::new(ScalarUDF::from(nearest::Nearest::default())),
-            barrier: Arc::new(ScalarUDF::from(barrier::Barrier::default())),
-            text: Arc::new(ScalarUDF::from(text::Text::default())),
+            nearest: Arc::new(ScalarUDF::from(nearest::function())),
+            barrier: Arc::new(ScalarUDF::from(barrier::function())),
+            text: Arc::new(ScalarUDF::from(text::function())),
         }
     }
 }
@@ -51,26 +50,18 @@ impl AnalyzerRule for CheckIntegers {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let rewritten = plan.transform_up_with_subqueries(|plan| self.rewrite(plan))?;
+        let rewritten = plan.transform_up_with_subqueries(|plan| {
+            let replaced = replace_parts(plan, |part, schema| Ok(self.checked(part, schema)))?;
+            match replaced.transformed {
+                true => replaced.map_data(LogicalPlan::recompute_schema),
+                false => Ok(replaced),
+            }
+        })?;
         Ok(rewritten.data)
     }
 }
 
 impl CheckIntegers {
-    fn rewrite(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-        let schema = merge_schema(&plan.inputs());
-        let names = NamePreserver::new(&plan);
-        let rewritten = plan.map_expressions(|expression| {
-            let name = names.save(&expression);
-            let rewritten = expression.transform_up(|part| Ok(self.checked(part, &schema)))?;
-            Ok(rewritten.update_data(|expression| name.restore(expression)))
-        })?;
-        match rewritten.transformed {
-            true => rewritten.map_data(LogicalPlan::recompute_schema),
-            false => Ok(rewritten),
-        }
-    }
-
     fn checked(&self, expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
         let expression = match self.rounded(expression, schema) {
             Ok(rounded) => return Transformed::yes(rounded),

@@ -10,31 +10,22 @@ use arrow::array::timezone::Tz;
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, DurationMicrosecondType, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
-    IntervalUnit, TimeUnit,
+    DataType, DurationMicrosecondType, Field, FieldRef, Int64Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
 };
 use chrono::{DateTime, Datelike, NaiveDateTime, Offset, TimeZone, Timelike};
-use datafusion::common::plan_err;
 use datafusion::error::Result;
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
-};
-use datafusion::scalar::ScalarValue;
+
+use super::column::ColumnFunction;
 
 /// The name of the function, which is hidden from SQL.
 pub(super) const NAME: &str = "checked_text";
 const NANOS_OF_SECOND: i64 = 1_000_000_000;
 
 /// The text of a value.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Text {
-    signature: Signature,
-}
-
-impl Default for Text {
-    fn default() -> Self {
-        Self { signature: Signature::any(1, Volatility::Immutable) }
-    }
+pub(super) fn function() -> ColumnFunction {
+    let field = |_: &FieldRef| Arc::new(Field::new(NAME, DataType::Utf8, true)) as FieldRef;
+    ColumnFunction::new(NAME, true, field, texts)
 }
 
 /// Whether a cast gives the text of a time or an interval.
@@ -48,43 +39,6 @@ pub(super) fn is_of_time(from: &DataType, to: &DataType) -> bool {
             | DataType::Duration(_)
     );
     is_time && to.is_string()
-}
-
-impl ScalarUDFImpl for Text {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn display_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(args.iter().map(ToString::to_string).collect())
-    }
-
-    fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(args.iter().map(|arg| arg.schema_name().to_string()).collect())
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
-    }
-
-    fn is_strict(&self) -> bool {
-        true
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match args.args.as_slice() {
-            [ColumnarValue::Scalar(value)] => {
-                let texts = texts(&value.to_array()?)?;
-                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&texts, 0)?))
-            }
-            [ColumnarValue::Array(values)] => Ok(ColumnarValue::Array(texts(values)?)),
-            _ => plan_err!("{NAME} takes one argument"),
-        }
-    }
 }
 
 /// The texts of a column of any type, as its cast gives them.
@@ -143,14 +97,19 @@ fn numbers(values: &ArrayRef, text: impl Fn(i64) -> Option<String>) -> Result<Ar
     Ok(Arc::new((0..whole.len()).map(of_row).collect::<Result<StringArray>>()?))
 }
 
-/// The date and time of a number of units since 1970.
-fn local(unit: TimeUnit, value: i64) -> Option<NaiveDateTime> {
-    let units = match unit {
+/// How many units a second has.
+pub(crate) fn units_of_second(unit: TimeUnit) -> i64 {
+    match unit {
         TimeUnit::Second => 1,
         TimeUnit::Millisecond => 1_000,
         TimeUnit::Microsecond => 1_000_000,
         TimeUnit::Nanosecond => NANOS_OF_SECOND,
-    };
+    }
+}
+
+/// The date and time of a number of units since 1970.
+fn local(unit: TimeUnit, value: i64) -> Option<NaiveDateTime> {
+    let units = units_of_second(unit);
     let nanos = value.rem_euclid(units) * (NANOS_OF_SECOND / units);
     let moment = DateTime::from_timestamp(value.div_euclid(units), u32::try_from(nanos).ok()?)?;
     Some(moment.naive_utc())
@@ -182,7 +141,8 @@ struct Clock(i64);
 
 impl Display for Clock {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let (seconds, nanos) = (self.0 / NANOS_OF_SECOND, self.0 % NANOS_OF_SECOND);
+        let seconds = self.0 / NANOS_OF_SECOND;
+        let nanos = self.0 % NANOS_OF_SECOND;
         write!(f, "{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
         if nanos == 0 {
             return Ok(());

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Int64Array, ListArray, UInt32Array, new_null_array};
-use arrow::compute::{CastOptions, cast, cast_with_options, concat, take, take_arrays};
+use arrow::compute::{cast, concat, take, take_arrays};
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef,
 };
@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 
 use super::lists::as_list;
 use super::plain::wrong;
+use crate::checked::cast_strictly;
 
 /// The function.
 pub(super) fn function() -> Arc<HigherOrderUDF> {
@@ -216,13 +217,13 @@ fn reduced(
         let number = i64::try_from(place + 1).map_err(|_| too_long())?;
         let numbers: ArrayRef = Arc::new(Int64Array::from(vec![number; there]));
         let rows = UInt32Array::from(order.rows[..there].to_vec());
-        let (before, next) = (|| Ok(Arc::clone(&before)), || Ok(Arc::clone(&next)));
+        let before = || Ok(Arc::clone(&before));
+        let next = || Ok(Arc::clone(&next));
         let numbers = || Ok(Arc::clone(&numbers));
         let result = lambda.evaluate(&[&before, &next, &numbers], |captured| {
             Ok(take_arrays(captured, &rows, None)?)
         })?;
-        let options = CastOptions { safe: false, ..Default::default() };
-        value = cast_with_options(&result.into_array(there)?, to, &options)?;
+        value = cast_strictly(&result.into_array(there)?, to)?;
     }
     ended.push(value);
     let pieces: Vec<&dyn Array> = ended.iter().rev().map(AsRef::as_ref).collect();

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::plan_err;
@@ -55,31 +55,58 @@ impl ScalarUDFImpl for RegexpExtract {
 }
 
 fn extracted(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut found = StringBuilder::new();
+    for_each_row(columns, |row| {
+        match row {
+            Some(Row { pattern, text, group }) => found.append_value(first(pattern, text, group)?),
+            None => found.append_null(),
+        }
+        Ok(())
+    })?;
+    Ok(Arc::new(found.finish()))
+}
+
+/// The arguments of a row.
+pub(super) struct Row<'a> {
+    pub(super) pattern: &'a Regex,
+    pub(super) text: &'a str,
+    /// The number of a group; 0 is all of the match.
+    pub(super) group: i64,
+}
+
+/// Calls a function for each row of texts, patterns and, if there is a third column, groups; with
+/// `None` where one of them is null. A pattern is compiled once.
+pub(super) fn for_each_row(
+    columns: &[ArrayRef],
+    mut take: impl FnMut(Option<Row<'_>>) -> Result<()>,
+) -> Result<()> {
     let text = |column: &ArrayRef| cast(column, &DataType::Utf8);
-    let (texts, patterns) = (text(&columns[0])?, text(&columns[1])?);
-    let (texts, patterns) = (texts.as_string::<i32>(), patterns.as_string::<i32>());
+    let texts = text(&columns[0])?;
+    let texts = texts.as_string::<i32>();
+    let patterns = text(&columns[1])?;
+    let patterns = patterns.as_string::<i32>();
     let groups = columns.get(2).map(|groups| cast(groups, &DataType::Int64)).transpose()?;
     let groups = groups.as_ref().map(|groups| groups.as_primitive::<Int64Type>());
     let mut known = HashMap::new();
-    let mut one = |row: usize| -> Result<Option<&str>> {
+    for row in 0..texts.len() {
         let is_null = texts.is_null(row)
             || patterns.is_null(row)
             || groups.is_some_and(|groups| groups.is_null(row));
         if is_null {
-            return Ok(None);
+            take(None)?;
+            continue;
         }
         let pattern = patterns.value(row);
         if !known.contains_key(pattern) {
             known.insert(pattern, compiled(pattern)?);
         }
         let group = groups.map_or(0, |groups| groups.value(row));
-        found(&known[pattern], texts.value(row), group).map(Some)
-    };
-    let all = (0..texts.len()).map(&mut one).collect::<Result<StringArray>>()?;
-    Ok(Arc::new(all))
+        take(Some(Row { pattern: &known[pattern], text: texts.value(row), group }))?;
+    }
+    Ok(())
 }
 
-fn found<'t>(pattern: &Regex, text: &'t str, group: i64) -> Result<&'t str> {
+fn first<'t>(pattern: &Regex, text: &'t str, group: i64) -> Result<&'t str> {
     let number = group_of(pattern, group)?;
     let captures = pattern.captures(text);
     Ok(captures.and_then(|found| found.get(number)).map_or("", |found| found.as_str()))
@@ -95,7 +122,7 @@ pub(super) fn group_of(pattern: &Regex, group: i64) -> Result<usize> {
     })
 }
 
-pub(super) fn compiled(pattern: &str) -> Result<Regex> {
+fn compiled(pattern: &str) -> Result<Regex> {
     Regex::new(pattern).map_err(|error| {
         let reason = error.to_string();
         let last = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");

@@ -1,18 +1,16 @@
 //! `regexp_split_to_array(text, pattern)`, and `regexp_extract_all(text, pattern, group)`, the list of
 //! all matches.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringBuilder};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Int64Type};
+use arrow::array::{ArrayRef, ListBuilder, StringBuilder};
+use arrow::datatypes::{DataType, Field};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 use regex::Regex;
 
 use super::plain::Plain;
-use super::regexp_extract::{compiled, group_of};
+use super::regexp_extract::{Row, for_each_row, group_of};
 
 pub(super) fn all() -> Vec<Plain> {
     vec![
@@ -45,31 +43,16 @@ fn returns(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
 type OfRow<'a> = &'a dyn Fn(&Regex, &str, i64) -> Result<Vec<String>>;
 
 fn lists(columns: &[ArrayRef], of_row: OfRow<'_>) -> Result<ArrayRef> {
-    let text = |column: &ArrayRef| cast(column, &DataType::Utf8);
-    let (texts, patterns) = (text(&columns[0])?, text(&columns[1])?);
-    let (texts, patterns) = (texts.as_string::<i32>(), patterns.as_string::<i32>());
-    let groups = columns.get(2).map(|groups| cast(groups, &DataType::Int64)).transpose()?;
-    let groups = groups.as_ref().map(|groups| groups.as_primitive::<Int64Type>());
-    let mut known = HashMap::new();
     let mut lists = ListBuilder::new(StringBuilder::new());
-    for row in 0..texts.len() {
-        let is_null = texts.is_null(row)
-            || patterns.is_null(row)
-            || groups.is_some_and(|groups| groups.is_null(row));
-        if is_null {
-            lists.append_null();
-            continue;
+    for_each_row(columns, |row| {
+        match row {
+            Some(Row { pattern, text, group }) => {
+                lists.append_value(of_row(pattern, text, group)?.into_iter().map(Some));
+            }
+            None => lists.append_null(),
         }
-        let pattern = patterns.value(row);
-        if !known.contains_key(pattern) {
-            known.insert(pattern, compiled(pattern)?);
-        }
-        let group = groups.map_or(0, |groups| groups.value(row));
-        for part in of_row(&known[pattern], texts.value(row), group)? {
-            lists.values().append_value(part);
-        }
-        lists.append(true);
-    }
+        Ok(())
+    })?;
     Ok(Arc::new(lists.finish()))
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use arrow::array::{ArrayRef, AsArray, PrimitiveArray};
-use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use chrono::{DateTime, Days, LocalResult, NaiveDateTime, Offset, TimeZone};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 
 use super::plain::{Plain, wrong};
-use crate::checked::sql_name;
+use crate::checked::{cast_strictly, sql_name, units_of_second};
 
 const UTC: &str = "+00:00";
 
@@ -49,7 +49,7 @@ fn converted(columns: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
         other => return plan_err!("`timezone` gives no {}", sql_name(other)),
     };
     let values = match is_shown {
-        true => checked(values, &DataType::Timestamp(unit, Some(UTC.into())))?,
+        true => cast_strictly(values, &DataType::Timestamp(unit, Some(UTC.into())))?,
         false => Arc::clone(values),
     };
     let values = cast(&values, &DataType::Int64)?;
@@ -69,12 +69,6 @@ fn converted(columns: &[ArrayRef], returned: &DataType) -> Result<ArrayRef> {
     Ok(cast(&(Arc::new(result) as ArrayRef), returned)?)
 }
 
-/// A cast that fails where a text is no time.
-fn checked(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    let options = CastOptions { safe: false, ..Default::default() };
-    Ok(cast_with_options(values, to, &options)?)
-}
-
 fn zone(name: &str) -> Result<Tz> {
     const HINT: &str = "name a zone, such as 'Europe/Berlin', 'UTC' or 'Etc/GMT-5'";
     // PostgreSQL reads `+05:30` as west of Greenwich, others as east of it.
@@ -86,12 +80,7 @@ fn zone(name: &str) -> Result<Tz> {
 
 /// A time that is moved by the zone's offset: to what its clocks show, or from there to UTC.
 fn moved(value: i64, unit: TimeUnit, zone: Tz, is_shown: bool) -> Result<i64> {
-    let of_second = match unit {
-        TimeUnit::Second => 1,
-        TimeUnit::Millisecond => 1_000,
-        TimeUnit::Microsecond => 1_000_000,
-        TimeUnit::Nanosecond => 1_000_000_000,
-    };
+    let of_second = units_of_second(unit);
     let at = DateTime::from_timestamp(value.div_euclid(of_second), 0);
     let result = at.and_then(|at| {
         let seconds = match is_shown {

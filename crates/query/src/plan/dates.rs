@@ -8,18 +8,18 @@
 use arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::InList;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+use crate::checked::{is_comparison, replace_parts};
 
 /// In microseconds, which years far from 1970 have, too.
 const SUM: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
@@ -79,13 +79,7 @@ impl AnalyzerRule for CompareDates {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.transform_up_with_subqueries(|plan| {
-            let schema = merge_schema(&plan.inputs());
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expression| {
-                let name = names.save(&expression);
-                let compared = expression.transform_up(|part| Ok(with_dates(part, &schema)))?;
-                Ok(compared.update_data(|expression| name.restore(expression)))
-            })
+            replace_parts(plan, |part, schema| Ok(with_dates(part, schema)))
         })
         .data()
     }
@@ -124,11 +118,6 @@ fn with_dates(expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Some(compared) => Transformed::yes(compared),
         None => Transformed::no(expression),
     }
-}
-
-fn is_comparison(op: Operator) -> bool {
-    use Operator::*;
-    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
 /// Whether a side may be such a sum: a calculation, or a cast of one to another unit.

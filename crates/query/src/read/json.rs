@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
@@ -15,7 +14,7 @@ use arrow::json::reader::Decoder;
 use super::newlines;
 use super::surrogates::joined;
 use super::wrong::shortened;
-use crate::checked::sql_name;
+use crate::checked::{cast_strictly, sql_name};
 
 /// A decoder of objects.
 pub(crate) struct JsonDecoder {
@@ -67,8 +66,7 @@ impl JsonDecoder {
             if column.data_type() == field.data_type() {
                 return Ok(Arc::clone(column));
             }
-            let strict = CastOptions { safe: false, ..CastOptions::default() };
-            cast_with_options(column, field.data_type(), &strict).map_err(|error| {
+            cast_strictly(column, field.data_type()).map_err(|error| {
                 let (name, kind) = (field.name(), sql_name(field.data_type()));
                 let why = value_of(&error.to_string());
                 ArrowError::JsonError(format!("column `{name}` is {kind}, and {why} is not"))

@@ -11,8 +11,8 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Float32Array, Float64Array, GenericListArray, OffsetSizeTrait,
     RecordBatch, RecordBatchOptions, StructArray,
 };
+use arrow::compute::cast;
 use arrow::compute::kernels::cmp::distinct;
-use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DecimalType, FieldRef, Fields, Schema,
     SchemaRef,
@@ -21,7 +21,7 @@ use arrow::util::display::array_value_to_string;
 use datafusion::error::{DataFusionError, Result as DfResult};
 use snowmelt_types::{Code, ErrorReport};
 
-use crate::checked::sql_name;
+use crate::checked::{cast_strictly, sql_name};
 
 /// Decimals with fewer digits are in every double, and so is the division that makes one of them.
 const DIGITS_OF_DOUBLE: u32 = 15;
@@ -103,7 +103,7 @@ impl Parameter<'_> {
         use DataType::*;
         let from = column.data_type();
         if !rounds(into, from) {
-            return Ok(strictly(column, into)?);
+            return Ok(cast_strictly(column, into)?);
         }
         match (into, from) {
             (_, Dictionary(_, value)) => self.convert(&cast(column, value)?, into),
@@ -138,7 +138,7 @@ impl Parameter<'_> {
             return datafusion::common::internal_err!("a list is made of {}", column.data_type());
         };
         let before = Arc::new(field.as_ref().clone().with_data_type(inner.data_type().clone()));
-        let list = strictly(column, &(GenericListArray::<O>::DATA_TYPE_CONSTRUCTOR)(before))?;
+        let list = cast_strictly(column, &(GenericListArray::<O>::DATA_TYPE_CONSTRUCTOR)(before))?;
         let list = list.as_list::<O>();
         let values = self.convert(list.values(), field.data_type())?;
         let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
@@ -147,7 +147,7 @@ impl Parameter<'_> {
 
     /// Converts numbers that come back as they were.
     fn there_and_back(&self, column: &ArrayRef, into: &DataType) -> DfResult<ArrayRef> {
-        let made = strictly(column, into)?;
+        let made = cast_strictly(column, into)?;
         // What is out of range is null here.
         let back = cast(&made, column.data_type())?;
         let changed = distinct(&back, column)?;
@@ -166,7 +166,7 @@ impl Parameter<'_> {
             other => return datafusion::common::internal_err!("{other} is no decimal"),
         };
         let wide = DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale);
-        let decimals = strictly(column, &wide)?;
+        let decimals = cast_strictly(column, &wide)?;
         let decimals = decimals.as_primitive::<Decimal128Type>().iter();
         let text = |value| Decimal128Type::format_decimal(value, DECIMAL128_MAX_PRECISION, scale);
         if into == &DataType::Float64 {
@@ -188,10 +188,6 @@ impl Parameter<'_> {
         ));
         DataFusionError::External(Box::new(report))
     }
-}
-
-fn strictly(column: &ArrayRef, into: &DataType) -> Result<ArrayRef, arrow::error::ArrowError> {
-    cast_with_options(column, into, &CastOptions { safe: false, ..CastOptions::default() })
 }
 
 /// The double that has all digits of a decimal.

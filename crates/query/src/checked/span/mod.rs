@@ -11,16 +11,12 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Decimal128Array};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DurationSecondType, IntervalMonthDayNano,
-    IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, IntervalUnit,
 };
-use datafusion::common::plan_err;
 use datafusion::error::Result;
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
-};
-use datafusion::scalar::ScalarValue;
 
+use super::column::ColumnFunction;
 pub(crate) use rule::{CompareIntervals, OrderWindows};
 
 /// The name of the function, which is hidden from SQL.
@@ -30,61 +26,15 @@ const DAYS_OF_MONTH: i128 = 30;
 const LENGTH: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 
 /// The length in nanoseconds.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Span {
-    signature: Signature,
-}
-
-impl Default for Span {
-    fn default() -> Self {
-        Self { signature: Signature::any(1, Volatility::Immutable) }
-    }
-}
-
-impl ScalarUDFImpl for Span {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn display_name(&self, args: &[Expr]) -> Result<String> {
-        Ok(args.iter().map(ToString::to_string).collect())
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(LENGTH)
-    }
-
-    fn is_strict(&self) -> bool {
-        true
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match args.args.as_slice() {
-            [ColumnarValue::Scalar(value)] => {
-                let lengths = lengths(&value.to_array()?)?;
-                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&lengths, 0)?))
-            }
-            [ColumnarValue::Array(values)] => Ok(ColumnarValue::Array(lengths(values)?)),
-            _ => plan_err!("{NAME} takes one argument"),
-        }
-    }
+pub(super) fn function() -> ColumnFunction {
+    let field = |_: &FieldRef| Arc::new(Field::new(NAME, LENGTH, true)) as FieldRef;
+    ColumnFunction::new(NAME, false, field, lengths)
 }
 
 fn lengths(values: &ArrayRef) -> Result<ArrayRef> {
-    let lengths: Decimal128Array = match values.data_type() {
-        DataType::Duration(TimeUnit::Second) => {
-            let seconds = values.as_primitive::<DurationSecondType>();
-            seconds.unary::<_, Decimal128Type>(|of| i128::from(of) * 1_000_000_000)
-        }
-        _ => {
-            let wide = cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?;
-            wide.as_primitive::<IntervalMonthDayNanoType>().unary::<_, Decimal128Type>(length)
-        }
-    };
+    let wide = cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?;
+    let lengths: Decimal128Array =
+        wide.as_primitive::<IntervalMonthDayNanoType>().unary::<_, Decimal128Type>(length);
     Ok(Arc::new(lengths.with_data_type(LENGTH)))
 }
 

@@ -5,23 +5,22 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{
     AggregateFunction, Between, Case, InList, InSubquery, ScalarFunction, Sort, WindowFunction,
 };
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, Distinct, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, Operator,
-    ScalarUDF, Subquery, lit, when,
+    BinaryExpr, Distinct, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, ScalarUDF,
+    Subquery, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use snowmelt_types::{Code, ErrorReport};
 
-use super::Span;
+use super::function;
+use crate::checked::parts::{is_comparison, replace_parts};
 
 /// Runs after type coercion: both sides of a comparison then have the same type.
 #[derive(Debug)]
@@ -31,7 +30,7 @@ pub(crate) struct CompareIntervals {
 
 impl Default for CompareIntervals {
     fn default() -> Self {
-        Self { span: Arc::new(ScalarUDF::from(Span::default())) }
+        Self { span: Arc::new(ScalarUDF::from(function())) }
     }
 }
 
@@ -61,40 +60,38 @@ impl AnalyzerRule for OrderWindows {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let rewritten = plan.transform_up_with_subqueries(|plan| {
             let LogicalPlan::Window(_) = plan else { return Ok(Transformed::no(plan)) };
-            let schema = merge_schema(&plan.inputs());
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expression| {
-                let name = names.save(&expression);
-                let rewritten = expression.transform_up(|part| match part {
-                    Expr::WindowFunction(window) => self.lengths.over(window, &schema),
-                    other => Ok(Transformed::no(other)),
-                })?;
-                Ok(rewritten.update_data(|expression| name.restore(expression)))
+            replace_parts(plan, |part, schema| match part {
+                Expr::WindowFunction(window) => self.ordered(window, schema),
+                other => Ok(Transformed::no(other)),
             })
         })?;
         Ok(rewritten.data)
     }
 }
 
+impl OrderWindows {
+    fn ordered(
+        &self,
+        mut window: Box<WindowFunction>,
+        schema: &DFSchema,
+    ) -> Result<Transformed<Expr>> {
+        let of_intervals = window.params.args.iter().any(|of| is_interval(of, schema));
+        if of_intervals && is_extreme(window.fun.name()).is_some() {
+            return Err(unsupported(
+                "min and max of intervals are no window functions here",
+                "compute with numbers: min(extract(epoch FROM x)) OVER (…)",
+            ));
+        }
+        let is_rewritten = self.lengths.sort(&mut window.params.order_by, schema);
+        Ok(Transformed::new_transformed(Expr::WindowFunction(window), is_rewritten))
+    }
+}
+
 impl CompareIntervals {
     fn rewrite(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-        let schema = merge_schema(&plan.inputs());
-        let names = NamePreserver::new(&plan);
-        let is_order = matches!(plan, LogicalPlan::Sort(_));
-        let rewritten = plan.map_expressions(|expression| {
-            let name = names.save(&expression);
-            let rewritten = expression.transform_up(|part| self.compared(part, &schema))?;
-            let ordered = rewritten.transform_data(|expression| {
-                Ok(if is_order {
-                    self.key(expression, &schema)
-                } else {
-                    Transformed::no(expression)
-                })
-            })?;
-            Ok(ordered.update_data(|expression| name.restore(expression)))
-        })?;
+        let rewritten = replace_parts(plan, |part, schema| self.compared(part, schema))?;
         let rewritten = rewritten.transform_data(|plan| Ok(self.joined(plan)))?;
-        let rewritten = rewritten.transform_data(|plan| Ok(self.first_of_each(plan, &schema)))?;
+        let rewritten = rewritten.transform_data(|plan| Ok(self.sorted(plan)))?;
         match rewritten.transformed {
             true => rewritten.map_data(LogicalPlan::recompute_schema),
             false => Ok(rewritten),
@@ -122,19 +119,19 @@ impl CompareIntervals {
         }
     }
 
-    /// `SELECT DISTINCT ON (k) … ORDER BY k, i`. A key of both stays as it is.
-    fn first_of_each(&self, plan: LogicalPlan, schema: &DFSchema) -> Transformed<LogicalPlan> {
-        let LogicalPlan::Distinct(Distinct::On(mut on)) = plan else {
-            return Transformed::no(plan);
-        };
-        let mut is_rewritten = false;
-        for sort in on.sort_expr.iter_mut().flatten() {
-            if !on.on_expr.contains(&sort.expr) && is_interval(&sort.expr, schema) {
-                sort.expr = self.key(sort.expr.clone(), schema).data;
-                is_rewritten = true;
+    /// The order of rows, also of those of which `SELECT DISTINCT ON (k)` takes the first. There, a
+    /// key of both stays as it is.
+    fn sorted(&self, mut plan: LogicalPlan) -> Transformed<LogicalPlan> {
+        let is_rewritten = match &mut plan {
+            LogicalPlan::Sort(order) => self.sort(&mut order.expr, order.input.schema()),
+            LogicalPlan::Distinct(Distinct::On(on)) => {
+                let keys = &on.on_expr;
+                let order = on.sort_expr.iter_mut().flatten();
+                self.sort(order.filter(|sort| !keys.contains(&sort.expr)), on.input.schema())
             }
-        }
-        Transformed::new_transformed(LogicalPlan::Distinct(Distinct::On(on)), is_rewritten)
+            _ => false,
+        };
+        Transformed::new_transformed(plan, is_rewritten)
     }
 
     fn compared(&self, expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -143,12 +140,11 @@ impl CompareIntervals {
             Expr::BinaryExpr(BinaryExpr { left, op, right })
                 if is_comparison(op) && is_interval(&left, schema) =>
             {
-                let (left, right) = (key(left), key(right));
-                Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right }))
+                Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(key(left), op, key(right))))
             }
             Expr::Between(Between { expr, negated, low, high }) if is_interval(&expr, schema) => {
-                let (expr, low, high) = (key(expr), key(low), key(high));
-                Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
+                let between = Between::new(key(expr), negated, key(low), key(high));
+                Transformed::yes(Expr::Between(between))
             }
             Expr::InList(InList { expr, list, negated }) if is_interval(&expr, schema) => {
                 let list = list.into_iter().map(|one| self.key(one, schema).data).collect();
@@ -157,8 +153,8 @@ impl CompareIntervals {
             Expr::InSubquery(InSubquery { expr, subquery, negated })
                 if is_interval(&expr, schema) =>
             {
-                let (expr, subquery) = (key(expr), self.lengths_of(subquery)?);
-                Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated }))
+                let subquery = self.lengths_of(subquery)?;
+                Transformed::yes(Expr::InSubquery(InSubquery::new(key(expr), subquery, negated)))
             }
             Expr::Case(Case { expr: Some(expr), when_then_expr, else_expr })
                 if is_interval(&expr, schema) =>
@@ -169,7 +165,6 @@ impl CompareIntervals {
                 Transformed::yes(Expr::Case(Case { expr, when_then_expr, else_expr }))
             }
             Expr::ScalarFunction(call) => self.of_call(call, schema)?,
-            Expr::WindowFunction(window) => self.over(window, schema)?,
             Expr::AggregateFunction(call) => self.aggregate(call, schema),
             other => Transformed::no(other),
         })
@@ -224,23 +219,7 @@ impl CompareIntervals {
         Transformed::new_transformed(Expr::AggregateFunction(call), is_rewritten)
     }
 
-    fn over(
-        &self,
-        mut window: Box<WindowFunction>,
-        schema: &DFSchema,
-    ) -> Result<Transformed<Expr>> {
-        let of_intervals = window.params.args.iter().any(|of| is_interval(of, schema));
-        if of_intervals && is_extreme(window.fun.name()).is_some() {
-            return Err(unsupported(
-                "min and max of intervals are no window functions here",
-                "compute with numbers: min(extract(epoch FROM x)) OVER (…)",
-            ));
-        }
-        let is_rewritten = self.sort(&mut window.params.order_by, schema);
-        Ok(Transformed::new_transformed(Expr::WindowFunction(window), is_rewritten))
-    }
-
-    fn sort(&self, keys: &mut [Sort], schema: &DFSchema) -> bool {
+    fn sort<'s>(&self, keys: impl IntoIterator<Item = &'s mut Sort>, schema: &DFSchema) -> bool {
         let mut is_rewritten = false;
         for Sort { expr, .. } in keys {
             if is_interval(expr, schema) {
@@ -279,11 +258,6 @@ fn has_intervals(list: &Expr, schema: &DFSchema) -> bool {
 
 fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
     matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
-}
-
-fn is_comparison(op: Operator) -> bool {
-    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
-    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
 /// Whether an aggregate is the least value or the greatest; `None` for others.

@@ -1,0 +1,29 @@
+//! Expressions of plans with other parts.
+
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, LogicalPlan, Operator};
+
+/// A node of a plan in whose expressions parts are replaced, the innermost first. `replace` is given
+/// the columns that they may name. The columns of the node keep their names, not their types.
+pub(crate) fn replace_parts(
+    plan: LogicalPlan,
+    replace: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let schema = merge_schema(&plan.inputs());
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expression| {
+        let name = names.save(&expression);
+        let replaced = expression.transform_up(|part| replace(part, &schema))?;
+        Ok(replaced.update_data(|expression| name.restore(expression)))
+    })
+}
+
+/// Whether an operator compares two values.
+pub(crate) fn is_comparison(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
