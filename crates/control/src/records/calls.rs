@@ -112,14 +112,27 @@ impl Records {
             *index = load(&*self.store).await?;
         }
         let gone = index.ended(of, also_kept);
+        drop(index);
         let all = (gone.len() as u64, gone.iter().map(|(_, bytes)| bytes).sum());
-        for some in gone.chunks(index::MAX_REMOVED).filter(|_| !dry) {
-            let ids = some.iter().map(|(id, _)| id);
-            let removal = ids.clone().fold(Transaction::new(), deleting);
-            self.store.transaction(removal).await.map_err(|error| error.report())?;
-            index.forget_all(ids);
+        if !dry {
+            for some in gone.chunks(index::MAX_REMOVED) {
+                self.remove_calls(some.iter().map(|(id, _)| id.clone()).collect()).await?;
+            }
         }
         Ok(all)
+    }
+
+    /// Removes ended calls. Calls of others are accepted between two of these: an ended call does
+    /// not wait again, so what was found before may be removed later, and may be gone by now.
+    async fn remove_calls(&self, ids: Vec<InvocationId>) -> Result<(), ErrorReport> {
+        self.to_the_end(async move |records| {
+            let mut index = records.calls.lock().await;
+            let removal = ids.iter().fold(Transaction::new(), deleting);
+            records.store.transaction(removal).await.map_err(|error| error.report())?;
+            index.forget_all(&ids);
+            Ok(())
+        })
+        .await
     }
 
     async fn write(&self, planned: Planned<'_>, record: Vec<u8>) -> Result<(), ErrorReport> {
@@ -175,7 +188,7 @@ fn refused(FunctionId { tenant, name }: &FunctionId, full: Full) -> ErrorReport 
         Of::Tenant => format!("of all functions of `{tenant}`"),
         Of::All => "of all functions".to_owned(),
     };
-    let share = if of == Of::Tenant { ", the share of one tenant" } else { "" };
+    let share = if of == Of::Tenant { ", the share of one tenant now" } else { "" };
     let message = match full {
         Full::Calls(_, most) => format!("{most} asynchronous calls {whose} wait already{share}"),
         Full::Bytes(_, most) => {

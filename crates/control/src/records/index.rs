@@ -29,9 +29,10 @@ const MOST_ENDED_BYTES: ByteSize = ByteSize::mib(256);
 const MOST_BYTES: ByteSize = ByteSize::mib(2048);
 /// The most calls of all functions together: each takes about a kilobyte of this index.
 const MAX_CALLS: usize = 100_000;
-/// One of so many parts of these may be calls of one tenant that wait, however many functions it has:
-/// what waits is never removed, so one tenant would take the room of all others.
-const PARTS: usize = 4;
+/// A tenant's calls that wait may take this part of the room that is left: a quarter of all if it is
+/// the only tenant. What waits is never removed, so a fixed share of
+/// each would let a few tenants take the room of all others.
+const SHARE_OF_ROOM: usize = 3;
 /// The most calls that one write removes. A transaction with more of them delays the calls of all
 /// tenants; the next write removes the next ones.
 pub(super) const MAX_REMOVED: usize = 512;
@@ -78,13 +79,14 @@ impl Index {
     pub fn room_for(&self, entry: &Entry) -> Result<(), Full> {
         let function = &entry.function;
         let counts = &self.counts;
+        let all = counts.all().waiting;
         let waiting = [
             (Of::Function, counts.of_function(function), MOST_WAITING, MOST_WAITING_BYTES),
             (
                 Of::Tenant,
                 counts.of_tenant(&function.tenant),
-                MAX_CALLS / PARTS,
-                ByteSize(MOST_BYTES.bytes() / PARTS as u64),
+                MAX_CALLS.saturating_sub(all.calls) / SHARE_OF_ROOM,
+                ByteSize(MOST_BYTES.bytes().saturating_sub(all.bytes) / SHARE_OF_ROOM as u64),
             ),
             (Of::All, counts.all(), MAX_CALLS, MOST_BYTES),
         ];
