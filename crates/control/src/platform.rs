@@ -17,6 +17,7 @@ use crate::images::Images;
 use crate::leases::Leases;
 use crate::metrics::Times;
 use crate::pool::HostPool;
+use crate::prune::Prunings;
 use crate::queries::Queries;
 use crate::udfs::UdfRegistry;
 
@@ -32,6 +33,7 @@ pub(crate) struct Platform {
     pub hosts: Hosts,
     pub images: Images,
     pub pool: HostPool,
+    pub prunings: Prunings,
     /// Asks the server to end.
     pub shutdown: CancellationToken,
     /// How long what runs may go on then.

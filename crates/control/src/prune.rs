@@ -5,11 +5,12 @@
 //! part is removed in steps that leave whole things when the server is killed between them.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::{PlatformPruneRequest, PruneRequest, PrunedPart};
 use snowmelt_node::{CodeStore, RemovedFiles};
-use snowmelt_types::{Digest, ErrorReport, Report, Tenant};
+use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 
 use crate::identity::Identity;
 use crate::live::code_of;
@@ -20,8 +21,64 @@ use crate::udfs::blocking;
 /// Code and files that were used within this time may belong to a function that is being deployed.
 const LATELY: Duration = Duration::from_secs(600);
 
+/// The removals that run or wait.
+///
+/// Each reads all entries of its owner and writes to the store that every call needs. So one runs
+/// at a time, and each owner has one at most: a tenant that asks all the time delays the others by
+/// one turn.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Prunings {
+    turn: Arc<tokio::sync::Mutex<()>>,
+    owners: Arc<Mutex<BTreeSet<Option<Tenant>>>>,
+}
+
+/// The one removal of an owner: a tenant, or `None` for the operators.
+#[derive(Debug)]
+struct Claim {
+    owner: Option<Tenant>,
+    of: Prunings,
+}
+
+impl Prunings {
+    /// Removes what nothing uses, or only counts it, in a task of its own: a client that disconnects
+    /// does not end it half-way. Refuses the second one of an owner.
+    pub async fn run(
+        platform: Arc<Platform>,
+        identity: Identity,
+        request: PlatformPruneRequest,
+    ) -> Result<Vec<PrunedPart>, ErrorReport> {
+        let claim = platform.prunings.claim(identity.only())?;
+        let work = async move {
+            // Moved in whole, so that it ends with this task.
+            let claim = claim;
+            let _turn = claim.of.turn.lock().await;
+            prune(&platform, &identity, &request).await
+        };
+        let failed = |error| ErrorReport::new(Code::INTERNAL, format!("cannot remove: {error}"));
+        tokio::spawn(work).await.unwrap_or_else(|error| Err(failed(error)))
+    }
+
+    fn claim(&self, owner: Option<&Tenant>) -> Result<Claim, ErrorReport> {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        if owners.insert(owner.cloned()) {
+            return Ok(Claim { owner: owner.cloned(), of: self.clone() });
+        }
+        let whose = owner.map(|tenant| format!(" for `{tenant}`")).unwrap_or_default();
+        let message = format!("a removal of what nothing uses is running{whose}");
+        Err(ErrorReport::new(Code::PRUNING_RUNS, message)
+            .hint("wait for its answer, and try again"))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut owners = self.of.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.remove(&self.owner);
+    }
+}
+
 /// Removes what nothing uses, or only counts it.
-pub(crate) async fn prune(
+async fn prune(
     platform: &Platform,
     identity: &Identity,
     request: &PlatformPruneRequest,
@@ -144,4 +201,45 @@ async fn images(
         Err(error) => kept("blocks", error.message),
     });
     Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderMap;
+
+    use super::*;
+    use crate::records::tests::call;
+    use crate::rig::idle_platform;
+
+    #[tokio::test]
+    async fn each_owner_has_one_removal_which_goes_on_without_its_client() {
+        let idle = idle_platform().await;
+        let records = &idle.records;
+        let tenant: Tenant = "acme".parse().unwrap();
+        let ended = call("f", "1");
+        records.end(&tenant, &ended, u64::MAX).await.unwrap();
+        let run = |name: &str| {
+            let identity = Identity::of_token(name.parse().unwrap(), &HeaderMap::new()).unwrap();
+            let request = PlatformPruneRequest { dry_run: false, results: true };
+            Prunings::run(Arc::clone(&idle.platform), identity, request)
+        };
+        let turn = idle.platform.prunings.turn.lock().await;
+        let first = tokio::spawn(run("acme"));
+        while idle.platform.prunings.owners.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let refused = run("acme").await.unwrap_err();
+        assert_eq!(refused.known_code(), Code::PRUNING_RUNS, "{}", refused.message);
+        assert!(refused.message.ends_with("for `acme`"), "{}", refused.message);
+        let other = tokio::spawn(run("other"));
+        first.abort();
+        assert!(first.await.is_err());
+        drop(turn);
+        other.await.unwrap().unwrap();
+        let has = async || records.invocation(&tenant, &ended.invocation.id).await.unwrap();
+        assert!(has().await.is_none(), "it ended before the one that came later");
+        while run("acme").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
 }

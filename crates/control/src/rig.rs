@@ -26,6 +26,7 @@ use crate::logs::Logs;
 use crate::placements::{self, Placements};
 use crate::platform::{Grace, Platform};
 use crate::pool::HostPool;
+use crate::prune::Prunings;
 use crate::queries::Queries;
 use crate::records::{FunctionId, Records};
 use crate::trees::Trees;
@@ -163,6 +164,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         ),
         hosts,
         node,
+        prunings: Prunings::default(),
         shutdown: CancellationToken::new(),
         grace: Grace::new(Duration::ZERO),
         private: false,

@@ -33,6 +33,7 @@ use crate::placements::Placements;
 pub use crate::placements::Settings as Placing;
 use crate::platform::{Grace, Platform};
 use crate::pool::HostPool;
+use crate::prune::Prunings;
 pub use crate::pool::HostProgram;
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
@@ -359,6 +360,7 @@ async fn platform(
         functions,
         bursts,
         pool,
+        prunings: Prunings::default(),
         hosts,
         node,
         shutdown: ending.asked.clone(),

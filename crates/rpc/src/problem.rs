@@ -53,6 +53,7 @@ pub fn status_of(report: &ErrorReport) -> StatusCode {
         (Code::TOKEN_REFUSED, StatusCode::UNAUTHORIZED),
         (Code::REQUEST_SIZE, StatusCode::PAYLOAD_TOO_LARGE),
         (Code::CALLS_WAITING, StatusCode::TOO_MANY_REQUESTS),
+        (Code::PRUNING_RUNS, StatusCode::TOO_MANY_REQUESTS),
         (Code::INTERNAL, StatusCode::INTERNAL_SERVER_ERROR),
     ];
     if let Some((_, status)) = special.iter().find(|(special, _)| *special == code) {

@@ -117,6 +117,7 @@ codes! {
     NO_ROOM = "SM-0514", Platform, "there is no room on this host";
     TOKEN_REFUSED = "SM-0515", Usage, "the token of a request is not accepted";
     CERTIFICATE = "SM-0516", Usage, "the certificate of a server is not trusted";
+    PRUNING_RUNS = "SM-0517", Platform, "a removal of what nothing uses is running";
     SPAWNER_START = "SM-0520", Platform, "the spawner died and cannot be started again";
     ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
     QUERY_PROGRAM = "SM-0522", Platform, "the program that runs queries is missing";
