@@ -17,6 +17,8 @@ pub enum Format {
     Json,
     /// Arrow's IPC file format, which is also Feather 2.
     Arrow,
+    /// A workbook of Excel.
+    Excel,
 }
 
 /// How a file is compressed as a whole.
@@ -68,6 +70,7 @@ impl Kind {
             "tsv" => Format::Tsv,
             "json" | "jsonl" | "ndjson" => Format::Json,
             "arrow" | "feather" | "ipc" => Format::Arrow,
+            "xlsx" | "xlsm" => Format::Excel,
             _ => return None,
         };
         let text = matches!(format, Format::Csv | Format::Tsv | Format::Json);
@@ -83,6 +86,7 @@ impl fmt::Display for Format {
             Self::Tsv => "TSV",
             Self::Json => "JSON",
             Self::Arrow => "Arrow",
+            Self::Excel => "Excel",
         })
     }
 }
@@ -141,6 +145,8 @@ mod tests {
             ("x.ndjson.gz", Some((Format::Json, Gzip))),
             ("x.jsonl", Some((Format::Json, None))),
             ("x.feather", Some((Format::Arrow, None))),
+            ("x.xlsx", Some((Format::Excel, None))),
+            ("x.xlsx.gz", Option::None),
             ("x.arrow.gz", Option::None),
             ("x.parquet.gz", Option::None),
             ("x.txt", Option::None),

@@ -21,7 +21,7 @@ pub fn glob_base(path: &Path) -> PathBuf {
 }
 
 /// The functions of SQL whose first argument is a location, or a list of them.
-pub const READERS: [&str; 8] = [
+pub const READERS: [&str; 9] = [
     "glob",
     "read_csv",
     "read_csv_auto",
@@ -30,6 +30,7 @@ pub const READERS: [&str; 8] = [
     "read_ndjson",
     "read_parquet",
     "parquet_scan",
+    "read_xlsx",
 ];
 
 /// True if the text has a wildcard.

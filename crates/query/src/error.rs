@@ -209,7 +209,9 @@ fn other_format(file: &str) -> Option<&'static str> {
         (".zip", "a zip archive"),
         (".orc", "ORC"),
         (".avro", "Avro"),
-        (".xlsx", "Excel"),
+        (".xls", "a workbook of Excel 97"),
+        (".xlsb", "a binary workbook of Excel"),
+        (".ods", "a workbook of OpenDocument"),
     ];
     formats.into_iter().find(|(end, _)| name.ends_with(end)).map(|(_, format)| format)
 }

@@ -1,4 +1,4 @@
-//! Calls of `read_csv`, `read_json`, `read_parquet` and `glob` in FROM: locations, and how their
+//! Calls of `read_csv`, `read_json`, `read_parquet`, `read_xlsx` and `glob` in FROM: locations, and how their
 //! files are written.
 //!
 //! Each becomes a table whose name is the text of the call, which no table and no location has.
@@ -15,7 +15,7 @@ use snowmelt_files::Format;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{CsvOption, Signature};
 
-use super::formats::{self, CsvOptions};
+use super::formats::{self, CsvOptions, SheetOptions};
 use super::sql_error;
 use super::statement::Statement;
 use crate::{Error, Result};
@@ -27,6 +27,7 @@ pub(super) struct ReadCall {
     /// The format of its files; `None` for a table of their names.
     pub(super) format: Option<Format>,
     pub(super) options: CsvOptions,
+    pub(super) sheet: SheetOptions,
     /// The column that has the name of each row's file.
     pub(super) filename: Option<String>,
     /// The function's name, as it is written.
@@ -36,7 +37,7 @@ pub(super) struct ReadCall {
 /// The calls of a statement, by the names of their tables.
 pub(super) type ReadCalls = BTreeMap<String, ReadCall>;
 
-const FUNCTIONS: [(&str, Option<Format>); 8] = [
+const FUNCTIONS: [(&str, Option<Format>); 9] = [
     ("glob", None),
     ("read_csv", Some(Format::Csv)),
     ("read_csv_auto", Some(Format::Csv)),
@@ -45,6 +46,7 @@ const FUNCTIONS: [(&str, Option<Format>); 8] = [
     ("read_ndjson", Some(Format::Json)),
     ("read_parquet", Some(Format::Parquet)),
     ("parquet_scan", Some(Format::Parquet)),
+    ("read_xlsx", Some(Format::Excel)),
 ];
 
 /// The most locations of one call.
@@ -128,7 +130,7 @@ fn call(
         let message = format!("`{function}` has {} locations", locations.len());
         return Err(wrong(message, "name files with a glob, such as 'data/*.csv'"));
     }
-    let (mut options, mut filename) = (csv.clone(), None);
+    let (mut options, mut sheet, mut filename) = (csv.clone(), SheetOptions::default(), None);
     for arg in rest {
         let Some((name, value)) = named(arg) else {
             let message = format!("`{arg}` is not an option of `{function}`");
@@ -145,6 +147,7 @@ fn call(
         match (name.eq_ignore_ascii_case("filename"), format) {
             (true, Some(_)) => filename = file_column(&given, function)?,
             (false, Some(Format::Csv)) => formats::set(&mut options, &given, function)?,
+            (false, Some(Format::Excel)) => formats::set_sheet(&mut sheet, &given, function)?,
             (_, None) => {
                 return Err(wrong(
                     format!("`{function}` has no option `{name}`"),
@@ -158,7 +161,7 @@ fn call(
         }
     }
     formats::check(&options, function)?;
-    Ok(ReadCall { locations, format, options, filename, function: function.to_owned() })
+    Ok(ReadCall { locations, format, options, sheet, filename, function: function.to_owned() })
 }
 
 /// The column of files' names that an option says: true, false or its name.
@@ -282,6 +285,7 @@ mod tests {
             locations: vec!["a b.csv".to_owned()],
             format: Some(Format::Csv),
             options,
+            sheet: SheetOptions::default(),
             filename: Some("filename".to_owned()),
             function: "read_csv".to_owned(),
         };

@@ -22,7 +22,7 @@ use snowmelt_files::Format;
 
 use super::file_names;
 use super::files::{self, TableFile};
-use super::formats::{self, CsvOptions, FilesTable};
+use super::formats::{self, CsvOptions, FilesTable, ReadOptions, SheetOptions};
 use super::hive::FolderColumns;
 pub(super) use super::info::{ReadBytes, TableInfo};
 use super::known;
@@ -96,7 +96,13 @@ async fn open(
         return Ok((Arc::new(table), info));
     }
     let early = formats::may_end_early(&statement.query);
-    let kind = (format, call.map_or(csv, |call| &call.options));
+    let sheet = SheetOptions::default();
+    let options = ReadOptions {
+        csv: call.map_or(csv, |call| &call.options),
+        sheet: call.map_or(&sheet, |call| &call.sheet),
+        worker_memory: spec.cost.worker_memory,
+    };
+    let kind = (format, options);
     let table = FilesTable::open(located, &location, kind, filename, (spec.workers, early)).await?;
     let info = table.info(name);
     Ok((Arc::new(table), info))

@@ -14,6 +14,7 @@ use snowmelt_files::Format;
 
 use super::day_form::DayForm;
 use super::notation::Notation;
+use super::sheet::Place;
 
 /// The key of the metadata.
 const KEY: &str = "snowmelt.csv";
@@ -49,6 +50,8 @@ pub(crate) struct Dialect {
     pub(crate) ignores_errors: bool,
     /// How the objects of a JSON file stand in it, unless each is a line.
     pub(crate) frame: Option<Frame>,
+    /// Where the table is in a workbook.
+    pub(crate) sheet: Option<Place>,
 }
 
 /// How a text is encoded.
@@ -102,6 +105,7 @@ impl Dialect {
             pads: false,
             ignores_errors: false,
             frame: None,
+            sheet: None,
         }
     }
 

@@ -1,4 +1,5 @@
-//! Reads CSV, JSON and Arrow files: whole in a worker, their beginnings in the planner.
+//! Reads CSV, JSON and Arrow files and workbooks: whole in a worker, mostly their beginnings in the
+//! planner.
 //!
 //! DataFusion plans these scans, and its codec sends them to the workers. Its readers are not used,
 //! for these reasons:
@@ -32,6 +33,7 @@ mod notation;
 mod quotes;
 mod range;
 mod recode;
+mod sheet;
 mod source;
 mod surrogates;
 mod text;
@@ -55,6 +57,9 @@ pub(crate) use inflate::inflate_beginning;
 pub(crate) use notation::Notation;
 pub(crate) use quotes::Quotes;
 pub(crate) use recode::Recoder;
+pub(crate) use sheet::{
+    Book, Cells, MAX_FILE_BYTES, Place, SHEET_COLUMNS, SHEET_ROWS, Value, cell_name,
+};
 pub(crate) use text::Decoder;
 pub(crate) use text_file::without_lines;
 pub(crate) use wrong::{corrupt, escaped, not_inflated, wrong_line, wrong_object};

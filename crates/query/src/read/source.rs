@@ -29,6 +29,7 @@ use snowmelt_files::{Compression, Format, Kind};
 use super::Dialect;
 use super::arrow_file::ArrowFile;
 use super::range::Stored;
+use super::sheet::SheetFile;
 use super::text_file::TextFile;
 use crate::plan::{BATCH_ROWS, file_scan};
 use crate::scan::shown;
@@ -142,12 +143,16 @@ struct Opener {
 impl FileOpener for Opener {
     fn open(&self, file: PartitionedFile) -> DfResult<FileOpenFuture> {
         let range = file.range.as_ref().map(bytes_of).transpose()?;
-        let dialect = Dialect::received(&file, self.format)?;
+        let mut dialect = Dialect::received(&file, self.format)?;
         let (store, meta) = (Arc::clone(&self.store), file.object_meta);
         let (wanted, rows) = (Arc::clone(&self.wanted), self.rows);
         let name = shown(self.url.as_str(), &meta.location);
         if self.format == Format::Arrow {
             let file = ArrowFile { store, meta, name, range, wanted, rows };
+            return Ok(file.batches().boxed());
+        }
+        if let Some(place) = dialect.sheet.take() {
+            let file = SheetFile { store, meta, name, place, wanted, rows };
             return Ok(file.batches().boxed());
         }
         // The codec does not send the compression of a scan, and the files of one may differ in it.

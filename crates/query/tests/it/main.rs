@@ -42,6 +42,7 @@ mod saved_calls;
 mod scans;
 mod scratch;
 mod shared;
+mod sheets;
 mod skew;
 mod small_s3;
 mod sorts;

@@ -1,4 +1,4 @@
-//! Tables of files that are not Parquet: CSV, JSON and Arrow.
+//! Tables of files that are not Parquet: CSV, JSON, Arrow and workbooks.
 //!
 //! The columns of text files come from samples: the first bytes of each file. Every value that is
 //! read later must have the type of its column, or the query fails and names its line.
@@ -13,6 +13,8 @@ mod pieces;
 mod prune;
 mod sample;
 mod shape;
+mod sheet;
+mod sheet_options;
 mod table;
 mod values;
 
@@ -39,9 +41,10 @@ use shape::Shape;
 
 pub(super) use early::may_end_early;
 pub(super) use given::{check, options, set};
-pub(super) use options::CsvOptions;
+pub(super) use options::{CsvOptions, ReadOptions};
 #[cfg(test)]
 pub(super) use options::{Mark, Types};
+pub(super) use sheet_options::{SheetOptions, set_sheet};
 pub(super) use table::FilesTable;
 
 /// Number of files whose beginnings are read concurrently.
@@ -125,16 +128,17 @@ async fn read(
     located: &Located,
     location: &str,
     format: Format,
-    options: &CsvOptions,
+    options: ReadOptions<'_>,
 ) -> Result<(SchemaRef, Vec<TableFile>)> {
     let sampler = Sampler::new(located);
     let files = located.files.iter();
     // Boxed individually: a stream of unnamed futures is not `Send`.
     let reads: Vec<BoxFuture<'_, _>> =
         files.map(|meta| found_in(&sampler, meta, format, options).boxed()).collect();
-    let found: Vec<Found> =
-        futures::stream::iter(reads).buffered(CONCURRENT_READS).try_collect().await?;
-    check_first(located, location, &found)?;
+    // A workbook is read whole.
+    let at_once = if format == Format::Excel { 1 } else { CONCURRENT_READS };
+    let found: Vec<Found> = futures::stream::iter(reads).buffered(at_once).try_collect().await?;
+    check_first(located, (location, format), &found)?;
     let (mut columns, mut files) = (Vec::new(), Vec::new());
     for (meta, found) in located.files.iter().zip(found) {
         let Found { pieces, dialect, .. } = found;
@@ -142,13 +146,18 @@ async fn read(
         files.push(TableFile { meta: meta.clone(), pieces, dialect });
     }
     let schema = common_schema(located, location, format, columns)?;
-    options.check(&schema)?;
+    options.csv.check(&schema)?;
     Ok((schema, files))
 }
 
 /// Refuses files of which some begin with names and others with values: the same column would have
 /// two names.
-fn check_first(located: &Located, location: &str, found: &[Found]) -> Result<()> {
+fn check_first(
+    located: &Located,
+    (location, format): (&str, Format),
+    found: &[Found],
+) -> Result<()> {
+    let reader = if format == Format::Excel { "read_xlsx" } else { "read_csv" };
     let is_table = |found: &Found| matches!(found.columns, Columns::Schema(_));
     let with = |values: bool| {
         let mut tables = found.iter();
@@ -157,7 +166,7 @@ fn check_first(located: &Located, location: &str, found: &[Found]) -> Result<()>
     let (Some(names), Some(values)) = (with(false), with(true)) else { return Ok(()) };
     let name = |index: usize| display_name(located, &located.files[index]);
     let why = format!(
-        "`{}` seems to begin with the names of its columns and `{}` with values: write read_csv('{location}', header => …) in FROM, with true or false",
+        "`{}` seems to begin with the names of its columns and `{}` with values: write {reader}('{location}', header => …) in FROM, with true or false",
         name(names),
         name(values)
     );
@@ -168,14 +177,15 @@ async fn found_in(
     sampler: &Sampler<'_>,
     meta: &ObjectMeta,
     format: Format,
-    options: &CsvOptions,
+    options: ReadOptions<'_>,
 ) -> Result<Found> {
     let compression = Compression::of(Path::new(meta.location.as_ref()));
     let name = display_name(sampler.located, meta);
     match format {
         Format::Arrow => arrow(sampler.located, meta, &name).await,
+        Format::Excel => sheet::of_file(sampler.located, meta, options, &name).await,
         Format::Json => shape::of_file(sampler, meta, compression, &name).await,
-        _ => csv::of_file(sampler, meta, Kind { format, compression }, options, &name).await,
+        _ => csv::of_file(sampler, meta, Kind { format, compression }, options.csv, &name).await,
     }
 }
 
@@ -223,28 +233,41 @@ fn common_schema(
         }
     }
     // Every text is one of a CSV file; other formats have types.
-    let otherwise = matches!(format, Format::Csv | Format::Tsv).then_some(DataType::Utf8);
+    let texts = matches!(format, Format::Csv | Format::Tsv | Format::Excel);
+    let otherwise = texts.then_some(DataType::Utf8);
     let merged = match shapes.into_schema() {
         Some(schema) => schema,
         None => unify_or(&schemas, otherwise.as_ref())
             .map_err(|conflict| differ(location, &conflict, |file| name(indexes[file])))?,
     };
     if merged.fields().is_empty() {
-        let why =
-            "there is no column: a CSV file begins with a header line, and a JSON file has objects";
-        return Err(Error::File(Box::new(wrong_line(&name(0), None, why))));
+        return Err(Error::File(Box::new(no_column(&name(0), format))));
     }
     if merged.fields().len() > MAX_COLUMNS {
         let why = format!("the table has more than {MAX_COLUMNS} columns");
         return Err(Error::File(Box::new(wrong_line(&name(0), None, &why))));
     }
-    let fields = merged.fields().iter().map(|field| as_read(&known(field)));
+    let fields = merged.fields().iter().map(|field| as_read(&known(field, format)));
     Ok(Arc::new(Schema::new(fields.collect::<Vec<FieldRef>>())))
 }
 
-/// A column without any value in the samples is one of texts, which any value of a text file is.
-fn known(field: &FieldRef) -> FieldRef {
+fn no_column(file: &str, format: Format) -> ErrorReport {
+    if format == Format::Excel {
+        let hint = "name another one: read_xlsx('…', sheet => '…')";
+        return corrupt(file, "its sheet is empty", hint);
+    }
+    let why =
+        "there is no column: a CSV file begins with a header line, and a JSON file has objects";
+    wrong_line(file, None, why)
+}
+
+/// A column without any value in the samples is one of texts, which any value of a text file is; and
+/// of numbers in a sheet, as in DuckDB.
+fn known(field: &FieldRef, format: Format) -> FieldRef {
     match field.data_type() {
+        DataType::Null if format == Format::Excel => {
+            Arc::new(Field::new(field.name(), DataType::Float64, true))
+        }
         DataType::Null => Arc::new(Field::new(field.name(), DataType::Utf8, true)),
         _ => Arc::clone(field),
     }

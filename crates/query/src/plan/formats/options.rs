@@ -3,6 +3,7 @@
 use arrow::datatypes::{DataType, Schema};
 use snowmelt_types::{Code, ErrorReport};
 
+use super::sheet_options::SheetOptions;
 use crate::Error;
 use crate::read::{Encoding, Notation};
 
@@ -35,6 +36,15 @@ pub(in super::super) struct CsvOptions {
     pub(in super::super) all_columns: bool,
     /// `types` are for all CSV files of the query, of which each may lack some of the columns.
     pub(in super::super) for_all_tables: bool,
+}
+
+/// What a query says of the files of a table, as far as it matters for their format.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct ReadOptions<'o> {
+    pub(in super::super) csv: &'o CsvOptions,
+    pub(in super::super) sheet: &'o SheetOptions,
+    /// The memory of a worker, which reads a workbook whole; 0 if it is not known.
+    pub(in super::super) worker_memory: u64,
 }
 
 /// The types that a query says.

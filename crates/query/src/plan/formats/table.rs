@@ -1,4 +1,4 @@
-//! DataFusion's table provider for CSV, JSON and Arrow files.
+//! DataFusion's table provider for CSV, JSON and Arrow files and workbooks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::super::hive::FolderColumns;
 use super::super::info::{ReadBytes, TableInfo};
 use super::super::location::Located;
 use super::super::split::{self, Unit};
-use super::{CsvOptions, TableFile, prune};
+use super::{ReadOptions, TableFile, prune};
 use crate::Result;
 use crate::read::Dialect;
 
@@ -48,7 +48,7 @@ impl FilesTable {
     pub(in super::super) async fn open(
         located: Located,
         location: &str,
-        (format, options): (Format, &CsvOptions),
+        (format, options): (Format, ReadOptions<'_>),
         filename: Option<&str>,
         (workers, ends_early): (u32, bool),
     ) -> Result<Self> {

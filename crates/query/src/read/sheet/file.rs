@@ -1,0 +1,205 @@
+//! The rows of a sheet as batches.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use datafusion::error::{DataFusionError, Result as DfResult};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use object_store::{ObjectMeta, ObjectStore};
+use snowmelt_types::{Code, ErrorReport};
+use tokio::sync::mpsc;
+
+use super::super::wrong::corrupt;
+use super::Place;
+use super::archive::MAX_FILE_BYTES;
+use super::book::{Book, Cells, cell_name};
+use super::columns::Column;
+use super::value::Value;
+use crate::checked::sql_name;
+use crate::plan::read_bytes;
+
+/// The most values of a batch, and the most bytes of its texts.
+const MAX_BATCH_VALUES: usize = 1 << 20;
+const MAX_BATCH_BYTES: usize = 8 << 20;
+
+const DAMAGED: &str =
+    "save it with Excel again as a workbook (.xlsx), or convert the sheet to CSV or Parquet";
+
+type Batches = mpsc::Sender<DfResult<RecordBatch>>;
+
+/// A workbook and what is wanted of it.
+pub(in super::super) struct SheetFile {
+    pub(in super::super) store: Arc<dyn ObjectStore>,
+    pub(in super::super) meta: ObjectMeta,
+    /// Its name for the user.
+    pub(in super::super) name: String,
+    pub(in super::super) place: Place,
+    pub(in super::super) wanted: SchemaRef,
+    /// The most rows of a batch.
+    pub(in super::super) rows: usize,
+}
+
+impl SheetFile {
+    /// The rows.
+    pub(in super::super) async fn batches(
+        self,
+    ) -> DfResult<BoxStream<'static, DfResult<RecordBatch>>> {
+        if self.meta.size > MAX_FILE_BYTES {
+            return Err(self.corrupt("it is too large"));
+        }
+        let file = read_bytes(self.store.as_ref(), &self.meta, 0..self.meta.size).await?;
+        let (sender, receiver) = mpsc::channel(1);
+        // The parser's cells borrow from it, so it runs on a thread of its own. It ends when nobody
+        // wants its batches any more.
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = self.read(&file, &sender) {
+                _ = sender.blocking_send(Err(error));
+            }
+        });
+        let next = |mut receiver: mpsc::Receiver<_>| async move {
+            receiver.recv().await.map(|batch| (batch, receiver))
+        };
+        Ok(stream::unfold(receiver, next).boxed())
+    }
+
+    fn read(&self, file: &[u8], sender: &Batches) -> DfResult<()> {
+        let mut book = Book::open(file).map_err(|why| self.corrupt(&why))?;
+        let mut reading = Reading::new(self, sender);
+        let sheet = &self.place.sheet;
+        let read = book.rows(sheet, &mut |row, cells| reading.row(row, cells));
+        read.map_err(|why| self.corrupt(&why))?;
+        match reading.wrong.take() {
+            Some(wrong) => Err(wrong),
+            None => {
+                _ = reading.send()?;
+                Ok(())
+            }
+        }
+    }
+
+    fn corrupt(&self, why: &str) -> DataFusionError {
+        external(corrupt(&self.name, why, DAMAGED))
+    }
+}
+
+/// A sheet that is being read.
+struct Reading<'f> {
+    file: &'f SheetFile,
+    sender: &'f Batches,
+    /// For each wanted column its column in the sheet.
+    places: Vec<Option<u32>>,
+    columns: Vec<Column>,
+    /// The most rows of a batch, and those of this one.
+    most: usize,
+    rows: usize,
+    bytes: usize,
+    /// The row that comes next if none is empty.
+    next: u32,
+    wrong: Option<DataFusionError>,
+}
+
+impl<'f> Reading<'f> {
+    fn new(file: &'f SheetFile, sender: &'f Batches) -> Self {
+        let place = &file.place;
+        let fields = file.wanted.fields();
+        let column = |name: &str| place.names.iter().position(|it| it == name);
+        let places =
+            fields.iter().map(|field| Some(place.first_column + column(field.name())? as u32));
+        Self {
+            file,
+            sender,
+            places: places.collect(),
+            columns: fields.iter().map(|field| Column::of(field.data_type())).collect(),
+            most: file.rows.min(MAX_BATCH_VALUES / fields.len().max(1)).max(1),
+            rows: 0,
+            bytes: 0,
+            next: place.first_row,
+            wrong: None,
+        }
+    }
+
+    fn row(&mut self, row: u32, cells: Cells<'_, '_>) -> ControlFlow<()> {
+        let place = &self.file.place;
+        if row > place.last_row {
+            return ControlFlow::Break(());
+        }
+        let inside = place.inside(cells);
+        if row < self.next || inside.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        if row > self.next && place.stops_at_empty {
+            return ControlFlow::Break(());
+        }
+        // Empty rows before one with values are rows of the table.
+        let added = (self.next..row).try_for_each(|empty| self.add(empty, &[]));
+        let added = added.and_then(|()| self.add(row, inside));
+        self.next = row + 1;
+        match added {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(wrong) => {
+                self.wrong = wrong;
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// Adds a row. `Err(None)` if nobody wants more.
+    fn add(&mut self, row: u32, cells: Cells<'_, '_>) -> Result<(), Option<DataFusionError>> {
+        for (index, place) in self.places.iter().enumerate() {
+            let at = |column: &u32| cells.binary_search_by_key(column, |(it, _)| *it).ok();
+            let value = place.as_ref().and_then(at).map(|at| &cells[at].1);
+            let is_error = matches!(value, Some(Value::Error(_)));
+            let value = value.filter(|_| !is_error || !self.file.place.ignores_errors);
+            self.bytes += value.map_or(0, Value::bytes);
+            let fits = !matches!(value, Some(Value::Error(_))) && self.columns[index].add(value);
+            if !fits {
+                return Err(Some(self.wrong_value(row, index, value)));
+            }
+        }
+        self.rows += 1;
+        if self.rows < self.most && self.bytes < MAX_BATCH_BYTES {
+            return Ok(());
+        }
+        match self.send() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(None),
+            Err(error) => Err(Some(error)),
+        }
+    }
+
+    /// Sends the rows so far. False if nobody wants them.
+    fn send(&mut self) -> DfResult<bool> {
+        if self.rows == 0 {
+            return Ok(true);
+        }
+        let columns = self.columns.iter_mut().map(Column::finish).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        let wanted = Arc::clone(&self.file.wanted);
+        let batch = RecordBatch::try_new_with_options(wanted, columns, &options)?;
+        (self.rows, self.bytes) = (0, 0);
+        Ok(self.sender.blocking_send(Ok(batch)).is_ok())
+    }
+
+    fn wrong_value(&self, row: u32, index: usize, value: Option<&Value<'_>>) -> DataFusionError {
+        let SheetFile { name, place, wanted, .. } = self.file;
+        let cell = cell_name(row, self.places[index].unwrap_or(place.first_column));
+        let why = match value {
+            Some(Value::Error(error)) => format!("it has the error {error}"),
+            _ => {
+                let field = wanted.field(index);
+                format!("column `{}` is {}", field.name(), sql_name(field.data_type()))
+            }
+        };
+        let message = format!("`{name}`, cell {}!{cell}: {why}", place.sheet);
+        external(ErrorReport::new(Code::FILE_LINE, message).hint(
+            "correct the cell, or write read_xlsx('…', ignore_errors => true) in FROM: then errors are null",
+        ))
+    }
+}
+
+fn external(report: ErrorReport) -> DataFusionError {
+    DataFusionError::External(Box::new(report))
+}

@@ -1,0 +1,29 @@
+//! Where the table of a query is in a workbook.
+
+use serde::{Deserialize, Serialize};
+
+/// Where the rows of a table are in a workbook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) sheet: String,
+    /// The first row with values, and the last one that is read.
+    pub(crate) first_row: u32,
+    pub(crate) last_row: u32,
+    pub(crate) first_column: u32,
+    /// The names of its columns.
+    pub(crate) names: Vec<String>,
+    /// The table ends before the first empty row.
+    pub(crate) stops_at_empty: bool,
+    /// Errors of cells are null.
+    pub(crate) ignores_errors: bool,
+}
+
+impl Place {
+    /// The cells of a row that are in the columns of the table.
+    pub(crate) fn inside<'c, V>(&self, cells: &'c [(u32, V)]) -> &'c [(u32, V)] {
+        let end = self.first_column + self.names.len() as u32;
+        let from = cells.partition_point(|(column, _)| *column < self.first_column);
+        let to = cells.partition_point(|(column, _)| *column < end);
+        &cells[from..to]
+    }
+}
