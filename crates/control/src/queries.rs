@@ -319,16 +319,13 @@ fn drive(
         workers,
         scan_task_bytes: request.options.scan_task.bytes(),
         threads: DRIVER_THREADS.min(cores()),
-        memory_bytes: 0,
         retries: RETRIES,
         exchange: request.options.exchange.clone(),
-        exchange_folder: String::new(),
-        elapsed_us: 0,
-        worker_memory: 0,
-        driver_memory: 0,
         prices: request.options.prices.clone(),
         packages_us: if udfs.signatures.is_empty() { 0 } else { micros(accepted.elapsed()) },
         hosts: 1,
+        // What the node decides.
+        ..Drive::default()
     }
 }
 

@@ -56,6 +56,8 @@ pub struct Settings {
     pub socket: Option<PathBuf>,
     /// The folder of secrets of functions, with a folder for each tenant.
     pub secrets_dir: PathBuf,
+    /// The servers of HTTP whose files queries may read.
+    pub http_sources: Vec<snowmelt_wire::HttpSource>,
     /// The group whose members may use the server; only its own user where absent.
     pub group: Option<Group>,
     /// How to start the spawner: this binary with `internal spawner`.
@@ -323,7 +325,7 @@ async fn platform(
     // A platform that ends with its client has nothing to go on with.
     let folder = settings.state_dir.join("bursts");
     let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
-    node.hide_secrets(&settings.secrets_dir);
+    node.limit_reads(&settings.secrets_dir, settings.http_sources.clone());
     let secrets = SecretSources::new(&settings.secrets_dir);
     let trees = Trees::new(settings.images.trees);
     let places = OwnPlaces { hosts: hosts.clone(), trees: trees.clone() };

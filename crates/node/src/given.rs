@@ -8,7 +8,9 @@ use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use snowmelt_api::FileRefs;
 use snowmelt_image::block::BlobSummary;
 use snowmelt_types::{ErrorReport, Report, Tenant};
+use snowmelt_wire::HttpSource;
 
+use crate::read_rules::ReadRules;
 use crate::shared_files::SharedFile;
 use crate::{Error, FileStore, Node, Result, Secrets, Unit};
 
@@ -21,15 +23,21 @@ impl Node {
         &self.inner.preparation.files
     }
 
-    /// Keeps queries from reading a folder, that of secrets of functions.
-    pub fn hide_secrets(&self, folder: &Path) {
+    /// Keeps queries from reading a folder, that of secrets of functions, and lets them read files of
+    /// these servers of HTTP.
+    pub fn limit_reads(&self, secrets: &Path, http: Vec<HttpSource>) {
         // There is one server for a node.
-        let _ = self.inner.secrets.set(folder.to_owned());
+        let _ = self.inner.reads.set(ReadRules { secrets: secrets.to_owned(), http });
     }
 
     /// The folder that queries do not read.
     pub(crate) fn secrets_folder(&self) -> Option<&PathBuf> {
-        self.inner.secrets.get()
+        self.inner.reads.get().map(|rules| &rules.secrets)
+    }
+
+    /// The servers of HTTP whose files queries may read.
+    pub(crate) fn http_sources(&self) -> Vec<HttpSource> {
+        self.inner.reads.get().map(|rules| rules.http.clone()).unwrap_or_default()
     }
 
     /// A unit whose instances see files that clients have sent, and have these secrets.

@@ -36,6 +36,7 @@ mod pool;
 mod preparation;
 mod programs;
 mod query_room;
+mod read_rules;
 mod readable_stream;
 mod regular_file;
 pub mod relayed;

@@ -104,8 +104,8 @@ pub(crate) struct Inner {
     pub(crate) kept_outputs: Arc<OutputStore>,
     /// The ends of streams for tasks here that have not started.
     pub(crate) streams: Arc<StreamStore>,
-    /// The folder of secrets of functions.
-    pub(crate) secrets: OnceLock<PathBuf>,
+    /// What queries may read.
+    pub(crate) reads: OnceLock<crate::read_rules::ReadRules>,
 }
 
 impl Node {
@@ -162,7 +162,7 @@ impl Node {
             footers,
             kept_outputs: Arc::default(),
             streams: Arc::default(),
-            secrets: OnceLock::new(),
+            reads: OnceLock::new(),
         });
         let weak = Arc::downgrade(&inner);
         tokio::spawn(async move {

@@ -84,6 +84,8 @@ pub const IMAGE_TREES: &str = "SNOWMELT_IMAGES_TREES";
 pub const SHARE_LINK: &str = "SNOWMELT_IMAGES_SHARE_LINK";
 /// Keys of platforms whose start profiles are used, separated by commas.
 pub const TRUSTED_KEYS: &str = "SNOWMELT_IMAGES_TRUSTED_KEYS";
+/// Servers of HTTP whose files queries may read, separated by commas.
+pub const HTTP_SOURCES: &str = "SNOWMELT_HTTP_SOURCES";
 /// Workers of a query; 0 means one for each core.
 pub const WORKERS: &str = "SNOWMELT_WORKERS";
 /// Memory limit of each worker, as `1GiB`.

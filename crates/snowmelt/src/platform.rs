@@ -104,6 +104,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorR
         state_dir: config.state.value.clone(),
         run_base: config.run.value.clone(),
         secrets_dir: config.secrets.value.clone(),
+        http_sources: config.http_sources.value.clone(),
         private: socket.is_none(),
         // Members of the group must still be able to traverse the state folder.
         group: config.group.as_ref().map(|group| group.value.clone()),

@@ -64,6 +64,7 @@ codes! {
     S3_SETTING = "SM-0117", Usage, "a setting for S3 is wrong or missing";
     TABLE_MIXED = "SM-0118", Input, "the files of a table have several formats";
     FILE_LINE = "SM-0119", Input, "a line of a file does not fit its table";
+    HTTP_SOURCE = "SM-0120", Usage, "a server of files is not allowed";
 
     FUNCTION_RAISED = "SM-0201", Input, "the user's function raised an exception";
     FUNCTION_TYPE = "SM-0202", Input, "the user's function returned a value of the wrong type";

@@ -15,10 +15,11 @@ use snowmelt_types::{Code, ErrorReport, Report};
 use crate::exchange::{ExchangeOptions, ObjectOutput};
 use crate::footer::KeptFooter;
 use crate::gang::GangAsk;
+use crate::http_source::HttpSource;
 use crate::parameters::Parameters;
 use crate::prices::PriceFile;
 use crate::streams::TaskStreams;
-use crate::{CsvOption, Error, FileGrant, S3Access, Signature, Task, TaskRead};
+use crate::{CsvOption, Error, FileGrant, LocalFile, S3Access, Signature, Task, TaskRead};
 
 /// The maximum size of a request and of a plan of a driver: a task that lists 100,000 files fits.
 pub const MAX_REQUEST_BYTES: u32 = 64 << 20;
@@ -33,7 +34,7 @@ pub const MAX_FURTHER_ATTEMPTS: u32 = 16;
 pub const MAX_ANSWER_BYTES: u32 = 64 << 20;
 
 /// A query for the driver to plan and run.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Drive {
     /// Its id.
     pub query: String,
@@ -49,6 +50,9 @@ pub struct Drive {
     pub udfs: Vec<Signature>,
     /// `AWS_*` variables, for `s3://` locations.
     pub aws: BTreeMap<String, String>,
+    /// The servers of HTTP whose files it may read. The node sets them, from its operator's list.
+    #[serde(default)]
+    pub http_sources: Vec<HttpSource>,
     /// Workers: partitions of each scan. At least 1.
     pub workers: u32,
     /// Bytes of files that are worth a task.
@@ -333,19 +337,6 @@ impl Failed {
             other => Self::of(other.report()),
         }
     }
-}
-
-/// A local file as it was listed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LocalFile {
-    /// Its absolute path, without links.
-    pub path: String,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// The time of its last modification, in nanoseconds since 1970.
-    pub modified_nanos: i64,
-    /// Changes when the file is replaced or written to.
-    pub version: String,
 }
 
 /// The use of one sandbox by a task. Times are microseconds since the query was accepted.

@@ -21,6 +21,7 @@ mod function;
 mod gang;
 mod grants;
 mod host_outputs;
+mod http_source;
 mod parameters;
 mod prices;
 mod sorted;
@@ -35,7 +36,7 @@ pub use batch::{
 pub use csv_option::CsvOption;
 pub use definition::{CreateFunction, Definition, Statement};
 pub use drive::{
-    Answered, Ask, Drive, Failed, LocalFile, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS, MAX_PLANS,
+    Answered, Ask, Drive, Failed, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS, MAX_PLANS,
     MAX_REQUEST_BYTES, Reply, Request, RunProgress, SandboxUse, TaskAsk,
 };
 pub use error::Error;
@@ -53,14 +54,15 @@ pub use function::{Call, CodeFile, Load, Mode, OnError, Ready, Signature, Source
 pub use gang::{GangAsk, GangTask};
 pub use grants::{Grants, UdfConnection, hand_over};
 pub use host_outputs::{HostOutputs, MAX_READ_BYTES, READ_BYTES, ReadRange};
+pub use http_source::HttpSource;
 pub use parameters::{Parameter, ParameterType, Parameters, TypedText};
 pub use prices::PriceFile;
 pub use sorted::{Edge, KeyRange, MARK_KEY_BYTES, MOST_MARKS, Mark};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
 pub use streams::{MAX_STREAMS, Receiver, TaskStreams};
 pub use task::{
-    FileGrant, OperatorMetric, OutputPartition, S3Access, ScanCounts, Task, TaskDone, TaskFailure,
-    TaskProgress, TaskRead, UdfGrant, UdfUse,
+    FileGrant, LocalFile, OperatorMetric, OutputPartition, S3Access, ScanCounts, Task, TaskDone,
+    TaskFailure, TaskProgress, TaskRead, UdfGrant, UdfUse,
 };
 
 /// The result type of this crate.

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use crate::exchange::{ObjectOutput, ObjectsAt};
 use crate::footer::ObjectFooter;
+use crate::http_source::HttpSource;
 use crate::sorted::{KeyRange, Mark};
 use crate::streams::TaskStreams;
 
@@ -35,7 +36,8 @@ pub struct Task {
     pub threads: u32,
     /// Rows in a batch.
     pub batch_rows: u32,
-    /// Access to S3 by bucket, if the plan reads from it.
+    /// Access to S3 by bucket, and to servers of HTTP by their address (`https://host`), if the plan
+    /// reads from them.
     pub s3: BTreeMap<String, S3Access>,
     /// What the plan reads of the outputs of other tasks.
     #[serde(default)]
@@ -115,6 +117,19 @@ pub struct FileGrant {
     pub version: String,
 }
 
+/// A local file as it was listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalFile {
+    /// Its absolute path, without links.
+    pub path: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The time of its last modification, in nanoseconds since 1970.
+    pub modified_nanos: i64,
+    /// Changes when the file is replaced or written to.
+    pub version: String,
+}
+
 /// A UDF that a worker may call, granted as a connection to an instance in its own sandbox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UdfGrant {
@@ -124,7 +139,7 @@ pub struct UdfGrant {
     pub timeout_ms: u64,
 }
 
-/// Access to a bucket. Sent to the platform's own workers only, never to user code.
+/// Access to a bucket, or to a server of HTTP. Sent to the platform's own workers only, never to user code.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct S3Access {
     /// Settings of `object_store` by their AWS variable (`AWS_ENDPOINT_URL`, `AWS_REGION`, …).
@@ -135,6 +150,9 @@ pub struct S3Access {
     /// The footers of Parquet objects by key, which the worker then need not read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub footers: BTreeMap<String, ObjectFooter>,
+    /// The servers that requests over HTTP may reach, also where one refers to another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub http: Vec<HttpSource>,
 }
 
 impl std::fmt::Debug for S3Access {

@@ -215,6 +215,7 @@ mod tests {
             tables: BTreeMap::new(),
             udfs: vec![udf],
             aws: BTreeMap::new(),
+            http_sources: Vec::new(),
             workers: 2,
             scan_task_bytes: 0,
             threads: 1,

@@ -17,16 +17,29 @@ pub(super) struct Locations {
     tables: Vec<String>,
     /// True if its stages exchange rows through a bucket.
     exchange: bool,
+    /// True if it may read files of servers of HTTP.
+    http: bool,
 }
+
+/// How locations in buckets begin, and those on servers of HTTP.
+const BUCKETS: [&str; 2] = ["s3://", "s3a://"];
+const SERVERS: [&str; 2] = ["https://", "http://"];
 
 impl Locations {
     pub(super) fn of(drive: &Drive) -> Self {
         let named = Self::new(&drive.sql, drive.tables.values().cloned().collect());
-        Self { exchange: drive.exchange.by_objects(), ..named }
+        let http = !drive.http_sources.is_empty();
+        Self { exchange: drive.exchange.by_objects(), http, ..named }
     }
 
     fn new(sql: &str, tables: Vec<String>) -> Self {
-        Self { sql: sql.to_owned(), quoted: quoted::tables(sql), tables, exchange: false }
+        Self {
+            sql: sql.to_owned(),
+            quoted: quoted::tables(sql),
+            tables,
+            exchange: false,
+            http: false,
+        }
     }
 
     /// True if the query names this local location, with or without `file://`.
@@ -41,13 +54,15 @@ impl Locations {
         named && !location.trim_matches('/').is_empty()
     }
 
-    /// True if the query can name a bucket, as a table or for its exchange: only then its driver and
-    /// workers have a network.
-    pub(super) fn in_buckets(&self) -> bool {
-        let is = |named: &String| named.starts_with("s3://") || named.starts_with("s3a://");
+    /// True if the query can name a bucket, as a table or for its exchange, or a file on a server of
+    /// HTTP where the operator lists any: only then its driver and workers have a network.
+    pub(super) fn need_network(&self) -> bool {
+        let servers = SERVERS.iter().filter(|_| self.http);
+        let schemes: Vec<&str> = BUCKETS.iter().chain(servers).copied().collect();
+        let is = |named: &String| schemes.iter().any(|scheme| named.starts_with(scheme));
         let in_sql = || match &self.quoted {
             Some(quoted) => quoted.iter().any(is),
-            None => self.sql.contains("s3://") || self.sql.contains("s3a://"),
+            None => schemes.iter().any(|scheme| self.sql.contains(scheme)),
         };
         self.exchange || self.tables.iter().any(is) || in_sql()
     }
@@ -92,11 +107,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_query_that_names_s3_has_a_network() {
-        let of = |sql: &str| Locations::new(sql, Vec::new()).in_buckets();
+    fn only_a_query_that_names_s3_or_a_server_has_a_network() {
+        let of = |sql: &str| Locations::new(sql, Vec::new()).need_network();
         assert!(of("select * from 's3://bucket/x'") && !of("select * from 'bucket/x'"));
         assert!(!of("select 's3://bucket/x' from 'bucket/x'"));
         assert!(of("select e'\\'' from 's3a://bucket/x'"));
-        assert!(Locations::new("select 1 from t", vec!["s3://b/x".to_owned()]).in_buckets());
+        assert!(Locations::new("select 1 from t", vec!["s3://b/x".to_owned()]).need_network());
+        let http = |sql: &str, http| Locations { http, ..Locations::new(sql, Vec::new()) };
+        let sql = "select * from read_csv('https://x/a.csv')";
+        assert!(http(sql, true).need_network() && !http(sql, false).need_network());
+        assert!(!http("select 'https://x/a' from 'a'", true).need_network());
     }
 }

@@ -93,8 +93,9 @@ impl Driver {
         folder: PathBuf,
     ) -> Result<(Self, Frames)> {
         let memory = worker_memory.max(LEAST_MEMORY);
+        drive.http_sources = runner.node.http_sources();
         let locations = Locations::of(&drive);
-        let network = locations.in_buckets();
+        let network = locations.need_network();
         let allowance = Mutex::new(Allowance::of(&drive, &locations));
         let footers = FooterScope::new(&runner.tenant, &drive.aws);
         let spec = WorkerSpec { memory, cpu: CpuMillis(1000 * drive.threads.max(1)), network };

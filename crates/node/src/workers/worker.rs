@@ -3,7 +3,7 @@
 //! A worker holds no state between tasks and has no path to any data: it is granted open files and
 //! connected sockets for each task, so an idle one serves any query.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use futures::FutureExt;
 use snowmelt_ledger::{Amount, Reservation, Use};
@@ -16,7 +16,8 @@ use crate::limits::QUERY_PROGRAM;
 use crate::log::{LogCollector, PLATFORM_LOG};
 use crate::{Error, Result};
 
-/// Files that name resolution and TLS need; only a worker that reads from S3 gets them.
+/// Files that name resolution and TLS need; only a worker that reads from S3 or over
+/// HTTP gets them.
 const NETWORK_FILES: [&str; 6] = [
     "/etc/ssl",
     "/etc/ca-certificates",
@@ -25,6 +26,11 @@ const NETWORK_FILES: [&str; 6] = [
     "/etc/hosts",
     "/etc/nsswitch.conf",
 ];
+
+/// The variable that names the certificate authorities which are trusted in the place of the system's,
+/// and where a worker has them.
+const AUTHORITIES_VARIABLE: &str = "SSL_CERT_FILE";
+const AUTHORITIES: &str = "/etc/authorities.pem";
 
 /// After how many milliseconds the allocator gives free pages back to the kernel. By itself it would
 /// do so once a second, and the kernel clears them again for the next task: a fifth of the processor
@@ -45,7 +51,7 @@ pub struct WorkerSpec {
     pub memory: ByteSize,
     /// Processor share.
     pub cpu: CpuMillis,
-    /// True if it reads from S3.
+    /// True if it reads from S3 or over HTTP.
     pub network: bool,
 }
 
@@ -61,16 +67,21 @@ impl WorkerSpec {
 
     pub(crate) fn sandbox(&self, binary: &Path) -> SandboxSpec {
         let mut binds = vec![Bind { source: binary.to_owned(), target: QUERY_PROGRAM.into() }];
+        let delay = if self.memory < SMALL_MEMORY { SMALL_PURGE_DELAY } else { PURGE_DELAY };
+        let mut env = vec![(delay.0.to_owned(), delay.1.to_owned())];
         if self.network {
             let present = NETWORK_FILES.iter().filter(|file| Path::new(file).exists());
             binds.extend(present.map(|file| Bind { source: file.into(), target: file.into() }));
+            if let Some(source) = own_authorities() {
+                binds.push(Bind { source, target: AUTHORITIES.into() });
+                env.push((AUTHORITIES_VARIABLE.to_owned(), AUTHORITIES.to_owned()));
+            }
         }
-        let delay = if self.memory < SMALL_MEMORY { SMALL_PURGE_DELAY } else { PURGE_DELAY };
         SandboxSpec {
             id: SandboxId::new(),
             root: Root { binds, ..Root::default() },
             command: vec![QUERY_PROGRAM.to_owned()],
-            env: vec![(delay.0.to_owned(), delay.1.to_owned())],
+            env,
             limits: Limits {
                 memory: self.memory,
                 cpu: self.cpu,
@@ -85,6 +96,12 @@ impl WorkerSpec {
             process: ProcessSettings { huge_pages: false, ..ProcessSettings::default() },
         }
     }
+}
+
+/// The file with the platform's own certificate authorities.
+fn own_authorities() -> Option<PathBuf> {
+    let file = PathBuf::from(std::env::var_os(AUTHORITIES_VARIABLE)?).canonicalize().ok()?;
+    file.is_file().then_some(file)
 }
 
 /// A worker's sandbox.

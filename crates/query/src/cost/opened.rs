@@ -9,7 +9,7 @@ use snowmelt_wire::{ObjectFooter, S3Access};
 
 use super::reads::Reads;
 use crate::plan::Footer;
-use crate::scan::decode_sent;
+use crate::scan::{decode_sent, is_http};
 
 /// The files that a task has opened.
 pub(super) struct Opened<'t> {
@@ -47,7 +47,8 @@ impl<'t> Opened<'t> {
     }
 
     fn sent(&self, url: &str, file: &Path) -> Option<&'t ObjectFooter> {
-        let bucket = url.strip_prefix("s3://")?.trim_end_matches('/');
+        let bucket = if is_http(url) { url } else { url.strip_prefix("s3://")? };
+        let bucket = bucket.trim_end_matches('/');
         self.buckets.get(bucket)?.footers.get(file.as_ref())
     }
 }

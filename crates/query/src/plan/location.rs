@@ -1,4 +1,5 @@
-//! Finds the files of a location: a file, a folder or a glob, local or on S3.
+//! Finds the files of a location: a file, a folder or a glob, local or on S3; a file on a server of
+//! HTTP.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use snowmelt_files::Kind;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::LocalFile;
 
+use super::web::{self, WebFile};
 use super::{LocalFiles, bucket};
 use crate::scan::{S3Settings, local_path};
 use crate::{Error, Result};
@@ -17,7 +19,7 @@ use crate::{Error, Result};
 /// The files of a table and their store.
 #[derive(Clone, Debug)]
 pub(super) struct Located {
-    /// `file://` or `s3://bucket`.
+    /// `file://`, `s3://bucket` or `https://host`.
     pub(super) url: ObjectStoreUrl,
     /// The source of their footers and beginnings.
     pub(super) source: Source,
@@ -48,7 +50,7 @@ impl Located {
 pub(super) enum Source {
     /// On this machine.
     Local(Arc<dyn LocalFiles>),
-    /// In a bucket.
+    /// In a bucket, or on a server of HTTP.
     Bucket(Arc<dyn ObjectStore>),
 }
 
@@ -67,8 +69,14 @@ pub(super) async fn locate(
         None => local(location, files).await?,
         Some(("file", path)) => local(path, files).await?,
         Some(("s3" | "s3a", rest)) => bucket::locate(location, rest, (s3, files)).await?,
+        Some(("https" | "http", _)) => {
+            let WebFile { url, server, meta } = Box::pin(web::locate(location, s3)).await?;
+            let (source, known) = (Source::Bucket(server), Arc::clone(files));
+            Located { url, source, anonymous: true, files: vec![meta], known }
+        }
         Some((scheme, _)) => {
-            let why = format!("`{scheme}://` is not supported: use a local path or s3://");
+            let why =
+                format!("`{scheme}://` is not supported: use a local path, s3:// or https://");
             return Err(snowmelt_files::Error::invalid(location, why).into());
         }
     };

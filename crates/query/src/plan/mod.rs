@@ -77,13 +77,14 @@ mod unify;
 mod unions;
 mod using;
 mod volatile;
+mod web;
 mod writing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use snowmelt_wire::{CsvOption, ExchangeOptions, Parameters, Signature};
+use snowmelt_wire::{CsvOption, ExchangeOptions, HttpSource, Parameters, Signature};
 
 use cut::Exchanges;
 pub(crate) use cut::{Cut, Stage};
@@ -144,6 +145,8 @@ pub struct QuerySpec {
     pub files: Arc<dyn LocalFiles>,
     /// `AWS_*` variables, for `s3://` locations.
     pub aws: BTreeMap<String, String>,
+    /// The servers of HTTP whose files it may read.
+    pub http_sources: Vec<HttpSource>,
     /// Number of workers, which is the number of partitions of each scan. At least 1.
     pub workers: u32,
     /// Bytes of files that are worth a task; 0 means a task for each worker.
@@ -179,7 +182,7 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     table_functions::prepare(&mut statement, &spec.udfs, &spec.sql)?;
     let pool = UdfPool::of_driver();
     let session = session::planning(spec, &pool)?;
-    let s3 = S3Settings::new(&spec.aws);
+    let s3 = S3Settings::new(&spec.aws).with_http(&spec.http_sources);
     let tables = table::register(&session, (&statement, &reads), (spec, &csv), &s3).await?;
     let physical = session::physical_plan(&session, &statement, spec).await?;
     let config = session.copied_config();

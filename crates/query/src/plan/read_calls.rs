@@ -181,7 +181,7 @@ fn without_location(function: &str) -> ErrorReport {
     let message = format!("the first argument of `{function}` is not a location");
     wrong(
         message,
-        "write a file, a folder, a glob or an s3:// URL in single quotes, or a list ['a', 'b']",
+        "write a file, a folder, a glob or an s3:// or https:// URL in single quotes, or a list ['a', 'b']",
     )
 }
 

@@ -60,8 +60,9 @@ pub(super) async fn register(
             session.register_table(reference, names)?;
             continue;
         }
-        let opened = open(name, (&locations, call), (spec, statement, csv), s3).await;
-        let (table, info) = opened.map_err(located)?;
+        // Boxed: the readers of all formats are large futures.
+        let opened = Box::pin(open(name, (&locations, call), (spec, statement, csv), s3));
+        let (table, info) = opened.await.map_err(located)?;
         infos.push(info);
         columns.extend_from_slice(table.schema().fields());
         session.register_table(reference, table)?;

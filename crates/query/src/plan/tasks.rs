@@ -22,7 +22,7 @@ use super::stage_reads::{is_known, partitions_read, read_whole};
 use crate::Result;
 use crate::driver::PlannedTask;
 use crate::exchange::{Exchange, ExchangeReadExec, Medium};
-use crate::scan::{S3Settings, file_path};
+use crate::scan::{S3Settings, file_path, is_http};
 use crate::udf;
 
 /// The tasks of a stage, numbered from `first`. Without the outputs that it reads, they are the
@@ -83,8 +83,7 @@ fn object_output(exchange: &Exchange) -> Option<ObjectOutput> {
 fn grant_buckets(at: &ObjectsAt, s3: &S3Settings, granted: &mut BTreeMap<String, S3Access>) {
     for bucket in at.buckets() {
         if !granted.contains_key(bucket) {
-            let access = S3Access { settings: s3.settings().clone(), ..S3Access::default() };
-            granted.insert(bucket.to_owned(), access);
+            granted.insert(bucket.to_owned(), s3.access(bucket));
         }
     }
 }
@@ -171,9 +170,17 @@ pub(crate) fn reads(
     reads
 }
 
+/// The bucket of a scan, or its server of HTTP: `https://host`.
 fn bucket_of(scan: &FileScanConfig) -> Option<&str> {
-    let bucket = scan.object_store_url.as_str().strip_prefix("s3://")?;
-    Some(bucket.trim_end_matches('/'))
+    let url = scan.object_store_url.as_str();
+    let place = if is_http(url) { url } else { url.strip_prefix("s3://")? };
+    Some(place.trim_end_matches('/'))
+}
+
+/// The version of a file of a bucket. A server of HTTP may have no entity tags.
+fn version_of(bucket: &str, meta: &ObjectMeta) -> Option<String> {
+    let other = meta.version.as_ref().filter(|_| is_http(bucket));
+    meta.e_tag.as_ref().or(other).cloned()
 }
 
 /// The files and buckets that a worker needs to run these partitions.
@@ -196,7 +203,8 @@ fn grants_for(stage: &Stage, partitions: Vec<u32>, s3: &S3Settings) -> PlannedTa
             let meta = &part.object_meta;
             match bucket {
                 Some(bucket) => {
-                    let tag = meta.e_tag.clone().map(|tag| (meta.location.to_string(), tag));
+                    let tag = version_of(bucket, meta);
+                    let tag = tag.map(|tag| (meta.location.to_string(), tag));
                     let (versions, footers) = buckets.entry(bucket.to_owned()).or_default();
                     versions.extend(tag);
                     footers.add(part);
@@ -213,7 +221,8 @@ fn grants_for(stage: &Stage, partitions: Vec<u32>, s3: &S3Settings) -> PlannedTa
     let mut left = Allowance::default();
     let access = |(bucket, (versions, footers)): (String, (_, SentFooters))| {
         let footers = footers.encode(&mut left);
-        (bucket, S3Access { settings: s3.settings().clone(), versions, footers })
+        let access = S3Access { versions, footers, ..s3.access(&bucket) };
+        (bucket, access)
     };
     PlannedTask {
         partitions,

@@ -136,12 +136,26 @@ pub(crate) struct CountingStore<S> {
     counters: Arc<Counters>,
     versions: Arc<Versions>,
     races: Races,
+    /// Its requests cost money.
+    has_price: bool,
 }
 
 impl<S> CountingStore<S> {
     /// Counts the reads of `inner`, and checks them against `versions`.
     pub(crate) fn new(inner: S, counters: Arc<Counters>, versions: Arc<Versions>) -> Self {
-        Self { inner, counters, versions, races: Races::default() }
+        Self { inner, counters, versions, races: Races::default(), has_price: true }
+    }
+
+    /// The same, of a store whose requests cost nothing.
+    pub(crate) fn without_price(self) -> Self {
+        Self { has_price: false, ..self }
+    }
+
+    fn count(&self, bytes: u64) {
+        match self.has_price {
+            true => self.counters.count_store_read(bytes),
+            false => self.counters.count(bytes),
+        }
     }
 }
 
@@ -172,9 +186,9 @@ impl<S: ObjectStore> ObjectStore for CountingStore<S> {
         let answered =
             |error: &Error| matches!(error, Error::NotFound { .. } | Error::Precondition { .. });
         match &result {
-            Ok(got) if !head => self.counters.count_store_read(got.range.end - got.range.start),
+            Ok(got) if !head => self.count(got.range.end - got.range.start),
             Err(error) if !answered(error) => (),
-            _ => self.counters.count_store_read(0),
+            _ => self.count(0),
         }
         result
     }

@@ -1,4 +1,4 @@
-//! The sources of files: granted descriptors and S3.
+//! The sources of files: granted descriptors, S3 and servers of HTTP.
 //!
 //! DataFusion's Parquet reader decodes the files; the requests are made here. The levels of
 //! concurrency in Lambada 4.3 are:
@@ -16,6 +16,7 @@ mod counters;
 mod footers;
 mod granted;
 mod hedge;
+mod http;
 mod paths;
 mod pruning;
 mod ranges;
@@ -28,10 +29,11 @@ mod version;
 pub(crate) use counters::{Counters, CountingStore};
 pub(crate) use footers::{Footers, decode_sent};
 pub(crate) use granted::GrantedFiles;
+pub(crate) use http::{HttpStore, report as http_report};
 pub(crate) use paths::{file_path, local_path, object_path, shown};
 pub(crate) use pruning::{LeftGroups, Pruning};
 pub(crate) use ranges::Requests;
 pub(crate) use reader::{StoreFooters, with_own_parquet_reader};
 pub(crate) use retry::with_retries;
-pub(crate) use s3::{S3Settings, open_bucket};
+pub(crate) use s3::{S3Settings, is_http, open_bucket};
 pub(crate) use version::{Versions, changed};

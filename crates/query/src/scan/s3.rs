@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{ObjectStore, RetryConfig};
-use snowmelt_wire::S3Access;
+use snowmelt_wire::{HttpSource, S3Access};
 use url::Url;
 
 use super::congestion::LimitedConnector;
-use super::{Counters, CountingStore};
+use super::{Counters, CountingStore, HttpStore};
 
 /// Variables that are passed to workers. All others are ignored.
 const KNOWN: [&str; 8] = [
@@ -24,11 +24,12 @@ const KNOWN: [&str; 8] = [
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
 ];
 
-/// A user's settings for S3, and the requests that were made with them here. Requests of tasks are
-/// counted by their workers.
+/// A user's settings for S3, the servers of HTTP that the operator lists, and the requests that were
+/// made here. Requests of tasks are counted by their workers.
 #[derive(Clone, Default)]
 pub(crate) struct S3Settings {
     variables: BTreeMap<String, String>,
+    http: Vec<HttpSource>,
     requests: Arc<Counters>,
 }
 
@@ -53,12 +54,30 @@ impl S3Settings {
         if let Some(endpoint) = special {
             settings.insert("AWS_ENDPOINT_URL".to_owned(), endpoint.clone());
         }
-        Self { variables: settings, requests: Arc::default() }
+        Self { variables: settings, ..Self::default() }
     }
 
-    /// The settings for workers.
-    pub(crate) fn settings(&self) -> &BTreeMap<String, String> {
-        &self.variables
+    /// The same with servers of HTTP.
+    pub(crate) fn with_http(self, sources: &[HttpSource]) -> Self {
+        Self { http: sources.to_vec(), ..self }
+    }
+
+    /// What a worker needs for a bucket, or for a server of HTTP.
+    pub(crate) fn access(&self, place: &str) -> S3Access {
+        match is_http(place) {
+            true => S3Access { http: self.http.clone(), ..S3Access::default() },
+            false => S3Access { settings: self.variables.clone(), ..S3Access::default() },
+        }
+    }
+
+    /// Opens a server of HTTP, `https://host`. Sends no request.
+    pub(crate) fn open_http(
+        &self,
+        origin: &str,
+    ) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+        let (store, versions) = (HttpStore::open(origin, &self.http)?, Arc::default());
+        let requests = Arc::clone(&self.requests);
+        Ok(Arc::new(CountingStore::new(store, requests, versions).without_price()))
     }
 
     /// Reads and lists so far.
@@ -102,6 +121,11 @@ impl S3Settings {
         let (store, versions) = (open_bucket(bucket, &access)?, Arc::default());
         Ok(Arc::new(CountingStore::new(store, Arc::clone(&self.requests), versions)))
     }
+}
+
+/// True for a server of HTTP, and false for a bucket.
+pub(crate) fn is_http(place: &str) -> bool {
+    place.starts_with("https://") || place.starts_with("http://")
 }
 
 fn check_endpoint(endpoint: &str) -> Result<(), String> {
@@ -165,7 +189,9 @@ mod tests {
             ("AWS_PROFILE", "work"),
             ("AWS_ACCESS_KEY_ID", ""),
         ]));
-        assert_eq!(settings.settings().keys().collect::<Vec<_>>(), ["AWS_REGION"]);
+        let access = settings.access("bucket");
+        assert_eq!(access.settings.keys().collect::<Vec<_>>(), ["AWS_REGION"]);
+        assert!(settings.access("https://x").settings.is_empty());
     }
 
     #[test]

@@ -38,6 +38,9 @@ fn report_of(
     anonymous: bool,
     (done, permission): (&str, &str),
 ) -> ErrorReport {
+    if let Some(report) = super::http_report(error, what) {
+        return report;
+    }
     let text = error.to_string();
     let new = |code, why: &str| {
         ErrorReport::new(code, format!("{what} cannot be {done}: {why}"))

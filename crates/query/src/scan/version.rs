@@ -22,7 +22,8 @@ pub(crate) fn changed(file: &str) -> ErrorReport {
 /// The entity tags of a bucket's objects, and the first object that changed.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
-    bucket: String,
+    /// `s3://bucket` or `https://host`.
+    place: String,
     tags: HashMap<Path, String>,
     changed: OnceLock<Path>,
 }
@@ -30,11 +31,11 @@ pub(crate) struct Versions {
 impl Versions {
     /// The tags by key.
     pub(crate) fn new<'a>(
-        bucket: &str,
+        place: &str,
         tags: impl IntoIterator<Item = (&'a String, &'a String)>,
     ) -> Self {
         let tags = tags.into_iter().map(|(key, tag)| (object_path(key), tag.clone()));
-        Self { bucket: bucket.to_owned(), tags: tags.collect(), changed: OnceLock::new() }
+        Self { place: place.to_owned(), tags: tags.collect(), changed: OnceLock::new() }
     }
 
     /// Adds the condition that the object is the version of planning.
@@ -54,7 +55,7 @@ impl Versions {
 
     /// The report of the first object that changed.
     pub(crate) fn report(&self) -> Option<ErrorReport> {
-        self.changed.get().map(|object| changed(&format!("s3://{}/{object}", self.bucket)))
+        self.changed.get().map(|object| changed(&format!("{}/{object}", self.place)))
     }
 }
 

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use snowmelt_wire::Task;
+use object_store::ObjectStore;
+use snowmelt_wire::{S3Access, Task};
 
 use crate::Error;
 use crate::exchange::Stores;
 use crate::scan::{
-    Counters, CountingStore, Footers, GrantedFiles, StoreFooters, Versions, open_bucket,
+    Counters, CountingStore, Footers, GrantedFiles, HttpStore, StoreFooters, Versions, is_http,
+    open_bucket,
 };
 
-/// Registers the granted files and the buckets of a task. Gives the versions of the objects of each
-/// bucket, and the footers that were sent.
+/// Registers the granted files, the buckets and the servers of HTTP of a task. Gives the versions of
+/// the objects of each, and the footers that were sent.
 pub(super) fn register_stores(
     runtime: &RuntimeEnv,
     granted: &Arc<GrantedFiles>,
@@ -25,23 +27,37 @@ pub(super) fn register_stores(
     let of_local = Footers::new([], Arc::clone(counters));
     let mut footers = StoreFooters::from([(local.as_str().to_owned(), Arc::new(of_local))]);
     let mut all = Vec::with_capacity(task.s3.len());
-    for (bucket, access) in &task.s3 {
-        let location = format!("s3://{bucket}");
-        let anonymous = !access.settings.contains_key("AWS_ACCESS_KEY_ID");
-        let store = open_bucket(bucket, access).map_err(|source| Error::Storage {
+    for (place, access) in &task.s3 {
+        let location = if is_http(place) { place.clone() } else { format!("s3://{place}") };
+        let versions = Arc::new(Versions::new(&location, &access.versions));
+        let store = open(place, access, counters, &versions);
+        let store = store.map_err(|source| Error::Storage {
             location: location.clone(),
             source,
-            anonymous,
+            anonymous: !access.settings.contains_key("AWS_ACCESS_KEY_ID"),
         })?;
-        let versions = Arc::new(Versions::new(bucket, &access.versions));
-        let store = CountingStore::new(store, Arc::clone(counters), Arc::clone(&versions));
         let url = ObjectStoreUrl::parse(&location)?;
-        runtime.register_object_store(url.as_ref(), Arc::new(store));
-        let of_bucket = Footers::new(&access.footers, Arc::clone(counters));
-        footers.insert(url.as_str().to_owned(), Arc::new(of_bucket));
+        runtime.register_object_store(url.as_ref(), store);
+        let of_place = Footers::new(&access.footers, Arc::clone(counters));
+        footers.insert(url.as_str().to_owned(), Arc::new(of_place));
         all.push(versions);
     }
     Ok((all, footers))
+}
+
+/// Opens a bucket, or a server of HTTP.
+fn open(
+    place: &str,
+    access: &S3Access,
+    counters: &Arc<Counters>,
+    versions: &Arc<Versions>,
+) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+    let (counters, versions) = (Arc::clone(counters), Arc::clone(versions));
+    if is_http(place) {
+        let store = HttpStore::open(place, &access.http)?;
+        return Ok(Arc::new(CountingStore::new(store, counters, versions).without_price()));
+    }
+    Ok(Arc::new(CountingStore::new(open_bucket(place, access)?, counters, versions)))
 }
 
 /// The buckets that a task reads other tasks' objects from, and writes its own to.

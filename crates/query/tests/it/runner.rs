@@ -258,6 +258,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         udfs: udfs::signatures(),
         files: host_files(data::folder()),
         aws: BTreeMap::new(),
+        http_sources: Vec::new(),
         workers,
         scan_task_bytes: 0,
         hosts: 1,

@@ -29,6 +29,7 @@ keys! {
     SECRETS = "server.secrets", env::SECRETS, "";
     TENANT = "client.tenant", env::TENANT, "";
     PYTHON = "server.python", env::PYTHON, "";
+    HTTP_SOURCES = "server.http_sources", env::HTTP_SOURCES, "";
     LISTEN = "cluster.listen", env::LISTEN, "";
     TOKEN_FILE = "cluster.token_file", env::TOKEN_FILE, "";
     HOST = "cluster.name", env::HOST, "";

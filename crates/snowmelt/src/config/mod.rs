@@ -22,6 +22,7 @@ use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{EnforcementChoice, ImageSettings};
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, SourceLocation, Tenant};
+use snowmelt_wire::HttpSource;
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode, rate};
 use crate::env;
@@ -31,7 +32,9 @@ use files::Files;
 
 use keys::*;
 pub use keys::{KEYS, Key};
-use parsers::{address, amount, boolean, choice, duration, factor, keys, list, number};
+use parsers::{
+    address, amount, boolean, choice, duration, factor, http_sources, keys, list, number,
+};
 use pool::HostPool;
 pub use show::show;
 pub use tls::Tls;
@@ -75,6 +78,8 @@ pub struct Config {
     pub run: Value<PathBuf>,
     /// Folder of secrets of functions.
     pub secrets: Value<PathBuf>,
+    /// Servers of HTTP whose files queries may read.
+    pub http_sources: Value<Vec<HttpSource>>,
     /// Interpreter for user code; discovered if absent.
     pub python: Option<Value<PathBuf>>,
     /// Address at which other hosts may join; none may if absent.
@@ -181,6 +186,7 @@ impl Config {
             tenant: sources.maybe(&TENANT, cli.global.tenant.clone(), str::parse)?,
             run: sources.path(&RUN, || env::default_run(&state.value))?,
             secrets: sources.path(&SECRETS, || env::default_secrets(&state.value))?,
+            http_sources: sources.get(&HTTP_SOURCES, None, http_sources)?,
             python: sources.named_path(&PYTHON)?,
             listen: sources.maybe(&LISTEN, listen, address)?,
             token_file: sources.file(&TOKEN_FILE, token_file)?,

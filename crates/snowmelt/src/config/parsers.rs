@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_types::{ByteSize, parse_duration};
+use snowmelt_wire::HttpSource;
 
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("`{text}` is not an address like 10.0.0.1:7070"))
@@ -30,6 +31,10 @@ pub(super) fn keys(text: &str) -> Result<Vec<PublicKey>, String> {
         PublicKey::parse(text).map_err(|_| wrong)
     };
     list(text).iter().map(|text| key(text)).collect()
+}
+
+pub(super) fn http_sources(text: &str) -> Result<Vec<HttpSource>, String> {
+    list(text).iter().map(|text| text.parse()).collect()
 }
 
 pub(super) fn list(text: &str) -> Vec<String> {

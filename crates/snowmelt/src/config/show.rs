@@ -103,6 +103,10 @@ fn server(config: &Config) -> Lines {
     let group = config.group.as_ref();
     lines.extend(group.map(|group| line("group", group, |id| quoted(&id.id().to_string()))));
     lines.extend(config.python.as_ref().map(|python| path("python", python)));
+    lines.push(line("http_sources", &config.http_sources, |sources| {
+        let sources: Vec<_> = sources.iter().map(ToString::to_string).collect();
+        toml::Value::from(sources).to_string()
+    }));
     lines
 }
 

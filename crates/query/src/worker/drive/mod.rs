@@ -211,6 +211,7 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> crate::Result<QuerySpec> 
         udfs: drive.udfs,
         files: Arc::clone(runner) as _,
         aws: drive.aws,
+        http_sources: drive.http_sources,
         workers: drive.workers,
         scan_task_bytes: drive.scan_task_bytes,
         hosts: drive.hosts.max(1),

@@ -1,0 +1,283 @@
+//! A server of files as a store that can only be read.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use futures::stream::{self, BoxStream, StreamExt};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
+};
+use reqwest::header::{HeaderName, RANGE};
+use reqwest::{Method, Response, StatusCode};
+use snowmelt_wire::HttpSource;
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::answer::{self, MAX_WHOLE_BYTES, check_encoding, check_status};
+use super::fault::HttpFault;
+use super::request::Requests;
+use super::version::{Version, length, url_path};
+
+/// How often a request is repeated whose answer was not whole, and the first pause before.
+const MAX_RETRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes of a request: a longer range is several, one after the other.
+const STEP: u64 = 8 << 20;
+
+/// A server of files. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpStore(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    origin: Url,
+    requests: Requests,
+    /// The files of a server that sends no ranges, of at most [`MAX_WHOLE_BYTES`] together.
+    whole: Mutex<HashMap<Path, Whole>>,
+}
+
+/// A file of a server that sends no ranges.
+#[derive(Debug)]
+struct Whole {
+    bytes: Bytes,
+    version: Version,
+}
+
+impl Whole {
+    fn part(
+        &self,
+        range: &Range<u64>,
+        expected: Option<&Version>,
+    ) -> Result<(Bytes, Version), HttpFault> {
+        if expected.is_some_and(|expected| !expected.may_be(&self.version)) {
+            return Err(HttpFault::Changed);
+        }
+        let end = range.end.min(self.bytes.len() as u64) as usize;
+        let start = (range.start as usize).min(end);
+        Ok((self.bytes.slice(start..end), self.version.clone()))
+    }
+}
+
+impl HttpStore {
+    /// The server of a URL without a path, such as `https://data.example.org`. Sends no request.
+    pub(crate) fn open(origin: &str, sources: &[HttpSource]) -> Result<Self> {
+        let fault = |fault: HttpFault| fault.of_file(origin);
+        let url =
+            Url::parse(origin).map_err(|error| fault(HttpFault::Answer(error.to_string())))?;
+        let (requests, whole) = (Requests::new(sources).map_err(fault)?, Mutex::default());
+        Ok(Self(Arc::new(Inner { origin: url, requests, whole })))
+    }
+
+    /// Repeats a request whose answer is not whole.
+    async fn repeated<T, F>(&self, path: &Path, request: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T, HttpFault>>,
+    {
+        let mut pause = PAUSE;
+        for _ in 0..MAX_RETRIES {
+            match request().await {
+                Err(fault) if fault.is_transient() => tokio::time::sleep(pause).await,
+                result => return result.map_err(|fault| fault.of_file(path.as_ref())),
+            }
+            pause *= 2;
+        }
+        request().await.map_err(|fault| fault.of_file(path.as_ref()))
+    }
+
+    fn url(&self, path: &Path) -> Url {
+        let mut url = self.0.origin.clone();
+        url.set_path(&url_path(path));
+        url
+    }
+
+    /// The size and the version of a file.
+    async fn version(&self, path: &Path) -> Result<Version, HttpFault> {
+        let url = self.url(path);
+        let answer = self.0.requests.send(Method::HEAD, &url, &[]).await?;
+        // Not all servers answer HEAD, or say a length there.
+        if answer.status().as_u16() == 200 {
+            check_encoding(answer.headers(), path.as_ref())?;
+            if let Some(size) = length(answer.headers()) {
+                return Ok(Version::of(answer.headers(), size));
+            }
+        } else if !matches!(answer.status().as_u16(), 400 | 403 | 405 | 501) {
+            check_status(answer.status())?;
+        }
+        let first = [(RANGE, "bytes=0-0".to_owned())];
+        let answer = self.0.requests.send(Method::GET, &url, &first).await?;
+        if answer.status().as_u16() == 416 {
+            // An empty file has no first byte.
+            return Ok(Version::of(answer.headers(), 0));
+        }
+        Ok(self.answered(path, answer, &(0..1), None).await?.1)
+    }
+
+    /// The bytes of an answer to a request for a range. A server that sends no ranges is asked once
+    /// for a file, and sends one at a time: each may fill the memory that there is for all of them.
+    async fn answered(
+        &self,
+        path: &Path,
+        answer: Response,
+        range: &Range<u64>,
+        expected: Option<&Version>,
+    ) -> Result<(Bytes, Version), HttpFault> {
+        if answer.status() != StatusCode::OK {
+            return answer::read(answer, range, expected, path.as_ref()).await;
+        }
+        let mut whole = self.0.whole.lock().await;
+        if let Some(kept) = whole.get(path) {
+            return kept.part(range, expected);
+        }
+        let kept: u64 = whole.values().map(|file| file.bytes.len() as u64).sum();
+        let left = MAX_WHOLE_BYTES.saturating_sub(kept);
+        let (bytes, version) = answer::read_whole(answer, expected, path.as_ref(), left).await?;
+        let file = Whole { bytes, version };
+        let found = file.part(range, expected);
+        whole.insert(path.clone(), file);
+        found
+    }
+
+    /// The bytes of a range that is not longer than a step.
+    async fn read(
+        &self,
+        path: &Path,
+        range: &Range<u64>,
+        expected: Option<&Version>,
+    ) -> Result<(Bytes, Version), HttpFault> {
+        if let Some(kept) = self.0.whole.lock().await.get(path) {
+            return kept.part(range, expected);
+        }
+        let last = range.end.saturating_sub(1);
+        let mut headers = vec![(RANGE, format!("bytes={}-{last}", range.start))];
+        let condition: Option<(HeaderName, &str)> = expected.and_then(Version::condition);
+        headers.extend(condition.map(|(name, value)| (name, value.to_owned())));
+        let answer = self.0.requests.send(Method::GET, &self.url(path), &headers).await?;
+        self.answered(path, answer, range, expected).await
+    }
+
+    /// The bytes of a range step by step.
+    fn steps(
+        self,
+        path: Path,
+        range: Range<u64>,
+        expected: Version,
+    ) -> BoxStream<'static, Result<Bytes>> {
+        let steps = stream::try_unfold(range.start, move |start| {
+            let (store, path, expected) = (self.clone(), path.clone(), expected.clone());
+            let end = range.end;
+            async move {
+                if start >= end {
+                    return Ok(None);
+                }
+                let step = start..end.min(start + STEP);
+                let read = || store.read(&path, &step, Some(&expected));
+                let (bytes, _) = store.repeated(&path, read).await?;
+                Ok(Some((bytes, step.end)))
+            }
+        });
+        steps.boxed()
+    }
+
+    fn meta(&self, path: &Path, version: &Version) -> ObjectMeta {
+        let parsed =
+            version.modified.as_deref().and_then(|it| DateTime::parse_from_rfc2822(it).ok());
+        // Footers are kept for a tag only: a file may be written twice in a second.
+        let (text, has_tag) = (version.text(), version.tag.is_some());
+        ObjectMeta {
+            location: path.clone(),
+            last_modified: parsed
+                .map_or(DateTime::<Utc>::UNIX_EPOCH, |date| date.with_timezone(&Utc)),
+            size: version.size,
+            e_tag: has_tag.then(|| text.clone()),
+            version: (!has_tag).then_some(text),
+        }
+    }
+}
+
+impl fmt::Display for HttpStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.origin.as_str())
+    }
+}
+
+#[async_trait]
+impl ObjectStore for HttpStore {
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        let mut expected = options.if_match.as_deref().and_then(Version::parsed);
+        if options.head
+            || expected.is_none() && !matches!(options.range, Some(GetRange::Bounded(_)))
+        {
+            expected = Some(self.repeated(path, || self.version(path)).await?);
+        }
+        let size = expected.as_ref().map(|version| version.size);
+        let range = match (&options.range, size) {
+            (Some(GetRange::Bounded(range)), size) => {
+                range.start..range.end.min(size.unwrap_or(u64::MAX))
+            }
+            (Some(GetRange::Offset(start)), Some(size)) => (*start).min(size)..size,
+            (Some(GetRange::Suffix(bytes)), Some(size)) => size.saturating_sub(*bytes)..size,
+            (_, size) => 0..size.unwrap_or(0),
+        };
+        let range = if options.head { 0..0 } else { range };
+        let (first, version) = match (range.is_empty(), expected) {
+            (true, version) => (Bytes::new(), version.unwrap_or_default()),
+            (false, expected) => {
+                let step = range.start..range.end.min(range.start + STEP);
+                let read = || self.read(path, &step, expected.as_ref());
+                self.repeated(path, read).await?
+            }
+        };
+        let range = range.start..range.end.min(version.size.max(range.start));
+        let next = (range.start + first.len() as u64)..range.end;
+        let rest = self.clone().steps(path.clone(), next, version.clone());
+        let first = stream::iter((!first.is_empty()).then_some(Ok(first)));
+        let payload = GetResultPayload::Stream(first.chain(rest).boxed());
+        let meta = self.meta(path, &version);
+        Ok(GetResult { payload, meta, range, attributes: Default::default() })
+    }
+
+    fn list(&self, _prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        stream::iter([Err(read_only("list"))]).boxed()
+    }
+
+    async fn list_with_delimiter(&self, _prefix: Option<&Path>) -> Result<ListResult> {
+        Err(read_only("list"))
+    }
+
+    async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
+        Err(read_only("put"))
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Err(read_only("put"))
+    }
+
+    fn delete_stream(
+        &self,
+        _: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        stream::iter([Err(read_only("delete"))]).boxed()
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        Err(read_only("copy"))
+    }
+}
+
+fn read_only(operation: &str) -> Error {
+    Error::NotImplemented { operation: operation.to_owned(), implementer: "HTTP".to_owned() }
+}
