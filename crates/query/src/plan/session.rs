@@ -25,6 +25,7 @@ use super::joins::IndependentJoins;
 use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::same_columns::{MANY_COLUMNS, without_same_columns};
+use super::series::ForgetOrder;
 use super::statement::{ResultKind, Statement};
 use super::summary::summary;
 use super::table_functions::{TableFunctions, lateral};
@@ -135,6 +136,7 @@ fn optimizer_rules(scan_task_bytes: u64) -> Vec<Rule> {
     );
     KeepCallsAbove::within(&mut rules);
     rules.insert(0, Arc::new(KeepNullable));
+    rules.insert(0, Arc::new(ForgetOrder));
     HideConstants::within(&mut rules);
     rules
 }

@@ -4,21 +4,18 @@
 //! refused by name before they are planned.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, ObjectName, ObjectNamePart, Query, Select, SelectFlavor,
-    SelectItem, SetExpr, Statement as SqlStatement, TableFactor, TableWithJoins, Visit, VisitMut,
-    Visitor, VisitorMut,
+    Expr, ObjectName, ObjectNamePart, Query, SetExpr, Statement as SqlStatement, Visit, Visitor,
 };
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::Parameters;
 
 use super::dialect::{self, PostgresLike};
 use super::parameters::Bound;
-use super::{asof, equivalents, meaning, parameters, pivot, samples, sql_error};
+use super::{asof, equivalents, from, meaning, parameters, pivot, samples, sql_error};
 use crate::checked;
 use crate::{Error, Result};
 
@@ -168,54 +165,11 @@ fn accept_sql(
     {
         return Err(refusal);
     }
-    _ = VisitMut::visit(&mut query, &mut FromFirst);
+    from::write(&mut query);
     samples::write(&mut query).map_err(|(message, hint)| refused(message, hint))?;
     asof::write(&mut query).map_err(|(message, hint)| refused(message, hint))?;
     let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
     Ok(Statement { query, values, result_kind, quoted: check.quoted })
-}
-
-/// Turns `FROM t` into `FROM t SELECT *`, as in DuckDB: the planner would select no column. And
-/// `LATERAL unnest(l)` into UNNEST, which may refer to other tables anyway.
-struct FromFirst;
-
-impl VisitorMut for FromFirst {
-    type Break = Infallible;
-
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
-        let joined = |from: &mut TableWithJoins| {
-            unnest(&mut from.relation);
-            from.joins.iter_mut().for_each(|join| unnest(&mut join.relation));
-        };
-        select.from.iter_mut().for_each(joined);
-        if select.flavor == SelectFlavor::FromFirstNoSelect {
-            select.flavor = SelectFlavor::Standard;
-            select.projection = vec![SelectItem::Wildcard(Default::default())];
-        }
-        ControlFlow::Continue(())
-    }
-}
-
-fn unnest(table: &mut TableFactor) {
-    let TableFactor::Function { lateral: true, name, args, with_ordinality, alias } = table else {
-        return;
-    };
-    let value = |argument: &FunctionArg| match argument {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
-        _ => None,
-    };
-    let lists: Option<Vec<Expr>> = args.iter().map(value).collect();
-    if let Some(array_exprs) = lists
-        && name.to_string().eq_ignore_ascii_case("unnest")
-    {
-        *table = TableFactor::UNNEST {
-            alias: alias.take(),
-            array_exprs,
-            with_offset: false,
-            with_offset_alias: None,
-            with_ordinality: *with_ordinality,
-        };
-    }
 }
 
 /// Visits a query: refuses hidden writes, and collects the locations in FROM.

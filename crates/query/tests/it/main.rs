@@ -27,6 +27,7 @@ mod gangs;
 mod join_memory;
 mod joins;
 mod json_frames;
+mod lateral;
 mod losses;
 mod many_files;
 mod meaning;

@@ -4,6 +4,7 @@
 //! last.
 
 mod guards;
+mod lateral;
 mod nearest;
 mod null_in;
 mod null_safe;
@@ -21,7 +22,7 @@ pub(super) use null_safe::{PlainKeys, with_null_safe_keys};
 
 /// A plan with the answer that SQL defines.
 pub(super) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let plan = nearest::join_nearest(plan)?;
+    let plan = lateral::join_lateral(nearest::join_nearest(plan)?)?;
     let plan = outer_rows::for_each_outer_row(unnested::forget_keys(plan)?)?;
     let plan = guards::respect_guards(plan)?;
     let plan = null_in::respect_nulls(set_operations::count_duplicates(plan)?)?;

@@ -1,0 +1,93 @@
+//! What tells whether a subquery can be computed for the values of outer columns.
+
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{Expr, LogicalPlan, Operator, binary_expr};
+use snowmelt_types::{Code, ErrorReport};
+
+/// Equality that holds for two nulls.
+pub(super) fn is_same(one: Expr, other: Expr) -> Expr {
+    binary_expr(one, Operator::IsNotDistinctFrom, other)
+}
+
+/// Whether the right side of a join is a subquery that refers to something outside.
+pub(super) fn is_lateral(right: &LogicalPlan) -> bool {
+    match right {
+        LogicalPlan::Subquery(_) => true,
+        LogicalPlan::SubqueryAlias(it) => is_lateral(&it.input),
+        LogicalPlan::Projection(it) => is_lateral(&it.input),
+        LogicalPlan::Filter(it) => is_lateral(&it.input),
+        _ => false,
+    }
+}
+
+/// Whether a plan may have other rows when it is computed again: those of random numbers, or of a
+/// limit without an order.
+pub(super) fn varies(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Limit(limit) = node {
+            found |= !is_sorted(&limit.input);
+        }
+        node.apply_expressions(|expr| {
+            found |= expr.is_volatile();
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(found)
+}
+
+fn is_sorted(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Sort(_) => true,
+        LogicalPlan::Projection(it) => is_sorted(&it.input),
+        LogicalPlan::SubqueryAlias(it) => is_sorted(&it.input),
+        _ => false,
+    }
+}
+
+/// Refuses expressions with subqueries that refer past the subquery around them.
+pub(super) fn check_subqueries(plan: &LogicalPlan, outer: &DFSchema) -> Result<()> {
+    plan.apply(|node| {
+        let inputs = node.inputs();
+        node.apply_expressions(|expr| {
+            expr.apply(|part| {
+                let asked = match part {
+                    Expr::ScalarSubquery(asked) => asked,
+                    Expr::Exists(exists) => &exists.subquery,
+                    Expr::InSubquery(contains) => &contains.subquery,
+                    _ => return Ok(TreeNodeRecursion::Continue),
+                };
+                let passes = asked.outer_ref_columns.iter().any(|part| match part {
+                    Expr::OuterReferenceColumn(_, column) => {
+                        outer.has_column(column)
+                            && !inputs.iter().any(|input| input.schema().has_column(column))
+                    }
+                    _ => false,
+                });
+                match passes {
+                    true => Err(too_deep()),
+                    false => Ok(TreeNodeRecursion::Continue),
+                }
+            })
+        })
+    })?;
+    Ok(())
+}
+
+fn too_deep() -> DataFusionError {
+    let message =
+        "a subquery inside of LATERAL that refers to a table before LATERAL is not supported";
+    let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message);
+    let hint = "write it as a join with a table in FROM of the lateral subquery";
+    DataFusionError::External(Box::new(report.hint(hint)))
+}
+
+/// The error of a subquery that cannot be computed for each outer row.
+pub(super) fn refused(message: &str) -> DataFusionError {
+    const HINT: &str = "write it as a join with a subquery that has the columns to join by: with \
+                        row_number() OVER (PARTITION BY …) for the first rows of each";
+    let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(HINT);
+    DataFusionError::External(Box::new(report))
+}
