@@ -3,7 +3,8 @@
 //! It names an expression without its casts, so `k` and `k::varchar`, and `sum(k::int)` and
 //! `sum(k::double)`, are the same to it, and it refuses them in one SELECT, as it does a column that
 //! stands twice. Where it does, casts are written so that their types are in the names, and a column
-//! that stands again gets a name with a number, as in DuckDB.
+//! that stands again gets a name with a number, as in DuckDB. Names of columns that `*` stands for are
+//! told apart where these columns are known ([`super::using`]).
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -23,11 +24,17 @@ use crate::checked::WRITTEN;
 /// Whether a statement is refused because of the names of its expressions.
 pub(super) fn is_refusal(error: &DataFusionError) -> bool {
     match error.find_root() {
-        DataFusionError::Plan(text) => text.contains("require unique expression names"),
+        DataFusionError::Plan(text) => {
+            text.contains("require unique expression names") || text.contains("Invalid qualifier")
+        }
+        // Of columns that are known, it is written out.
+        DataFusionError::NotImplemented(text) => text.contains("with RENAME not supported"),
         DataFusionError::SchemaError(error, _) => matches!(
             error.as_ref(),
             datafusion::common::SchemaError::DuplicateUnqualifiedField { .. }
                 | datafusion::common::SchemaError::DuplicateQualifiedField { .. }
+                // It says so of a column with the name of one that has a table.
+                | datafusion::common::SchemaError::AmbiguousReference { .. }
         ),
         DataFusionError::Collection(errors) => errors.iter().any(is_refusal),
         _ => false,

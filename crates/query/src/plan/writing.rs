@@ -48,7 +48,7 @@ impl<'a> Writing<'a> {
         }
         // The session has all tables, so a plan waits for nothing.
         let planner = |asked| self.state.statement_to_plan(asked).now_or_never()?.ok();
-        let keys_are_merged = using::merge_keys(&mut typed, &planner);
+        let keys_are_merged = using::merge_keys(&mut typed, self.tells_apart, &planner);
         (typed, keys_are_merged)
     }
 

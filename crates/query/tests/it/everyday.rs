@@ -45,6 +45,46 @@ pub async fn check(cases: &[(&str, &[&str])]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A column with the name of another one gets a number, as in subqueries of DuckDB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_of_one_select_may_have_one_name() {
+    for (sql, names, first) in [
+        ("select *, k + 1 as k from t order by t.k", "k|k_1", "1|2"),
+        ("select t.*, k from t order by k", "k|k_1", "1|1"),
+        ("select k, * from t order by k desc", "k|k_1", "3|3"),
+        ("select *, * exclude (a) from u order by b limit 1", "a|b|b_1", "x|1|1"),
+        ("select 1 as a, 2 as a, 3 as a_1", "a|a_2|a_1", "1|2|3"),
+        (
+            "select u.*, v.*, u.a from u join u v using (b) where b < 2",
+            "a|b|a_1|b_1|a_2",
+            "x|1|x|1|x",
+        ),
+        ("select *, coalesce(a, '-') as a from u where b = 7", "a|b|a_1", "|7|-"),
+        (
+            "select *, row_number() over (order by b desc) as b from u where b < 2",
+            "a|b|b_1",
+            "x|1|1",
+        ),
+        ("select k, k_1 from (select *, -k as k from t) order by k", "k|k_1", "1|-1"),
+        (", w as (select 1 as a, 2 as a) select * from w", "a|a_1", "1|2"),
+        ("select 1 as a, 2 as a union select 1, 2", "a|a_1", "1|2"),
+        ("select k, s.* from (select 1 as k, {'k': 2, 'x': 'z'} as s) q", "k|k_1|x", "1|2|z"),
+        ("select q.s.* exclude (k) from (select {'k': 2, 'x': 'z'} as s) q", "x", "z"),
+    ] {
+        for workers in [1, 3] {
+            let (found, rows) = table(&format!("{TABLES}{sql}"), workers).await.unwrap();
+            assert_eq!((found.as_str(), rows[0].as_str()), (names, first), "{sql}");
+        }
+    }
+    for sql in ["select *, -k as k from t order by k", "select a from u join u v on u.b = v.b"] {
+        let error = table(&format!("{TABLES}{sql}"), 1).await.unwrap_err();
+        assert!(
+            error.contains("SM-0102") && error.contains("more than one table"),
+            "{sql}: {error}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expressions_that_differ_in_casts_are_different() {
     check(&[

@@ -39,7 +39,11 @@ async fn unknown_names_have_suggestions() {
     )
     .await;
     expect("select shuot(s) from odd", &["SM-0102", "did you mean `shout`"]).await;
-    expect("select 1 as a, 2 as a", &["SM-0102", "two columns", "the name `a`", "AS name"]).await;
+    expect(
+        "select 1 as a, 2 as a order by a",
+        &["SM-0102", "two columns", "the name `a`", "AS name"],
+    )
+    .await;
     expect("select n_name from nation a where n_name = b.c", &["SM-0102", "no table `b`"]).await;
 }
 

@@ -1,6 +1,6 @@
 //! The columns that FROM has, and which of them a name without a table means.
 
-use arrow::datatypes::Field;
+use arrow::datatypes::{DataType, Field};
 use datafusion::common::TableReference;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
@@ -18,6 +18,8 @@ pub(super) struct Named {
     pub(super) expr: Expr,
     /// It is the key of a join with USING or NATURAL.
     pub(super) is_key: bool,
+    /// The names of its fields, if it is a struct.
+    pub(super) fields: Vec<String>,
 }
 
 impl Named {
@@ -33,7 +35,26 @@ impl Named {
             1 => Expr::Identifier(path.remove(0)),
             _ => Expr::CompoundIdentifier(path),
         };
-        Self { name: field.name().clone(), expr, is_key: false }
+        let fields = match field.data_type() {
+            DataType::Struct(fields) => fields.iter().map(|field| field.name().clone()).collect(),
+            _ => Vec::new(),
+        };
+        Self { name: field.name().clone(), expr, is_key: false, fields }
+    }
+
+    /// Whether it is of the table of this name.
+    pub(super) fn is_of(&self, table: &[String]) -> bool {
+        match &self.expr {
+            Expr::CompoundIdentifier(path) => {
+                let own = path.split_last().map(|(_, own)| own).unwrap_or_default();
+                own.iter()
+                    .map(|part| &part.value)
+                    .rev()
+                    .zip(table.iter().rev())
+                    .all(|(a, b)| a == b)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -184,6 +205,7 @@ fn joined(left: Vec<Named>, right: Vec<Named>, kept: Kept, keys: Keys) -> Vec<Na
             _ => one.expr.clone(),
         },
         is_key: true,
+        fields: one.fields.clone(),
     });
     merged.chain(left).chain(right).collect()
 }

@@ -8,6 +8,7 @@
 
 mod columns;
 mod matched;
+mod repeated;
 mod select;
 mod unpivoted;
 mod wanted;
@@ -30,12 +31,17 @@ pub(super) use unpivoted::{LEFT, NAMES, VALUES};
 /// Plans a query; `None` if it has no plan.
 pub(super) type Planner<'a> = &'a dyn Fn(Statement) -> Option<LogicalPlan>;
 
-/// Writes joins with USING and NATURAL with ON. False if one is left whose answer would be wrong,
-/// because the columns of a table are not known: the statement must not run.
-pub(super) fn merge_keys(statement: &mut Statement, planner: Planner<'_>) -> bool {
+/// Writes joins with USING and NATURAL with ON, and gives columns of a SELECT different names if
+/// `tells_apart`. False if a join is left whose answer would be wrong, because the columns of a table
+/// are not known: the statement must not run.
+pub(super) fn merge_keys(
+    statement: &mut Statement,
+    tells_apart: bool,
+    planner: Planner<'_>,
+) -> bool {
     let Some(query) = query_of(statement) else { return true };
     let scope = Scope::default();
-    let mut merging = Merging { planner, scope: &scope, all_known: true };
+    let mut merging = Merging { planner, scope: &scope, tells_apart, all_known: true };
     merging.query(query);
     merging.all_known
 }
@@ -75,6 +81,7 @@ impl Scope {
 struct Merging<'a> {
     planner: Planner<'a>,
     scope: &'a Scope,
+    tells_apart: bool,
     all_known: bool,
 }
 
@@ -97,7 +104,8 @@ impl Merging<'_> {
     }
 
     fn within(&mut self, scope: &Scope, work: impl FnOnce(&mut Merging<'_>)) {
-        let mut inner = Merging { planner: self.planner, scope, all_known: true };
+        let Self { planner, tells_apart, .. } = *self;
+        let mut inner = Merging { planner, scope, tells_apart, all_known: true };
         work(&mut inner);
         self.all_known &= inner.all_known;
     }
@@ -106,6 +114,9 @@ impl Merging<'_> {
         match body {
             SetExpr::Select(select) => {
                 matched::write(select, &|table| self.columns(table));
+                if self.tells_apart {
+                    repeated::name_apart(select, order.as_deref(), &|table| self.columns(table));
+                }
                 let known = select::merge(select, order, &|table| self.columns(table));
                 self.all_known &= known;
             }

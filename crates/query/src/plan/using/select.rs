@@ -72,7 +72,11 @@ fn written_out(items: &[SelectItem], columns: &[Named]) -> Option<Vec<SelectItem
     Some(written)
 }
 
-fn all(options: &WildcardAdditionalOptions, columns: &[Named]) -> Option<Vec<SelectItem>> {
+/// The items that `*` stands for. `None` if it has options that are not known here.
+pub(super) fn all(
+    options: &WildcardAdditionalOptions,
+    columns: &[Named],
+) -> Option<Vec<SelectItem>> {
     if options.opt_ilike.is_some() || options.opt_alias.is_some() {
         return None;
     }
