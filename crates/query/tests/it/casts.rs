@@ -150,6 +150,17 @@ async fn intervals_are_compared_by_their_length() {
     ])
     .await;
     for (sql, part) in [
+        ("select count(*) from (values (interval '1 day')) t(x) group by rollup (x)", "ROLLUP"),
+        (
+            "select array_agg(distinct x) from (values (interval '1 day')) t(x)",
+            "different intervals",
+        ),
+        (
+            "select list_contains(l, interval '1 day') from (values ([interval '24 hours'])) t(l)",
+            "for an interval in a list",
+        ),
+        ("select list_distinct([interval '1 day'])", "`array_distinct` of intervals"),
+        ("select mode(x) from (values (interval '1 day')) t(x)", "`list_mode` of intervals"),
         ("select max(x) over () from (values (interval '1 day')) t(x)", "no window functions"),
         ("select greatest(x, x) from (values (interval '1 day')) t(x)", "`greatest` of intervals"),
         ("select list_max([interval '1 day'])", "`array_max` of intervals"),
@@ -158,6 +169,37 @@ async fn intervals_are_compared_by_their_length() {
     ] {
         let error = table(sql, 1).await.unwrap_err();
         assert!(error.contains(part), "{sql}: {error}");
+    }
+}
+
+/// Intervals of one length are one group, as in PostgreSQL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn intervals_are_grouped_by_their_length() {
+    const SPANS: &str =
+        "(values (1, interval '1 day'), (2, interval '24 hours'), (3, interval '1 month'),
+        (4, interval '30 days'), (5, null), (6, interval '1 day')) s(n, i)";
+    let of_spans = |sql: &str| sql.replace("SPANS", SPANS);
+    for (sql, expected) in [
+        (
+            "select i::varchar, count(*), sum(n) from SPANS group by i order by i",
+            &["1 day|3|9", "1 mon|2|7", "|1|5"][..],
+        ),
+        ("select count(*) from (select distinct i from SPANS)", &["3"]),
+        ("select count(distinct i), count(distinct n) from SPANS", &["2|6"]),
+        (
+            "select n % 2, count(*) from SPANS group by n % 2, i order by 1, 2",
+            &["0|1", "0|2", "1|1", "1|1", "1|1"],
+        ),
+        ("select count(*) from (select i from SPANS union select interval '720 hours')", &["3"]),
+        (
+            "select n, count(*) over (partition by i) from SPANS order by n limit 3",
+            &["1|3", "2|3", "3|2"],
+        ),
+        ("select distinct on (i) n from SPANS order by i, n", &["1", "3", "5"]),
+        ("select max(n) from SPANS where i = any([interval '24 hours', null])", &["6"]),
+        ("select list_contains([interval '24 hours'], interval '1 day')", &["true"]),
+    ] {
+        check(&[(&of_spans(sql), expected)]).await;
     }
 }
 

@@ -4,6 +4,8 @@
 //! DataFusion compares months, then days, then the time: the two days between two timestamps, which
 //! are 48 hours, would be less than `interval '1 day'`.
 
+mod groups;
+mod refusal;
 mod rule;
 
 use std::sync::Arc;

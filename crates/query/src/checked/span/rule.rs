@@ -6,7 +6,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{
     AggregateFunction, Between, Case, InList, InSubquery, ScalarFunction, Sort, WindowFunction,
@@ -17,10 +17,33 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
-use snowmelt_types::{Code, ErrorReport};
 
-use super::function;
+use super::refusal::unsupported;
+use super::{function, groups};
 use crate::checked::parts::{is_comparison, replace_parts};
+
+/// Functions that compare the elements of a list.
+const COMPARING: [&str; 19] = [
+    "array_distinct",
+    "array_except",
+    "array_has_all",
+    "array_has_any",
+    "array_intersect",
+    "array_max",
+    "array_min",
+    "array_position",
+    "array_positions",
+    "array_remove",
+    "array_remove_all",
+    "array_remove_n",
+    "array_replace",
+    "array_replace_all",
+    "array_sort",
+    "array_union",
+    "list_histogram",
+    "list_mode",
+    "list_quantile_disc",
+];
 
 /// Runs after type coercion: both sides of a comparison then have the same type.
 #[derive(Debug)]
@@ -82,7 +105,12 @@ impl OrderWindows {
                 "compute with numbers: min(extract(epoch FROM x)) OVER (…)",
             ));
         }
-        let is_rewritten = self.lengths.sort(&mut window.params.order_by, schema);
+        let mut is_rewritten = self.lengths.sort(&mut window.params.order_by, schema);
+        for key in &mut window.params.partition_by {
+            let length = self.lengths.key(key.clone(), schema);
+            is_rewritten |= length.transformed;
+            *key = length.data;
+        }
         Ok(Transformed::new_transformed(Expr::WindowFunction(window), is_rewritten))
     }
 }
@@ -92,6 +120,8 @@ impl CompareIntervals {
         let rewritten = replace_parts(plan, |part, schema| self.compared(part, schema))?;
         let rewritten = rewritten.transform_data(|plan| Ok(self.joined(plan)))?;
         let rewritten = rewritten.transform_data(|plan| Ok(self.sorted(plan)))?;
+        let rewritten =
+            rewritten.transform_data(|plan| groups::by_lengths(plan, |expr| self.length(expr)))?;
         match rewritten.transformed {
             true => rewritten.map_data(LogicalPlan::recompute_schema),
             false => Ok(rewritten),
@@ -119,15 +149,18 @@ impl CompareIntervals {
         }
     }
 
-    /// The order of rows, also of those of which `SELECT DISTINCT ON (k)` takes the first. There, a
-    /// key of both stays as it is.
+    /// The order of rows, also of those of which `SELECT DISTINCT ON (k)` takes the first.
     fn sorted(&self, mut plan: LogicalPlan) -> Transformed<LogicalPlan> {
         let is_rewritten = match &mut plan {
             LogicalPlan::Sort(order) => self.sort(&mut order.expr, order.input.schema()),
             LogicalPlan::Distinct(Distinct::On(on)) => {
-                let keys = &on.on_expr;
-                let order = on.sort_expr.iter_mut().flatten();
-                self.sort(order.filter(|sort| !keys.contains(&sort.expr)), on.input.schema())
+                let mut is_rewritten = false;
+                for key in &mut on.on_expr {
+                    let length = self.key(key.clone(), on.input.schema());
+                    is_rewritten |= length.transformed;
+                    *key = length.data;
+                }
+                self.sort(on.sort_expr.iter_mut().flatten(), on.input.schema()) || is_rewritten
             }
             _ => false,
         };
@@ -165,7 +198,7 @@ impl CompareIntervals {
                 Transformed::yes(Expr::Case(Case { expr, when_then_expr, else_expr }))
             }
             Expr::ScalarFunction(call) => self.of_call(call, schema)?,
-            Expr::AggregateFunction(call) => self.aggregate(call, schema),
+            Expr::AggregateFunction(call) => self.aggregate(call, schema)?,
             other => Transformed::no(other),
         })
     }
@@ -193,18 +226,35 @@ impl CompareIntervals {
                 &format!("`{}` of intervals is not supported", call.func.name()),
                 "write CASE WHEN a > b THEN a ELSE b END",
             )),
-            ("array_max" | "array_min" | "array_sort", [list, ..])
-                if has_intervals(list, schema) =>
-            {
-                let message = format!("`{}` of intervals is not supported", call.func.name());
-                Err(unsupported(&message, "unnest the list, and use min, max or ORDER BY"))
+            ("array_has", [list, one]) if has_intervals(list, schema) => match list {
+                Expr::ScalarFunction(list) if list.func.name() == "make_array" => {
+                    let list = list.args.iter().map(|one| self.key(one.clone(), schema).data);
+                    let one = self.key(one.clone(), schema).data;
+                    Ok(Transformed::yes(one.in_list(list.collect(), false)))
+                }
+                _ => Err(unsupported(
+                    "the search for an interval in a list is not supported",
+                    "unnest the list, and compare its elements with =",
+                )),
+            },
+            (name, [list, ..]) if COMPARING.contains(&name) && has_intervals(list, schema) => {
+                let message = format!("`{name}` of intervals is not supported");
+                Err(unsupported(
+                    &message,
+                    "unnest the list, and use min, max, DISTINCT or ORDER BY",
+                ))
             }
             _ => Ok(Transformed::no(Expr::ScalarFunction(call))),
         }
     }
 
-    /// The least and the greatest interval: the first one in the order of lengths.
-    fn aggregate(&self, mut call: AggregateFunction, schema: &DFSchema) -> Transformed<Expr> {
+    /// The least and the greatest interval: the first one in the order of lengths. How many lengths
+    /// there are.
+    fn aggregate(
+        &self,
+        mut call: AggregateFunction,
+        schema: &DFSchema,
+    ) -> Result<Transformed<Expr>> {
         let mut is_rewritten = self.sort(&mut call.params.order_by, schema);
         if let Some(is_least) = is_extreme(call.func.name())
             && let [of] = call.params.args.as_slice()
@@ -216,7 +266,22 @@ impl CompareIntervals {
             call.params.order_by = vec![Sort::new(key, is_least, false)];
             is_rewritten = true;
         }
-        Transformed::new_transformed(Expr::AggregateFunction(call), is_rewritten)
+        let name = call.func.name();
+        if (call.params.distinct || name == "approx_distinct")
+            && call.params.args.iter().any(|of| is_interval(of, schema))
+        {
+            if !matches!(name, "count" | "approx_distinct") {
+                return Err(unsupported(
+                    &format!("`{name}` of different intervals is not supported"),
+                    "use SELECT DISTINCT in a subquery",
+                ));
+            }
+            for of in &mut call.params.args {
+                *of = self.key(of.clone(), schema).data;
+            }
+            is_rewritten = true;
+        }
+        Ok(Transformed::new_transformed(Expr::AggregateFunction(call), is_rewritten))
     }
 
     fn sort<'s>(&self, keys: impl IntoIterator<Item = &'s mut Sort>, schema: &DFSchema) -> bool {
@@ -233,18 +298,15 @@ impl CompareIntervals {
     /// The length of an interval, and any other expression as it is.
     fn key(&self, expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         match is_interval(&expr, schema) {
-            true => {
-                let call = ScalarFunction::new_udf(Arc::clone(&self.span), vec![expr]);
-                Transformed::yes(Expr::ScalarFunction(call))
-            }
+            true => Transformed::yes(self.length(expr)),
             false => Transformed::no(expr),
         }
     }
-}
 
-fn unsupported(message: &str, hint: &str) -> DataFusionError {
-    let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint);
-    DataFusionError::External(Box::new(report))
+    fn length(&self, interval: Expr) -> Expr {
+        let call = ScalarFunction::new_udf(Arc::clone(&self.span), vec![interval]);
+        Expr::ScalarFunction(call)
+    }
 }
 
 fn has_intervals(list: &Expr, schema: &DFSchema) -> bool {
