@@ -4,6 +4,7 @@
 //! written so before it is planned (`plan/equivalents`).
 
 mod age;
+mod digits;
 mod epoch;
 mod json;
 mod len;
@@ -35,6 +36,7 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     }
     let plain = [
         age::all(),
+        digits::all(),
         json::all(),
         lists::all(),
         regexps::all(),

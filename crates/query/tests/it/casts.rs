@@ -204,6 +204,30 @@ async fn intervals_are_grouped_by_their_length() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn intervals_are_read_as_postgresql_writes_them() {
+    check(&[
+        ("select interval '1 day 02:03:04'::varchar, '1:30'::interval::varchar, interval '-0:30'::varchar,
+            interval '1-2'::varchar, interval 'P1DT2H'::varchar",
+            &["1 day 02:03:04|01:30:00|-00:30:00|1 year 2 mons|1 day 02:00:00"]),
+        ("select (interval (k) day)::varchar, date '2024-01-31' + interval (k) month from t order by k limit 1",
+            &["1 day|2024-02-29T00:00:00"]),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn types_have_the_names_of_other_databases() {
+    check(&[
+        ("select '2024-01-02 03:04:05.6789'::timestamp_ms::varchar, '2024-01-02 03:04:05'::timestamp_s::varchar,
+            '2024-01-02 03:04:05.123456789'::timestamp_ns::varchar, cast('2024-01-02 03:04:05' as datetime)::varchar",
+            &["2024-01-02 03:04:05.678|2024-01-02 03:04:05|2024-01-02 03:04:05.123456789|2024-01-02 03:04:05"]),
+        ("select typeof(1::uinteger), typeof(1::ubigint), typeof(1::utinyint), 1::long, 'a'::bpchar",
+            &["INTEGER UNSIGNED|BIGINT UNSIGNED|TINYINT UNSIGNED|1|a"]),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn intervals_have_multiples() {
     check(&[
         (

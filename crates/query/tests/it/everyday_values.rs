@@ -188,3 +188,46 @@ async fn formats_of_texts() {
     ])
     .await;
 }
+
+/// Series of the planner are in order; what is above them on workers does not know it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn series_are_grouped_and_joined() {
+    check(&[
+        ("select a.x % 2, count(*) from range(5) a(x) group by 1 order by 1", &["0|3", "1|2"]),
+        ("select count(*) from range(5) a(x) join generate_series(1, 3) b(y) on a.x = b.y", &["3"]),
+        ("select x, n_name from range(5) a(x) join nation on n_nationkey = x order by x desc limit 1", &["4|EGYPT"]),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn digits_and_quantiles() {
+    check(&[
+        ("select hex(-1), hex(k), hex(a), bin(k) from t, u where k = 3 and b = 5", &["FFFFFFFFFFFFFFFF|3|79|11"]),
+        ("select octet_length('\\xAABB'::blob), octet_length('é'), octet_length(null)", &["2|2|"]),
+        ("select quantile_cont(b, [0.25, 0.5]), quantile_disc(b, [0.5, 1]), quantile(b, 0.9) from u",
+            &["[1.75, 3.5]|[2, 7]|7"]),
+        ("select a, quantile_cont(b, [0.5]) filter (where b < 7) from u group by a order by a", &["x|[1.5]", "y|[5.0]", "z|[]", "|[]"]),
+        ("select round(geomean(k), 6), sem(k) is null, round(sem(k), 6) from t", &["1.817121|false|0.471405"]),
+        ("select list_first([1, 2]), list_first([1, 2], lambda x: x > 1), list_last([1, 2]), list_first([])", &["1|2|2|"]),
+        ("select list_sort([3, null, 1]), list_reverse_sort([1, null, 3]), list_sort([1, 2], 'desc')", &["[1, 3, ]|[3, 1, ]|[2, 1]"]),
+        ("select isinf(x), isfinite(x) from (values ('nan'::double), ('-inf'::double), (1.0)) v(x) order by x",
+            &["true|false", "false|true", "false|false"]),
+        ("select extract(century from date '2001-01-01'), extract(decade from date '1999-12-31'), millennium(date '2000-01-01')",
+            &["21|199|2"]),
+        ("select * rename (b as c) from u where b = 5", &["y|5"]),
+        ("select listagg(k, '-') within group (order by k desc) from t", &["3-2-1"]),
+        ("select k, grouping_id(k) from t group by rollup (k) having grouping_id(k) = 1", &["|1"]),
+        ("select 12345678901234567890 + 1, -9223372036854775808 + 0", &["12345678901234567891|-9223372036854775808"]),
+    ])
+    .await;
+    check_refusals(&[
+        ("select hex(1.5)", "", "`hex` takes an integer"),
+        (
+            "select date_sub('month', date '2024-01-01', date '2024-01-01')",
+            "",
+            "from 'microsecond' to 'week'",
+        ),
+    ])
+    .await;
+}

@@ -3,11 +3,12 @@
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArguments, Ident, ObjectName, OrderByExpr, OrderByOptions,
+    Value,
 };
 
 use super::by_place;
 use super::functions::{binary, struct_pack};
-use crate::plan::meaning::{cast, quoted};
+use crate::plan::meaning::{call, cast, quoted};
 
 /// The call of an aggregate, with its clauses.
 pub(super) fn written(name: &str, function: &Function) -> Option<Expr> {
@@ -16,6 +17,8 @@ pub(super) fn written(name: &str, function: &Function) -> Option<Expr> {
         "arg_max" | "argmax" | "max_by" => at_extreme(function, false),
         "arg_min" | "argmin" | "min_by" => at_extreme(function, true),
         "group_concat" | "listagg" => joined(function),
+        "geomean" | "geometric_mean" => geometric_mean(function),
+        "sem" => standard_error(function),
         "struct_pack" => struct_pack(function),
         _ => None,
     }
@@ -59,7 +62,28 @@ fn at_extreme(function: &Function, ascending: bool) -> Option<Expr> {
     Some(Expr::Function(first))
 }
 
-/// `group_concat(x)` as `string_agg(x::varchar, ',')`.
+/// `geomean(x)` as `exp(avg(ln(x)))`.
+fn geometric_mean(function: &Function) -> Option<Expr> {
+    let [value] = <[Expr; 1]>::try_from(arguments(function)?).ok()?;
+    let logarithm = call("ln", vec![cast(CastKind::Cast, value, DataType::DoublePrecision)]);
+    let mean = of(function, "avg", vec![unnamed(logarithm)]);
+    Some(call("exp", vec![Expr::Function(mean)]))
+}
+
+/// `sem(x)` as `stddev_pop(x) / sqrt(count(x))`.
+fn standard_error(function: &Function) -> Option<Expr> {
+    let [value] = <[Expr; 1]>::try_from(arguments(function)?).ok()?;
+    let part = |name| Expr::Function(of(function, name, vec![unnamed(value.clone())]));
+    // Of no values, the error is null, and no quotient by 0.
+    let count = call("nullif", vec![call("sqrt", vec![part("count")]), number("0")]);
+    Some(binary(part("stddev_pop"), BinaryOperator::Divide, count))
+}
+
+fn number(digits: &str) -> Expr {
+    Expr::Value(Value::Number(digits.to_owned(), false).into())
+}
+
+/// `group_concat(x)` as `string_agg(x::varchar, ',')`, in the order of WITHIN GROUP.
 fn joined(function: &Function) -> Option<Expr> {
     let FunctionArguments::List(list) = &function.args else { return None };
     let mut args = by_place(&list.args)?;
@@ -70,8 +94,12 @@ fn joined(function: &Function) -> Option<Expr> {
     let value = cast(CastKind::Cast, value, DataType::Varchar(None));
     let mut joined = function.clone();
     joined.name = ObjectName::from(vec![Ident::new("string_agg")]);
+    let order = std::mem::take(&mut joined.within_group);
     if let FunctionArguments::List(list) = &mut joined.args {
         list.args = vec![unnamed(value), unnamed(separator)];
+        if !order.is_empty() {
+            list.clauses.push(FunctionArgumentClause::OrderBy(order));
+        }
     }
     Some(Expr::Function(joined))
 }

@@ -4,12 +4,13 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Fetch, Interval,
-    LimitClause, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, Subscript,
-    TableFactor, UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut,
+    AccessExpr, BinaryOperator, CastKind, DataType, Expr, Fetch, LimitClause, OrderByExpr,
+    OrderByKind, Query, Select, SelectItem, SetExpr, Subscript, TableFactor, UnaryOperator, Value,
+    Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::functions::binary;
+use super::{intervals, text, times, types};
 use crate::plan::meaning::{call, quoted};
 use crate::plan::names;
 
@@ -130,7 +131,16 @@ pub(super) fn write_parts(expr: &mut Expr) {
             };
             *expr = call(function, vec![left.as_ref().clone(), right.as_ref().clone()]);
         }
-        Expr::Interval(interval) => write_interval(interval),
+        Expr::Extract { field, expr: of, .. } => {
+            if let Some(written) = times::years_in(&field.to_string().to_lowercase(), of) {
+                *expr = written;
+            }
+        }
+        Expr::Interval(interval) => {
+            if let Some(written) = intervals::written(interval) {
+                *expr = written;
+            }
+        }
         Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: of } => {
             let all = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(number("1")) };
             *expr = binary(of.as_ref().clone(), BinaryOperator::PGBitwiseXor, all);
@@ -146,10 +156,13 @@ pub(super) fn write_parts(expr: &mut Expr) {
         Expr::TypedString(typed) if matches!(typed.data_type, DataType::JSON | DataType::JSONB) => {
             *expr = call("json", vec![Expr::Value(typed.value.clone())]);
         }
-        Expr::Cast { data_type, .. } => {
-            if matches!(data_type, DataType::HugeInt | DataType::Int128) {
-                *data_type = DataType::Decimal(ExactNumberInfo::PrecisionAndScale(38, 0));
+        Expr::Cast { data_type, expr: of, .. } => {
+            if matches!(data_type, DataType::Interval { .. })
+                && let Some(written) = text(of).and_then(intervals::in_words)
+            {
+                **of = quoted(&written);
             }
+            types::write(data_type);
         }
         _ => (),
     }
@@ -171,25 +184,6 @@ pub(super) fn write_lists(table: &mut TableFactor) {
     }
     if let TableFactor::UNNEST { array_exprs, .. } = table {
         _ = VisitMut::visit(array_exprs, &mut Lists);
-    }
-}
-
-/// `INTERVAL 30 DAY` with its unit in the text, as the frames of windows need it.
-fn write_interval(interval: &mut Interval) {
-    let Interval { value, leading_field: Some(unit), last_field: None, .. } = interval else {
-        return;
-    };
-    let digits = match value.as_ref() {
-        Expr::Value(value) => match &value.value {
-            Value::Number(digits, _) | Value::SingleQuotedString(digits) => digits.to_string(),
-            _ => return,
-        },
-        _ => return,
-    };
-    let is_number = digits.trim().parse::<f64>().is_ok_and(f64::is_finite);
-    if is_number && interval.leading_precision.is_none() {
-        **value = quoted(&format!("{} {unit}", digits.trim()));
-        interval.leading_field = None;
     }
 }
 

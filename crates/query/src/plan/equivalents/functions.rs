@@ -2,15 +2,15 @@
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
-    Ident, ObjectName,
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
 };
 
 use super::{lists, patterns};
-use crate::plan::meaning::{call, quoted};
+use crate::plan::meaning::{call, cast, quoted};
 
 /// Functions that another one is, with the same arguments. Sorted by name.
-const RENAMED: [(&str, &str); 37] = [
+const RENAMED: [(&str, &str); 42] = [
     ("approx_count_distinct", "approx_distinct"),
     ("apply", "list_transform"),
     ("arbitrary", "first_value"),
@@ -22,12 +22,15 @@ const RENAMED: [(&str, &str); 37] = [
     ("filter", "list_filter"),
     ("first", "first_value"),
     ("gen_random_uuid", "uuid"),
+    ("grouping_id", "grouping"),
     ("json_extract_path", "json_extract"),
     ("json_extract_path_text", "json_extract_string"),
     ("last", "last_value"),
     ("lcase", "lower"),
     ("list", "array_agg"),
     ("list_apply", "list_transform"),
+    ("list_avg", "array_avg"),
+    ("list_min", "array_min"),
     ("list_pack", "make_array"),
     ("list_value", "make_array"),
     ("logical_and", "bool_and"),
@@ -44,8 +47,10 @@ const RENAMED: [(&str, &str); 37] = [
     ("string_split", "string_to_array"),
     ("string_split_regex", "regexp_split_to_array"),
     ("strlen", "octet_length"),
+    ("struct_extract", "get_field"),
     ("suffix", "ends_with"),
     ("ucase", "upper"),
+    ("to_binary", "bin"),
     ("unicode", "ascii"),
     ("variance", "var_samp"),
 ];
@@ -96,8 +101,46 @@ pub(super) fn written(name: &str, args: &[Expr]) -> Option<Expr> {
             let whole = patterns::of_whole_text(pattern)?;
             Some(call("regexp_like", vec![of.clone(), whole]))
         }
+        ("unhex" | "from_hex", [digits]) => decoded(digits, "hex"),
+        ("from_base64", [text]) => decoded(text, "base64"),
+        ("to_base64" | "base64", [of]) => {
+            Some(call("encode", vec![of.clone(), quoted("base64pad")]))
+        }
+        ("list_first" | "array_first", [list]) => {
+            Some(call("array_element", vec![list.clone(), whole(1)]))
+        }
+        ("list_last" | "array_last", [list]) => {
+            Some(call("array_element", vec![list.clone(), whole(-1)]))
+        }
+        ("list_sort" | "array_sort", [list]) => Some(sorted(list, "ASC")),
+        ("list_reverse_sort" | "array_reverse_sort", [list]) => Some(sorted(list, "DESC")),
+        ("isinf", [of]) => Some(magnitude(of, BinaryOperator::Eq)),
+        ("isfinite", [of]) => Some(magnitude(of, BinaryOperator::Lt)),
         _ => None,
     }
+}
+
+fn sorted(list: &Expr, order: &str) -> Expr {
+    call("array_sort", vec![list.clone(), quoted(order), quoted("NULLS LAST")])
+}
+
+fn decoded(text: &Expr, encoding: &str) -> Option<Expr> {
+    Some(call("decode", vec![text.clone(), quoted(encoding)]))
+}
+
+fn whole(number: i64) -> Expr {
+    let digits = Expr::Value(Value::Number(number.unsigned_abs().to_string(), false).into());
+    match number < 0 {
+        true => Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(digits) },
+        false => digits,
+    }
+}
+
+/// A comparison of a number without its sign with infinity, above which only NaN is.
+fn magnitude(of: &Expr, op: BinaryOperator) -> Expr {
+    let double = |of: Expr| cast(CastKind::Cast, of, DataType::DoublePrecision);
+    let without_sign = call("abs", vec![double(of.clone())]);
+    binary(without_sign, op, double(quoted("Infinity")))
 }
 
 /// `struct_pack(a := 1)` as `named_struct('a', 1)`.

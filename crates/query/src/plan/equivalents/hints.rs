@@ -1,7 +1,7 @@
 //! What to write instead of a function that other databases have.
 
 /// Functions, with what there is instead. Sorted by name.
-const INSTEAD: [(&str, &str); 31] = [
+const INSTEAD: [(&str, &str); 28] = [
     ("arg_max", "it takes two arguments, and no OVER"),
     ("arg_min", "it takes two arguments, and no OVER"),
     ("columns", "name the columns, or use * EXCLUDE (…)"),
@@ -9,14 +9,15 @@ const INSTEAD: [(&str, &str); 31] = [
         "date_diff",
         "its first argument is a unit from 'microsecond' and 'second' to 'week', 'quarter' and 'year'",
     ),
-    ("date_sub", "subtract an interval: d - interval '1 day'; or use date_diff(unit, from, to)"),
+    (
+        "date_sub",
+        "its first argument is a unit from 'microsecond' to 'week'; for others use date_diff(unit, from, to)",
+    ),
     ("entropy", OWN),
     ("from_unixtime", "use to_timestamp(seconds)"),
     ("generate_subscripts", "use generate_series(1, len(list))"),
     ("hash", "use md5(x) or sha256(x)"),
     ("if", "it takes a condition and two values; use CASE otherwise"),
-    ("isfinite", "use NOT isnan(x) AND abs(x) < 'Infinity'::double"),
-    ("isinf", "use abs(x) = 'Infinity'::double"),
     ("json_group_object", JSON),
     ("json_object_agg", JSON),
     ("json_structure", JSON),
@@ -26,7 +27,6 @@ const INSTEAD: [(&str, &str); 31] = [
     ("localtimestamp", "use now()"),
     ("mode", "it takes one argument, without ORDER BY"),
     ("pg_typeof", "use typeof(x)"),
-    ("quantile", "use percentile_cont(0.5) WITHIN GROUP (ORDER BY x)"),
     ("quantile_disc", "it takes a column and a number, without ORDER BY"),
     ("regexp_split_to_table", "use unnest(regexp_split_to_array(text, pattern))"),
     ("setseed", "write the numbers into a file: random() has no seed"),

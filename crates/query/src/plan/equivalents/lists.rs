@@ -31,13 +31,14 @@ const OF_LISTS: [(&str, &str); 9] = [
 ];
 
 /// The names of aggregates that are written so, for "did you mean".
-pub(super) const WRITTEN: [&str; 8] = [
+pub(super) const WRITTEN: [&str; 9] = [
     "histogram",
     "kurtosis",
     "mad",
     "mode",
     "percentile_disc",
     "product",
+    "quantile",
     "quantile_disc",
     "skewness",
 ];
@@ -53,7 +54,7 @@ pub(super) fn written(name: &str, function: &Function) -> Option<Expr> {
             let [key] = function.within_group.as_slice() else { return None };
             Some(call("list_mode", vec![all(function, &key.expr)?]))
         }
-        ("quantile_disc", [value, part]) => {
+        ("quantile_disc" | "quantile", [value, part]) => {
             Some(call("list_quantile_disc", vec![all(function, value)?, part.clone()]))
         }
         ("percentile_disc", [part]) => {
@@ -75,6 +76,28 @@ pub(super) fn written(name: &str, function: &Function) -> Option<Expr> {
         }
         _ => None,
     }
+}
+
+/// `quantile_cont(x, [0.25, 0.75])` as the list of `quantile_cont(x, 0.25)` and so on.
+pub(super) fn quantiles(name: &str, function: &Function) -> Option<Expr> {
+    const OF_PARTS: [&str; 5] =
+        ["quantile", "quantile_cont", "quantile_disc", "percentile_cont", "percentile_disc"];
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Array(parts)))) = list.args.last()
+    else {
+        return None;
+    };
+    if !OF_PARTS.contains(&name) {
+        return None;
+    }
+    let each = parts.elem.iter().map(|part| {
+        let mut list = list.clone();
+        *list.args.last_mut()? = FunctionArg::Unnamed(FunctionArgExpr::Expr(part.clone()));
+        let args = FunctionArguments::List(list);
+        let one = Function { args, ..function.clone() };
+        Some(written(name, &one).unwrap_or(Expr::Function(one)))
+    });
+    Some(call("make_array", each.collect::<Option<_>>()?))
 }
 
 /// The list of all values of an aggregate, with its FILTER, OVER and DISTINCT.

@@ -8,11 +8,13 @@ mod aggregates;
 mod clauses;
 mod functions;
 mod hints;
+mod intervals;
 mod lists;
 mod patterns;
 mod rows;
 mod templates;
 mod times;
+mod types;
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -69,8 +71,14 @@ impl VisitorMut for Writing<'_> {
         }
         if let Expr::Function(function) = expr
             && let Some(name) = plain_name(function)
+            && let Some(each) = lists::quantiles(&name, function)
         {
-            match (self.exists)(&name) && !is_age_of_today(&name, function) {
+            *expr = each;
+        }
+        if let Expr::Function(function) = expr
+            && let Some(name) = plain_name(function)
+        {
+            match (self.exists)(&name) && !lacks_argument(&name, function) {
                 true => templates::translate(&name, function),
                 false => {
                     if let Some(written) = of_call(&name, function) {
@@ -91,9 +99,11 @@ fn plain_name(function: &Function) -> Option<String> {
     }
 }
 
-/// `age(x)` is `age(current_date, x)`.
-fn is_age_of_today(name: &str, function: &Function) -> bool {
-    name == "age" && arguments(function).is_some_and(|args| args.len() == 1)
+/// Calls with one argument of functions that take more: `age(x)` is `age(current_date, x)`,
+/// `list_first(l)` needs no condition, and `list_sort(l)` has nulls last, as ORDER BY.
+fn lacks_argument(name: &str, function: &Function) -> bool {
+    matches!(name, "age" | "list_first" | "array_first" | "list_sort" | "array_sort")
+        && arguments(function).is_some_and(|args| args.len() == 1)
 }
 
 fn of_call(name: &str, function: &Function) -> Option<Expr> {

@@ -43,6 +43,14 @@ pub(super) fn written(name: &str, args: &[Expr]) -> Option<Expr> {
             Some(binary(of.clone(), BinaryOperator::Plus, interval.clone()))
         }
         ("date_diff" | "datediff", [unit, from, to]) => difference(text(unit)?, from, to),
+        ("date_sub" | "datesub", [unit, from, to]) => whole_units(text(unit)?, from, to),
+        ("yearweek", [of]) => {
+            let years = binary(part_of("isoyear", of), BinaryOperator::Multiply, number(100));
+            Some(binary(years, BinaryOperator::Plus, part_of("week", of)))
+        }
+        ("decade", [of]) => years_in("decade", of),
+        ("century", [of]) => years_in("century", of),
+        ("millennium", [of]) => years_in("millennium", of),
         ("time_bucket", [width, of]) => bucket(width, of),
         ("last_day", [of]) => Some(last_day(of)),
         ("strftime", [of, format]) => {
@@ -108,6 +116,37 @@ fn difference(unit: &str, from: &Expr, to: &Expr) -> Option<Expr> {
             Some(binary(minus(&begin), BinaryOperator::Divide, number(*seconds)))
         }
     }
+}
+
+/// How many whole units are between two times, as in DuckDB.
+fn whole_units(unit: &str, from: &Expr, to: &Expr) -> Option<Expr> {
+    let unit = unit.to_lowercase();
+    let unit = unit.strip_suffix('s').unwrap_or(&unit);
+    let micros = match unit {
+        "microsecond" => "1".to_owned(),
+        "millisecond" => "1000".to_owned(),
+        "week" => "604800000000".to_owned(),
+        unit => {
+            let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit)?;
+            format!("{seconds}000000")
+        }
+    };
+    let since = |of: &Expr| call("epoch_us", vec![timestamp(of.clone())]);
+    let between = binary(since(to), BinaryOperator::Minus, since(from));
+    let micros = Expr::Value(Value::Number(micros, false).into());
+    Some(binary(between, BinaryOperator::Divide, micros))
+}
+
+/// A part of a time that is counted in years, of the years of our era. Centuries begin with 1.
+pub(super) fn years_in(part: &str, of: &Expr) -> Option<Expr> {
+    let (before, years) = match part {
+        "decade" => (0, 10),
+        "century" => (99, 100),
+        "millennium" | "millenium" => (999, 1000),
+        _ => return None,
+    };
+    let since = binary(bigint(part_of("year", of)), BinaryOperator::Plus, number(before));
+    Some(binary(since, BinaryOperator::Divide, number(years)))
 }
 
 /// The begin of the interval in which a time is. Intervals of months begin in January 2000, others on

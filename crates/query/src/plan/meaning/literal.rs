@@ -11,6 +11,9 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{call, cast, quoted};
 
+/// The least BIGINT without its sign.
+const LEAST_BIGINT: u128 = 1 << 63;
+
 /// More digits have no exact type.
 const MAX_DIGITS: usize = 38;
 
@@ -41,11 +44,12 @@ pub(super) fn number(expr: &Expr, data_type: &DataType, kind: &CastKind) -> Opti
     }
 }
 
-/// A whole number that is larger than any integer: a decimal, where the planner reads a DOUBLE, which
-/// has 16 digits of it.
+/// A whole number that is larger than any BIGINT: a decimal, where the planner reads a number without a
+/// sign, or a DOUBLE. What it computes of either and a BIGINT is a DOUBLE, which has 16 digits of it. The
+/// least BIGINT is written as the sign of a number that none is.
 pub(super) fn large(digits: &str) -> Option<Expr> {
     let is_whole = digits.chars().all(|c| c.is_ascii_digit()) && digits.len() <= MAX_DIGITS;
-    let is_large = is_whole && digits.parse::<u128>().is_ok_and(|number| number > u64::MAX.into());
+    let is_large = is_whole && digits.parse::<u128>().is_ok_and(|number| number > LEAST_BIGINT);
     let exact = ExactNumberInfo::PrecisionAndScale(MAX_DIGITS as u64, 0);
     is_large.then(|| cast(CastKind::Cast, quoted(digits), DataType::Decimal(exact)))
 }
