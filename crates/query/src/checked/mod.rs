@@ -47,19 +47,35 @@ pub(crate) use written::WRITTEN;
 
 /// Registers the checked functions.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
-    for function in operator::all() {
-        registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
+    for function in scalars() {
+        registry.register_udf(function)?;
     }
-    for function in [barrier::function(), nearest::function(), span::function(), text::function()] {
-        registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
+    for function in aggregates() {
+        registry.register_udaf(function)?;
     }
-    registry.register_udf(Arc::new(ScalarUDF::from(repeated::Repeated::default())))?;
-    registry.register_udf(Arc::new(ScalarUDF::from(divide::Divide::default())))?;
-    registry.register_udf(Arc::new(ScalarUDF::from(written::Written::default())))?;
-    registry.register_udaf(Arc::new(AggregateUDF::from(average::RoundedAverage::default())))?;
-    registry.register_udaf(Arc::new(AggregateUDF::from(sum::CheckedSum::default())))?;
-    registry.register_udaf(Arc::new(AggregateUDF::from(single_row::SingleRow::default())))?;
     Ok(())
+}
+
+/// The checked functions of single rows.
+pub(crate) fn scalars() -> Vec<Arc<ScalarUDF>> {
+    let plain = [barrier::function(), nearest::function(), span::function(), text::function()];
+    let operators = operator::all().into_iter().map(ScalarUDF::from);
+    let mut all: Vec<_> = operators.chain(plain.map(ScalarUDF::from)).map(Arc::new).collect();
+    all.extend([
+        Arc::new(ScalarUDF::from(repeated::Repeated::default())),
+        Arc::new(ScalarUDF::from(divide::Divide::default())),
+        Arc::new(ScalarUDF::from(written::Written::default())),
+    ]);
+    all
+}
+
+/// The checked functions of groups of rows.
+pub(crate) fn aggregates() -> [Arc<AggregateUDF>; 3] {
+    [
+        Arc::new(AggregateUDF::from(average::RoundedAverage::default())),
+        Arc::new(AggregateUDF::from(sum::CheckedSum::default())),
+        Arc::new(AggregateUDF::from(single_row::SingleRow::default())),
+    ]
 }
 
 /// True for functions that replace operators, which are hidden from SQL.

@@ -5,6 +5,7 @@
 //!
 //! Invariant: the bytes of an encoded plan decode to the same plan ([`compare`]).
 
+mod builtin;
 mod compare;
 mod exchange;
 
@@ -15,7 +16,7 @@ use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::TaskContext;
 use datafusion::execution::config::SessionConfig;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, WindowUDF};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
 use datafusion::physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
@@ -30,9 +31,10 @@ use datafusion_proto::physical_plan::{
 use object_store::memory::InMemory;
 use snowmelt_wire::Signature;
 
+use self::builtin::BUILTIN;
 use crate::exchange::ExchangeReadExec;
 use crate::fault;
-use crate::plan::{Nullable, file_scan, function_registry};
+use crate::plan::{Nullable, execution_context, file_scan};
 use crate::udf::{RemoteAggregate, RemoteUdf, UdfPool};
 
 /// Encodes a plan. An error names the property that the encoding would lose.
@@ -80,10 +82,11 @@ fn decoding_context(plan: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Ta
         }
         nodes.extend(node.children());
     }
-    TaskContext::from(function_registry()).with_session_config(config.clone()).with_runtime(runtime)
+    execution_context(config.clone(), runtime)
 }
 
-/// Decodes a plan. Its UDFs are called through `pool`.
+/// Decodes a plan. Its UDFs are called through `pool`; the context needs no functions, because the
+/// codec is asked for those that it lacks.
 pub(crate) fn decode(
     bytes: &[u8],
     context: &TaskContext,
@@ -148,6 +151,9 @@ impl PhysicalExtensionCodec for Codec {
     }
 
     fn try_decode_udf(&self, name: &str, buf: &[u8]) -> DfResult<Arc<ScalarUDF>> {
+        if buf.is_empty() {
+            return BUILTIN.scalar(name).ok_or_else(|| unknown(name));
+        }
         let remote = RemoteUdf::from_signature(&signature(name, buf)?, Arc::clone(&self.pool));
         let remote = remote.map_err(|error| DataFusionError::Plan(error.to_string()))?;
         Ok(Arc::new(remote.into()))
@@ -159,6 +165,9 @@ impl PhysicalExtensionCodec for Codec {
     }
 
     fn try_decode_udaf(&self, name: &str, buf: &[u8]) -> DfResult<Arc<AggregateUDF>> {
+        if buf.is_empty() {
+            return BUILTIN.aggregate(name).ok_or_else(|| unknown(name));
+        }
         let signature = signature(name, buf)?;
         let remote = RemoteAggregate::from_signature(&signature, Arc::clone(&self.pool));
         let remote = remote.map_err(|error| DataFusionError::Plan(error.to_string()))?;
@@ -169,6 +178,22 @@ impl PhysicalExtensionCodec for Codec {
         let remote = RemoteAggregate::inside(node);
         encode_signature(remote.map(RemoteAggregate::wire_signature), buf)
     }
+
+    fn try_decode_udwf(&self, name: &str, _buf: &[u8]) -> DfResult<Arc<WindowUDF>> {
+        BUILTIN.window(name).ok_or_else(|| unknown(name))
+    }
+
+    fn try_decode_higher_order_function(
+        &self,
+        name: &str,
+        _buf: &[u8],
+    ) -> DfResult<Arc<HigherOrderUDF>> {
+        BUILTIN.higher_order(name).ok_or_else(|| unknown(name))
+    }
+}
+
+fn unknown(name: &str) -> DataFusionError {
+    DataFusionError::Internal(format!("a plan has the unknown function `{name}`"))
 }
 
 fn signature(name: &str, buf: &[u8]) -> DfResult<Signature> {

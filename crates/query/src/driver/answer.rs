@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::future::BoxFuture;
@@ -24,7 +24,7 @@ use super::stages::run_all;
 use super::{Reporter, TaskRunner, findings, lanes};
 use crate::cost::{Used, cost};
 use crate::cpu::process_cpu;
-use crate::plan::{BATCH_ROWS, PlannedQuery, count, execution_config, function_registry};
+use crate::plan::{BATCH_ROWS, PlannedQuery, count, execution_config, execution_context};
 use crate::udf::{self, UdfPool};
 use crate::worker::{PeakPool, operators};
 use crate::{Error, Result};
@@ -99,9 +99,7 @@ impl PlannedQuery {
     }
 
     fn merge(&self, memory: &Arc<PeakPool>) -> Result<SendableRecordBatchStream> {
-        let context = TaskContext::from(function_registry())
-            .with_session_config(execution_config(1, BATCH_ROWS))
-            .with_runtime(memory.runtime(None)?);
+        let context = execution_context(execution_config(1, BATCH_ROWS), memory.runtime(None)?);
         Ok(execute_stream(Arc::clone(&self.cut.driver), Arc::new(context))?)
     }
 

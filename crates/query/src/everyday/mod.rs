@@ -25,15 +25,21 @@ use arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF};
+use datafusion::logical_expr::{ColumnarValue, HigherOrderUDF, ScalarFunctionArgs, ScalarUDF};
 
 pub(crate) use multiples::Multiples;
 
 /// Registers the functions.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
-    for function in epoch::all() {
-        registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
+    for function in scalars() {
+        registry.register_udf(function)?;
     }
+    registry.register_higher_order_function(higher_order())?;
+    Ok(())
+}
+
+/// The functions of single rows.
+pub(crate) fn scalars() -> Vec<Arc<ScalarUDF>> {
     let plain = [
         age::all(),
         digits::all(),
@@ -45,13 +51,17 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         printed::all(),
     ];
     let pairs = multiples::all().into_iter().chain(zones::all());
-    for function in plain.into_iter().flatten().chain(pairs) {
-        registry.register_udf(Arc::new(ScalarUDF::from(function)))?;
-    }
-    registry.register_higher_order_function(list_reduce::function())?;
-    registry.register_udf(Arc::new(ScalarUDF::from(len::Len::default())))?;
-    registry.register_udf(Arc::new(ScalarUDF::from(regexp_extract::RegexpExtract::default())))?;
-    Ok(())
+    let plain = plain.into_iter().flatten().chain(pairs).map(ScalarUDF::from);
+    let all = epoch::all().into_iter().map(ScalarUDF::from).chain(plain);
+    let mut all: Vec<_> = all.map(Arc::new).collect();
+    all.push(Arc::new(ScalarUDF::from(len::Len::default())));
+    all.push(Arc::new(ScalarUDF::from(regexp_extract::RegexpExtract::default())));
+    all
+}
+
+/// The function that takes a function.
+pub(crate) fn higher_order() -> Arc<HigherOrderUDF> {
+    list_reduce::function()
 }
 
 /// The result of a function of columns. If all its arguments are constants, it is one.

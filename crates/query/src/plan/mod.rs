@@ -105,7 +105,7 @@ pub use planned::PlannedQuery;
 pub(crate) use prune::left_out;
 pub(crate) use repeat::{Repeat, repeats};
 pub(crate) use sent_plans::leave_out_files;
-pub(crate) use session::{execution_config, function_registry};
+pub(crate) use session::{execution_config, execution_context};
 pub(crate) use sort_merge::{can_sort_merge, spills_sooner, with_sort_merge_joins};
 pub(crate) use split::first_byte;
 pub(crate) use stage_reads::partitions_read;

@@ -3,12 +3,13 @@
 //! Invariant: an execution never moves a file from one partition to another, because the other
 //! partition may belong to another worker.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use datafusion::catalog::TableFunction;
-use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::{SessionConfig, SessionContext};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::execution::{FunctionRegistry, TaskContext};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
@@ -193,19 +194,12 @@ fn unknown_keys() -> Error {
     Error::Sql(Box::new(report.hint("write the join with ON")))
 }
 
-/// The built-in functions by name, for the decoding of plans. Created once per process.
-pub(crate) fn function_registry() -> &'static SessionState {
-    static REGISTRY: LazyLock<SessionState> = LazyLock::new(|| {
-        let mut state = SessionStateBuilder::new()
-            .with_config(execution_config(1, BATCH_ROWS))
-            .with_default_features()
-            .build();
-        let registered =
-            checked::register(&mut state).and_then(|()| everyday::register(&mut state));
-        debug_assert!(registered.is_ok(), "a state takes any function");
-        state
-    });
-    &REGISTRY
+/// The context in which a plan is decoded and executed. It has no functions: a plan has its own, and
+/// those of a plan that is decoded are found by the codec.
+pub(crate) fn execution_context(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> TaskContext {
+    let id = String::new();
+    let (scalars, higher, aggregates, windows) = Default::default();
+    TaskContext::new(None, id, config, scalars, higher, aggregates, windows, runtime)
 }
 
 /// Names of all functions that SQL may call, for "did you mean".

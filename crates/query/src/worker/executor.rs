@@ -35,7 +35,7 @@ use crate::faster::{
     apply_dynamic_filters, decode_on_second_thread, read_ahead_of_calls, with_faster_operators,
 };
 use crate::fault::{self, FaultContext, MemoryUse};
-use crate::plan::{execution_config, function_registry, with_sort_merge_joins};
+use crate::plan::{execution_config, execution_context, with_sort_merge_joins};
 use crate::read::with_own_readers;
 use crate::scan::{Counters, GrantedFiles, Versions, with_own_parquet_reader};
 use crate::udf::{self, UdfPool};
@@ -134,9 +134,7 @@ impl DataFusionExecutor {
             Inputs::new(&task.reads, &sources, &stores, ahead).map_err(|error| error.report())?;
         let inputs = inputs.with_streams(streams.clone());
         let config = config_of(&task).with_extension(Arc::new(inputs));
-        let context = TaskContext::from(function_registry())
-            .with_session_config(config)
-            .with_runtime(runtime);
+        let context = execution_context(config, runtime);
         let memory_pool = Arc::clone(&context.runtime_env().memory_pool);
         let pool = UdfPool::keeping(memory_pool, task.memory_bytes);
         let wrong = |error: &DataFusionError| fault::report(error, &FaultContext::driver());

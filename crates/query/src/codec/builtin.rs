@@ -1,0 +1,151 @@
+//! The built-in functions by name, for the decoding of plans.
+//!
+//! A worker decodes one plan, often its only one, which calls a few functions of about 400. To make
+//! all of them took a large part of its start, so each kind is made when the first of it is asked
+//! for, and the functions of most queries alone.
+//!
+//! Invariant: a name stands for the same function as in a session that plans
+//! ([`crate::plan`]), where a function that is registered later replaces an earlier one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use datafusion::execution::SessionStateDefaults as Defaults;
+use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
+use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, WindowUDF};
+
+use crate::{checked, everyday};
+
+type Named<F> = HashMap<String, Arc<F>>;
+
+/// What has been asked for.
+#[derive(Debug, Default)]
+pub(super) struct Builtin {
+    /// Of this project, instead of operators.
+    checked: OnceLock<Named<ScalarUDF>>,
+    /// Of this project.
+    everyday: OnceLock<Named<ScalarUDF>>,
+    scalars: OnceLock<Named<ScalarUDF>>,
+    aggregates: OnceLock<Named<AggregateUDF>>,
+    windows: OnceLock<Named<WindowUDF>>,
+    higher_order: OnceLock<Named<HigherOrderUDF>>,
+}
+
+/// Those of this process.
+pub(super) static BUILTIN: Builtin = Builtin {
+    checked: OnceLock::new(),
+    everyday: OnceLock::new(),
+    scalars: OnceLock::new(),
+    aggregates: OnceLock::new(),
+    windows: OnceLock::new(),
+    higher_order: OnceLock::new(),
+};
+
+impl Builtin {
+    /// A function of single rows.
+    pub(super) fn scalar(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        let named = |all| by_name(all, ScalarUDF::name, ScalarUDF::aliases);
+        let found = self.checked.get_or_init(|| named(checked::scalars())).get(name);
+        let found = found.or_else(|| {
+            self.everyday.get_or_init(|| named(everyday::scalars())).get(name).or_else(|| {
+                self.scalars.get_or_init(|| named(Defaults::default_scalar_functions())).get(name)
+            })
+        });
+        found.cloned()
+    }
+
+    /// A function of groups of rows.
+    pub(super) fn aggregate(&self, name: &str) -> Option<Arc<AggregateUDF>> {
+        match name {
+            "count" => return Some(count_udaf()),
+            "min" => return Some(min_udaf()),
+            "max" => return Some(max_udaf()),
+            _ => (),
+        }
+        if let Some(own) = checked::aggregates().into_iter().find(|own| own.name() == name) {
+            return Some(own);
+        }
+        let all = self.aggregates.get_or_init(|| {
+            let all = Defaults::default_aggregate_functions();
+            by_name(all, AggregateUDF::name, AggregateUDF::aliases)
+        });
+        all.get(name).cloned()
+    }
+
+    /// A function of windows.
+    pub(super) fn window(&self, name: &str) -> Option<Arc<WindowUDF>> {
+        let all = self.windows.get_or_init(|| {
+            by_name(Defaults::default_window_functions(), WindowUDF::name, WindowUDF::aliases)
+        });
+        all.get(name).cloned()
+    }
+
+    /// A function that takes a function.
+    pub(super) fn higher_order(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {
+        let all = self.higher_order.get_or_init(|| {
+            let mut all = Defaults::default_higher_order_functions();
+            all.push(everyday::higher_order());
+            by_name(all, HigherOrderUDF::name, HigherOrderUDF::aliases)
+        });
+        all.get(name).cloned()
+    }
+}
+
+/// As a session registers them.
+fn by_name<F>(all: Vec<Arc<F>>, name: fn(&F) -> &str, aliases: fn(&F) -> &[String]) -> Named<F> {
+    let mut named = Named::with_capacity(all.len());
+    for function in all {
+        for alias in aliases(&function) {
+            named.insert(alias.clone(), Arc::clone(&function));
+        }
+        named.insert(name(&function).to_owned(), function);
+    }
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::session_state::SessionStateBuilder;
+
+    use super::*;
+
+    #[test]
+    fn a_name_stands_for_the_function_of_a_session() {
+        let mut state = SessionStateBuilder::new().with_default_features().build();
+        checked::register(&mut state).unwrap();
+        everyday::register(&mut state).unwrap();
+        let builtin = Builtin::default();
+        assert!(state.scalar_functions().len() > 200);
+        for known in state.scalar_functions().values() {
+            let expected = &state.scalar_functions()[known.name()];
+            assert_eq!(builtin.scalar(known.name()).as_ref(), Some(expected));
+        }
+        for known in state.aggregate_functions().values() {
+            let expected = &state.aggregate_functions()[known.name()];
+            assert_eq!(builtin.aggregate(known.name()).as_ref(), Some(expected));
+        }
+        for known in state.window_functions().values() {
+            let expected = &state.window_functions()[known.name()];
+            assert_eq!(builtin.window(known.name()).as_ref(), Some(expected));
+        }
+        for known in state.higher_order_functions().values() {
+            let expected = &state.higher_order_functions()[known.name()];
+            assert_eq!(builtin.higher_order(known.name()).as_ref(), Some(expected));
+        }
+        assert!(builtin.scalar("nothing").is_none() && builtin.aggregate("nothing").is_none());
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_made() {
+        let builtin = Builtin::default();
+        for name in ["count", "sum", "avg", "min", "max"] {
+            assert!(builtin.aggregate(name).is_some(), "{name}");
+        }
+        assert!(builtin.aggregates.get().is_none(), "the usual ones are made alone");
+        assert!(builtin.scalar("checked_add").is_some());
+        assert!(builtin.checked.get().is_some() && builtin.everyday.get().is_none());
+        assert!(builtin.scalars.get().is_none() && builtin.windows.get().is_none());
+        assert!(builtin.scalar("lower").is_some() && builtin.scalars.get().is_some());
+    }
+}
