@@ -1,6 +1,7 @@
 //! Memory that this process uses, and free memory that its allocator holds.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 
 /// Returns free memory to the kernel, so that an idle server is as small as it was before its last
 /// query. Costs a walk over the heap; does nothing unless the allocator is glibc's.
@@ -19,6 +20,39 @@ pub fn release_free_of_mimalloc() {
     unsafe { libmimalloc_sys::mi_collect(true) }
 }
 
+/// While it exists, mimalloc keeps the memory that becomes free, whatever its setting is: what the
+/// next task uses again anyway, the kernel need not take back and clear. [`release_free_of_mimalloc`]
+/// returns it, if it is called before this is dropped.
+#[derive(Debug)]
+pub struct KeepFree {
+    before: libc::c_long,
+}
+
+impl KeepFree {
+    /// `mi_option_purge_delay`, in milliseconds.
+    const OPTION: libmimalloc_sys::mi_option_t = 15;
+    const LONG: libc::c_long = 30_000;
+
+    /// Begins to keep it.
+    #[must_use]
+    pub fn begin() -> Self {
+        // SAFETY: these functions read and write one number of the allocator's settings.
+        let before = unsafe {
+            let before = libmimalloc_sys::mi_option_get(Self::OPTION);
+            libmimalloc_sys::mi_option_set(Self::OPTION, before.max(Self::LONG));
+            before
+        };
+        Self { before }
+    }
+}
+
+impl Drop for KeepFree {
+    fn drop(&mut self) {
+        // SAFETY: the same.
+        unsafe { libmimalloc_sys::mi_option_set(Self::OPTION, self.before) };
+    }
+}
+
 /// The most bytes of memory that this process has had at once.
 pub fn peak_resident() -> u64 {
     let mut used = std::mem::MaybeUninit::<libc::rusage>::zeroed();
@@ -33,12 +67,18 @@ pub fn peak_resident() -> u64 {
 /// Bytes of memory of this process that belong to no file: those of its allocator and its stacks.
 ///
 /// # Errors
-/// `/proc` is not mounted, or the kernel is older than 4.5.
+/// `/proc` is not mounted.
 pub fn anonymous() -> io::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.map(|kib| kib << 10).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let mut buffer = [0; 128];
+    let length = File::open("/proc/self/statm")?.read(&mut buffer)?;
+    let text = str::from_utf8(&buffer[..length]).map_err(io::Error::other)?;
+    let mut pages = text.split(' ').skip(1).map(str::parse::<u64>);
+    let (Some(Ok(resident)), Some(Ok(of_files))) = (pages.next(), pages.next()) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    // SAFETY: the call takes and returns numbers.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Ok(resident.saturating_sub(of_files) * u64::try_from(page).map_err(io::Error::other)?)
 }
 
 /// Allows or forbids transparent huge pages in memory that this process touches from now on, whatever
@@ -81,6 +121,43 @@ mod tests {
         drop(written);
         assert!(peak_resident() >= 256 << 20, "it stays");
         release_free_of_mimalloc();
+    }
+
+    /// Allocates in mimalloc, which is not the allocator of these tests, writes, and frees.
+    fn use_and_free(blocks: usize) {
+        const SIZE: usize = 64 << 10;
+        // SAFETY: each block is written within its size and freed once.
+        unsafe {
+            let all: Vec<_> = (0..blocks).map(|_| libmimalloc_sys::mi_malloc(SIZE)).collect();
+            all.iter().for_each(|block| block.cast::<u8>().write_bytes(1, SIZE));
+            all.into_iter().for_each(|block| libmimalloc_sys::mi_free(block));
+        }
+    }
+
+    #[test]
+    fn free_memory_is_kept_meanwhile_and_released_when_asked() {
+        const BLOCKS: usize = 1024;
+        // SAFETY: these functions read and write one number.
+        let set = |delay| unsafe { libmimalloc_sys::mi_option_set(KeepFree::OPTION, delay) };
+        let get = || unsafe { libmimalloc_sys::mi_option_get(KeepFree::OPTION) };
+        set(0);
+        release_free_of_mimalloc();
+        let before = anonymous().unwrap();
+        use_and_free(BLOCKS);
+        let after = anonymous().unwrap();
+        assert!(
+            after < before + (32 << 20),
+            "{before} bytes became {after}: it is returned at once"
+        );
+        let kept = KeepFree::begin();
+        use_and_free(BLOCKS);
+        let after = anonymous().unwrap();
+        assert!(after > before + (32 << 20), "{before} bytes became {after}: it is kept");
+        release_free_of_mimalloc();
+        let after = anonymous().unwrap();
+        assert!(after < before + (32 << 20), "{before} bytes became {after}: it is returned");
+        drop(kept);
+        assert_eq!(get(), 0);
     }
 
     #[test]

@@ -41,6 +41,10 @@ const PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "30000");
 /// its operators too little.
 const SMALL_PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "0");
 
+/// What the allocator reserves at once. Of its own 1 GiB the tables alone are 40 pages, which each cold
+/// worker would touch; a worker with much memory reserves more and more.
+const RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "128MiB");
+
 /// A worker with less has little memory.
 const SMALL_MEMORY: ByteSize = ByteSize::mib(256);
 
@@ -68,7 +72,8 @@ impl WorkerSpec {
     pub(crate) fn sandbox(&self, binary: &Path) -> SandboxSpec {
         let mut binds = vec![Bind { source: binary.to_owned(), target: QUERY_PROGRAM.into() }];
         let delay = if self.memory < SMALL_MEMORY { SMALL_PURGE_DELAY } else { PURGE_DELAY };
-        let mut env = vec![(delay.0.to_owned(), delay.1.to_owned())];
+        let fixed = [delay, RESERVE].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut env = fixed.to_vec();
         if self.network {
             let present = NETWORK_FILES.iter().filter(|file| Path::new(file).exists());
             binds.extend(present.map(|file| Bind { source: file.into(), target: file.into() }));

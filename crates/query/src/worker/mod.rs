@@ -26,6 +26,7 @@ mod short;
 mod sink;
 mod stores;
 mod task;
+mod watch;
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
@@ -35,19 +36,24 @@ use snowmelt_wire::{FrameStream, Kind};
 pub(crate) use memory::PeakPool;
 pub(crate) use metrics::operators;
 pub(crate) use outbox::partition_of;
+use watch::Watcher;
 
 /// The stack size of every thread that plans, decodes or runs a plan. An expression of thousands of
 /// terms is an equally deep tree, and most code that traverses it recurses. Only touched pages use
 /// memory.
 pub(crate) const STACK_BYTES: usize = 256 << 20;
 
-/// Serves tasks, one at a time, until the listener fails. The main loop of `snowmelt-query`.
+/// Serves tasks, one at a time, until the listener fails. The main loop of `snowmelt-query`, whose
+/// first thread watches the tasks that the second one runs.
 pub fn serve(listener: UnixListener) -> ExitCode {
     huge_pages::turn_off();
+    let (watcher, watch) = watch::pair();
     let serving = std::thread::Builder::new().stack_size(STACK_BYTES);
-    match serving.spawn(move || accept(&listener)).map(std::thread::JoinHandle::join) {
-        Ok(Ok(code)) => code,
-        Ok(Err(_)) => ExitCode::FAILURE,
+    match serving.spawn(move || accept(&listener, &watcher)) {
+        Ok(serving) => {
+            watch.run();
+            serving.join().unwrap_or(ExitCode::FAILURE)
+        }
         Err(error) => {
             tracing::error!(%error, "the worker cannot start its thread");
             ExitCode::FAILURE
@@ -55,10 +61,10 @@ pub fn serve(listener: UnixListener) -> ExitCode {
     }
 }
 
-fn accept(listener: &UnixListener) -> ExitCode {
+fn accept(listener: &UnixListener, watcher: &Watcher) -> ExitCode {
     loop {
         match listener.accept() {
-            Ok((socket, _)) => serve_connection(socket),
+            Ok((socket, _)) => serve_watched(socket, watcher),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => (),
             Err(error) => {
                 tracing::error!(%error, "the worker cannot accept connections");
@@ -71,19 +77,28 @@ fn accept(listener: &UnixListener) -> ExitCode {
 /// Serves the task or the query of a connection. A connection that ends early cancels its task.
 /// After any failure the worker can serve the next connection.
 pub fn serve_connection(socket: UnixStream) {
-    if let Err(error) = answer(socket) {
+    let (watcher, watch) = watch::pair();
+    std::thread::scope(|scope| {
+        scope.spawn(|| watch.run());
+        serve_watched(socket, &watcher);
+        drop(watcher);
+    });
+}
+
+fn serve_watched(socket: UnixStream, watcher: &Watcher) {
+    if let Err(error) = answer(socket, watcher) {
         // The node closed the connection or violated the protocol: no error can be sent.
         tracing::warn!(%error, "a task's connection failed");
     }
 }
 
-fn answer(socket: UnixStream) -> snowmelt_wire::Result<()> {
+fn answer(socket: UnixStream, watcher: &Watcher) -> snowmelt_wire::Result<()> {
     let mut stream = FrameStream::new(socket);
     let (first, descriptors) = stream.receive_with()?;
     match first.kind {
         Kind::Drive => drive::answer(&first, descriptors, stream),
         Kind::Clean => clean::answer(&first, stream),
         Kind::Definition => define::answer(&first, stream),
-        _ => task::answer((first, descriptors), stream),
+        _ => task::answer((first, descriptors), stream, watcher),
     }
 }

@@ -1,31 +1,29 @@
 //! Serves one task, from its connection to its last frame.
 
+use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use snowmelt_kernel::memory;
+use snowmelt_kernel::memory::{self, KeepFree};
 use snowmelt_types::{ErrorReport, Report};
 use snowmelt_wire::{Frame, FrameStream, Result, TaskDone};
 
 use super::executor::{DataFusionExecutor, Executor};
+use super::inbox;
 use super::outbox::Outbox;
-use super::{huge_pages, inbox};
+use super::watch::{Watched, Watcher};
 use crate::cpu::process_cpu;
-
-/// Interval between progress reports.
-const PROGRESS_EVERY: Duration = Duration::from_millis(100);
-
-/// When the memory of a task is first looked at; then after twice the time, until [`PROGRESS_EVERY`].
-const FIRST_LOOK: Duration = Duration::from_millis(8);
 
 /// Receives the task of a connection whose first frame is given, runs it and sends the results. An
 /// error means that the connection is broken.
-pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> Result<()> {
+pub(super) fn answer(
+    first: (Frame, Vec<OwnedFd>),
+    mut stream: FrameStream,
+    watcher: &Watcher,
+) -> Result<()> {
     let (began, cpu) = (Instant::now(), process_cpu());
     let outbox = Arc::new(Outbox::new(stream.try_clone()?));
     let inbox = match inbox::receive(first, &mut stream) {
@@ -38,11 +36,14 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
     let limit = inbox.task.memory_bytes;
     let (executor, ran) = match DataFusionExecutor::prepare(inbox) {
         Ok(executor) => {
-            let ran = run(&executor, &outbox, stream.socket());
+            let executor = Arc::new(executor);
+            let ran = run(&executor, &outbox, stream.into_inner(), watcher);
             (Some(executor), ran)
         }
         Err(report) => (None, Err(report)),
     };
+    // What is dropped from here on, the next task needs again.
+    let kept = KeepFree::begin();
     let sent = match (executor, ran) {
         (Some(executor), Ok(())) => {
             let (rows, output) = executor.output();
@@ -64,54 +65,48 @@ pub(super) fn answer(first: (Frame, Vec<OwnedFd>), mut stream: FrameStream) -> R
         (None, Ok(())) => Ok(()),
     };
     make_room(limit);
+    drop(kept);
     sent
 }
 
-/// Returns free memory to the kernel, if this worker has had so much that the next task could reach
-/// the limit of the sandbox with what the allocator keeps. A worker with more room keeps it: to get
-/// it again costs time.
+/// Returns free memory to the kernel, if what the allocator keeps could make the next task reach the
+/// limit of the sandbox. To get it again costs time.
 fn make_room(limit: u64) {
-    if memory::peak_resident() > limit / 4 * 3 {
+    // The peak, which costs less to ask for, counts the pages of this program too.
+    if memory::peak_resident() > limit / 4 * 3 && is_much(memory::anonymous(), limit) {
         memory::release_free_of_mimalloc();
     }
 }
 
-/// Runs the program while another thread reports progress and waits for the end of the connection. It
-/// ends with the run.
+/// Whether a worker holds much of the limit between two tasks. Memory that cannot be told may be.
+fn is_much(held: io::Result<u64>, limit: u64) -> bool {
+    held.map_or(true, |held| held > limit / 4)
+}
+
+/// Runs the program while another thread reports progress and waits for the end of the connection.
 fn run(
-    executor: &DataFusionExecutor,
+    executor: &Arc<DataFusionExecutor>,
     outbox: &Arc<Outbox>,
-    socket: &UnixStream,
+    socket: UnixStream,
+    watcher: &Watcher,
 ) -> Result<(), Box<ErrorReport>> {
-    std::thread::scope(|scope| {
-        scope.spawn(|| watch(executor, outbox, socket));
+    let connection = socket.try_clone();
+    let task = Watched { executor: Arc::clone(executor) as _, outbox: Arc::clone(outbox), socket };
+    watcher.during(task, || {
         let ran = executor.run(outbox);
-        _ = socket.shutdown(Shutdown::Read);
+        _ = connection.map(|connection| connection.shutdown(Shutdown::Read));
         ran
     })
 }
 
-/// Reports progress until the connection ends, and then cancels the task, unless it has ended.
-fn watch(executor: &DataFusionExecutor, outbox: &Outbox, socket: &UnixStream) {
-    let (mut pause, mut reported) = (FIRST_LOOK, Instant::now());
-    while is_open(socket, pause) {
-        huge_pages::turn_on_if_large();
-        pause = (pause * 2).min(PROGRESS_EVERY);
-        if reported.elapsed() < PROGRESS_EVERY {
-            continue;
-        }
-        reported = Instant::now();
-        if outbox.progress(&executor.progress()).is_err() {
-            break;
-        }
-    }
-    executor.cancel();
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Whether a connection has not ended after this time. The node sends nothing more, so anything that
-/// can be read means the end.
-fn is_open(socket: &UnixStream, within: Duration) -> bool {
-    let within = Timespec::try_from(within).ok();
-    let mut watched = [PollFd::new(socket, PollFlags::IN)];
-    matches!(poll(&mut watched, within.as_ref()), Ok(0) | Err(Errno::INTR))
+    #[test]
+    fn a_worker_makes_room_when_it_holds_much_of_its_limit() {
+        assert!(!is_much(Ok(1 << 20), 16 << 20));
+        assert!(is_much(Ok(5 << 20), 16 << 20));
+        assert!(is_much(Err(io::ErrorKind::NotFound.into()), 1 << 30));
+    }
 }
