@@ -27,7 +27,7 @@ pub struct Policy {
 }
 
 /// Calls with their own error number.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusal {
     /// The reason, for readers of the file.
@@ -39,7 +39,7 @@ pub struct Refusal {
 }
 
 /// A set of calls.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calls {
     /// Names on all architectures.
@@ -55,7 +55,7 @@ pub struct Calls {
 }
 
 /// A call with conditions on its arguments.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conditional {
     /// Its name.
@@ -110,10 +110,12 @@ impl Policy {
 
     /// Compiles only the calls that `wider` allows and this policy refuses, for a process that has
     /// `wider` installed already: the kernel takes ten times as long for a whole policy. Both
-    /// filters together answer as this policy alone.
+    /// filters together answer as this policy alone: of two filters that allow and refuse a call,
+    /// the refusal counts, so what both policies refuse with the same error is left to `wider`.
     ///
     /// # Errors
-    /// When a call has conditions here that differ from those in `wider`.
+    /// When a call has conditions here that differ from those in `wider`, or `wider` has a refusal
+    /// that this policy has not.
     pub fn compile_within(&self, wider: &Self) -> Result<Program, CompileError> {
         let conditions = |policy: &Self| -> Vec<_> {
             let all = policy.allow.conditional.iter();
@@ -124,8 +126,9 @@ impl Policy {
         let (shared, only_wider): (Vec<_>, Vec<_>) = conditions(wider)
             .into_iter()
             .partition(|(name, _)| own.iter().any(|(known, _)| known == name));
-        if !wider.refuse.is_empty() || own != shared {
-            let reason = "the wider policy refuses, or has other conditions";
+        let is_common = wider.refuse.iter().all(|refusal| self.refuse.contains(refusal));
+        if !is_common || own != shared {
+            let reason = "the wider policy has other refusals, or other conditions";
             return Err(CompileError(reason.to_owned()));
         }
         let architecture = std::env::consts::ARCH;
@@ -142,7 +145,8 @@ impl Policy {
             calls: Calls { names, ..Calls::default() },
         };
         let (mut plain, mut conditional) = (Vec::new(), Vec::new());
-        for refusal in self.refuse.iter().chain([&rest]) {
+        let own = self.refuse.iter().filter(|refusal| !wider.refuse.contains(refusal));
+        for refusal in own.chain([&rest]) {
             let compile = |calls: &Calls| {
                 compile_calls(calls, Action::Errno(refusal.errno), Action::Allow, architecture)
             };
