@@ -76,7 +76,7 @@ def test_a_row_group_that_is_larger_than_a_worker_is_read(alone: Snowmelt, tmp_p
 
 def test_what_needs_all_values_at_once_is_refused(alone: Snowmelt, tables: dict[str, Path]) -> None:
     refused = alone.run(
-        "sql", "select median(x) m, array_agg(t) from numbers",
+        "sql", "select median(x) m, array_agg(t), array_agg(t || x) from numbers",
         "--table", f"numbers={tables['numbers']}", "--memory", MEMORY, "--workers", 1,
     )  # fmt: skip
     refused.failed_with("SM-0402", "--memory")
