@@ -36,7 +36,7 @@ LEAST, MOST = 0.2, 10
 WIDTHS = (1, 8, 28, 100)
 DOUBLE_BYTES = 8
 # Calls of a transport, until they take as long.
-MOST_CALLS, LEAST_CALLS, CALLS_S = 50, 3, 1.5
+MAX_CALLS, LEAST_CALLS, CALLS_S = 50, 3, 1.5
 # A transport is good enough if it adds no more than this part of the function's own time.
 ADDED = 0.1
 # Microseconds of computation for each row, in the table of what is good enough.
@@ -98,9 +98,7 @@ def calls(section: Section) -> Micros:
                 called(*row)
                 one = [seconds(partial(called, *row)) for _ in range(LEAST_CALLS * 3)]
                 whole = [seconds(partial(called, *inputs))]
-                while len(whole) < LEAST_CALLS or (
-                    len(whole) < MOST_CALLS and sum(whole) < CALLS_S
-                ):
+                while len(whole) < LEAST_CALLS or (len(whole) < MAX_CALLS and sum(whole) < CALLS_S):
                     whole.append(seconds(partial(called, *inputs)))
             micros[transport, width] = 1e6 * median(whole)
             if width == udf_functions.INPUTS:
@@ -109,7 +107,7 @@ def calls(section: Section) -> Micros:
         rows.append([transport, *cells])
     section.say(
         f"A function that returns its first argument by each transport, one instance,"
-        f" {LEAST_CALLS} to {MOST_CALLS} calls, microseconds."
+        f" {LEAST_CALLS} to {MAX_CALLS} calls, microseconds."
     )
     heads = [f"{BATCH:,} rows, doubles: {width}" for width in WIDTHS]
     place = WIDTHS.index(udf_functions.INPUTS)

@@ -34,7 +34,7 @@ WORKERS = [
 PLAIN = WORKERS[0]
 RUNS = 3
 # A way that needs more requests is left out: SeaweedFS answers a few hundred a second here.
-MOST_REQUESTS = int(os.environ.get("SNOWMELT_BENCH_EXCHANGE_REQUESTS", "20000"))
+MAX_REQUESTS = int(os.environ.get("SNOWMELT_BENCH_EXCHANGE_REQUESTS", "20000"))
 BUCKET = "exchange"
 PLACES = [f"s3://{BUCKET}/{name}/" for name in "abcd"]
 HOSTS, LINK = 4, "10gbit"
@@ -188,7 +188,7 @@ def by_objects(data: Data, results: Results, processes: list[int], store: s3.Sto
     for workers in WORKERS:
         run(Way(1, True) if workers < 64 else Way(2, True), workers)
         for way in WAYS:
-            if simulated(way, workers).total > MOST_REQUESTS:
+            if simulated(way, workers).total > MAX_REQUESTS:
                 continue
             before = store.requests()
             found = Measured([run(way, workers)], results.files[workers].scans)
@@ -343,7 +343,7 @@ def run() -> Section:
         f" {LINK.removesuffix('gbit')} Gbit/s on this machine, *1l* to *3l-wc* are objects on"
         " SeaweedFS on this machine, by the names of the paper: levels, and write combining."
         f" Medians of {RUNS} runs after one that is not counted; a single one by objects, and none"
-        f" for more than {MOST_REQUESTS:,} requests (SNOWMELT_BENCH_EXCHANGE_REQUESTS), because"
+        f" for more than {MAX_REQUESTS:,} requests (SNOWMELT_BENCH_EXCHANGE_REQUESTS), because"
         " this store answers a few hundred a second. GB are those of the exchanged rows, once for"
         " all levels; GB/s are of the whole query. Processor time is that of the platform and its"
         " sandboxes, less a query that adds up the same columns without an exchange and without"

@@ -26,8 +26,8 @@ LOCAL_TIMES = 5
 RAW, RAW_WITHIN_S = "10GiB", 240
 MIB = 1 << 20
 # Bars: fraction of a pull's bytes, by image; of containerd's time; of an unpacked folder's time.
-MOST_BYTES = {"python": 0.2, "science": 0.4}
-MOST_TIME, MOST_LOCAL, MOST_RESIDENT_MIB = 0.2, 1.1, 30
+MAX_BYTES = {"python": 0.2, "science": 0.4}
+MAX_TIME, MAX_LOCAL, MAX_RESIDENT_MIB = 0.2, 1.1, 30
 
 SNOWMELT_FIRST, PROFILED = "snowmelt, first start", "snowmelt, with the profile of an earlier start"
 CONTAINERD, UNPACKED = "containerd: pull and run", "skopeo, umoci, and a start in the folder"
@@ -235,11 +235,11 @@ def starts(near: Link, section: Section) -> None:
             ratio = seconds[rate, image.name, PROFILED] / seconds[rate, image.name, CONTAINERD]
             section.promise(
                 f"start in the image *{image.title}* at {rate} against containerd's pull and run",
-                f"at most {MOST_TIME:.3g} times",
+                f"at most {MAX_TIME:.3g} times",
                 f"{ratio:.3g} times",
-                ratio <= MOST_TIME,
+                ratio <= MAX_TIME,
             )
-    for name, most in MOST_BYTES.items():
+    for name, most in MAX_BYTES.items():
         title = next(image.title for image in IMAGES if image.name == name)
         share = amounts[RATES[0], name, PROFILED] / amounts[RATES[0], name, CONTAINERD]
         section.promise(
@@ -297,9 +297,9 @@ def local(near: Link, section: Section, home: Path) -> None:
         for what, ratio in zip(("", " as raw files"), ratios, strict=True):
             section.promise(
                 f"start in the image *{image.title}*, all of it here{what}, against a folder",
-                f"at most {MOST_LOCAL} times",
+                f"at most {MAX_LOCAL} times",
                 f"{ratio:.3g} times",
-                ratio <= MOST_LOCAL,
+                ratio <= MAX_LOCAL,
             )
     section.say(
         "All blocks are here and were read before: milliseconds of `snowmelt fn call`, a new"
@@ -310,9 +310,9 @@ def local(near: Link, section: Section, home: Path) -> None:
     section.table([*titles, "unpacked folder beside that, ms"], lines)
     section.promise(
         f"memory of the daemon that serves {len(IMAGES)} images",
-        f"at most {MOST_RESIDENT_MIB} MiB each",
+        f"at most {MAX_RESIDENT_MIB} MiB each",
         f"{resident / len(IMAGES):.3g} MiB",
-        resident / len(IMAGES) <= MOST_RESIDENT_MIB,
+        resident / len(IMAGES) <= MAX_RESIDENT_MIB,
     )
 
 

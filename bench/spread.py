@@ -26,7 +26,7 @@ ALONE = sizes("SNOWMELT_BENCH_SPREAD_ALONE", "2,4")
 # So slow that also for the most hosts the links decide, and not the processors: 64 starts alone
 # keep these busy for 15 s, in which links of 12 Mbit/s could carry a quarter of the bytes.
 SLOW_RATE = os.environ.get("SNOWMELT_BENCH_SPREAD_SLOW", "6mbit")
-WITHIN_OF_ONE, SAME_BYTES, MOST_BUSY = 1.3, 1.05, 0.8
+WITHIN_OF_ONE, SAME_BYTES, MAX_BUSY = 1.3, 1.05, 0.8
 BY_TREES, BY_ITSELF = "by trees", "each host from the registry"
 # Of a handler that only reads: nothing is imported, and little is done after the last block.
 OWN = ("--read-rate", "200MB", "--tail", "300ms")
@@ -64,7 +64,7 @@ def describe(section: Section, recorded: Recorded) -> None:
         " one have read all of it. *registry, MB*: what went over its link in this time, with all"
         " headers. *MB each*: compressed blocks that a host has read. *processors busy*: the"
         " part of their time in the burst, of everything on the machine; below"
-        f" {MOST_BUSY:.0%} the links decide. For the fewest and most hosts that is so with links"
+        f" {MAX_BUSY:.0%} the links decide. For the fewest and most hosts that is so with links"
         f" of {_shown(SLOW_RATE)}, which are compared. One burst each, in a lab of its own."
         f" *{BY_ITSELF}*: the same platform with trees off (`images.trees = false`)."
     )
@@ -120,9 +120,9 @@ def promises(section: Section, trees: dict[int, Burst], slow: dict[int, Burst]) 
     busiest = max(slow, key=lambda hosts: slow[hosts].busy)
     section.promise(
         f"processors busy while hosts of {SLOW_RATE} read an image by trees: the links decide",
-        f"below {MOST_BUSY:.0%}",
+        f"below {MAX_BUSY:.0%}",
         f"{slow[busiest].busy:.0%} with {busiest} hosts",
-        slow[busiest].busy < MOST_BUSY,
+        slow[busiest].busy < MAX_BUSY,
     )
 
 

@@ -92,7 +92,7 @@ def broadcast(value: T) -> Broadcast[T]:
                 hasher.update(piece)
                 file.write(piece)
                 size += len(piece)
-        if size > _files.MOST_BYTES:
+        if size > _files.MAX_BYTES:
             hint = "put it into a file of an image, or into object storage"
             raise make("SM-0230", f"a broadcast of {size:,} bytes is larger than 4 GiB", hint=hint)
     except BaseException:

@@ -22,7 +22,7 @@ from ._remote_server import RemoteServer
 from ._server import Server
 from .errors import make
 
-_MOST_REQUEST_BYTES = 256 << 20
+_MAX_REQUEST_BYTES = 256 << 20
 
 # How often a server that takes long for a request is asked whether it answers at all.
 _ASKED_EVERY_SECONDS = 5.0
@@ -101,7 +101,7 @@ def _content(body: Any) -> tuple[dict[str, str], Any]:
         headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(body.size)}
     elif body is not None:
         payload = json.dumps(body, allow_nan=False).encode()
-        if len(payload) > _MOST_REQUEST_BYTES:
+        if len(payload) > _MAX_REQUEST_BYTES:
             # The server would refuse it while it is being sent, and its answer would not be read.
             raise make("SM-0509", f"the request has {len(payload):,} bytes, at most 256 MiB")
         headers["Content-Type"] = "application/json"

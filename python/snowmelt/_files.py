@@ -24,10 +24,10 @@ VARIABLE = "SNOWMELT_FILES"
 BROADCASTS = ".broadcast"
 
 # The limits of the platform (`crates/api/src/files.rs`).
-MOST_FILES = 1000
-MOST_BYTES = 4 << 30
-_MOST_NAME_BYTES = 512
-_MOST_PART_BYTES = 255
+MAX_FILES = 1000
+MAX_BYTES = 4 << 30
+_MAX_NAME_BYTES = 512
+_MAX_PART_BYTES = 255
 
 _PIECE_BYTES = 256 << 10
 
@@ -161,10 +161,10 @@ def _all(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             raise _refused(f"two files have the name {name!r}")
         names.add(name)
         total += size
-        if len(names) > MOST_FILES:
+        if len(names) > MAX_FILES:
             hint = "put many small files into an archive or an image"
-            raise _refused(f"there are more than {MOST_FILES} files, at {path}", hint)
-        if total > MOST_BYTES:
+            raise _refused(f"there are more than {MAX_FILES} files, at {path}", hint)
+        if total > MAX_BYTES:
             hint = "build an image with large files, and run the function in it"
             raise _refused(f"the files are larger than 4 GiB together, at {path}", hint)
         yield name, path
@@ -213,7 +213,7 @@ def _wrong(name: str) -> str | None:
         return "it is not UTF-8"
     if not name:
         return "it is empty"
-    if length > _MOST_NAME_BYTES or longest > _MOST_PART_BYTES:
+    if length > _MAX_NAME_BYTES or longest > _MAX_PART_BYTES:
         return "it is too long: 512 bytes are allowed, and 255 between two slashes"
     if name.startswith("/"):
         return "it is an absolute path"

@@ -12,8 +12,8 @@ import threading
 # `0`, `off` and `false` hide it.
 VARIABLE = "SNOWMELT_PRINTS"
 
-_MOST_LINES = 200
-_MOST_WIDTH = 2_000
+_MAX_LINES = 200
+_MAX_WIDTH = 2_000
 
 
 def enabled(requested: bool | None = None) -> bool:
@@ -26,7 +26,7 @@ def enabled(requested: bool | None = None) -> bool:
 class Prints:
     """What the functions of one query, call or map print. Threads may show text at once."""
 
-    def __init__(self, shown: bool, most: int = _MOST_LINES) -> None:
+    def __init__(self, shown: bool, most: int = _MAX_LINES) -> None:
         self._shown = shown
         self._left = most
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class Prints:
             _write(f"{function}: … more is not shown\n")
             return
         visible = "".join(char if char.isprintable() or char == "\t" else "·" for char in line)
-        _write(f"{function}: {visible[:_MOST_WIDTH]}\n")
+        _write(f"{function}: {visible[:_MAX_WIDTH]}\n")
 
 
 class Printed:

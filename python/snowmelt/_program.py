@@ -31,7 +31,7 @@ _ENDINGS = {
 _RUNTIMES = ("python", "node", "java", "go")
 
 # Limit of all files together, so that they fit into one request as base64.
-_MOST_BYTES = 180 << 20
+_MAX_BYTES = 180 << 20
 
 
 @hide_internal_frames
@@ -154,7 +154,7 @@ def _files(path: Path) -> dict[str, Any]:
         for name, file in _walk(path):
             data = file.read_bytes()
             total += len(data)
-            if total > _MOST_BYTES:
+            if total > _MAX_BYTES:
                 hint = "put large files into an image and use image="
                 raise make("SM-0110", "the files are larger than 180 MiB together", hint=hint)
             executable = bool(file.stat().st_mode & 0o111)

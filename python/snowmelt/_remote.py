@@ -30,8 +30,8 @@ from .errors import make
 
 # The first number of rows of a call; then it depends on how long calls take.
 _FIRST_ROWS = 8192
-_MOST_ROWS = 1 << 20
-_MOST_BYTES = 16 << 20
+_MAX_ROWS = 1 << 20
+_MAX_BYTES = 16 << 20
 
 # A call of a piece should take between these times: it can be cancelled between two pieces, and a
 # message costs less than a thousandth of it.
@@ -246,8 +246,8 @@ class _Pool:
         """At most so many rows as one call should have."""
         is_whole = start == 0 and batch.num_rows <= self._rows
         piece = batch if is_whole else batch.slice(start, self._rows)
-        while piece.num_rows > 1 and (size := message_bytes(piece)) > _MOST_BYTES:
-            share = max(1, piece.num_rows * _MOST_BYTES // size)
+        while piece.num_rows > 1 and (size := message_bytes(piece)) > _MAX_BYTES:
+            share = max(1, piece.num_rows * _MAX_BYTES // size)
             piece = batch.slice(start, min(share, piece.num_rows - 1))
         return piece
 
@@ -281,7 +281,7 @@ class _Pool:
         if rows < self._rows // 2:
             return
         if seconds < _SHORTEST_SECONDS:
-            self._rows = min(self._rows * 2, _MOST_ROWS)
+            self._rows = min(self._rows * 2, _MAX_ROWS)
         elif seconds > _LONGEST_SECONDS:
             self._rows = max(self._rows // 2, 1)
 

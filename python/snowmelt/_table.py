@@ -25,7 +25,7 @@ from ._udf import Udf
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MOST_COLUMNS = 256
+_MAX_COLUMNS = 256
 
 _ROWS = (
     collections.abc.Iterator,
@@ -126,8 +126,8 @@ def _columns(reader: Reader, given: Mapping[str, Any] | None) -> tuple[tuple[str
     found = _of_annotation(reader) if given is None else _of_mapping(reader, given)
     if not found:
         raise reader.refused("it declares no columns", _HINT)
-    if len(found) > _MOST_COLUMNS:
-        raise reader.refused(f"it has {len(found)} columns; the limit is {_MOST_COLUMNS}")
+    if len(found) > _MAX_COLUMNS:
+        raise reader.refused(f"it has {len(found)} columns; the limit is {_MAX_COLUMNS}")
     folded = [name.lower() for name, _ in found]
     for name, _ in found:
         if not name:

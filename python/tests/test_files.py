@@ -144,7 +144,7 @@ def test_what_cannot_be_sent_is_refused(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     assert "neither a file nor a folder" in refused([folder / "pipe"])
     with (folder / "large").open("wb") as large:
-        large.truncate(_files.MOST_BYTES + 1)
+        large.truncate(_files.MAX_BYTES + 1)
     assert "larger than 4 GiB" in refused([folder / "large"])
     many = {str(number): folder / "model.txt" for number in range(1001)}
     assert "more than 1000 files" in refused(many)

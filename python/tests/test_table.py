@@ -210,7 +210,7 @@ def test_an_answer_ends_when_it_has_enough_bytes(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_row_that_gives_too_much_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(table, "MAX_BYTES", 1 << 20)
     ended = []
 
     @sm.table(columns={"n": int, "text": str})

@@ -7,7 +7,7 @@ from random_expressions import TYPES, Column, Expressions
 from random_tables import COLUMNS, TABLES
 
 # An estimate of the rows of a FROM clause above this is not generated.
-MOST_ROWS = 20_000
+MAX_ROWS = 20_000
 # The part of the rows in which two columns are equal, about; others: a quarter.
 EQUAL = {"id": 0.003, "k": 0.2, "s": 0.1, "dt": 0.05, "ts": 0.03, "d": 0.01, "x": 0.03}
 
@@ -114,7 +114,7 @@ class Relations(Expressions):
         for _ in range(self.weighted({0: 4, 1: 4, 2: 2})):
             for _ in range(5):
                 more = self._join(left, self.relation(depth))
-                if more.rows <= MOST_ROWS:
+                if more.rows <= MAX_ROWS:
                     left = more
                     break
         return left

@@ -17,7 +17,7 @@ from random_relations import Query, Relation, Relations
 from random_windows import window
 
 # Above this estimate, the outermost query has a LIMIT.
-MOST_ANSWERED = 2000
+MAX_ANSWERED = 2000
 SET_OPERATIONS = ["union", "union all", "intersect", "intersect all", "except", "except all"]
 GROUPED = ["int", "str", "date", "bool", "dec"]
 
@@ -57,7 +57,7 @@ class Queries(Relations):
 
     def _ordered(self, query: Query) -> str:
         """The outermost query, perhaps with a total order and a LIMIT."""
-        large = query.rows > MOST_ANSWERED
+        large = query.rows > MAX_ANSWERED
         if "approximate" in query.types or not (large or self.chance(0.5)):
             return query.sql
         return f"select * from ({query.sql}) as o {self._order(query, large or self.chance(0.5))}"

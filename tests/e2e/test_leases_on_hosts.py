@@ -31,7 +31,7 @@ CORES = os.cpu_count() or 1
 REQUEST, REPLY = 18, 19
 
 # A silent host is lost after some seconds, and ends its own leases of a lost control in a minute.
-ENDS_WITHIN = 150
+END_TIMEOUT = 150
 
 # A call can leave a process behind that shows on the machine for as long as its instance is there.
 HANDLER = """import os
@@ -97,14 +97,14 @@ class Three:
 
     def lease(self, **more: Any) -> Leased:
         control = socket.socket(socket.AF_UNIX)
-        control.settimeout(ENDS_WITHIN)
+        control.settimeout(END_TIMEOUT)
         control.connect(str(self.socket.with_suffix(".lease")))
         connection = Connection(control)
         connection.send_json(REQUEST, {"runs": {"function": "f"}, **more})
         kind, answer, descriptor = connection.receive_with_descriptor() or (0, b"{}", None)
         assert kind == REPLY and descriptor is not None, bytes(answer)
         instance = socket.socket(fileno=descriptor)
-        instance.settimeout(ENDS_WITHIN)
+        instance.settimeout(END_TIMEOUT)
         return Leased(control, instance, json.loads(answer).get("host", CONTROL))
 
     def leases(self, count: int) -> list[Leased]:
@@ -250,7 +250,7 @@ def test_a_host_that_is_lost_is_named_and_the_next_lease_is_elsewhere(
         one.give_back()
     if how != "freeze":
         # Also the instance of a host that runs, and hears nothing of control.
-        wait_for("the instance to end", lambda: not is_there("86302.1"), ENDS_WITHIN)
+        wait_for("the instance to end", lambda: not is_there("86302.1"), END_TIMEOUT)
     three.lab.heal("host-3")
     wait_for("the instance to end", lambda: not is_there("86302.1"))
     wait_for("the host to be used again", lambda: all_are_used(three))
@@ -297,7 +297,7 @@ def test_a_lease_waits_until_another_one_is_over(alone: Snowmelt, tmp_path: Path
             assert not waiting.done()
             far = next(one for one in leased if one.host == "host-3")
             far.give_back()
-            next_one = waiting.result(ENDS_WITHIN)
+            next_one = waiting.result(END_TIMEOUT)
         assert next_one.host == "host-3"
         for one in leased:
             if one is not far:
@@ -309,7 +309,7 @@ def test_a_lease_waits_until_another_one_is_over(alone: Snowmelt, tmp_path: Path
 def asks_by_the_api(three: Three) -> socket.socket:
     """A client of the API that waits for an instance."""
     client = socket.socket(socket.AF_UNIX)
-    client.settimeout(ENDS_WITHIN)
+    client.settimeout(END_TIMEOUT)
     client.connect(str(three.socket))
     client.sendall(
         b"GET /v1/leases HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: snowmelt\r\n\r\n"
@@ -349,7 +349,7 @@ def test_a_client_that_ends_while_it_waits_gets_no_instance(
             for client in gone:
                 client.close()
             far.give_back()
-            next_one = waiting.result(ENDS_WITHIN)
+            next_one = waiting.result(END_TIMEOUT)
         # Nobody else has had the instance that was returned: it would have been destroyed.
         assert next_one.host == "host-3" and next_one.call()["calls"] == count + 1
         for one in [next_one, *(one for one in leased if one is not far)]:
@@ -485,7 +485,7 @@ def test_an_engine_goes_on_when_a_host_is_killed(cluster: Hosts) -> None:
     waiting = threading.Thread(target=waits)
     waiting.start()
     cluster.kill("h2")
-    waiting.join(ENDS_WITHIN)
+    waiting.join(END_TIMEOUT)
     assert [one.error.code for one in lost] == ["SM-0712"]
     assert "h2 was lost" in lost[0].error.message and lost[0].error.retryable
     # The instances of other hosts go on.

@@ -22,7 +22,7 @@ const KEPT: Duration = Duration::from_secs(300);
 
 /// How many instances wait to be taken, and how long the next may take to be among them.
 const PREWARMED: usize = 2;
-const PREWARMED_WITHIN: Duration = Duration::from_secs(20);
+const PREWARM_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One row, in microseconds, in the order of the samples.
 #[derive(Serialize)]
@@ -111,7 +111,7 @@ pub async fn prewarmed(host: &Host, count: usize) -> Result<()> {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        tokio::time::timeout(PREWARMED_WITHIN, all_wait).await.context("none was prewarmed")?;
+        tokio::time::timeout(PREWARM_TIMEOUT, all_wait).await.context("none was prewarmed")?;
         tokio::time::sleep(PAUSE).await;
         let (lease, timed) = host.one(&unit, Duration::ZERO).await?;
         ensure!(lease.start == Start::Prewarmed, "the instance had not waited: {lease:?}");

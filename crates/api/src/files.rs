@@ -10,14 +10,14 @@ use utoipa::ToSchema;
 pub type FileRefs = BTreeMap<String, FileRef>;
 
 /// The most files of a piece of code.
-pub const MOST_FILES: usize = 1000;
+pub const MAX_FILES: usize = 1000;
 
 /// The most bytes of all files of a piece of code together.
-pub const MOST_FILE_BYTES: u64 = 4 << 30;
+pub const MAX_FILE_BYTES: u64 = 4 << 30;
 
 /// The most bytes of a name, and of one part of it.
-const MOST_NAME: usize = 512;
-const MOST_PART: usize = 255;
+const MAX_NAME: usize = 512;
+const MAX_PART: usize = 255;
 
 /// A file, by its content.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -57,7 +57,7 @@ pub fn check_file_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() {
         return Err("it is empty");
     }
-    if name.len() > MOST_NAME || name.split('/').any(|part| part.len() > MOST_PART) {
+    if name.len() > MAX_NAME || name.split('/').any(|part| part.len() > MAX_PART) {
         return Err("it is too long: 512 bytes are allowed, and 255 between two slashes");
     }
     if name.starts_with('/') {
@@ -79,8 +79,8 @@ pub fn check_file_name(name: &str) -> Result<(), &'static str> {
 /// # Errors
 /// What is wrong, with the name of the file.
 pub fn check_files(files: &FileRefs) -> Result<(), String> {
-    if files.len() > MOST_FILES {
-        return Err(format!("there are {} files, and {MOST_FILES} are the most", files.len()));
+    if files.len() > MAX_FILES {
+        return Err(format!("there are {} files, and {MAX_FILES} are the most", files.len()));
     }
     let mut total = 0_u64;
     for (name, file) in files {
@@ -93,8 +93,8 @@ pub fn check_files(files: &FileRefs) -> Result<(), String> {
         }
         total = total.saturating_add(file.size);
     }
-    if total > MOST_FILE_BYTES {
-        let most = MOST_FILE_BYTES >> 30;
+    if total > MAX_FILE_BYTES {
+        let most = MAX_FILE_BYTES >> 30;
         return Err(format!("the files have {total} bytes together, and {most} GiB are the most"));
     }
     Ok(())
@@ -148,9 +148,9 @@ mod tests {
         assert_eq!(check_files(&files(&["a", "b/c", "b/d"])), Ok(()));
         let both = check_files(&files(&["b", "b/c/d"])).unwrap_err();
         assert!(both.contains("`b` is a file and also the folder of `b/c/d`"), "{both}");
-        let many = (0..=MOST_FILES).map(|n| (n.to_string(), file(1))).collect();
+        let many = (0..=MAX_FILES).map(|n| (n.to_string(), file(1))).collect();
         assert!(check_files(&many).unwrap_err().contains("1001 files, and 1000"));
-        let large = (0..2).map(|n| (n.to_string(), file(MOST_FILE_BYTES / 2 + 1))).collect();
+        let large = (0..2).map(|n| (n.to_string(), file(MAX_FILE_BYTES / 2 + 1))).collect();
         assert!(check_files(&large).unwrap_err().contains("4 GiB are the most"));
         let huge = (0..2).map(|n| (n.to_string(), file(u64::MAX))).collect();
         assert!(check_files(&huge).is_err(), "the sum does not wrap");

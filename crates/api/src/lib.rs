@@ -99,7 +99,7 @@ pub use figures::{
     StartFigures, UseFigures, ZygoteFigures,
 };
 pub use files::{
-    FileRef, FileRefs, FilesRequest, MOST_FILE_BYTES, MOST_FILES, MissingFiles, check_file_name,
+    FileRef, FileRefs, FilesRequest, MAX_FILE_BYTES, MAX_FILES, MissingFiles, check_file_name,
     check_files, is_file_digest,
 };
 pub use functions::{

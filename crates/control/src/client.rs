@@ -27,7 +27,7 @@ pub use query_stream::{QueryFrame, QueryStream};
 
 /// How long a server may take for a request that needs no work. A busy server answers; a stopped
 /// one does not.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A failure of a call that was begun.
 #[derive(Deserialize)]
 struct Begun {
@@ -251,7 +251,7 @@ impl Client {
         &self,
         asked: impl Future<Output = Result<T, ErrorReport>>,
     ) -> Result<T, ErrorReport> {
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, asked).await;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
         answer.unwrap_or_else(|_| Err(self.silent()))
     }
 
@@ -264,7 +264,7 @@ impl Client {
             loop {
                 tokio::time::sleep(PROBED_EVERY).await;
                 let asked = self.http.no_content(Method::GET, "/v1/figures", NO_BODY);
-                match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
+                match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
                     Err(_) => return Err(self.silent()),
                     // A server that refuses a further connection is not silent.
                     Ok(_) => continue,
@@ -278,7 +278,7 @@ impl Client {
     }
 
     fn silent(&self) -> ErrorReport {
-        let (socket, time) = (self.http.endpoint(), ANSWERS_WITHIN.as_secs());
+        let (socket, time) = (self.http.endpoint(), ANSWER_TIMEOUT.as_secs());
         let message = format!("the server at {socket} does not answer within {time} s");
         ErrorReport::new(Code::SERVER_SILENT, message).hint(
             "it is stopped or hangs: `kill -CONT` lets a stopped one go on, `kill -9` ends it, and \

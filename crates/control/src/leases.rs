@@ -44,16 +44,16 @@ use udf::LeasedUdf;
 use watched::Watched;
 
 /// The longest request: the code of a UDF.
-const MOST_REQUEST: u32 = 64 << 20;
+const MAX_REQUEST: u32 = 64 << 20;
 
 /// The most leases, and connections that ask for one.
-const MOST_CONNECTIONS: usize = 4096;
+const MAX_CONNECTIONS: usize = 4096;
 
 /// The most leases by the API at one time.
-const MOST_RELAYED: usize = 1024;
+const MAX_RELAYED: usize = 1024;
 
 /// The most of them that one tenant has, with the connections that have not asked for one yet.
-const MOST_OF_TENANT: u64 = 512;
+const MAX_OF_TENANT: u64 = 512;
 
 /// Gives leases of instances.
 #[derive(Debug)]
@@ -92,8 +92,8 @@ struct Relays {
 
 impl Leases {
     pub fn new(functions: Functions, udfs: UdfRegistry, folders: Folders) -> Self {
-        let room = Arc::new(Semaphore::new(MOST_RELAYED));
-        let shares = Shares::new(MOST_OF_TENANT);
+        let room = Arc::new(Semaphore::new(MAX_RELAYED));
+        let shares = Shares::new(MAX_OF_TENANT);
         let (tasks, over) = (TaskTracker::new(), CancellationToken::new());
         let relayed = Relays { room, shares, tasks, over };
         Self { functions, udfs, folders, relayed, durations: Durations::default() }
@@ -119,7 +119,7 @@ impl Leases {
         let listener = UnixListener::from_std(listener).map_err(broken)?;
         let mut connections = JoinSet::new();
         loop {
-            let is_full = connections.len() >= MOST_CONNECTIONS;
+            let is_full = connections.len() >= MAX_CONNECTIONS;
             tokio::select! {
                 () = over.cancelled() => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
@@ -155,12 +155,12 @@ impl Leases {
         let share = self.relayed.shares.take(&identity.tenant, 1).ok_or_else(|| {
             let tenant = &identity.tenant;
             let message = format!(
-                "tenant `{tenant}` has {MOST_OF_TENANT} leases by the API, which are the most"
+                "tenant `{tenant}` has {MAX_OF_TENANT} leases by the API, which are the most"
             );
             ErrorReport::new(Code::NO_ROOM, message).hint("end some of them, or share an instance")
         })?;
         let room = Arc::clone(&self.relayed.room).try_acquire_owned().map_err(|_| {
-            let message = format!("there are {MOST_RELAYED} leases by the API, which are the most");
+            let message = format!("there are {MAX_RELAYED} leases by the API, which are the most");
             ErrorReport::new(Code::NO_ROOM, message).hint("try again when others have ended")
         })?;
         let (leases, over) = (Arc::clone(self), self.relayed.over.clone());
@@ -345,7 +345,7 @@ async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<
 /// The request of a connection; `None` if it ended without one.
 async fn asked(client: &mut impl Client) -> Result<Option<LeaseRequest>, ErrorReport> {
     let frame =
-        read_frame_within(client.stream(), MOST_REQUEST).await.map_err(|error| error.report())?;
+        read_frame_within(client.stream(), MAX_REQUEST).await.map_err(|error| error.report())?;
     let Some(frame) = frame else { return Ok(None) };
     let request = frame.expect(Kind::Request, "LeaseRequest").and_then(|frame| frame.parse());
     request.map(Some).map_err(|error: snowmelt_wire::Error| error.report())

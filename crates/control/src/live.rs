@@ -20,7 +20,7 @@ use crate::records::FunctionRecord;
 use crate::trees;
 
 /// The most instances of a function.
-const MOST_INSTANCES: u32 = 10_000;
+const MAX_INSTANCES: u32 = 10_000;
 
 /// A function that is ready to be called.
 #[derive(Debug)]
@@ -335,5 +335,5 @@ fn language(spec: &FunctionSpec) -> Option<Language> {
 }
 
 fn most_calls(limits: &InstanceLimits, instances: u32) -> usize {
-    instances.clamp(1, MOST_INSTANCES) as usize * limits.concurrency as usize
+    instances.clamp(1, MAX_INSTANCES) as usize * limits.concurrency as usize
 }

@@ -21,7 +21,7 @@ use crate::records::FunctionId;
 const SHOWN: usize = 200;
 
 /// A longer file becomes the previous one, which is removed.
-const MOST_BYTES: u64 = 8 << 20;
+const MAX_BYTES: u64 = 8 << 20;
 
 /// The file to which entries are appended, and the previous one.
 const CURRENT: &str = "log.jsonl";
@@ -38,7 +38,7 @@ pub(crate) struct Logs {
 
 impl Logs {
     pub fn new(root: PathBuf) -> Self {
-        Self { root, most_bytes: MOST_BYTES, turning: Arc::default() }
+        Self { root, most_bytes: MAX_BYTES, turning: Arc::default() }
     }
 
     /// Keeps what an invocation wrote, if it wrote anything. A log that cannot be written does not

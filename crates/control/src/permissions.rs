@@ -18,7 +18,7 @@ use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_types::{Code, ErrorReport};
 
 /// Connections that wait to be accepted.
-const MOST_WAITING: i32 = 1024;
+const MAX_WAITING: i32 = 1024;
 
 /// Names that only a state folder contains: a folder with one of these is closed to others.
 const MARKS: [&str; 6] =
@@ -143,7 +143,7 @@ fn bound(path: &Path) -> io::Result<OwnedFd> {
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     // A umask may have taken the owner's own rights.
     std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    rustix::net::listen(&socket, MOST_WAITING)?;
+    rustix::net::listen(&socket, MAX_WAITING)?;
     Ok(socket)
 }
 

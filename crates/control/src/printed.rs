@@ -8,8 +8,8 @@ use snowmelt_wire::{Frame, Kind};
 use crate::progress::Events;
 
 /// The most that a caller is shown of one call, or of one function of a query.
-const MOST_BYTES: usize = 8 << 10;
-const MOST_LINES: usize = 100;
+const MAX_BYTES: usize = 8 << 10;
+const MAX_LINES: usize = 100;
 
 /// The line after a text that is cut.
 const MORE: &str = "… there is more in the log of the function\n";
@@ -18,9 +18,9 @@ const MORE: &str = "… there is more in the log of the function\n";
 pub(crate) fn beginning(text: &str) -> String {
     let mut shown = String::new();
     for (at, line) in text.lines().enumerate() {
-        if at == MOST_LINES || shown.len() + line.len() > MOST_BYTES {
+        if at == MAX_LINES || shown.len() + line.len() > MAX_BYTES {
             if shown.is_empty() {
-                let end = line.floor_char_boundary(MOST_BYTES);
+                let end = line.floor_char_boundary(MAX_BYTES);
                 shown = format!("{}\n", &line[..end]);
             }
             return shown + MORE;
@@ -64,11 +64,11 @@ mod tests {
     fn the_beginning_is_bounded_and_of_whole_lines() {
         assert_eq!((beginning(""), beginning("a\nb")), (String::new(), "a\nb\n".to_owned()));
         let many = beginning(&"line\n".repeat(5000));
-        assert_eq!(many, "line\n".repeat(MOST_LINES) + MORE);
+        assert_eq!(many, "line\n".repeat(MAX_LINES) + MORE);
         let wide = beginning(&format!("{0}\n{0}\n{0}", "x".repeat(3000)));
         assert_eq!(wide, format!("{0}\n{0}\n{MORE}", "x".repeat(3000)));
         let one = beginning(&"ä".repeat(8000));
-        assert_eq!(one, format!("{}\n{MORE}", "ä".repeat(MOST_BYTES / 2)));
+        assert_eq!(one, format!("{}\n{MORE}", "ä".repeat(MAX_BYTES / 2)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::Span;
 
 /// The most events that wait for a client.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
 /// Takes events from any thread without waiting, and sends them in order.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ enum Item {
 impl Events {
     /// Forwards to a client until it disconnects or all senders are dropped.
     pub fn forward_to(frames: mpsc::Sender<Bytes>) -> Self {
-        let (sender, mut receiver) = mpsc::channel(MOST_WAITING);
+        let (sender, mut receiver) = mpsc::channel(MAX_WAITING);
         tokio::spawn(async move {
             while let Some(item) = receiver.recv().await {
                 let event = match item {

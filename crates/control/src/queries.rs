@@ -34,7 +34,7 @@ use crate::udfs::{UdfRegistry, UdfSet};
 use counted::{Running, WithObjects};
 
 /// The most workers of one query.
-const MOST_WORKERS: u32 = 4096;
+const MAX_WORKERS: u32 = 4096;
 
 /// The most threads of a driver: it reads footers and merges, which workers did most of already.
 const DRIVER_THREADS: u32 = 4;
@@ -289,12 +289,12 @@ enum Ended {
 
 /// The requested number of workers, or one for each core of all hosts.
 fn workers(asked: u32, all_cores: u32) -> Result<u32, ErrorReport> {
-    if asked > MOST_WORKERS {
+    if asked > MAX_WORKERS {
         let message = format!("{asked} workers are more than one query may have");
         return Err(ErrorReport::new(Code::OPTION, message)
-            .hint(format!("use at most {MOST_WORKERS} (--workers)")));
+            .hint(format!("use at most {MAX_WORKERS} (--workers)")));
     }
-    Ok(if asked == 0 { all_cores.clamp(1, MOST_WORKERS) } else { asked })
+    Ok(if asked == 0 { all_cores.clamp(1, MAX_WORKERS) } else { asked })
 }
 
 fn cores() -> u32 {

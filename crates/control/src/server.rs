@@ -24,7 +24,7 @@ use crate::functions::Functions;
 use crate::gateway;
 use crate::hidden::Folders;
 use crate::hosts::{Hosts, in_time, listen};
-use crate::images::{ENDS_WITHIN, Images};
+use crate::images::{END_TIMEOUT, Images};
 use crate::leases::Leases;
 use crate::logs::Logs;
 use crate::now_ms;
@@ -33,8 +33,8 @@ use crate::placements::Placements;
 pub use crate::placements::Settings as Placing;
 use crate::platform::{Grace, Platform};
 use crate::pool::HostPool;
-use crate::prune::Prunings;
 pub use crate::pool::HostProgram;
+use crate::prune::Prunings;
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
@@ -269,8 +269,8 @@ impl Launch {
         let leasing = Arc::clone(&platform.leases).serve(self.leases, ending.over.clone());
         let (served, joined, leased) = tokio::join!(serving, joining, leasing);
         // What its connections had asked for is cancelled now.
-        platform.images.idle(ENDS_WITHIN).await;
-        platform.queries.cleaned(ENDS_WITHIN).await;
+        platform.images.idle(END_TIMEOUT).await;
+        platform.queries.cleaned(END_TIMEOUT).await;
         let stopped = node.stop().await.map_err(|error| error.report());
         let _ = std::fs::remove_file(&self.socket);
         let _ = std::fs::remove_file(lease_socket(&self.socket));
@@ -346,16 +346,12 @@ async fn platform(
     let cluster = (hosts.clone(), placements.clone());
     let pool = HostPool::of(settings.provider.as_ref(), placing.reclaim_after, cluster);
     tokio::spawn(pool.clone().keep(ending.over.clone()));
+    let of_queries = (hosts.clone(), trees, placements);
     let folders = [&settings.state_dir, &settings.run_base, &settings.secrets_dir];
     let folders = Folders::new(folders.map(PathBuf::as_path));
     Ok(Arc::new(Platform {
         leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), folders)),
-        queries: Queries::new(
-            node.clone(),
-            (hosts.clone(), trees, placements),
-            udfs.clone(),
-            ending.over.clone(),
-        ),
+        queries: Queries::new(node.clone(), of_queries, udfs.clone(), ending.over.clone()),
         udfs,
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone())
             .beside(functions.records()),

@@ -18,7 +18,7 @@ pub(crate) const PRIVATE_GRACE: Duration = Duration::from_millis(500);
 
 /// How long the others have to end on their own: most notice a closed connection, and their own
 /// error says more than that they were ended.
-pub(crate) const RANKS_END_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const RANKS_END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often a server that takes long is probed.
 pub(crate) const PROBED_EVERY: Duration = Duration::from_secs(5);

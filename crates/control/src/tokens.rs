@@ -28,7 +28,7 @@ const TOKEN_BYTES: usize = 32;
 const PREFIX: &str = "snowmelt-";
 
 /// The most bytes of a file of tokens.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The tokens of a file.
 #[derive(Debug)]
@@ -159,7 +159,7 @@ fn read(path: &Path) -> Result<(Version, Vec<(Tenant, Digest)>), String> {
         return Err("others than its owner may write to it (chmod go-w)".to_owned());
     }
     let mut text = String::new();
-    file.take(MOST_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    file.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
     let lines = text.lines().enumerate();
     let lines = lines.map(|(number, line)| (number + 1, line.trim()));
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));

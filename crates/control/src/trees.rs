@@ -25,7 +25,7 @@ use crate::records::FunctionRecord;
 use readers::Readers;
 
 /// The most images with trees; the one that was used longest ago is forgotten first.
-const MOST_TREES: usize = 1000;
+const MAX_TREES: usize = 1000;
 
 /// The trees of all images and files. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -204,7 +204,7 @@ impl Grown {
     fn used(&mut self, image: &str) -> &mut Used {
         self.placements += 1;
         let last = self.placements;
-        if self.by_image.len() >= MOST_TREES && !self.by_image.contains_key(image) {
+        if self.by_image.len() >= MAX_TREES && !self.by_image.contains_key(image) {
             let oldest = self.by_image.iter().min_by_key(|(_, trees)| trees.last);
             if let Some(image) = oldest.map(|(image, _)| image.clone()) {
                 self.by_image.remove(&image);

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::statvfs;
 
 /// The most that stays free, on a large disk.
-const MOST_FREE: u64 = 1 << 30;
+const MAX_FREE: u64 = 1 << 30;
 
 /// The part of a smaller disk that stays free: one in this many bytes.
 const PART_FREE: u64 = 20;
@@ -27,7 +27,7 @@ pub fn check_room(folder: &Path, bytes: u64) -> io::Result<()> {
 }
 
 fn has_room(free: u64, total: u64, bytes: u64) -> bool {
-    free.saturating_sub(bytes) >= MOST_FREE.min(total / PART_FREE)
+    free.saturating_sub(bytes) >= MAX_FREE.min(total / PART_FREE)
 }
 
 #[cfg(test)]

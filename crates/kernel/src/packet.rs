@@ -17,9 +17,9 @@ use rustix::net::{
 };
 
 /// The maximum number of descriptors in one packet.
-pub const MOST_FDS: usize = 16;
+pub const MAX_FDS: usize = 16;
 /// The backlog of connections to accept.
-const MOST_WAITING: i32 = 64;
+const MAX_WAITING: i32 = 64;
 
 /// The process that sent a packet, as the kernel saw it in the receiver's namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     bind(&socket, &address)?;
     // A umask may have removed the owner's own rights.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    rustix::net::listen(&socket, MOST_WAITING)?;
+    rustix::net::listen(&socket, MAX_WAITING)?;
     Ok(socket)
 }
 
@@ -102,7 +102,7 @@ pub fn identify_senders(socket: impl AsFd) -> io::Result<()> {
 
 /// Sends one complete packet.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::Error::other("too many descriptors for one packet"));
@@ -116,7 +116,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
 
 /// Receives one complete packet.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Packet> {
-    const SPACE: usize = rustix::cmsg_space!(ScmRights(MOST_FDS), ScmCredentials(1));
+    const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS), ScmCredentials(1));
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;

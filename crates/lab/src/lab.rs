@@ -22,7 +22,7 @@ pub(crate) const BRIDGE: &str = "bridge";
 /// The number of log lines that are reported when a process ended.
 const TAIL: usize = 10;
 /// How long services may take until they can be used.
-const SERVES_WITHIN: Duration = Duration::from_secs(120);
+const SERVE_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The current state of a host or service.
@@ -164,7 +164,7 @@ impl Lab {
     /// The program of one ends, or none answers in time.
     pub fn wait_for_services(&self) -> Result<()> {
         for service in self.services() {
-            let deadline = Instant::now() + SERVES_WITHIN;
+            let deadline = Instant::now() + SERVE_TIMEOUT;
             while !self.within(&service.machine, || service.is_ready())? {
                 self.check_running()?;
                 if Instant::now() > deadline {

@@ -12,7 +12,7 @@ use crate::process::Process;
 use crate::{Error, Result};
 
 /// How long a host may take to end before it is killed.
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Lab {
@@ -60,7 +60,7 @@ impl Lab {
         let _lock = self.lock()?;
         let Some(process) = process_of(&host.machine)? else { return Ok(()) };
         process.signal(Signal::TERM)?;
-        let deadline = Instant::now() + ENDS_WITHIN;
+        let deadline = Instant::now() + END_TIMEOUT;
         while process.is_alive() {
             if Instant::now() > deadline {
                 process.kill()?;

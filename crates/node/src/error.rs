@@ -52,7 +52,7 @@ pub enum Error {
         output: Vec<String>,
     },
     /// An answer that is longer than it may be; nothing of it was read.
-    #[error("`{name}` returned {bytes} of JSON, and {} are the most", crate::limits::MOST_ANSWER)]
+    #[error("`{name}` returned {bytes} of JSON, and {} are the most", crate::limits::MAX_ANSWER)]
     AnswerTooLong {
         /// The function.
         name: String,

@@ -16,7 +16,7 @@ use snowmelt_types::{Digest, Tenant};
 use snowmelt_wire::{MAX_KEPT_FOOTER, MAX_KEPT_NAME};
 
 /// The most bytes of all footers; those that were not used for the longest time are removed.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// A small file takes at least so much of a disk.
 const LEAST_BYTES: u64 = 4 << 10;
@@ -60,7 +60,7 @@ struct Index {
 
 impl FooterStore {
     pub(crate) fn new(folder: PathBuf) -> Self {
-        Self { folder, most: MOST_BYTES, index: Mutex::default() }
+        Self { folder, most: MAX_BYTES, index: Mutex::default() }
     }
 
     /// A footer that was kept. Blocks on the disk.

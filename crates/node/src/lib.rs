@@ -64,7 +64,7 @@ pub use images::{
 };
 pub use instances::lease::InstanceLease;
 pub use instances::run::CallEnd;
-pub use limits::{InstanceLimits, MOST_ANSWER, WorkerLimits};
+pub use limits::{InstanceLimits, MAX_ANSWER, WorkerLimits};
 pub use log::LogText;
 pub use machine::machine_memory;
 pub use node::{Node, Options, Usage};

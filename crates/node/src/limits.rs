@@ -12,13 +12,13 @@ use snowmelt_types::{ByteSize, CpuMillis, Digest};
 use snowmelt_wire::FailureKind;
 
 /// The most calls that one instance takes at once.
-const MOST_CONCURRENT: u32 = 1000;
+const MAX_CONCURRENT: u32 = 1000;
 
 /// The longest answer of a function.
-pub const MOST_ANSWER: ByteSize = ByteSize::mib(64);
+pub const MAX_ANSWER: ByteSize = ByteSize::mib(64);
 
 /// The most cores of a query worker: one that runs the plan and one that decodes what it reads.
-const MOST_WORKER_CORES: u32 = 2;
+const MAX_WORKER_CORES: u32 = 2;
 
 /// The program of a query worker, in its sandbox.
 pub(crate) const QUERY_PROGRAM: &str = "/opt/snowmelt/bin/snowmelt-query";
@@ -79,7 +79,7 @@ impl From<&FunctionOptions> for InstanceLimits {
             environment: options.environment.clone(),
             writable: options.writable.clone(),
             idle: Duration::from_millis(options.idle_ms),
-            concurrency: options.concurrency.clamp(1, MOST_CONCURRENT),
+            concurrency: options.concurrency.clamp(1, MAX_CONCURRENT),
         }
     }
 }
@@ -153,7 +153,7 @@ impl WorkerLimits {
     /// each worker, it gets both: on the second one it decodes files.
     pub fn of_query(memory: ByteSize, workers: u32, cores: u32) -> Self {
         let share = cores / workers.max(1);
-        Self { memory, cpu: CpuMillis(1000 * share.clamp(1, MOST_WORKER_CORES)) }
+        Self { memory, cpu: CpuMillis(1000 * share.clamp(1, MAX_WORKER_CORES)) }
     }
 
     /// Threads that run a plan.

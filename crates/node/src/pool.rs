@@ -43,7 +43,7 @@ pub enum RemovalReason {
 }
 
 /// Keys of which it is known why nothing is idle any more; with more of them, all are forgotten.
-const MOST_GONE: usize = 4096;
+const MAX_GONE: usize = 4096;
 
 #[derive(Debug)]
 struct Idle<T> {
@@ -191,7 +191,7 @@ impl<T> Pool<T> {
 impl<T> State<T> {
     fn remove_because(&mut self, place: u64, why: RemovalReason) -> Option<T> {
         let key = self.idle.get(&place)?.key.clone();
-        if self.gone.len() >= MOST_GONE {
+        if self.gone.len() >= MAX_GONE {
             self.gone.clear();
         }
         self.gone.insert(key, why);

@@ -20,7 +20,7 @@ const BUFFER: usize = 64 << 10;
 
 /// How long a client may take to read why its instance has ended. Until then what it sends is read:
 /// the kernel would take back an answer on a connection that is closed with unread bytes.
-const READS_WITHIN: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a client says at last.
 #[derive(Debug)]
@@ -67,11 +67,11 @@ pub async fn relay(
             has_said.store(true, Ordering::Relaxed);
             let _ = end.send(());
             // What comes next is a frame of its own: the one that has begun is sent as a whole.
-            let _ = tokio::time::timeout(READS_WITHIN, &mut told).await;
+            let _ = tokio::time::timeout(READ_TIMEOUT, &mut told).await;
             (!is_last.load(Ordering::Relaxed)).then_some(said)
         }
         () = &mut told => {
-            let _ = tokio::time::timeout(READS_WITHIN, said).await;
+            let _ = tokio::time::timeout(READ_TIMEOUT, said).await;
             None
         }
     };

@@ -28,7 +28,7 @@ use crate::limits::WorkerLimits;
 use crate::query_room::{Kept, Place, QueryRoom, TaskRoom};
 use crate::remote::peers::Peers;
 use crate::runner_errors::{lost, no_output, not_started, worker_ended};
-use crate::times::{END_KNOWN_WITHIN, END_REPORTED_WITHIN};
+use crate::times::{END_KNOWN_TIMEOUT, END_REPORT_TIMEOUT};
 use crate::{Error, InstanceLease, LOAD_LIMIT, Node, WorkerLease, WorkerSpec};
 
 /// Of a worker's memory limit, what its operators may reserve, in percent. The rest is for buffers
@@ -196,7 +196,7 @@ impl QueryRunner {
         let code = if failure.lost { Code::WORKER_LOST } else { failure.report.known_code() };
         // Code that failed gave its own reason; only a broken connection is worth the wait.
         let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL, Code::WORKER_LOST].contains(&code);
-        let patience = if broken { END_REPORTED_WITHIN } else { END_KNOWN_WITHIN };
+        let patience = if broken { END_REPORT_TIMEOUT } else { END_KNOWN_TIMEOUT };
         if code == Code::WORKER_LOST
             && let Some((outcome, output)) = started.worker.ended(patience).await
         {
@@ -220,7 +220,7 @@ impl QueryRunner {
         let held =
             std::mem::take(&mut *self.for_driver.lock().unwrap_or_else(PoisonError::into_inner));
         for Beside { name, lease, .. } in held.iter().filter(|_| broken) {
-            if let Some(ended) = lease.ended(name, END_REPORTED_WITHIN).await {
+            if let Some(ended) = lease.ended(name, END_REPORT_TIMEOUT).await {
                 return ended.report();
             }
         }

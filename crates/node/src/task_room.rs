@@ -30,7 +30,7 @@ use crate::runner::QueryRunner;
 use crate::{Error, InstanceLease, Result, Unit, WorkerLease, WorkerSpec};
 
 /// The most tasks of a query that wait for room; each costs the server its request.
-const MOST_WAITING: usize = 65_536;
+const MAX_WAITING: usize = 65_536;
 
 /// What a task needs of its host.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl QueryRunner {
         if ask.twin {
             return Err(no_room_for_twin());
         }
-        if self.room.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
+        if self.room.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
             self.room.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(too_many_tasks());
         }
@@ -317,7 +317,7 @@ fn part(room: &mut Option<Reservation>, amount: Amount, use_: Use) -> Option<Res
 }
 
 fn too_many_tasks() -> Error {
-    let message = format!("more than {MOST_WAITING} tasks of the query wait for room");
+    let message = format!("more than {MAX_WAITING} tasks of the query wait for room");
     let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message);
     Error::Report(Box::new(report.hint("use fewer workers (--workers)")))
 }

@@ -33,7 +33,7 @@ pub const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long a statement that defines a function may take to be parsed, once its sandbox runs: each
 /// byte of it is looked at a few times.
-pub(crate) const PARSED_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const PARSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long after one was taken its replacement is started: most calls have ended by then, and the
 /// others have begun.
@@ -41,7 +41,7 @@ pub(crate) const REPLACED_AFTER: Duration = Duration::from_millis(20);
 
 /// How long a runtime may take, once it has said that its function is loaded, until it waits for a
 /// call. One that takes longer is as ready, but slower at its first call.
-pub(crate) const SETTLES_WITHIN: Duration = Duration::from_millis(5);
+pub(crate) const SETTLE_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// How long after a failure no instance of a function is prewarmed.
 /// What failed to start once most often fails again, and costs a process each time.
@@ -58,7 +58,7 @@ pub(crate) const WORKER_KEPT: Duration = Duration::from_secs(60);
 /// How long to wait for the report that a sandbox ended, once its connection failed.
 /// The spawner reports an end within milliseconds, and its own is noticed as soon; on a busy machine
 /// both take some hundred.
-pub(crate) const END_REPORTED_WITHIN: Duration = Duration::from_secs(3);
+pub(crate) const END_REPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How often idle instances, workers and zygotes are maintained.
 /// Times of idleness are minutes, so a second more or less does not matter.
@@ -76,8 +76,8 @@ pub(crate) const GROWN_AGAIN_AFTER: Duration = Duration::from_secs(120);
 
 /// How long the end of an instance is waited for when its code gave a reason of its own, which is
 /// usually the better one.
-pub(crate) const END_KNOWN_WITHIN: Duration = Duration::from_millis(20);
+pub(crate) const END_KNOWN_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How long a worker may take to remove what a query has left in object storage. Most of it are a
 /// few requests; what takes longer is left to the next query that uses the location.
-pub(crate) const CLEANED_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const CLEANUP_TIMEOUT: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use snowmelt_types::SandboxId;
 use crate::instance::{Sandbox, StartedSandbox, Zygote};
 use crate::lanes::Lanes;
 use crate::launch::{Launched, Launcher};
-use crate::message::{MOST_LANES, Operation, ZYGOTES};
+use crate::message::{MAX_LANES, Operation, ZYGOTES};
 use crate::network::{Addresses, NetworkNamespace};
 use crate::reader::{self, Ready};
 use crate::registry::PendingStart;
@@ -100,7 +100,7 @@ impl Spawner {
         match launcher.launch(&run_dir) {
             Ok(launched) => {
                 let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-                let lanes = u32::try_from(cores).unwrap_or(MOST_LANES);
+                let lanes = u32::try_from(cores).unwrap_or(MAX_LANES);
                 Ok(SpawnerProcess { launched, launcher, run_dir, lanes })
             }
             Err(error) => {

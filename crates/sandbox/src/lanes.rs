@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use snowmelt_types::SandboxId;
 
 use crate::launch::Launcher;
-use crate::message::MOST_LANES;
+use crate::message::MAX_LANES;
 use crate::reader::{self, Ready};
 use crate::registry::Registry;
 use crate::replace::{self, Replacement};
@@ -54,7 +54,7 @@ impl Lanes {
             let first = reader::start_reading(first, run_dir.clone(), lanes.clone());
             let state = State { lanes: vec![first], busy_starts: 0, is_ending: false };
             Self {
-                most: most.clamp(1, MOST_LANES),
+                most: most.clamp(1, MAX_LANES),
                 state: Mutex::new(state),
                 opening: tokio::sync::Mutex::default(),
                 replacement: Replacement::new(launcher),

@@ -27,7 +27,7 @@ use crate::{Error, Result};
 
 /// How long the spawner may take to set itself up. It takes milliseconds; a program that is not a
 /// spawner would never answer.
-const SETUP_WITHIN: Duration = Duration::from_secs(10);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The spawner's command.
 pub(crate) struct Launcher {
@@ -116,7 +116,7 @@ impl Launcher {
         let total = self.options.total;
         let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup, total };
         packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
-        let (deadline, mut buffer) = (Instant::now() + SETUP_WITHIN, vec![0; LONGEST_PACKET]);
+        let (deadline, mut buffer) = (Instant::now() + SETUP_TIMEOUT, vec![0; LONGEST_PACKET]);
         loop {
             wait_for_packet(socket, deadline)?;
             let packet = packet::receive(socket, &mut buffer)?;

@@ -14,7 +14,7 @@ use crate::spec::{ForkSpec, NetworkId, NetworkProgram, SandboxSpec, Total, Zygot
 pub const LONGEST_PACKET: usize = 160 << 10;
 
 /// The maximum number of lanes of one spawner: processes that make sandboxes in parallel.
-pub const MOST_LANES: u32 = 4;
+pub const MAX_LANES: u32 = 4;
 
 /// The maximum number of zygotes per lane that were not forked from another zygote: each has a
 /// range of user ids.

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use snowmelt_kernel::lock::{Lock, Share};
 
-use crate::message::MOST_LANES;
+use crate::message::MAX_LANES;
 use crate::{Error, Result, cgroup};
 
 /// The file that names the parent of the process's control groups.
@@ -77,7 +77,7 @@ impl RunDir {
 
     /// Removes the remains of all lanes; all must be dead.
     pub fn clean_lanes(&self) -> Result<()> {
-        (0..MOST_LANES).try_for_each(|lane| self.clean_lane(lane))
+        (0..MAX_LANES).try_for_each(|lane| self.clean_lane(lane))
     }
 
     /// Removes the remains of a dead spawner: processes, control groups, the folder. Does nothing

@@ -8,13 +8,13 @@ use snowmelt_tree::Repair;
 use crate::error::Error;
 
 /// The most streams of one simulation: streams are hosts times functions (times layers).
-pub(crate) const MOST_STREAMS: u64 = 20_000_000;
+pub(crate) const MAX_STREAMS: u64 = 20_000_000;
 
 /// A tree has so many places for each host.
-const MOST_CHILDREN: usize = 64;
+const MAX_CHILDREN: usize = 64;
 
 /// Moments are nanoseconds in 64 bits: they stay below this number of seconds, 31 years.
-pub(crate) const MOST_SECONDS: f64 = 1e9;
+pub(crate) const MAX_SECONDS: f64 = 1e9;
 
 /// One burst: containers of some functions start on hosts that have nothing of their images. Sizes
 /// are in bytes as they are sent, rates in bytes a second.
@@ -96,8 +96,8 @@ impl Setting {
             return wrong(format!("no host is left if {} fail", self.kill));
         }
         let streams = u64::from(self.hosts.min(self.containers)) * u64::from(trees);
-        if streams > MOST_STREAMS {
-            return wrong(format!("{streams} streams are more than {MOST_STREAMS}"));
+        if streams > MAX_STREAMS {
+            return wrong(format!("{streams} streams are more than {MAX_STREAMS}"));
         }
         Ok(())
     }
@@ -121,10 +121,10 @@ impl Setting {
         if let Some((what, _)) = none.iter().find(|(_, count)| *count == 0) {
             return wrong(format!("there are no {what}"));
         }
-        if self.fanout.get() > MOST_CHILDREN {
-            return wrong(format!("no more than {MOST_CHILDREN} hosts can read from one"));
+        if self.fanout.get() > MAX_CHILDREN {
+            return wrong(format!("no more than {MAX_CHILDREN} hosts can read from one"));
         }
-        if self.longest() > MOST_SECONDS {
+        if self.longest() > MAX_SECONDS {
             return wrong("it would take decades".to_owned());
         }
         if self.start > self.image {

@@ -27,7 +27,7 @@ use crate::{input, list, text};
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Default time that a burst goes on without its command.
-const CLIENT_RETURNS_WITHIN: Duration = Duration::from_secs(10);
+const CLIENT_RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The same of one that is started with `--async`.
 const UNATTENDED: Duration = Duration::from_secs(24 * 3600);
@@ -195,7 +195,7 @@ fn calls(args: &BurstArgs) -> Result<BurstCalls, ErrorReport> {
         None => vec![event(args.data.as_deref())?; args.functions.unwrap_or(1) as usize],
     };
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let unattended = if args.asynchronous { UNATTENDED } else { CLIENT_RETURNS_WITHIN };
+    let unattended = if args.asynchronous { UNATTENDED } else { CLIENT_RETURN_TIMEOUT };
     Ok(BurstCalls {
         events,
         start_within_ms: milliseconds(args.start_within.unwrap_or(START_TIMEOUT)),

@@ -47,7 +47,7 @@ pub const PROVIDER: &str = "SNOWMELT_CLUSTER_PROVIDER";
 /// How many hosts there are at least where a program starts them. Default: 1.
 pub const LEAST_HOSTS: &str = "SNOWMELT_CLUSTER_LEAST_HOSTS";
 /// How many there are at most. Default: 16.
-pub const MOST_HOSTS: &str = "SNOWMELT_CLUSTER_MOST_HOSTS";
+pub const MAX_HOSTS: &str = "SNOWMELT_CLUSTER_MOST_HOSTS";
 /// Address at which a server serves clients of other hosts, over TLS. Default: none.
 pub const TLS_LISTEN: &str = "SNOWMELT_TLS_LISTEN";
 /// PEM file with the certificate of this address, and those that lead to its authority.

@@ -20,7 +20,7 @@ use crate::{logs, server};
 const ASKED_EVERY: Duration = Duration::from_millis(500);
 
 /// Calls that can end between two questions without one being missed.
-const MOST_BETWEEN: u32 = 1000;
+const MAX_BETWEEN: u32 = 1000;
 
 /// Calls before the first question that are shown by default.
 const FIRST: u32 = 10;
@@ -55,7 +55,7 @@ async fn follow(
     let id = args.invocation.clone().map(InvocationId::from);
     let mut known = Known::default();
     loop {
-        let entries = client.logs(&args.name, id.as_ref(), Some(MOST_BETWEEN)).await?;
+        let entries = client.logs(&args.name, id.as_ref(), Some(MAX_BETWEEN)).await?;
         let first = args.tail.unwrap_or(FIRST) as usize;
         logs::print(&known.unseen(entries, first), args.output, shown)?;
         tokio::time::sleep(ASKED_EVERY).await;

@@ -303,7 +303,7 @@ fn program() -> Result<impl Fn(&Host) -> Command, ErrorReport> {
             command
                 .env(env::PROVIDER, &provider.program)
                 .env(env::LEAST_HOSTS, provider.least.to_string())
-                .env(env::MOST_HOSTS, provider.most.to_string());
+                .env(env::MAX_HOSTS, provider.most.to_string());
         }
         if let Some(file) = &host.ca_file {
             command.env(env::CA_FILE, file);

@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use snowmelt_api::{FileRef, FileRefs, MOST_FILE_BYTES, MOST_FILES, check_file_name, check_files};
+use snowmelt_api::{FileRef, FileRefs, MAX_FILE_BYTES, MAX_FILES, check_file_name, check_files};
 use snowmelt_control::client::LocalFile;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
@@ -106,13 +106,13 @@ impl Found {
         check_file_name(&name)
             .map_err(|reason| refused(format!("{shown} cannot be named `{name}`: {reason}")))?;
         self.bytes = self.bytes.saturating_add(found.len());
-        if self.bytes > MOST_FILE_BYTES {
-            let most = ByteSize(MOST_FILE_BYTES);
+        if self.bytes > MAX_FILE_BYTES {
+            let most = ByteSize(MAX_FILE_BYTES);
             let message = format!("the files are larger than {most} together, at {shown}");
             return Err(refused(message).hint("build an image with large files, and use --image"));
         }
-        if self.paths.len() >= MOST_FILES {
-            let message = format!("there are more than {MOST_FILES} files, at {shown}");
+        if self.paths.len() >= MAX_FILES {
+            let message = format!("there are more than {MAX_FILES} files, at {shown}");
             return Err(refused(message).hint("put many small files into an archive or an image"));
         }
         match self.paths.insert(name.clone(), path.to_owned()) {
@@ -242,10 +242,10 @@ mod tests {
         let both = refusal(&[at("model.pkl:data"), at("data")]);
         assert!(both.contains("is a file and also the folder"), "{both}");
         let large = File::create(at("large")).unwrap();
-        large.set_len(MOST_FILE_BYTES + 1).unwrap();
+        large.set_len(MAX_FILE_BYTES + 1).unwrap();
         assert!(refusal(&[at("large")]).contains("larger than 4"));
         std::fs::create_dir(at("many")).unwrap();
-        for n in 0..=MOST_FILES {
+        for n in 0..=MAX_FILES {
             File::create(at(&format!("many/{n}"))).unwrap();
         }
         assert!(refusal(&[at("many")]).contains("more than 1000 files"));

@@ -16,7 +16,7 @@ use crate::settings::Endpoint;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most bytes of a response. It is read so that the connection can be used again.
-const MOST_RESPONSE: usize = 64 << 10;
+const MAX_RESPONSE: usize = 64 << 10;
 
 /// Why spans were not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ impl Connected {
         let response = answered.map_err(|error| Refused::Unreachable(innermost(&error)))?;
         let status = response.status();
         // What a collector says of single spans is not used.
-        let _ = Limited::new(response.into_body(), MOST_RESPONSE).collect().await;
+        let _ = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
         if status.is_success() { Ok(()) } else { Err(Refused::Status(status)) }
     }
 }

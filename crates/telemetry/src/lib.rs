@@ -35,7 +35,7 @@ use worker::Worker;
 const QUEUE: usize = 4096;
 
 /// How long the end of the process waits for spans to be sent.
-const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An export that is prepared: its layer records spans, and nothing is sent yet.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Prepared {
     /// # Errors
     /// The operating system refuses a thread.
     pub fn start(self) -> std::io::Result<Running> {
-        self.worker.start(FLUSH_WITHIN)
+        self.worker.start(FLUSH_TIMEOUT)
     }
 }
 

@@ -8,7 +8,7 @@ use snowmelt_rpc::RequestId;
 use tracing::field::{Field, Visit};
 
 /// The most characters of a text attribute: paths and names are shorter.
-const MOST_TEXT: usize = 512;
+const MAX_TEXT: usize = 512;
 
 /// Names of fields that are not attributes.
 const SPAN_ID: &str = "span_id";
@@ -77,7 +77,7 @@ impl Span {
             KIND if text == "client" => self.kind = Kind::Client,
             KIND => self.kind = Kind::Internal,
             STATUS => self.has_failed = text == "ERROR",
-            _ => self.set(name, Value::Text(text.chars().take(MOST_TEXT).collect())),
+            _ => self.set(name, Value::Text(text.chars().take(MAX_TEXT).collect())),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::span::Span;
 /// The most spans of a request.
 const BATCH: usize = 512;
 /// How long the first span of a batch waits for others.
-const BATCH_WITHIN: Duration = Duration::from_secs(1);
+const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pauses before a batch is sent again.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
@@ -97,7 +97,7 @@ impl Sending {
             async { while batch.len() < BATCH && queue.recv_many(&mut batch, BATCH).await > 0 {} };
         tokio::select! {
             () = more => {}
-            () = tokio::time::sleep(BATCH_WITHIN) => {}
+            () = tokio::time::sleep(BATCH_TIMEOUT) => {}
             // Without an end the queue is closed here, so that `more` would end.
             () = asked(&mut self.end) => {
                 queue.close();

@@ -9,10 +9,10 @@ use snowmelt_types::{ByteSize, Code, ErrorReport};
 use utoipa::ToSchema;
 
 /// The most levels of an exchange.
-pub const MOST_LEVELS: u32 = 3;
+pub const MAX_LEVELS: u32 = 3;
 
 /// The most locations over which an exchange spreads its objects.
-pub const MOST_LOCATIONS: usize = 64;
+pub const MAX_LOCATIONS: usize = 64;
 
 /// The folder of all exchanges below a location. Each query has a folder in it, named by
 /// [`exchange_folder`].
@@ -83,8 +83,8 @@ impl ExchangeOptions {
     pub fn check(&self) -> Result<(), ErrorReport> {
         let wrong = |message: String| ErrorReport::new(Code::OPTION, message);
         let example = "for example --exchange-location s3://bucket/prefix/";
-        if !(1..=MOST_LEVELS).contains(&self.levels) {
-            let message = format!("an exchange has 1 to {MOST_LEVELS} levels, not {}", self.levels);
+        if !(1..=MAX_LEVELS).contains(&self.levels) {
+            let message = format!("an exchange has 1 to {MAX_LEVELS} levels, not {}", self.levels);
             return Err(wrong(message));
         }
         if self.task_bytes.bytes() == 0 {
@@ -94,8 +94,8 @@ impl ExchangeOptions {
             let message = format!("`{other}` is not a location for an exchange by objects");
             return Err(wrong(message).hint(format!("write s3://BUCKET/PREFIX/, {example}")));
         }
-        if self.locations.len() > MOST_LOCATIONS {
-            let message = format!("an exchange has at most {MOST_LOCATIONS} locations");
+        if self.locations.len() > MAX_LOCATIONS {
+            let message = format!("an exchange has at most {MAX_LOCATIONS} locations");
             return Err(wrong(message));
         }
         if self.by_objects() && self.locations.is_empty() {

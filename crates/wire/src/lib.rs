@@ -41,8 +41,8 @@ pub use drive::{
 };
 pub use error::Error;
 pub use exchange::{
-    Clean, EXCHANGES, ExchangeOptions, MOST_LEVELS, Medium, ObjectOutput, ObjectsAt,
-    bucket_and_key, exchange_folder,
+    Clean, EXCHANGES, ExchangeOptions, MAX_LEVELS, Medium, ObjectOutput, ObjectsAt, bucket_and_key,
+    exchange_folder,
 };
 pub use failure::{FailureKind, FunctionFailure};
 pub use footer::{KeptFooter, MAX_FOOTERS, MAX_KEPT_FOOTER, MAX_KEPT_NAME, ObjectFooter};
@@ -57,7 +57,7 @@ pub use host_outputs::{HostOutputs, MAX_READ_BYTES, READ_BYTES, ReadRange};
 pub use http_source::HttpSource;
 pub use parameters::{Parameter, ParameterType, Parameters, TypedText};
 pub use prices::PriceFile;
-pub use sorted::{Edge, KeyRange, MARK_KEY_BYTES, MOST_MARKS, Mark};
+pub use sorted::{Edge, KeyRange, MARK_KEY_BYTES, MAX_MARKS, Mark};
 pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
 pub use streams::{MAX_STREAMS, Receiver, TaskStreams};
 pub use task::{

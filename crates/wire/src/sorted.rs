@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of marks of a partition.
-pub const MOST_MARKS: usize = 256;
+pub const MAX_MARKS: usize = 256;
 
 /// The maximum length of the key of a mark.
 pub const MARK_KEY_BYTES: usize = 128;

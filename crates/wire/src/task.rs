@@ -93,7 +93,7 @@ pub struct OutputPartition {
     /// The number of the object that holds each range; empty for a file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<u32>,
-    /// Some places in it, if it is sorted: at most [`MOST_MARKS`](crate::MOST_MARKS), in order.
+    /// Some places in it, if it is sorted: at most [`MAX_MARKS`](crate::MAX_MARKS), in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
 }

@@ -18,7 +18,7 @@ from .frames import Connection, ProtocolError
 from .function import too_long
 
 # Of the states in one answer, which is in memory several times.
-_MOST_BYTES = 16 << 20
+_MAX_BYTES = 16 << 20
 
 
 def load(load: dict[str, Any]) -> Aggregate:
@@ -117,7 +117,7 @@ class _Service:
 
         first = states[: call["take"]]
         if call["step"] == "state":
-            column = self._calls.states(first, _MOST_BYTES)
+            column = self._calls.states(first, _MAX_BYTES)
         else:
             column = self._calls.results(first)
         schema = pa.schema([pa.field("return", column.type, True)])

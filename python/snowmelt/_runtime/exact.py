@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from . import nested
 
 # The most digits of an Arrow decimal: what is rounded has room for one more than it has.
-_MOST_DIGITS = 76
+_MAX_DIGITS = 76
 
 
 def may_become(found: Any, declared: Any) -> bool:
@@ -70,7 +70,7 @@ def written(values: list[Any], declared: Any) -> Any:
 def _rounded(array: Any, scale: int) -> Any:
     if array.type.scale <= scale:
         return array
-    roomy = array.cast(pa.decimal256(_MOST_DIGITS, array.type.scale))
+    roomy = array.cast(pa.decimal256(_MAX_DIGITS, array.type.scale))
     return pc.round(roomy, ndigits=scale, round_mode="half_to_even")
 
 

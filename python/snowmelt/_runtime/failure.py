@@ -189,7 +189,7 @@ _HINTS = {
 }
 
 # Of an exception and what it comes from: libraries wrap errors of the network several times.
-_MOST_CAUSES = 8
+_MAX_CAUSES = 8
 
 
 def hint(error: BaseException) -> str | None:
@@ -218,7 +218,7 @@ def _is_of_network(error: BaseException) -> bool:
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """The exception and those that it comes from, `reason` of `urllib` included."""
     current: BaseException | None = error
-    for _ in range(_MOST_CAUSES):
+    for _ in range(_MAX_CAUSES):
         if current is None:
             return
         yield current

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 # Deeper data would exceed the recursion limit of its reader.
-MOST_LEVELS = 200
+MAX_LEVELS = 200
 
 _SCALARS = frozenset({type(None), bool, int, float, str})
 
@@ -39,8 +39,8 @@ def encode(value: Any, level: int = 0) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
-    if level > MOST_LEVELS:
-        raise NotPlain(f"it is nested more than {MOST_LEVELS} levels deep, or contains itself")
+    if level > MAX_LEVELS:
+        raise NotPlain(f"it is nested more than {MAX_LEVELS} levels deep, or contains itself")
     known = _BUILT_IN.get(kind) or _BY_NAME.get((kind.__module__, kind.__qualname__))
     if known is not None:
         return known(value, level + 1)

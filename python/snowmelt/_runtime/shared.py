@@ -25,7 +25,7 @@ KEPT = 1
 # Sizes of the two parts.
 SIZES = struct.Struct("<QQ")
 
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 
 
 class Part:
@@ -74,7 +74,7 @@ class Shared:
 
     def __init__(self, descriptor: int, arguments: int, results: int) -> None:
         self.sizes = (arguments, results)
-        if not 0 < arguments <= MOST_BYTES or not 0 < results <= MOST_BYTES:
+        if not 0 < arguments <= MAX_BYTES or not 0 < results <= MAX_BYTES:
             raise ProtocolError(f"shared memory cannot have {arguments} and {results} bytes")
         if os.fstat(descriptor).st_size != arguments + results:
             raise ProtocolError("the shared memory has another size")

@@ -22,10 +22,10 @@ from .values import WrongRow, as_mapping, described, write_column
 ANSWER_BYTES = 16 << 20
 
 # The most bytes that one row of the batch may give: it is one value of a message.
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 
 # Yielded rows that are checked and become columns at a time: more while they are short.
-_FIRST_ROWS, _MOST_ROWS = 64, 8192
+_FIRST_ROWS, _MAX_ROWS = 64, 8192
 _CHUNK_BYTES = 1 << 20
 
 
@@ -164,11 +164,11 @@ class _Output:
             pending.append(row)
             if len(pending) >= self._step:
                 self._write()
-                if self.bytes - begin > MOST_BYTES:
+                if self.bytes - begin > MAX_BYTES:
                     self._refuse_size()
 
     def _refuse_size(self) -> None:
-        reason = f"more than {MOST_BYTES >> 20} MiB for one row: {self.in_list:,} rows of output"
+        reason = f"more than {MAX_BYTES >> 20} MiB for one row: {self.in_list:,} rows of output"
         raise Refused(f"{reason} so far", "size")
 
     def end_list(self) -> None:
@@ -215,7 +215,7 @@ class _Output:
         self.bytes += size
         self._pending.clear()
         if size < _CHUNK_BYTES:
-            self._step = min(self._step * 2, _MOST_ROWS)
+            self._step = min(self._step * 2, _MAX_ROWS)
 
     def column(self) -> Any:
         """The lists, as a `pyarrow.ListArray`. Raises `Refused`."""

@@ -25,7 +25,7 @@ del sys.path[0]
 
 CONTROL_FD = 3
 LONGEST_PACKET = 256 << 10
-MOST_FAILED, MOST_MISSED = 50, 2000
+MAX_FAILED, MAX_MISSED = 50, 2000
 
 HUGE_PAGE = 2 << 20
 MADV_COLLAPSE = 25
@@ -103,10 +103,10 @@ def warm_up(begin: dict, missed: "Missed") -> dict:
     imported, failed = import_all(begin["imports"])
     sys.meta_path.remove(missed)
     return {
-        "failed": failed[:MOST_FAILED],
+        "failed": failed[:MAX_FAILED],
         "threads": len(os.listdir("/proc/self/task")) - 1,
         "imported": imported,
-        "missed": sorted(missed.names)[:MOST_MISSED],
+        "missed": sorted(missed.names)[:MAX_MISSED],
     }
 
 

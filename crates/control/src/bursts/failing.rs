@@ -3,7 +3,7 @@
 //!
 //! Invariant: at most one failure is reported, the first that was received.
 
-use crate::times::RANKS_END_WITHIN;
+use crate::times::RANKS_END_TIMEOUT;
 use std::convert::Infallible;
 
 use serde::Deserialize;
@@ -75,7 +75,7 @@ impl First {
             let report = failure.report();
             // Again and again: a part may be called later than another one's rank fails.
             loop {
-                tokio::time::sleep(RANKS_END_WITHIN).await;
+                tokio::time::sleep(RANKS_END_TIMEOUT).await;
                 let ending = parts.iter().map(|part| part.host.agent.end(job, &report));
                 for ended in futures::future::join_all(ending).await {
                     if let Err(error) = ended {

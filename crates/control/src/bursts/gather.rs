@@ -25,11 +25,11 @@ pub(super) const PART_LEASE: Duration = Duration::from_secs(40);
 
 /// How long to go on with a host that does not answer. Less than [`PART_LEASE`], so that a host that
 /// can be reached again still has its part.
-const RETURNS_WITHIN: Duration = Duration::from_secs(20);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a host is given to report the next end before it is asked again; the time in which an
 /// unreachable host is noticed.
-const NEXT_END_WITHIN: Duration = Duration::from_secs(5);
+const NEXT_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait before a host that did not answer is asked again.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -66,7 +66,7 @@ pub(super) struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { unreachable: RETURNS_WITHIN, next_end: NEXT_END_WITHIN }
+        Self { unreachable: RETURN_TIMEOUT, next_end: NEXT_END_TIMEOUT }
     }
 }
 

@@ -12,9 +12,9 @@ use super::job::{Identity, Job};
 /// How long the outcome of a burst is kept for a client that comes back.
 pub(super) const KEPT: Duration = Duration::from_secs(600);
 /// The most outcomes that are kept of one tenant.
-const MOST_KEPT: usize = 100;
+const MAX_KEPT: usize = 100;
 /// The most bytes of answers that are kept of one tenant.
-const MOST_KEPT_BYTES: u64 = 1 << 30;
+const MAX_KEPT_BYTES: u64 = 1 << 30;
 
 /// The bursts by their identifiers. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +67,7 @@ impl Jobs {
             let Some((over_for, length)) = job.over_for() else { continue };
             let (count, bytes) = kept.entry(job.tenant.clone()).or_default();
             (*count, *bytes) = (*count + 1, *bytes + length);
-            if over_for > KEPT || *count > MOST_KEPT || *bytes > MOST_KEPT_BYTES {
+            if over_for > KEPT || *count > MAX_KEPT || *bytes > MAX_KEPT_BYTES {
                 expired.push(id.clone());
             }
         }
@@ -116,7 +116,7 @@ mod tests {
         let jobs = Jobs::default();
         let (running, _) = jobs.add(identity("one")).unwrap();
         let mut ids = Vec::new();
-        for _ in 0..MOST_KEPT + 2 {
+        for _ in 0..MAX_KEPT + 2 {
             let (job, _) = jobs.add(identity("one")).unwrap();
             job.finish(Ok(Stored::Memory(Bytes::new())));
             ids.push(job.id.clone());

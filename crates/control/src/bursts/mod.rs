@@ -54,10 +54,10 @@ pub(crate) use job::{Claim, Job};
 pub(crate) use kept::Kept;
 
 /// The most functions of one burst.
-const MOST_RANKS: usize = 20_000;
+const MAX_RANKS: usize = 20_000;
 
 /// The longest time for which a burst goes on without a client.
-const MOST_UNCLAIMED: Duration = Duration::from_secs(24 * 3600);
+const MAX_UNCLAIMED: Duration = Duration::from_secs(24 * 3600);
 
 /// How often outcomes that are too old are looked for.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -268,7 +268,7 @@ impl Part {
 fn identity(request: &Accepted) -> Identity {
     let Accepted { since_ms, record, calls } = request;
     let id = calls.job.clone().unwrap_or_else(JobId::new);
-    let claim_within = Duration::from_millis(calls.claim_within_ms).min(MOST_UNCLAIMED);
+    let claim_within = Duration::from_millis(calls.claim_within_ms).min(MAX_UNCLAIMED);
     let (tenant, function) = (record.tenant.clone(), record.spec.name.clone());
     let identity = Identity::new(id, tenant, function, calls.events.len());
     Identity { claim_within, since_ms: *since_ms, ..identity }
@@ -305,8 +305,8 @@ impl std::fmt::Display for Part {
 fn check(request: &BurstCalls) -> Result<(), ErrorReport> {
     match request.events.len() {
         0 => Err(ErrorReport::new(Code::OPTION, "a burst has at least one function")),
-        many if many > MOST_RANKS => {
-            let message = format!("a burst has at most {MOST_RANKS} functions, not {many}");
+        many if many > MAX_RANKS => {
+            let message = format!("a burst has at most {MAX_RANKS} functions, not {many}");
             Err(ErrorReport::new(Code::OPTION, message).hint("make several bursts of it"))
         }
         _ => match &request.job {

@@ -21,7 +21,7 @@ const PREFIX4: u8 = 10;
 const BASE6: [u16; 2] = [0xfd73, 0x6d00];
 
 /// Overlays are numbered with 24 bits; 0 is not used.
-const MOST_OVERLAYS: u32 = (1 << 24) - 1;
+const MAX_OVERLAYS: u32 = (1 << 24) - 1;
 
 /// The overlays that are taken. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -40,18 +40,18 @@ impl Overlays {
     /// Begins at a random number: hosts may still be ending jobs of an earlier control.
     pub fn new() -> Self {
         let begin = u32::try_from(uuid::Uuid::new_v4().as_u128() >> 104).unwrap_or(0);
-        Self { taken: Arc::new(Mutex::new((begin % MOST_OVERLAYS, BTreeSet::new()))) }
+        Self { taken: Arc::new(Mutex::new((begin % MAX_OVERLAYS, BTreeSet::new()))) }
     }
 
     /// Takes one that no other job has.
     pub fn take(&self) -> Result<Overlay, ErrorReport> {
         let mut taken = lock(&self.taken);
         let (last, numbers) = &mut *taken;
-        if numbers.len() >= MOST_OVERLAYS as usize {
+        if numbers.len() >= MAX_OVERLAYS as usize {
             return Err(ErrorReport::new(Code::NETWORK_TAKEN, "every overlay is taken"));
         }
         loop {
-            *last = *last % MOST_OVERLAYS + 1;
+            *last = *last % MAX_OVERLAYS + 1;
             if numbers.insert(*last) {
                 return Ok(Overlay { number: *last, taken: Arc::clone(&self.taken) });
             }
@@ -153,7 +153,7 @@ mod tests {
         let taken: Vec<Overlay> = (0..100).map(|_| overlays.take().unwrap()).collect();
         let numbers: BTreeSet<u32> = taken.iter().map(|overlay| overlay.number).collect();
         assert_eq!(numbers.len(), 100);
-        assert!(numbers.iter().all(|number| (1..=MOST_OVERLAYS).contains(number)));
+        assert!(numbers.iter().all(|number| (1..=MAX_OVERLAYS).contains(number)));
         drop(taken);
         assert!(lock(&overlays.taken).1.is_empty());
     }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn after_the_last_overlay_comes_the_first() {
         let overlays = Overlays::new();
-        lock(&overlays.taken).0 = MOST_OVERLAYS;
+        lock(&overlays.taken).0 = MAX_OVERLAYS;
         assert_eq!(overlays.take().unwrap().number, 1);
     }
 }

@@ -10,11 +10,11 @@ use tracing::Instrument;
 use super::{Part, reach};
 
 /// The most time that is kept for a host to say why it is not ready.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long hosts have to answer each other, once the network is made on all of them: their kernels
 /// answer, also on busy hosts.
-const REACHED_WITHIN: Duration = Duration::from_secs(5);
+const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The parts of a job that may have been opened.
 pub(super) struct Opened<'a> {
@@ -39,7 +39,7 @@ impl Opened<'_> {
         let open = futures::future::try_join_all(opening).instrument(span).await?;
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
         // A host knows which others did not answer, and reports them before the time is up.
-        let reached = (left - (left / 10).min(ANSWERS_WITHIN)).min(REACHED_WITHIN);
+        let reached = (left - (left / 10).min(ANSWER_TIMEOUT)).min(REACH_TIMEOUT);
         let loading = self
             .parts
             .iter()

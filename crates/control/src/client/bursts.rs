@@ -10,7 +10,7 @@ use snowmelt_types::{Code, ErrorReport, FunctionName, JobId};
 use super::{Client, segment};
 
 /// How long to wait for a server that is being started again, and how often it is tried.
-const RETURNS_WITHIN: Duration = Duration::from_secs(30);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(30);
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 impl Client {
@@ -80,7 +80,7 @@ impl Client {
             tokio::time::sleep(TRIED_AGAIN_AFTER).await;
             match self.burst_answer(job).await {
                 Err(error) if error.known_code() == Code::SERVER_UNREACHABLE => {
-                    if begun.elapsed() > RETURNS_WITHIN {
+                    if begun.elapsed() > RETURN_TIMEOUT {
                         return Err(error);
                     }
                 }

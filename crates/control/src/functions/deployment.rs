@@ -10,7 +10,7 @@ use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use super::{Functions, Inner};
 use crate::live::{self, Live};
 use crate::now_ms;
-use crate::placements::{MOST_FAILURES, Placed};
+use crate::placements::{MAX_FAILURES, Placed};
 use crate::records::FunctionId;
 
 impl Functions {
@@ -80,7 +80,7 @@ impl Functions {
             match self.start_there(live, &mut placed, expected).await {
                 // As with calls: a failure of the platform may be that of this host only.
                 Err(error)
-                    if is_of_host(&error) || error.retryable && failures + 1 < MOST_FAILURES =>
+                    if is_of_host(&error) || error.retryable && failures + 1 < MAX_FAILURES =>
                 {
                     failures += u32::from(!is_of_host(&error));
                     placed = placed.refused(&live.needs, live.whose()).await?;

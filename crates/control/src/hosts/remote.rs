@@ -11,7 +11,7 @@ use snowmelt_node::agent::api::{
     CodePresence, EndsFrom, FunctionCall, FunctionEnd, HeldImage, JobPart, PartCalls, PartEnds,
     PartOpen, PartReady, PrepareFunction, ReadyWithin, RouteFound, RouteTo, UploadCode,
 };
-use snowmelt_node::{MOST_ANSWER, TreePlace};
+use snowmelt_node::{MAX_ANSWER, TreePlace};
 use snowmelt_rpc::client::{self, NO_BODY};
 use snowmelt_rpc::{Client, HostStream, Token, upgrade};
 use snowmelt_types::{Code, Digest, ErrorReport, HostName, JobId, Report};
@@ -113,7 +113,7 @@ impl HostApi for Remote {
             return Err(NotCalled::answered(self.http.problem(status, &body)));
         }
         // The log beside the answer is small.
-        let length = response.body().size_hint().lower().min(MOST_ANSWER.bytes());
+        let length = response.body().size_hint().lower().min(MAX_ANSWER.bytes());
         let held = room.node.room_for_answer(room.tenant, length).await;
         let held = held.map_err(|error| NotCalled::Failed(error.report()))?;
         let body = self.http.whole(response).await.map_err(NotCalled::Unknown)?;

@@ -20,7 +20,7 @@ use crate::{gateway, permissions};
 
 /// How long cancelled work may take to remove its partial files. The next command removes any that
 /// it leaves.
-pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server of images in this process.
 pub struct Embedded {
@@ -53,6 +53,6 @@ impl Embedded {
     pub async fn end(self) {
         self.ending.asked.cancel();
         self.ending.over.cancel();
-        self.images.idle(ENDS_WITHIN).await;
+        self.images.idle(END_TIMEOUT).await;
     }
 }

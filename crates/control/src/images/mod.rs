@@ -36,7 +36,7 @@ use crate::backups;
 use crate::records::Records;
 use crate::times::SWEPT_AGAIN_AFTER;
 
-pub(crate) use embedded::ENDS_WITHIN;
+pub(crate) use embedded::END_TIMEOUT;
 pub use embedded::Embedded;
 pub use inspect::{compare, detail, verify};
 pub(crate) use sent::Incoming;

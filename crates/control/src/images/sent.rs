@@ -32,7 +32,7 @@ const BUFFERED_PIECES: usize = 4;
 /// conversion keeps others from removing blobs.
 const SILENT_AT_MOST: Duration = Duration::from_secs(300);
 /// How long a body is read on after the work has ended, so that the client can read why.
-const DRAINED_WITHIN: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The body of a request, in parts that each have their length before them.
 pub(crate) struct Incoming {
@@ -79,7 +79,7 @@ impl Incoming {
         while let Ok(piece) = self.part(MAX_PIECE_BYTES).await {
             if pieces.send(piece).await.is_err() {
                 let rest = async { while let Some(Ok(_)) = self.body.frame().await {} };
-                let _ = tokio::time::timeout(DRAINED_WITHIN, rest).await;
+                let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
                 return;
             }
         }

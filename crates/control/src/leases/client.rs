@@ -17,7 +17,7 @@ use crate::identity::Identity;
 use crate::printed::beginning;
 
 /// How long a process of this machine may take to send its request.
-const ASKS_WITHIN: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What `follow` calls with the text that an instance wrote.
 pub(super) type Keep<'a> = &'a (dyn Fn(&str) + Sync);
@@ -58,7 +58,7 @@ impl Client for Watched<UnixStream> {
     }
 
     fn asks_within(&self) -> Duration {
-        ASKS_WITHIN
+        REQUEST_TIMEOUT
     }
 
     fn is_near(&self) -> bool {

@@ -19,7 +19,7 @@ use crate::placements::{Callee, Placed, Placements};
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// How long it may take until the end of an instance is known whose connection has ended.
-const END_IS_KNOWN_WITHIN: Duration = Duration::from_secs(3);
+const END_NOTICE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An instance that is leased, and the server's own end of its connection.
 pub(super) struct Out<'a> {
@@ -63,7 +63,7 @@ impl Held<'_> {
                 let (report, output) = lease.why_ended(self.name()).await;
                 self.told(report, output)
             }
-            At::There(far) => self.far_end(far, END_IS_KNOWN_WITHIN).await,
+            At::There(far) => self.far_end(far, END_NOTICE_TIMEOUT).await,
         }
     }
 

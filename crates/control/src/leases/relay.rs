@@ -16,7 +16,7 @@ use super::watched::Watched;
 use crate::identity::Identity;
 
 /// How long a client may take to send its request, with its code, over a slow line.
-const ASKS_WITHIN: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection that left HTTP, and the identity of the request that it began with.
 pub(super) struct Relayed<S> {
@@ -32,7 +32,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Client for Relayed<S> {
     }
 
     fn asks_within(&self) -> Duration {
-        ASKS_WITHIN
+        REQUEST_TIMEOUT
     }
 
     fn is_near(&self) -> bool {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 /// The most bytes that are kept of what a client sends while it waits: clients wait for the answer
 /// first. One that sends more is not waited for, as its end could not be noticed.
-const MOST_KEPT: usize = 16 << 10;
+const MAX_KEPT: usize = 16 << 10;
 
 /// A connection, and what was read from it too early.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ impl<S: AsyncRead + Unpin> Watched<S> {
     /// Waits until the client has closed its side, or has sent too much. Dropping it loses nothing.
     pub async fn closed(&mut self) {
         let Self { stream, kept } = self;
-        while kept.len() < MOST_KEPT {
-            let left = MOST_KEPT - kept.len();
+        while kept.len() < MAX_KEPT {
+            let left = MAX_KEPT - kept.len();
             let read = stream.read_buf(&mut (&mut *kept).limit(left)).await;
             if !matches!(read, Ok(count) if count > 0) {
                 return;
@@ -115,12 +115,12 @@ mod tests {
     async fn no_more_than_a_bound_is_kept() {
         let (mut client, stream) = duplex(1 << 20);
         let mut watched = Watched::new(stream);
-        client.write_all(&vec![7; 3 * MOST_KEPT]).await.unwrap();
+        client.write_all(&vec![7; 3 * MAX_KEPT]).await.unwrap();
         drop(client);
         assert!(watched.closed().now_or_never().is_some(), "it is not waited for");
-        assert_eq!(watched.kept.len(), MOST_KEPT);
+        assert_eq!(watched.kept.len(), MAX_KEPT);
         let mut got = Vec::new();
         watched.read_to_end(&mut got).await.unwrap();
-        assert_eq!(got, vec![7; 3 * MOST_KEPT]);
+        assert_eq!(got, vec![7; 3 * MAX_KEPT]);
     }
 }

@@ -9,7 +9,7 @@ use super::{Callee, Placed, Placements};
 
 /// On so many hosts an instance is tried to be started for a call: what fails on all of them would
 /// fail on others as well.
-pub(crate) const MOST_FAILURES: u32 = 3;
+pub(crate) const MAX_FAILURES: u32 = 3;
 
 /// Where a call or a lease has its instance.
 pub(crate) enum Acquired {
@@ -62,7 +62,7 @@ impl Placements {
         failures: &mut u32,
     ) -> Result<Acquired, ErrorReport> {
         *failures += u32::from(failed);
-        if *failures == MOST_FAILURES {
+        if *failures == MAX_FAILURES {
             return Err(*error);
         }
         tracing::debug!(host = %placed.host.name, %error, "a call is placed again");

@@ -34,7 +34,7 @@ use crate::hosts::{BEAT, Host, Hosts};
 use crate::records::FunctionRecord;
 use crate::trees::{self, OwnPlaces, Role, Trees};
 
-pub(crate) use acquire::{Acquired, MOST_FAILURES};
+pub(crate) use acquire::{Acquired, MAX_FAILURES};
 use arrivals::JOINED_AGAIN;
 pub(crate) use callee::{Callee, Sent, Whose};
 pub(crate) use elsewhere::{Ran, is_unanswered};

@@ -17,7 +17,7 @@ use super::provider::HostProvider;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Bytes of what it says about a failure that are shown.
-const MOST_SHOWN: usize = 500;
+const MAX_SHOWN: usize = 500;
 
 /// The most bytes that it prints: the names of some ten thousand hosts.
 const MAX_PRINTED: usize = 1 << 20;
@@ -45,7 +45,7 @@ impl Program {
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             let said = said.trim();
-            let from = said.len().saturating_sub(MOST_SHOWN);
+            let from = said.len().saturating_sub(MAX_SHOWN);
             let last = said.get(said.ceil_char_boundary(from)..).unwrap_or_default();
             return Err(self.failed(words, &format!("{}: {last}", output.status)));
         }
@@ -90,7 +90,7 @@ async fn last_of(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8
             return Ok(text);
         }
         text.extend_from_slice(&piece[..length]);
-        text.drain(..text.len().saturating_sub(2 * MOST_SHOWN));
+        text.drain(..text.len().saturating_sub(2 * MAX_SHOWN));
     }
 }
 

@@ -27,7 +27,7 @@ use provider::{HostProvider, Static};
 const QUIET_BEATS: u32 = 3;
 
 /// How long a released host may take to leave the cluster.
-const LEAVES_WITHIN: Duration = Duration::from_secs(60);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program that starts and ends hosts.
 #[derive(Clone, Debug)]
@@ -216,7 +216,7 @@ impl HostPool {
             }
         };
         // One that stays after all gets work again.
-        let _ = tokio::time::timeout(LEAVES_WITHIN, left).await;
+        let _ = tokio::time::timeout(LEAVE_TIMEOUT, left).await;
         drop(leaving);
         Ok(())
     }

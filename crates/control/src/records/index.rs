@@ -18,15 +18,15 @@ pub(super) use counts::Entry;
 use counts::{By, Counts, Sum};
 
 /// The most calls of one function that may wait.
-const MOST_WAITING: usize = 10_000;
+const MAX_WAITING: usize = 10_000;
 /// The most bytes of their events together.
-const MOST_WAITING_BYTES: ByteSize = ByteSize::mib(256);
+const MAX_WAITING_BYTES: ByteSize = ByteSize::mib(256);
 /// The most answers of one function that are kept.
-const MOST_ENDED: usize = 10_000;
+const MAX_ENDED: usize = 10_000;
 /// The most bytes of these together. A longer answer is kept alone.
-const MOST_ENDED_BYTES: ByteSize = ByteSize::mib(256);
+const MAX_ENDED_BYTES: ByteSize = ByteSize::mib(256);
 /// The most bytes of the calls of all functions together.
-const MOST_BYTES: ByteSize = ByteSize::mib(2048);
+const MAX_BYTES: ByteSize = ByteSize::mib(2048);
 /// The most calls of all functions together: each takes about a kilobyte of this index.
 const MAX_CALLS: usize = 100_000;
 /// A tenant's calls that wait may take this part of the room that is left: a quarter of all if it is
@@ -81,14 +81,14 @@ impl Index {
         let counts = &self.counts;
         let all = counts.all().waiting;
         let waiting = [
-            (Of::Function, counts.of_function(function), MOST_WAITING, MOST_WAITING_BYTES),
+            (Of::Function, counts.of_function(function), MAX_WAITING, MAX_WAITING_BYTES),
             (
                 Of::Tenant,
                 counts.of_tenant(&function.tenant),
                 MAX_CALLS.saturating_sub(all.calls) / SHARE_OF_ROOM,
-                ByteSize(MOST_BYTES.bytes().saturating_sub(all.bytes) / SHARE_OF_ROOM as u64),
+                ByteSize(MAX_BYTES.bytes().saturating_sub(all.bytes) / SHARE_OF_ROOM as u64),
             ),
-            (Of::All, counts.all(), MAX_CALLS, MOST_BYTES),
+            (Of::All, counts.all(), MAX_CALLS, MAX_BYTES),
         ];
         for (of, sums, most, most_bytes) in waiting {
             let Sum { calls, bytes } = sums.waiting;
@@ -193,12 +193,12 @@ impl Planned<'_> {
         self.remove_while(|index, new| {
             let ended = index.counts.of_function(&new.function).ended;
             let is_full =
-                ended.calls >= MOST_ENDED || ended.bytes + new.bytes > MOST_ENDED_BYTES.bytes();
+                ended.calls >= MAX_ENDED || ended.bytes + new.bytes > MAX_ENDED_BYTES.bytes();
             let oldest = || index.counts.oldest_of(&new.function).cloned();
             (new.until_ms.is_some() && is_full).then(oldest).flatten()
         });
         self.remove_while(|index, new| {
-            let is_full = index.counts.all().all().bytes + new.bytes > MOST_BYTES.bytes();
+            let is_full = index.counts.all().all().bytes + new.bytes > MAX_BYTES.bytes();
             is_full.then(|| index.counts.oldest_of_most(By::Bytes).cloned()).flatten()
         });
         self.remove_while(|index, _| {

@@ -128,13 +128,13 @@ fn a_host_leaves_unless_it_was_placed_meanwhile() {
 fn the_trees_that_were_used_longest_ago_are_forgotten() {
     let trees = Trees::default();
     let (known, made) = hosts(&["a"]);
-    for image in 0..MOST_TREES {
+    for image in 0..MAX_TREES {
         trees.place_among(&image.to_string(), &known, &made);
     }
     trees.place_among("0", &known, &made);
     trees.place_among("one more", &known, &made);
     let left = &trees.lock().by_image;
-    assert_eq!(left.len(), MOST_TREES);
+    assert_eq!(left.len(), MAX_TREES);
     assert!(left.contains_key("0") && !left.contains_key("1"));
 }
 

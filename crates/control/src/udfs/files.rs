@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http_body_util::BodyExt;
-use snowmelt_api::{FilesRequest, MOST_FILES, MissingFiles};
+use snowmelt_api::{FilesRequest, MAX_FILES, MissingFiles};
 use snowmelt_node::{CODE_KEPT, CodeStore, FileStore, Receiving, UNUSED_KEPT};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use tokio_util::sync::CancellationToken;
@@ -24,10 +24,10 @@ const TRIED_EVERY: Duration = Duration::from_secs(10);
 const SWEPT_EVERY: Duration = Duration::from_secs(3600);
 
 /// How long a body is read on after it was refused.
-const DRAINED_WITHIN: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most contents that a request asks for: those of many functions.
-const MOST_ASKED: usize = 64 * MOST_FILES;
+const MAX_ASKED: usize = 64 * MAX_FILES;
 
 impl UdfRegistry {
     fn files(&self) -> &FileStore {
@@ -40,8 +40,8 @@ impl UdfRegistry {
         tenant: &Tenant,
         asked: FilesRequest,
     ) -> Result<MissingFiles, ErrorReport> {
-        if asked.digests.len() > MOST_ASKED {
-            let message = format!("a request names at most {MOST_ASKED} files");
+        if asked.digests.len() > MAX_ASKED {
+            let message = format!("a request names at most {MAX_ASKED} files");
             return Err(ErrorReport::new(Code::FUNCTION_FILE, message));
         }
         let (files, tenant) = (self.files().clone(), tenant.clone());
@@ -60,7 +60,7 @@ impl UdfRegistry {
         if kept.is_err() {
             // A client that still sends would not get the answer.
             let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-            let _ = tokio::time::timeout(DRAINED_WITHIN, rest).await;
+            let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
         }
         kept
     }

@@ -14,13 +14,13 @@ use crate::progress::Events;
 use crate::records::{Existing, LeasedVersion, Records, UdfEntry, UdfRecord};
 
 /// The most functions that one piece of code may define.
-const MOST_FUNCTIONS: usize = 256;
+const MAX_FUNCTIONS: usize = 256;
 
 /// The longest code that is registered: each version is kept as it is.
-const MOST_CODE: usize = 16 << 20;
+const MAX_CODE: usize = 16 << 20;
 
 /// The most names of a statement that are looked up.
-const MOST_NAMES: usize = 1024;
+const MAX_NAMES: usize = 1024;
 
 /// The registered functions. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -57,19 +57,19 @@ impl UdfRegistry {
         events: &Events,
     ) -> Result<Vec<UdfRecord>, ErrorReport> {
         let length = serde_json::to_vec(&source).map_or(0, |text| text.len());
-        if length > MOST_CODE {
-            let message = format!("the code has {length} bytes; the limit is {MOST_CODE}");
+        if length > MAX_CODE {
+            let message = format!("the code has {length} bytes; the limit is {MAX_CODE}");
             return Err(ErrorReport::new(Code::OPTION, message).hint(
                 "keep models and data out of the code: name them with --file (files= in Python)",
             ));
         }
         let sources = [source];
         let set = self.catalog.prepare(tenant, &sources, events).await?;
-        if set.signatures.is_empty() || set.signatures.len() > MOST_FUNCTIONS {
+        if set.signatures.is_empty() || set.signatures.len() > MAX_FUNCTIONS {
             let found = set.signatures.len();
             let message = format!("the code defines {found} functions with @sm.udf");
             return Err(ErrorReport::new(Code::FUNCTION_MISSING, message)
-                .hint(format!("define at least one, and at most {MOST_FUNCTIONS}")));
+                .hint(format!("define at least one, and at most {MAX_FUNCTIONS}")));
         }
         let [source] = sources;
         let source = UdfSource { signatures: None, ..source };
@@ -293,7 +293,7 @@ fn summaries(entries: Vec<UdfEntry>) -> Result<Vec<UdfSummary>, ErrorReport> {
 fn called_names(sql: &str) -> BTreeSet<String> {
     let (mut names, mut rest) = (BTreeSet::new(), sql);
     while let Some(first) = rest.chars().next() {
-        if names.len() >= MOST_NAMES {
+        if names.len() >= MAX_NAMES {
             break;
         }
         let (word, after) = match first {
@@ -347,6 +347,6 @@ mod tests {
             assert_eq!(called_names(sql).into_iter().collect::<Vec<_>>(), names, "{sql}");
         }
         let many: String = (0..5000).map(|n| format!("f{n}(1) ")).collect();
-        assert_eq!(called_names(&many).len(), MOST_NAMES);
+        assert_eq!(called_names(&many).len(), MAX_NAMES);
     }
 }

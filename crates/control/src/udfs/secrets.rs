@@ -17,15 +17,15 @@ use snowmelt_node::Secrets;
 use snowmelt_types::{Code, ErrorReport, Tenant};
 
 /// The most secrets of a piece of code.
-const MOST_SECRETS: usize = 64;
+const MAX_SECRETS: usize = 64;
 
 /// The most bytes of a value, and of all values of a piece of code: they are in the environment of
 /// a process when it starts.
-const MOST_VALUE: usize = 16 << 10;
-const MOST_VALUES: usize = 32 << 10;
+const MAX_VALUE: usize = 16 << 10;
+const MAX_VALUES: usize = 32 << 10;
 
 /// The longest name.
-const MOST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// Where the secrets of all tenants are.
 #[derive(Clone, Debug)]
@@ -66,9 +66,9 @@ impl SecretSources {
         tenant: &Tenant,
         references: &BTreeMap<String, String>,
     ) -> Result<Secrets, ErrorReport> {
-        if references.len() > MOST_SECRETS {
+        if references.len() > MAX_SECRETS {
             let found = references.len();
-            return Err(refused(format!("{found} secrets are named, {MOST_SECRETS} are the most")));
+            return Err(refused(format!("{found} secrets are named, {MAX_SECRETS} are the most")));
         }
         let mut values = BTreeMap::new();
         for (name, reference) in references {
@@ -80,9 +80,9 @@ impl SecretSources {
             values.insert(name.clone(), value);
         }
         let length: usize = values.values().map(String::len).sum();
-        if length > MOST_VALUES {
+        if length > MAX_VALUES {
             let message = format!("the secrets have {length} bytes together");
-            return Err(refused(message).hint(format!("{MOST_VALUES} bytes are allowed")));
+            return Err(refused(message).hint(format!("{MAX_VALUES} bytes are allowed")));
         }
         Ok(Secrets::new(values))
     }
@@ -137,7 +137,7 @@ impl SecretSources {
         }
         let mut bytes = Vec::new();
         // One more than is allowed, and the end of the line.
-        let mut file = std::fs::File::open(&real).map_err(failed)?.take(MOST_VALUE as u64 + 3);
+        let mut file = std::fs::File::open(&real).map_err(failed)?.take(MAX_VALUE as u64 + 3);
         file.read_to_end(&mut bytes).map_err(failed)?;
         let text = String::from_utf8(bytes)
             .map_err(|_| refused(format!("the secret {name}: {} is not text", path.display())))?;
@@ -175,8 +175,8 @@ fn variable_value(tenant: &Tenant, name: &str, variable: &str) -> Result<String,
 fn checked(name: &str, value: &str) -> Result<String, ErrorReport> {
     match value.len() {
         0 => Err(refused(format!("the secret {name} is empty"))),
-        length if length > MOST_VALUE => Err(refused(format!(
-            "the secret {name} is longer than {MOST_VALUE} bytes, the most of one"
+        length if length > MAX_VALUE => Err(refused(format!(
+            "the secret {name} is longer than {MAX_VALUE} bytes, the most of one"
         ))),
         _ if value.contains('\0') => Err(refused(format!("the secret {name} has a zero byte"))),
         _ => Ok(value.to_owned()),
@@ -184,12 +184,12 @@ fn checked(name: &str, value: &str) -> Result<String, ErrorReport> {
 }
 
 fn check_name(name: &str) -> Result<(), ErrorReport> {
-    if name.len() <= MOST_NAME && is_variable(name) {
+    if name.len() <= MAX_NAME && is_variable(name) {
         return Ok(());
     }
     let message = format!("`{name}` cannot be the name of a secret");
     Err(refused(message).hint(format!(
-        "names have at most {MOST_NAME} of A-Z a-z 0-9 _, and do not begin with a digit"
+        "names have at most {MAX_NAME} of A-Z a-z 0-9 _, and do not begin with a digit"
     )))
 }
 
@@ -283,7 +283,7 @@ mod tests {
         let rig = rig();
         let own = rig.folder.path().join("default");
         for (bytes, reason) in [
-            (vec![b'x'; MOST_VALUE + 1], "longer than"),
+            (vec![b'x'; MAX_VALUE + 1], "longer than"),
             (b"value-\xff".to_vec(), "not text"),
             (b"\n".to_vec(), "is empty"),
             (b"value-\0".to_vec(), "zero byte"),
@@ -292,7 +292,7 @@ mod tests {
             let refusal = rig.refusal("default", "file:KEY");
             assert!(refusal.contains(reason), "{refusal}");
         }
-        std::fs::write(own.join("KEY"), vec![b'x'; MOST_VALUE]).unwrap();
+        std::fs::write(own.join("KEY"), vec![b'x'; MAX_VALUE]).unwrap();
         assert!(rig.read("default", "file:KEY").is_ok());
         let many = (0..3).map(|n| (format!("K{n}"), "file:KEY".to_owned())).collect();
         let report = rig.sources.read_all(&Tenant::default(), &many).unwrap_err();

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::host::Link;
 use super::pace::Bucket;
 use super::protocol::{Refusal, Request, write_at_work, write_piece, write_refusal};
-use super::upstreams::{MOST_IMAGES, lock};
+use super::upstreams::{MAX_IMAGES, lock};
 use crate::Error;
 use crate::block::OciDigest;
 use crate::read::{BlobReader, deadline};
@@ -31,14 +31,14 @@ const CONNECTIONS: usize = 32;
 const ANSWERS: usize = 16;
 
 /// How long a child may take to read a block.
-const READS_WITHIN: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// After how long without a request a connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How long a child waits for an image whose place here is new: hosts are told their places at the
 /// same time, and prepare other things as well.
-const PLACED_WITHIN: Duration = Duration::from_secs(20);
+const PLACEMENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How often a child that waits is told that this host is at work.
 const AT_WORK: Duration = Duration::from_secs(1);
@@ -75,14 +75,14 @@ struct Exported {
 
 impl Default for Exports {
     fn default() -> Self {
-        Self::new(PLACED_WITHIN, None)
+        Self::new(PLACEMENT_TIMEOUT, None)
     }
 }
 
 impl Exports {
     /// Without images; sends at most so many bytes a second, if that is given.
     pub fn limited(share: Option<u64>) -> Self {
-        Self::new(PLACED_WITHIN, share)
+        Self::new(PLACEMENT_TIMEOUT, share)
     }
 
     /// Without images; requests wait this long for one that is not there yet.
@@ -113,7 +113,7 @@ impl Exports {
         };
         let mut images = self.images();
         images.entry(image.clone()).or_insert_with(new);
-        if images.len() > MOST_IMAGES {
+        if images.len() > MAX_IMAGES {
             let used = |(_, it): &(&OciDigest, &Arc<Exported>)| it.used.load(Ordering::Relaxed);
             let oldest = images.iter().min_by_key(used).map(|(image, _)| image.clone());
             oldest.map(|image| images.remove(&image));
@@ -175,7 +175,7 @@ impl Exports {
         if request.if_here && !self.has_range(request) {
             return refuse(link, Refusal::Absent).await;
         }
-        let within = request.within.min(deadline::READ_WITHIN);
+        let within = request.within.min(deadline::READ_TIMEOUT);
         let Some(exported) = at_work(link, self.placed(&request.image, within)).await? else {
             return refuse(link, Refusal::Missing).await;
         };
@@ -195,7 +195,7 @@ impl Exports {
             match at_work(link, deadline::until(end(), pieces.try_next())).await? {
                 Ok(Some(piece)) => {
                     at_work(link, self.wait_for_share(piece.len())).await?;
-                    timeout(READS_WITHIN, write_piece(link, &piece)).await??;
+                    timeout(READ_TIMEOUT, write_piece(link, &piece)).await??;
                     exported.sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
                 }
                 Ok(None) => return Ok(()),
@@ -247,13 +247,13 @@ async fn at_work<T>(link: &mut impl Link, work: impl Future<Output = T>) -> io::
     loop {
         match timeout(AT_WORK, &mut work).await {
             Ok(done) => return Ok(done),
-            Err(_) => timeout(READS_WITHIN, write_at_work(link)).await??,
+            Err(_) => timeout(READ_TIMEOUT, write_at_work(link)).await??,
         }
     }
 }
 
 async fn refuse(link: &mut impl Link, refusal: Refusal) -> io::Result<()> {
-    timeout(READS_WITHIN, write_refusal(link, &refusal)).await?
+    timeout(READ_TIMEOUT, write_refusal(link, &refusal)).await?
 }
 
 fn refusal(error: &Error) -> Refusal {

@@ -27,7 +27,7 @@ const REQUESTS: usize = 4;
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// How often the rest of a slow host is doubled at most: up to some minutes.
-const MOST_DOUBLED: u32 = 5;
+const MAX_DOUBLED: u32 = 5;
 
 /// Another host of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -163,7 +163,7 @@ impl Peer {
     /// Leaves it alone because it is slow, each time for longer: sources that are about as fast must
     /// not be exchanged again and again.
     pub fn rest_slow(&self, time: Duration) {
-        let before = self.times_slow.fetch_add(1, Ordering::Relaxed).min(MOST_DOUBLED);
+        let before = self.times_slow.fetch_add(1, Ordering::Relaxed).min(MAX_DOUBLED);
         self.meter().forget();
         self.rest(time * (1 << before));
     }

@@ -30,10 +30,10 @@ pub(super) const RUN_BYTES: u64 = 1 << 20;
 
 /// The most images that are read from other hosts, or served to them: the one that was placed or used
 /// longest ago is forgotten. It is read from the registry then.
-pub(super) const MOST_IMAGES: usize = 1000;
+pub(super) const MAX_IMAGES: usize = 1000;
 
 /// More hosts than in a large cluster. Those that no image is read from are forgotten then.
-const MOST_HOSTS: usize = 4096;
+const MAX_HOSTS: usize = 4096;
 
 /// Bytes of an image between this host and others, since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,7 +219,7 @@ impl Upstreams {
 impl Routes {
     /// Forgets what is too much. Hosts that sent wrong blocks are kept.
     fn limit(&mut self) {
-        if self.images.len() > MOST_IMAGES {
+        if self.images.len() > MAX_IMAGES {
             let placed = |route: &&Arc<Route>| route.placed.load(Ordering::Relaxed);
             let oldest = self.images.values().min_by_key(placed).map(|it| it.image.clone());
             if let Some(image) = oldest {
@@ -227,7 +227,7 @@ impl Routes {
                 self.blobs.retain(|_, route| route.image != image);
             }
         }
-        if self.hosts.len() > MOST_HOSTS {
+        if self.hosts.len() > MAX_HOSTS {
             self.hosts.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.is_expelled());
         }
     }

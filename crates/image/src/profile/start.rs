@@ -20,7 +20,7 @@ use crate::read::BlobReader;
 /// What a request costs a registry beside its bytes, with several of them in flight. What a link
 /// carries in this time is fetched rather than skipped.
 const REQUEST_TIME: Duration = Duration::from_millis(2);
-const MOST_GAP: u64 = 256 << 10;
+const MAX_GAP: u64 = 256 << 10;
 
 /// Blocks of an image in the order of their first read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ impl StartProfile {
         let (began, before) = (Instant::now(), fetched());
         let gap = || {
             let rate = (fetched() - before) as f64 / began.elapsed().as_secs_f64().max(1e-6);
-            MOST_GAP.min((rate * REQUEST_TIME.as_secs_f64()) as u64)
+            MAX_GAP.min((rate * REQUEST_TIME.as_secs_f64()) as u64)
         };
         let requests = stream::iter(plan::requests(&tables, &blocks, gap));
         let prefetched = requests

@@ -74,7 +74,7 @@ impl Blocks {
             damaged: AtomicU64::new(0),
             last_store_failed: AtomicBool::new(false),
             store_failures: AtomicU64::new(0),
-            read_within: deadline::READ_WITHIN,
+            read_within: deadline::READ_TIMEOUT,
             failed_reads: FailedReads::default(),
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a read waits without receiving anything.
-pub(crate) const READ_WITHIN: Duration = Duration::from_secs(45);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// What one attempt has even at the end of the time.
 pub(crate) const LEAST: Duration = Duration::from_secs(2);

@@ -30,7 +30,7 @@ use vdso::{Change, Code, Vdso};
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How long to wait until all threads are stopped outside of what is replaced.
-const STOPPED_WITHIN: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sets the wall clock of a process and all below it so many seconds ahead of the machine's; 0 is the
 /// right time.
@@ -52,7 +52,7 @@ pub(crate) fn set(root: Process, ahead: i64) -> Result<()> {
 
 /// Stops all processes, with no thread in what is replaced.
 fn stop(root: Process, vdso: &Vdso, code: &[Code]) -> Result<Vec<Process>> {
-    let deadline = Instant::now() + STOPPED_WITHIN;
+    let deadline = Instant::now() + STOP_TIMEOUT;
     loop {
         root.freeze()?;
         let processes = root.with_below();

@@ -28,7 +28,7 @@ pub(crate) use registry::Registry;
 use store::Store;
 
 /// How long a service may take to answer one request of the lab.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A service of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -78,7 +78,7 @@ impl Service {
     /// Whether it can be used. Called in its namespace.
     pub(crate) fn is_ready(&self) -> bool {
         match self.kind {
-            Kind::Registry => TcpStream::connect_timeout(&self.address, ANSWERS_WITHIN).is_ok(),
+            Kind::Registry => TcpStream::connect_timeout(&self.address, ANSWER_TIMEOUT).is_ok(),
             Kind::Store => store::is_ready(self).unwrap_or(false),
         }
     }
@@ -113,8 +113,8 @@ fn on_path(program: &Path) -> Option<PathBuf> {
 
 /// The status and the answer of one HTTP request.
 fn request(address: SocketAddr, method: &str, path: &str) -> io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&address, ANSWERS_WITHIN)?;
-    stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_TIMEOUT)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     let head = format!("{method} {path} HTTP/1.0\r\nhost: {address}\r\ncontent-length: 0\r\n\r\n");
     stream.write_all(head.as_bytes())?;
     let mut answer = String::new();

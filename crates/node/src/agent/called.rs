@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::api::{PartEnds, RankEnd};
 
 /// The most bytes of results and logs in one answer, beyond which the rest is another one.
-const MOST_PAGE: usize = 16 << 20;
+const MAX_PAGE: usize = 16 << 20;
 
 /// A part whose ranks are called.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Called {
         let fits = |end: &&Arc<RankEnd>| {
             let is_first = bytes == 0;
             bytes += 1 + end.log.len() + end.result.as_ref().map_or(0, |text| text.json().len());
-            is_first || bytes <= MOST_PAGE
+            is_first || bytes <= MAX_PAGE
         };
         let ends: Vec<_> = state.ends.iter().skip(from).take_while(fits).cloned().collect();
         let finished = state.finished && from + ends.len() >= state.ends.len();
@@ -172,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn a_page_is_bounded_and_the_rest_is_the_next_one() {
         let called = Called::new(LONG);
-        (0..3).for_each(|rank| called.push(end(rank, MOST_PAGE / 2)));
+        (0..3).for_each(|rank| called.push(end(rank, MAX_PAGE / 2)));
         called.finish();
         let first = called.ends(0, LONG).await;
         assert_eq!((ranks(&first), first.finished), (vec![0], false));

@@ -17,7 +17,7 @@ use crate::{CallEnd, InstanceLease, InstanceLimits, LOAD_LIMIT, Node, Unit};
 
 /// The most functions that are prepared; with more, the one that was called longest ago is
 /// forgotten, and control has it prepared again if it is called.
-const MOST_PREPARED: usize = 10_000;
+const MAX_PREPARED: usize = 10_000;
 
 /// The functions of a host.
 #[derive(Debug, Default)]
@@ -195,7 +195,7 @@ impl Functions {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.used += 1;
         let used = known.used;
-        if known.by_digest.len() >= MOST_PREPARED && !known.by_digest.contains_key(&digest) {
+        if known.by_digest.len() >= MAX_PREPARED && !known.by_digest.contains_key(&digest) {
             let oldest = known.by_digest.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(oldest) = oldest.map(|(digest, _)| digest.clone()) {
                 known.by_digest.remove(&oldest);

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use super::Agent;
 use crate::LOAD_LIMIT;
 use crate::relayed::{Said, relay, tell};
-use crate::remote::leases::{InstanceLeased, LEASES, LeaseEnd, LeaseInstance, READ_WITHIN};
+use crate::remote::leases::{InstanceLeased, LEASES, LeaseEnd, LeaseInstance, READ_TIMEOUT};
 use crate::remote::relay::wait_for_readers_within;
 use crate::remote::routes::take;
 
@@ -53,7 +53,7 @@ async fn lease(State(leasing): State<Leasing>, request: Request) -> Result<Respo
 
 impl Agent {
     async fn serve_lease(&self, stream: &mut HostStream) -> snowmelt_wire::Result<()> {
-        wait_for_readers_within(stream, READ_WITHIN);
+        wait_for_readers_within(stream, READ_TIMEOUT);
         let asked = read_frame_within(stream, MAX_REQUEST_BYTES).await?.ok_or(WireError::Closed)?;
         let asked: LeaseInstance = asked.expect(Kind::Request, "LeaseInstance")?.parse()?;
         match self.lease_function(&asked.function, stream).await {

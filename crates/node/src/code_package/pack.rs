@@ -21,7 +21,7 @@ use crate::{Error, Result};
 
 /// The most layers of wheels: the manifest of an image has to fit into one packet. More wheels than
 /// that are one layer.
-const MOST_LAYERS: usize = 100;
+const MAX_LAYERS: usize = 100;
 
 impl Preparation {
     /// Makes a package of code and the wheels that satisfy its requirements, and sends it to the
@@ -73,7 +73,7 @@ fn unpacked(environment: &Environment, installer: &Installer) -> (Vec<Unpacked>,
         identity: digest.as_str().to_owned(),
     };
     let wheels = &environment.wheels;
-    if environment.conflicts.is_empty() && wheels.len() <= MOST_LAYERS {
+    if environment.conflicts.is_empty() && wheels.len() <= MAX_LAYERS {
         let each = wheels.iter().map(|wheel| folder(installer.files(wheel), &wheel.digest));
         return (each.collect(), false);
     }

@@ -9,7 +9,7 @@ use crate::times::CLOCK_SAMPLE;
 const SANE: std::ops::Range<u64> = 1_735_689_600..4_102_444_800;
 
 /// More apart than this in one sample means that the wall clock is being moved.
-const MOST_APART: Duration = Duration::from_secs(1);
+const MAX_APART: Duration = Duration::from_secs(1);
 
 pub(super) fn check() -> Check {
     let needed = "a year that can be, and wall time at the pace of monotonic time";
@@ -26,7 +26,7 @@ pub(super) fn check() -> Check {
     }
     std::thread::sleep(CLOCK_SAMPLE);
     let passed = (monotonic.elapsed(), wall.elapsed().unwrap_or_default());
-    if passed.0.abs_diff(passed.1) > MOST_APART {
+    if passed.0.abs_diff(passed.1) > MAX_APART {
         return row(Status::Warn, "wall time jumped while it was looked at".to_owned());
     }
     row(Status::Ok, format!("the year {}, steady", year(seconds)))

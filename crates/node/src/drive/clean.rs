@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 
 use super::nonblocking;
 use crate::runner::QueryRunner;
-use crate::times::{CLEANED_WITHIN, END_REPORTED_WITHIN};
+use crate::times::{CLEANUP_TIMEOUT, END_REPORT_TIMEOUT};
 use crate::{Error, Result, WorkerLease, WorkerSpec};
 
 /// Removes them, in a sandbox with a network. Call it when all sandboxes of the query have ended.
@@ -23,7 +23,7 @@ pub async fn clean(
     clean: &Clean,
     memory: ByteSize,
 ) -> std::result::Result<(), ErrorReport> {
-    let asked = tokio::time::timeout(CLEANED_WITHIN, ask(runner, clean, memory)).await;
+    let asked = tokio::time::timeout(CLEANUP_TIMEOUT, ask(runner, clean, memory)).await;
     let late = || ErrorReport::new(Code::STORAGE, "the objects were not removed in time");
     let frame = asked.map_err(|_| late())?.map_err(|error| error.report())?;
     if frame.kind == Kind::Failure {
@@ -45,7 +45,7 @@ async fn ask(runner: &QueryRunner, clean: &Clean, memory: ByteSize) -> Result<Fr
 }
 
 async fn lost(lease: &WorkerLease) -> Error {
-    let (end, output) = match lease.ended(END_REPORTED_WITHIN).await {
+    let (end, output) = match lease.ended(END_REPORT_TIMEOUT).await {
         Some((outcome, output)) => (outcome.end.to_string(), output),
         None => ("was lost".to_owned(), Vec::new()),
     };

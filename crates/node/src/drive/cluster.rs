@@ -21,11 +21,11 @@ use crate::runner::QueryRunner;
 
 /// How long after its first task a host is waited for that opens its session, if all others run as
 /// many tasks as they have cores. Without packages to install, a session is open after a round trip.
-const EXPECTED_WITHIN: Duration = Duration::from_secs(5);
+const EXPECTED_HOST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a host may take to open its session: it may have to read large files and to install large
 /// packages.
-const OPENED_WITHIN: Duration = Duration::from_secs(600);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The hosts of one query.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Cluster {
         let own = runner.udfs.iter().filter(|(_, bound)| bound.udf.source.is_none());
         let own_udfs = own.map(|(name, _)| name.clone()).collect();
         let order = order(runner);
-        let cluster = Self::of(runner.peers.clone(), order, changed, EXPECTED_WITHIN);
+        let cluster = Self::of(runner.peers.clone(), order, changed, EXPECTED_HOST_TIMEOUT);
         let files = SentFiles::of(&runner.node, &cluster.order).map(Arc::new);
         Self { own_udfs, accepted: runner.accepted, files, ..cluster }
     }
@@ -231,7 +231,7 @@ impl Cluster {
                     Some((files, peers)) => files.places(&*peers, &peer.name()).await,
                     None => Vec::new(),
                 };
-                Session::open(peer, &OpenQuery { files, ..order }, OPENED_WITHIN).await
+                Session::open(peer, &OpenQuery { files, ..order }, OPEN_TIMEOUT).await
             }
         };
         session.begin(open, &self.changed);

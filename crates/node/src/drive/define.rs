@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use super::{LEAST_MEMORY, nonblocking};
 use crate::runner::QueryRunner;
 use crate::runner_errors::SPAWNER_REPLACED;
-use crate::times::{END_REPORTED_WITHIN, PARSED_WITHIN};
+use crate::times::{END_REPORT_TIMEOUT, PARSE_TIMEOUT};
 use crate::{WorkerLease, WorkerSpec};
 
 /// Parses a statement in a sandbox without files and without a network, by so many threads as a
@@ -30,7 +30,7 @@ pub async fn definition(
     let spec = WorkerSpec { memory: LEAST_MEMORY, cpu, network: false };
     let lease = runner.admit(&spec).await.map_err(|error| error.report())?;
     let statement = Statement { sql: sql.to_owned() };
-    let asked = tokio::time::timeout(PARSED_WITHIN, ask(&lease, &statement)).await;
+    let asked = tokio::time::timeout(PARSE_TIMEOUT, ask(&lease, &statement)).await;
     let frame = match asked {
         Ok(Ok(Some(frame))) => frame,
         Ok(Ok(None) | Err(_)) => return Err(lost(&lease).await),
@@ -53,7 +53,7 @@ async fn ask(lease: &WorkerLease, statement: &Statement) -> snowmelt_wire::Resul
 }
 
 async fn lost(lease: &WorkerLease) -> ErrorReport {
-    match lease.ended(END_REPORTED_WITHIN).await {
+    match lease.ended(END_REPORT_TIMEOUT).await {
         Some((outcome, output)) if outcome.end == End::SpawnerLost => {
             let message = format!("the parser of the statement {}", outcome.end);
             ErrorReport::new(Code::SPAWNER_LOST, message).hint(SPAWNER_REPLACED).excerpt(output)

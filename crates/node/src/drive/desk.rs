@@ -28,7 +28,7 @@ const PLAN_BYTES: usize = 256 << 20;
 
 /// The most requests of one driver that are answered at a time, beside those for tasks that wait for
 /// room: these need the requests that end other tasks.
-const MOST_REQUESTS: usize = 4096;
+const MAX_REQUESTS: usize = 4096;
 
 /// A result of a request, with its descriptors.
 type Answer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
@@ -69,7 +69,7 @@ impl<'q> Desk<'q> {
         let mut replies: FuturesUnordered<BoxFuture<'_, (u64, Answer)>> = FuturesUnordered::new();
         loop {
             tokio::select! {
-                frame = requests.next(), if replies.len() < MOST_REQUESTS + self.attempts.waiting() => {
+                frame = requests.next(), if replies.len() < MAX_REQUESTS + self.attempts.waiting() => {
                     let Some(frame) = frame.transpose()? else { return Ok(()) };
                     if frame.kind == Kind::Plan {
                         if !self.scope.allowance().plan() {

@@ -53,7 +53,7 @@ use scope::Scope;
 use crate::footers::FooterScope;
 use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
 use crate::runner_errors::SPAWNER_REPLACED;
-use crate::times::END_REPORTED_WITHIN;
+use crate::times::END_REPORT_TIMEOUT;
 use crate::{Error, Result, WorkerLease, WorkerSpec};
 
 /// The least memory of a driver. It merges what all workers found.
@@ -141,7 +141,7 @@ impl Driver {
 
 /// Why the connection to a driver has ended; `more` is shown after what the driver wrote last.
 async fn lost(lease: &WorkerLease, more: Option<String>) -> ErrorReport {
-    match lease.ended(END_REPORTED_WITHIN).await {
+    match lease.ended(END_REPORT_TIMEOUT).await {
         Some((outcome, output)) => ended_with(&outcome.end, output.into_iter().chain(more)),
         None => ErrorReport::new(Code::DRIVER_LOST, "the driver of the query was lost")
             .hint("run the query again"),

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
-use snowmelt_api::MOST_FILE_BYTES;
+use snowmelt_api::MAX_FILE_BYTES;
 use snowmelt_types::Tenant;
 
 use super::budget::Arriving;
@@ -48,8 +48,8 @@ impl Receiving {
     /// Adds a piece.
     pub fn write(&mut self, piece: &[u8]) -> Result<()> {
         self.size += piece.len() as u64;
-        if self.size > MOST_FILE_BYTES {
-            let most = MOST_FILE_BYTES >> 30;
+        if self.size > MAX_FILE_BYTES {
+            let most = MAX_FILE_BYTES >> 30;
             let reason = format!("a file is larger than {most} GiB, the most of a function");
             return Err(Error::FunctionFile { reason });
         }

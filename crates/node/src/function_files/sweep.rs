@@ -15,7 +15,7 @@ use crate::Result;
 use crate::code::{RemovedFiles, state};
 
 /// What is being made is not older than this, unless its process was killed.
-const MADE_WITHIN: Duration = Duration::from_secs(3600);
+const MAKING_TIMEOUT: Duration = Duration::from_secs(3600);
 
 impl FileStore {
     /// Removes these contents of a tenant, which no function has any more. Gives those that have to
@@ -79,7 +79,7 @@ impl FileStore {
                     continue;
                 }
                 let is_temporary = digest.starts_with(TEMPORARY);
-                let least = if is_temporary { MADE_WITHIN.max(unused) } else { unused };
+                let least = if is_temporary { MAKING_TIMEOUT.max(unused) } else { unused };
                 let Ok(found) = blob.metadata() else { continue };
                 let others = found.nlink().saturating_sub(1);
                 let is_free = links.get(&found.ino()).copied().unwrap_or(0) >= others;
@@ -139,7 +139,7 @@ fn remove_tree(
     };
     let is_temporary = tree.file_name().to_string_lossy().starts_with(TEMPORARY);
     let found = folder.metadata()?;
-    let is_being_made = is_temporary && !is_older(&found, MADE_WITHIN);
+    let is_being_made = is_temporary && !is_older(&found, MAKING_TIMEOUT);
     if is_being_made || !may_go(&found) {
         return Ok(());
     }

@@ -34,16 +34,16 @@ use crate::unit::images;
 use crate::{Error, Result};
 
 /// How long a daemon may take to start.
-const BEGINS_WITHIN: Duration = Duration::from_secs(20);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a mount may take: longer than a source has patience.
-const MOUNTS_WITHIN: Duration = Duration::from_secs(240);
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(240);
 /// How long a daemon may take to say why reads failed.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A question arrives within this time: the daemon counts back from then.
-const ASKED_WITHIN: Duration = Duration::from_millis(500);
+const QUESTION_TIMEOUT: Duration = Duration::from_millis(500);
 /// After so many deaths within this time the daemon is not replaced any more.
-const MOST_DEATHS: usize = 5;
-const DEATHS_WITHIN: Duration = Duration::from_secs(60);
+const MAX_DEATHS: usize = 5;
+const DEATHS_WINDOW: Duration = Duration::from_secs(60);
 /// How often a request is retried whose daemon dies meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -161,8 +161,9 @@ impl Images {
     /// Why reads of this image failed since then, if some did: readers get an error number only.
     pub async fn why(&self, image: &MountedImage, since: Instant) -> Option<ErrorReport> {
         let (socket, digest) = (image.socket.clone(), image.digest.parse().ok()?);
-        let ms = u64::try_from((since.elapsed() + ASKED_WITHIN).as_millis()).unwrap_or(u64::MAX);
-        let ask = move || say_to(&socket, (&Ask::Why(digest, ms), &[]), ANSWERS_WITHIN);
+        let ms =
+            u64::try_from((since.elapsed() + QUESTION_TIMEOUT).as_millis()).unwrap_or(u64::MAX);
+        let ask = move || say_to(&socket, (&Ask::Why(digest, ms), &[]), ANSWER_TIMEOUT);
         // Only a daemon knows.
         let (said, _) = tokio::task::spawn_blocking(ask).await.ok()?.ok()?;
         serde_json::from_slice(&said).ok()?
@@ -294,7 +295,7 @@ impl Keeper {
             std::iter::once(listener).chain(&kept.namespace).map(AsFd::as_fd).collect();
         let (mounts, authorization) = (kept.mounts.len(), self.authorization.clone());
         say(control, &Control::Begin { state, folder, settings, mounts, authorization }, &fds)?;
-        if !packet::wait(control, BEGINS_WITHIN)? {
+        if !packet::wait(control, BEGIN_TIMEOUT)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let mut answer = [0; 1024];
@@ -340,9 +341,9 @@ impl Keeper {
     /// another death, because it may have the same cause.
     fn replace(&self, deaths: &mut Vec<Instant>) -> Option<Child> {
         loop {
-            deaths.retain(|death| death.elapsed() < DEATHS_WITHIN);
+            deaths.retain(|death| death.elapsed() < DEATHS_WINDOW);
             deaths.push(Instant::now());
-            if deaths.len() >= MOST_DEATHS {
+            if deaths.len() >= MAX_DEATHS {
                 tracing::error!("the daemon of images dies again and again: images fail");
                 return None;
             }
@@ -369,7 +370,7 @@ impl Keeper {
     /// Requests a mount from the daemon; any other answer is its failure.
     fn ask(&self, spec: &ImageSpec) -> io::Result<std::result::Result<OwnedFd, Box<ErrorReport>>> {
         let ask = Ask::Mount(spec.clone());
-        let (said, fds) = say_to(&self.socket, (&ask, &[]), MOUNTS_WITHIN)?;
+        let (said, fds) = say_to(&self.socket, (&ask, &[]), MOUNT_TIMEOUT)?;
         let mut fds = fds.into_iter();
         match (fds.next(), fds.next()) {
             (Some(root), None) => Ok(Ok(root)),

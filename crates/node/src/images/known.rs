@@ -18,7 +18,7 @@ use super::locked;
 use super::resolve::{Found, Origin, find_image, find_pinned};
 
 /// How long a registry may take to answer for an image that was found before.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one that did not answer is not waited for again.
 const RESTS: Duration = Duration::from_secs(30);
 /// Above so many entries all are forgotten.
@@ -47,7 +47,7 @@ struct Name {
 
 impl Default for Known {
     fn default() -> Self {
-        Self { answers_within: ANSWERS_WITHIN, kept: Mutex::default() }
+        Self { answers_within: ANSWER_TIMEOUT, kept: Mutex::default() }
     }
 }
 

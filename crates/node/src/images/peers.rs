@@ -28,7 +28,7 @@ use crate::{Node, Result};
 pub(crate) const BLOCKS: &str = "/v1/images/blocks";
 
 /// How long the daemon may take to accept a connection.
-const ACCEPTS_WITHIN: Duration = Duration::from_secs(5);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Node {
     /// Lets this host read blocks of images from other hosts of a cluster, and serve them to those
@@ -79,7 +79,7 @@ impl Images {
         let socket = self.started()?.socket().to_owned();
         let given = || -> io::Result<()> {
             let stream = OwnedFd::from(stream.into_unverified()?.into_std()?);
-            say_to(&socket, (&Ask::Serve, &[stream.as_fd()]), ACCEPTS_WITHIN).map(drop)
+            say_to(&socket, (&Ask::Serve, &[stream.as_fd()]), ACCEPT_TIMEOUT).map(drop)
         };
         given().map_err(failed("serve another host"))
     }
@@ -87,7 +87,7 @@ impl Images {
 
 async fn ask(keeper: &Arc<Keeper>, ask: Ask) -> Result<Vec<u8>> {
     let socket = keeper.socket().to_owned();
-    let asking = move || say_to(&socket, (&ask, &[]), ACCEPTS_WITHIN);
+    let asking = move || say_to(&socket, (&ask, &[]), ACCEPT_TIMEOUT);
     let asked = tokio::task::spawn_blocking(asking).await;
     let asked =
         asked.map_err(|error| failed("ask the daemon of images")(io::Error::other(error)))?;

@@ -21,10 +21,10 @@ use super::message::{ImageSpec, Place};
 use super::resolve::Origin;
 
 /// Images whose bytes are reported.
-const MOST_REPORTED: usize = 300;
+const MAX_REPORTED: usize = 300;
 
 /// Names that are kept: more than images that are read from other hosts at a time.
-const MOST_NAMES: usize = 2000;
+const MAX_NAMES: usize = 2000;
 
 /// What is shared.
 pub(crate) struct Sharing {
@@ -75,7 +75,7 @@ impl Sharing {
         let mut names = locked(&self.names);
         names.insert(image.clone(), place.tree.clone());
         // Those of images that are not read from other hosts any more.
-        if names.len() > MOST_NAMES {
+        if names.len() > MAX_NAMES {
             let known: HashSet<_> =
                 self.upstreams.flows().into_iter().map(|(digest, _)| digest).collect();
             names.retain(|digest, _| known.contains(digest));
@@ -106,7 +106,7 @@ impl Sharing {
     /// The same of as many images as fit into an answer of the daemon.
     pub fn reported(&self) -> Vec<Shared> {
         let mut shared = self.shared();
-        shared.truncate(MOST_REPORTED);
+        shared.truncate(MAX_REPORTED);
         shared
     }
 

@@ -22,7 +22,7 @@ const WORTH: f64 = 1.5;
 const COMPARED: usize = 24;
 
 /// Results of growth that are remembered.
-const MOST_TRIED: usize = 512;
+const MAX_TRIED: usize = 512;
 
 /// What a module of a wheel, and one of the standard library, is taken to need until it has been
 /// imported once: microseconds and bytes.
@@ -86,7 +86,7 @@ impl Experience {
     }
 
     fn remember(&mut self, scope: &Scope, set: &Set, tried: Tried) {
-        if self.tried.len() >= MOST_TRIED {
+        if self.tried.len() >= MAX_TRIED {
             self.tried.clear();
         }
         self.tried.insert((scope.clone(), set.clone()), tried);

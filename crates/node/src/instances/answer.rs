@@ -9,12 +9,12 @@ use snowmelt_types::{ByteSize, Tenant};
 use snowmelt_wire::{Frame, Kind, read_header, read_payload};
 
 use crate::instances::room::{Room, Rooms};
-use crate::limits::MOST_ANSWER;
+use crate::limits::MAX_ANSWER;
 use crate::readable_stream::ReadableStream;
 use crate::{Error, Result};
 
 /// The longest of all other messages of an instance: failures, signatures.
-const MOST_OTHER: ByteSize = ByteSize::mib(4);
+const MAX_OTHER: ByteSize = ByteSize::mib(4);
 
 /// Reads answers, as long as there is memory for them.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Answers {
         if kind != Kind::Return {
             return Ok((other(from, kind, length).await?, None));
         }
-        if length as u64 > MOST_ANSWER.bytes() {
+        if length as u64 > MAX_ANSWER.bytes() {
             let bytes = ByteSize(length as u64);
             return Err(Error::AnswerTooLong { name: name.to_owned(), bytes });
         }
@@ -55,7 +55,7 @@ pub(crate) async fn read_other(from: &mut ReadableStream) -> Result<Frame> {
 }
 
 async fn other(from: &mut ReadableStream, kind: Kind, length: usize) -> Result<Frame> {
-    if length as u64 > MOST_OTHER.bytes() {
+    if length as u64 > MAX_OTHER.bytes() {
         return Err(snowmelt_wire::Error::TooLong(length as u64).into());
     }
     Ok(read_payload(from, kind, length).await?)
@@ -127,9 +127,9 @@ mod tests {
     #[tokio::test]
     async fn lengths_are_refused_before_anything_is_read() {
         let answers = Answers::default();
-        let long = header(Kind::Return, (MOST_ANSWER.bytes() + 1) as u32);
+        let long = header(Kind::Return, (MAX_ANSWER.bytes() + 1) as u32);
         assert!(matches!(said(&answers, &long).await, Err(Error::AnswerTooLong { .. })));
-        let long = header(Kind::Failure, (MOST_OTHER.bytes() + 1) as u32);
+        let long = header(Kind::Failure, (MAX_OTHER.bytes() + 1) as u32);
         assert!(matches!(said(&answers, &long).await, Err(Error::Wire(_))));
     }
 }

@@ -23,7 +23,7 @@ use crate::unit::PROGRAM_CODE;
 use crate::{Error, InstanceLimits, Result};
 
 /// How long it may take until the end of a sandbox whose connection closed is known.
-const END_IS_KNOWN_WITHIN: Duration = Duration::from_secs(3);
+const END_NOTICE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A slot on an instance until it is returned. Dropping it gives up on the call: the instance takes
 /// no further calls and ends with the last of those that it has.
@@ -172,7 +172,7 @@ impl InstanceLease {
 
     /// Why the connection to it has ended, and the last lines that it wrote.
     pub async fn why_ended(&self, name: &str) -> (ErrorReport, String) {
-        match self.ended(name, END_IS_KNOWN_WITHIN).await {
+        match self.ended(name, END_NOTICE_TIMEOUT).await {
             Some(ended) => (ended.report(), ended.last_output()),
             None => {
                 let message = format!("the instance of `{name}` closed its connection");
@@ -227,7 +227,7 @@ impl InstanceLease {
         }
         match answer {
             Ok(Err(Error::Wire(wire))) => {
-                Err(self.ended(name, END_IS_KNOWN_WITHIN).await.unwrap_or(Error::Wire(wire)))
+                Err(self.ended(name, END_NOTICE_TIMEOUT).await.unwrap_or(Error::Wire(wire)))
             }
             Ok(answer) => answer,
             Err(_) => {
@@ -254,7 +254,7 @@ impl InstanceLease {
             return self.ended_with(name, without_details, throttled);
         }
         instance.sandbox.kill(end);
-        let ended = tokio::time::timeout(END_IS_KNOWN_WITHIN, instance.sandbox.wait()).await;
+        let ended = tokio::time::timeout(END_NOTICE_TIMEOUT, instance.sandbox.wait()).await;
         self.ended_with(name, ended.unwrap_or(without_details), throttled)
     }
 

@@ -13,7 +13,7 @@ use super::instance::Instance;
 use super::prewarmed::Order;
 use super::rooms::needs_zygote;
 use crate::account::zygote;
-use crate::times::{REPLACED_AFTER, SETTLES_WITHIN};
+use crate::times::{REPLACED_AFTER, SETTLE_TIMEOUT};
 use crate::{Error, LOAD_LIMIT, Result};
 
 impl Instances {
@@ -50,7 +50,7 @@ async fn fill(instances: Weak<Instances>, key: Digest, order: Arc<Order>, count:
             let (instance, _) = one?;
             preload(&instance, &order.load).await?;
             // It waits for its first call then, which finds nothing else left to do.
-            tokio::time::sleep(SETTLES_WITHIN).await;
+            tokio::time::sleep(SETTLE_TIMEOUT).await;
             Ok::<_, crate::Error>(Arc::new(instance))
         }
     });

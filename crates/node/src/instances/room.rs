@@ -1,7 +1,7 @@
 //! The memory that answers take from when they are read until they are sent: a client that reads
 //! slowly can make that long.
 //!
-//! Invariant: all answers together take at most [`MOST_UNDER_WAY`], and those of one tenant at most
+//! Invariant: all answers together take at most [`MAX_UNDER_WAY`], and those of one tenant at most
 //! a quarter of it, so no tenant can keep the others' answers from being read.
 
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use tokio::time::{Instant, timeout_at};
 use crate::{Error, Result};
 
 /// The most memory that all answers take together.
-const MOST_UNDER_WAY: ByteSize = ByteSize::mib(512);
+const MAX_UNDER_WAY: ByteSize = ByteSize::mib(512);
 /// The most of it that the answers of one tenant take: one answer of the greatest length.
-const MOST_OF_TENANT: ByteSize = ByteSize::mib(128);
+const MAX_OF_TENANT: ByteSize = ByteSize::mib(128);
 /// How many copies of an answer are in memory at the same time while it is passed on.
 const COPIES: u64 = 2;
 /// How long an answer waits for memory; the time-outs of the server free it.
-const ROOM_WITHIN: Duration = Duration::from_secs(2);
+const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
 /// The permits of the semaphores stand for so many bytes each.
 const UNIT: u64 = 1 << 10;
 
@@ -42,7 +42,7 @@ pub(crate) struct Rooms {
 
 impl Default for Rooms {
     fn default() -> Self {
-        Self { all: semaphore(MOST_UNDER_WAY), tenants: Mutex::default() }
+        Self { all: semaphore(MAX_UNDER_WAY), tenants: Mutex::default() }
     }
 }
 
@@ -52,17 +52,14 @@ impl Rooms {
     /// # Errors
     /// [`Error::AnswersOfTenantFull`] or [`Error::AnswersFull`] when other answers keep it too long.
     pub async fn make(&self, tenant: &Tenant, length: u64) -> Result<Room> {
-        let (count, until) = (units(length * COPIES), Instant::now() + ROOM_WITHIN);
+        let (count, until) = (units(length * COPIES), Instant::now() + ROOM_TIMEOUT);
         // The tenant's own bound first: what waits for it takes nothing from other tenants.
         let Some(of_tenant) = acquire(self.of_tenant(tenant), count, until).await else {
-            return Err(Error::AnswersOfTenantFull {
-                tenant: tenant.clone(),
-                most: MOST_OF_TENANT,
-            });
+            return Err(Error::AnswersOfTenantFull { tenant: tenant.clone(), most: MAX_OF_TENANT });
         };
         match acquire(Arc::clone(&self.all), count, until).await {
             Some(of_all) => Ok(Room { _of_tenant: of_tenant, _of_all: of_all }),
-            None => Err(Error::AnswersFull { most: MOST_UNDER_WAY }),
+            None => Err(Error::AnswersFull { most: MAX_UNDER_WAY }),
         }
     }
 
@@ -72,7 +69,7 @@ impl Rooms {
             return known;
         }
         tenants.retain(|_, semaphore| semaphore.strong_count() > 0);
-        let new = semaphore(MOST_OF_TENANT);
+        let new = semaphore(MAX_OF_TENANT);
         tenants.insert(tenant.clone(), Arc::downgrade(&new));
         new
     }
@@ -97,7 +94,7 @@ fn units(bytes: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MOST_ANSWER;
+    use crate::MAX_ANSWER;
 
     fn tenant(number: u64) -> Tenant {
         format!("t{number}").parse().unwrap()
@@ -105,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_whose_answers_are_not_read_leaves_memory_for_those_of_others() {
-        let (rooms, longest) = (Rooms::default(), MOST_ANSWER.bytes());
+        let (rooms, longest) = (Rooms::default(), MAX_ANSWER.bytes());
         let held = rooms.make(&tenant(0), longest).await.unwrap();
         let refused = rooms.make(&tenant(0), 1).await;
         assert!(matches!(refused, Err(Error::AnswersOfTenantFull { .. })), "{refused:?}");
@@ -116,9 +113,9 @@ mod tests {
 
     #[tokio::test]
     async fn all_tenants_together_are_bounded_too() {
-        let (rooms, longest) = (Rooms::default(), MOST_ANSWER.bytes());
+        let (rooms, longest) = (Rooms::default(), MAX_ANSWER.bytes());
         let mut held = Vec::new();
-        for number in 0..MOST_UNDER_WAY.bytes() / (longest * COPIES) {
+        for number in 0..MAX_UNDER_WAY.bytes() / (longest * COPIES) {
             held.push(rooms.make(&tenant(number), longest).await.unwrap());
         }
         let refused = rooms.make(&tenant(99), longest).await;

@@ -20,7 +20,7 @@ use crate::{Error, Result, regular_file};
 /// Names that only the platform sets.
 const OURS: &str = "SNOWMELT_";
 /// The most bytes of a file with users or groups.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Its variables, without those of the platform.
 pub(super) fn environment(run: &RunConfig) -> impl Iterator<Item = &(String, String)> {
@@ -130,7 +130,7 @@ fn read(top: &OwnedFd, path: &str) -> std::io::Result<Option<String>> {
         return Ok(None);
     }
     let mut bytes = Vec::new();
-    File::from(found).take(MOST_BYTES).read_to_end(&mut bytes)?;
+    File::from(found).take(MAX_BYTES).read_to_end(&mut bytes)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 

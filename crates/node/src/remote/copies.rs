@@ -29,11 +29,11 @@ const AHEAD: u64 = 4 * PIECE;
 
 /// How long a host may take to open the output: it may wait for its own copy to begin, and for that of
 /// its parent.
-const OPENED_WITHIN: Duration = Duration::from_secs(10);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a host may take for the next piece: it may be about to read from another host instead of
 /// one that was lost.
-const PIECE_WITHIN: Duration = Duration::from_secs(15);
+const PIECE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A host that an output is copied from.
 pub(crate) struct Source {
@@ -118,8 +118,8 @@ async fn copy(
     file: &Arc<File>,
     state: &watch::Sender<State>,
 ) -> io::Result<()> {
-    let mut stream = in_time(OPENED_WITHIN, connect()).await?.map_err(|it| other(it.message))?;
-    let opened = in_time(OPENED_WITHIN, opened::opened(&mut stream, asked)).await?;
+    let mut stream = in_time(OPEN_TIMEOUT, connect()).await?.map_err(|it| other(it.message))?;
+    let opened = in_time(OPEN_TIMEOUT, opened::opened(&mut stream, asked)).await?;
     let sizes = opened.map_err(|error| match error {
         ReadError::Missing(_) => other("it does not have it"),
         ReadError::Unreachable(report) => other(report.message),
@@ -139,7 +139,7 @@ async fn copy(
             requests.write_all(&range.encode()).await?;
             asked += length;
         }
-        let piece = in_time(PIECE_WITHIN, piece(&mut answers, PIECE.min(size - copied))).await??;
+        let piece = in_time(PIECE_TIMEOUT, piece(&mut answers, PIECE.min(size - copied))).await??;
         let (to, at, bytes) = (Arc::clone(file), copied, piece.len() as u64);
         let written = tokio::task::spawn_blocking(move || to.write_all_at(&piece, at)).await;
         written.map_err(other)??;

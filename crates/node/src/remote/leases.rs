@@ -40,10 +40,10 @@ pub(crate) const LEASES: &str = "/v1/leases";
 
 /// How long either side may leave unread what the other one sends. A host, or a control, that has
 /// vanished is found in this time at the latest.
-pub(crate) const READ_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a host may take to say how a lease ended that control has ended.
-const SAID_WITHIN: Duration = Duration::from_secs(5);
+const SAY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks for an instance. The first message of the connection of a lease.
 #[derive(Debug, Serialize, Deserialize)]
@@ -117,7 +117,7 @@ impl FarInstance {
             let message = format!("{host} leases no instance within {within:?}");
             Err(NotLeased::Unreachable(ErrorReport::new(Code::SERVER_UNREACHABLE, message)))
         })?;
-        wait_for_readers_within(&far, READ_WITHIN);
+        wait_for_readers_within(&far, READ_TIMEOUT);
         let (near, connection) = local_pair().map_err(|error| {
             let message = format!("an instance on {host} has no connection: {error}");
             NotLeased::Refused(ErrorReport::new(Code::INTERNAL, message))
@@ -146,7 +146,7 @@ impl FarInstance {
             // The lease may be over already.
             let _ = returned.send(());
         }
-        self.ended(SAID_WITHIN).await
+        self.ended(SAY_TIMEOUT).await
     }
 }
 

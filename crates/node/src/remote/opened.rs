@@ -13,10 +13,10 @@ use super::messages::{OutputsOpened, ReadOutputs};
 use super::relay::relay;
 
 /// How long the other host may take to open outputs: it only looks them up.
-const OPENED_WITHIN: Duration = Duration::from_secs(5);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest first message.
-pub(super) const MOST_NAMES: u32 = 1 << 20;
+pub(super) const MAX_NAMES: u32 = 1 << 20;
 
 /// Why outputs cannot be read.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) async fn open(
     mut stream: HostStream,
     asked: &ReadOutputs,
 ) -> Result<OwnedFd, ReadError> {
-    let opened = tokio::time::timeout(OPENED_WITHIN, opened(&mut stream, asked)).await;
+    let opened = tokio::time::timeout(OPEN_TIMEOUT, opened(&mut stream, asked)).await;
     opened.map_err(|late| unreachable(&late))??;
     let (near, granted) = local_pair().map_err(|error| unreachable(&error))?;
     // Ends with either end.
@@ -49,7 +49,7 @@ pub(super) async fn opened(
 ) -> Result<Vec<u64>, ReadError> {
     let opened = async {
         write_frame(stream, &Frame::json(Kind::Request, asked)?).await?;
-        let frame = read_frame_within(stream, MOST_NAMES).await?;
+        let frame = read_frame_within(stream, MAX_NAMES).await?;
         frame.ok_or(snowmelt_wire::Error::Closed)?.expect(Kind::Reply, "Reply")?.parse()
     };
     let opened: snowmelt_wire::Result<OutputsOpened> = opened.await;

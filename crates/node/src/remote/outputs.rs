@@ -19,7 +19,7 @@ use super::copies::Copy;
 
 /// How long a copy is waited for that has not begun: other hosts are told of it when its host is asked
 /// for a task, which has to arrive there.
-const BEGINS_WITHIN: Duration = Duration::from_secs(2);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The outputs of all queries on a host.
 #[derive(Debug, Default)]
@@ -142,7 +142,7 @@ impl Outputs {
                 decided.await;
             }
         };
-        let copy = tokio::time::timeout(BEGINS_WITHIN, begins).await.ok().flatten();
+        let copy = tokio::time::timeout(BEGIN_TIMEOUT, begins).await.ok().flatten();
         copy.map(Output::Copied)
     }
 

@@ -18,7 +18,7 @@ use super::relay::{copy, wait_for_readers};
 
 /// The smallest and the largest buffer of a socket of a stream. The kernel gives twice as much.
 const LEAST_BYTES: usize = 16 << 10;
-const MOST_BYTES: usize = 128 << 10;
+const MAX_BYTES: usize = 128 << 10;
 
 /// The buffers of all streams of one task that sends.
 const SENT_BYTES: usize = 8 << 20;
@@ -33,7 +33,7 @@ pub(crate) fn buffer_bytes(receivers: usize) -> usize {
 
 /// The same for what another host says.
 pub(super) fn bounded(bytes: usize) -> usize {
-    bytes.clamp(LEAST_BYTES, MOST_BYTES)
+    bytes.clamp(LEAST_BYTES, MAX_BYTES)
 }
 
 /// Makes the connection ready on the side that sends: it waits for as long as the other end does not

@@ -13,7 +13,7 @@ use snowmelt_wire::{Frame, Kind, READ_BYTES, ReadRange, read_frame_within, write
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::messages::{OutputsOpened, ReadOutputs};
-use super::opened::MOST_NAMES;
+use super::opened::MAX_NAMES;
 use super::outputs::{Output, OutputStore, Outputs};
 use super::relay::wait_for_readers;
 
@@ -24,7 +24,7 @@ const STEP: usize = 256 << 10;
 pub(crate) async fn serve(mut stream: HostStream, store: &OutputStore) {
     wait_for_readers(&stream);
     let served = async {
-        let Some(frame) = read_frame_within(&mut stream, MOST_NAMES).await? else { return Ok(()) };
+        let Some(frame) = read_frame_within(&mut stream, MAX_NAMES).await? else { return Ok(()) };
         let asked: ReadOutputs = frame.expect(Kind::Request, "Request")?.parse()?;
         let Some(outputs) = store.of(&asked.query) else {
             let opened = OutputsOpened { missing: asked.attempts, sizes: Vec::new() };

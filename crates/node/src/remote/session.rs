@@ -27,7 +27,7 @@ use super::opened::{self, ReadError};
 use super::peers::Peer;
 
 /// How long a host may take to answer whether it is there.
-const PONG_WITHIN: Duration = Duration::from_secs(5);
+const PONG_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes that go there and back with that: some packets, so that damaged ones are found that are not
 /// small.
@@ -128,7 +128,7 @@ impl Session {
     /// session is dead from now on.
     pub async fn confirm(&self) -> bool {
         let ping = SessionAsk::Ping { text: "?".repeat(PROBE_BYTES) };
-        let asked = tokio::time::timeout(PONG_WITHIN, self.request(ping)).await;
+        let asked = tokio::time::timeout(PONG_TIMEOUT, self.request(ping)).await;
         let answers = matches!(asked, Ok(Some(SessionAnswer::Pong { .. })));
         if !answers {
             self.shared.end();

@@ -23,13 +23,13 @@ use super::pass_on::{bounded, inward, outward, prepare_to_receive, prepare_to_se
 use super::stream_ends::{StreamEnds, StreamStore};
 
 /// How long the other host may take to open a stream: it only looks the task up.
-const OPENED_WITHIN: Duration = Duration::from_secs(10);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections that are opened at a time.
 const AT_A_TIME: usize = 32;
 
 /// The longest message about a stream.
-const MOST_MESSAGE: u32 = 64 << 10;
+const MAX_MESSAGE: u32 = 64 << 10;
 
 /// Opens a connection for a stream to a host.
 pub(crate) type Dial<'d> =
@@ -105,10 +105,10 @@ async fn open(
     let mut far = dial(at.clone()).await.map_err(not_connected(true))?;
     let opening = async {
         write_frame(&mut far, &Frame::json(Kind::Request, asked)?).await?;
-        let frame = read_frame_within(&mut far, MOST_MESSAGE).await?;
+        let frame = read_frame_within(&mut far, MAX_MESSAGE).await?;
         frame.ok_or(WireError::Closed)?.expect(Kind::Reply, "Reply")?.parse()
     };
-    let opened = tokio::time::timeout(OPENED_WITHIN, opening).await;
+    let opened = tokio::time::timeout(OPEN_TIMEOUT, opening).await;
     let opened = opened.map_err(|late| failed(&late)).map_err(not_connected(true))?;
     let StreamOpened { is_open } =
         opened.map_err(|error: WireError| error.report()).map_err(not_connected(true))?;
@@ -128,7 +128,7 @@ async fn open(
 /// Serves the connection of one stream to a task on this host, until the stream ends.
 pub(crate) async fn serve(mut far: HostStream, store: &StreamStore) {
     let served = async {
-        let Some(frame) = read_frame_within(&mut far, MOST_MESSAGE).await? else { return Ok(()) };
+        let Some(frame) = read_frame_within(&mut far, MAX_MESSAGE).await? else { return Ok(()) };
         let asked: OpenStream = frame.expect(Kind::Request, "Request")?.parse()?;
         let buffer = bounded(asked.buffer_bytes);
         let (near, end) = local_pair(buffer)?;

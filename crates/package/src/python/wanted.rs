@@ -16,7 +16,7 @@ const NAME: &str = "python";
 const NEWEST_MINOR: u8 = 14;
 
 /// More releases than a minor version has.
-const MOST_RELEASES: u64 = 40;
+const MAX_RELEASES: u64 = 40;
 
 /// The versions of Python that some code can run on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl WantedPython {
     }
 
     fn allows_some(&self, minor: u8) -> bool {
-        (0..MOST_RELEASES).any(|release| self.allows_version(minor, release))
+        (0..MAX_RELEASES).any(|release| self.allows_version(minor, release))
     }
 
     fn allows_version(&self, minor: u8, release: u64) -> bool {

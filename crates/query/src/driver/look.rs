@@ -10,7 +10,7 @@ use super::tasks::{Entry, How, Live};
 use crate::Result;
 
 /// The most attempts of one task that race another one.
-const MOST_TWINS: u32 = 4;
+const MAX_TWINS: u32 = 4;
 
 impl<'q> Board<'q> {
     /// To be called several times a second.
@@ -80,7 +80,7 @@ impl<'q> Board<'q> {
         let queue = self.query.cut.stages[stage].queue();
         entry.planned.udfs.is_empty()
             && queue.is_none_or(|queue| !queue.is_streaming())
-            && entry.twins < MOST_TWINS
+            && entry.twins < MAX_TWINS
             && entry.further + entry.twins < MAX_FURTHER_ATTEMPTS
             && self.graph.can_read(task)
             && !self.gangs.holds(task)

@@ -36,10 +36,10 @@ pub(super) const GROUPS_ENDED: &str = "a worker reached its memory limit";
 pub(super) const BATCHES_TOO_LARGE: &str = "an operator that uses scratch did not fit into memory";
 
 /// How often the memory of a task's operators is halved at most.
-const MOST_HALVINGS: u32 = 4;
+const MAX_HALVINGS: u32 = 4;
 
 /// How often the rows of its batches are halved at most: fewer cost more time than they save memory.
-const MOST_BATCH_HALVINGS: u32 = 5;
+const MAX_BATCH_HALVINGS: u32 = 5;
 
 /// The halvings of batches for an operator that was refused memory.
 const BATCH_HALVINGS: u32 = 2;
@@ -66,7 +66,7 @@ impl Smaller {
             true if !(spills && uses_scratch(why)) => None,
             // Its operators share the memory evenly, as where joins are done by sorting: another one
             // may have had all of it.
-            true => (task.batch_halvings + BATCH_HALVINGS <= MOST_BATCH_HALVINGS).then_some(Self {
+            true => (task.batch_halvings + BATCH_HALVINGS <= MAX_BATCH_HALVINGS).then_some(Self {
                 sort_merge: true,
                 memory_halvings: 0,
                 batch_halvings: BATCH_HALVINGS,
@@ -74,12 +74,12 @@ impl Smaller {
                 instead: "its batches are smaller",
             }),
             // No operator was refused memory.
-            false if task.memory_halvings >= MOST_HALVINGS => None,
+            false if task.memory_halvings >= MAX_HALVINGS => None,
             false if sorts => Some(Self::by_sorting(1, JOIN_ENDED)),
             false => spills.then_some(Self {
                 sort_merge: false,
                 memory_halvings: 1,
-                batch_halvings: u32::from(task.batch_halvings < MOST_BATCH_HALVINGS),
+                batch_halvings: u32::from(task.batch_halvings < MAX_BATCH_HALVINGS),
                 reason: GROUPS_ENDED,
                 instead: "it uses its scratch sooner",
             }),

@@ -3,7 +3,7 @@
 
 use arrow::array::RecordBatch;
 use datafusion::error::Result;
-use snowmelt_wire::{MARK_KEY_BYTES, MOST_MARKS, Mark};
+use snowmelt_wire::{MARK_KEY_BYTES, MAX_MARKS, Mark};
 
 use crate::sort_keys::SortKeys;
 
@@ -37,7 +37,7 @@ impl Marks {
     }
 
     fn mark(&mut self, mut key: Vec<u8>) {
-        if self.marks.len() == MOST_MARKS {
+        if self.marks.len() == MAX_MARKS {
             let mut index = 0..;
             self.marks.retain(|_| index.next().is_some_and(|index| index % 2 == 0));
             self.step *= 2;
@@ -78,7 +78,7 @@ mod tests {
             let mut marks = Marks::default();
             (0..frames).for_each(|n| marks.add(&batch(n), &keys, 100).unwrap());
             let marks = marks.finish();
-            assert!(marks.len() <= MOST_MARKS && marks.len() as i64 >= (frames / 2).min(128));
+            assert!(marks.len() <= MAX_MARKS && marks.len() as i64 >= (frames / 2).min(128));
             let step = marks.get(1).map_or(0, |second| second.bytes);
             for (index, mark) in marks.iter().enumerate() {
                 assert_eq!((mark.bytes, mark.rows), (index as u64 * step, mark.bytes / 10));

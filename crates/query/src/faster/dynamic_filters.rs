@@ -28,10 +28,10 @@ const PROBE: usize = 1;
 
 /// A filter that more rows pass costs more than it saves, in percent: a lookup for each row, and a
 /// copy of those that pass.
-const MOST_PERCENT: usize = 50;
+const MAX_PERCENT: usize = 50;
 
 /// The same for the filter of the join that reads the scan, which only saves other lookups.
-const MOST_PERCENT_OF_NEXT: usize = 25;
+const MAX_PERCENT_OF_NEXT: usize = 25;
 
 /// A join's filter, as seen from an operator below the join.
 #[derive(Clone, Copy)]
@@ -114,7 +114,7 @@ fn filters_of(scan: &FileScanConfig, joins: &[JoinFilter]) -> Vec<RowFilter> {
         let in_output = source.projection().map(|projection| projection.project_expr(part));
         let Ok(expression) = in_output.unwrap_or_else(|| Ok(Arc::clone(part))) else { continue };
         saves_work |= join.saves_work;
-        let most_percent = if join.saves_work { MOST_PERCENT } else { MOST_PERCENT_OF_NEXT };
+        let most_percent = if join.saves_work { MAX_PERCENT } else { MAX_PERCENT_OF_NEXT };
         filters.push((!join.saves_work, RowFilter { expression, most_percent }));
     }
     if !saves_work {

@@ -10,7 +10,7 @@ use datafusion::common::stats::Precision;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 
 /// More bits are no positions in a dictionary.
-const MOST_BITS: f64 = 16.0;
+const MAX_BITS: f64 = 16.0;
 
 /// A dictionary is between half full and full for its bits.
 const FILLED: f64 = 0.75;
@@ -28,7 +28,7 @@ pub(super) fn estimate<'f>(
             continue;
         }
         let chunks = footers.clone().flat_map(|footer| chunks_of(footer, field.name()));
-        if let Some(bits) = bits_of_values(chunks).filter(|bits| *bits < MOST_BITS) {
+        if let Some(bits) = bits_of_values(chunks).filter(|bits| *bits < MAX_BITS) {
             let values = (FILLED * bits.exp2()).max(1.0);
             column.distinct_count = Precision::Inexact((values.round() as usize).min(rows));
         }

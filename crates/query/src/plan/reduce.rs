@@ -34,14 +34,14 @@ use super::volatile::is_nondeterministic;
 type Plan = Arc<dyn ExecutionPlan>;
 
 /// Bytes of the largest side whose keys are passed on: every task reads it and keeps it in memory.
-const MOST_BYTES: f64 = (16 << 20) as f64;
+const MAX_BYTES: f64 = (16 << 20) as f64;
 
 /// The same where few tasks read it: for one task, and for all of them.
-const MOST_BYTES_OF_A_TASK: f64 = (48 << 20) as f64;
-const MOST_BYTES_OF_ALL_TASKS: f64 = (128 << 20) as f64;
+const MAX_BYTES_OF_A_TASK: f64 = (48 << 20) as f64;
+const MAX_BYTES_OF_ALL_TASKS: f64 = (128 << 20) as f64;
 
 /// The largest part of the rows that may be left. Estimates are rough.
-const MOST_KEPT: f64 = 0.4;
+const MAX_KEPT: f64 = 0.4;
 
 /// What a row costs that is dropped too late, and one that is looked up: nanoseconds, roughly.
 const SAVED: f64 = 100.0;
@@ -138,7 +138,7 @@ impl Reducer {
         let found = own.iter().map(of_key);
         let kept = found.fold(1.0, f64::min);
         let cost = LOOK_UP * rows.rows + COLLECTED * keys.rows * self.tasks as f64;
-        kept <= MOST_KEPT && rows.rows * (1.0 - kept) * SAVED > 2.0 * cost
+        kept <= MAX_KEPT && rows.rows * (1.0 - kept) * SAVED > 2.0 * cost
     }
 }
 
@@ -191,7 +191,7 @@ fn column(plan: &Plan, index: usize) -> Arc<dyn PhysicalExpr> {
 }
 
 fn most_bytes(tasks: usize) -> f64 {
-    (MOST_BYTES_OF_ALL_TASKS / tasks.max(1) as f64).clamp(MOST_BYTES, MOST_BYTES_OF_A_TASK)
+    (MAX_BYTES_OF_ALL_TASKS / tasks.max(1) as f64).clamp(MAX_BYTES, MAX_BYTES_OF_A_TASK)
 }
 
 /// True for the output of a stage, and for what tasks read themselves.

@@ -16,7 +16,7 @@ use object_store::{
 };
 use snowmelt_wire::ScanCounts;
 
-use super::hedge::{MOST_BYTES, Races};
+use super::hedge::{MAX_BYTES, Races};
 use super::{Requests, Versions, with_retries};
 
 /// Objects in the answer to one request for a list.
@@ -114,7 +114,7 @@ impl Drop for RowGroupRead {
 fn short_range(options: &GetOptions) -> Option<u64> {
     match &options.range {
         Some(GetRange::Bounded(range)) if !options.head => {
-            Some(range.end.saturating_sub(range.start)).filter(|bytes| *bytes <= MOST_BYTES)
+            Some(range.end.saturating_sub(range.start)).filter(|bytes| *bytes <= MAX_BYTES)
         }
         _ => None,
     }

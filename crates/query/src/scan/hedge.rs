@@ -15,7 +15,7 @@ use object_store::Result;
 use tokio::time::{Instant, sleep};
 
 /// The largest answer that is raced: it is kept in memory until it is whole.
-pub(super) const MOST_BYTES: u64 = 16 << 20;
+pub(super) const MAX_BYTES: u64 = 16 << 20;
 
 /// No request is sent again before.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -33,7 +33,7 @@ const SLOW_PERCENT: usize = 5;
 const REQUESTS_PER_RACE: u32 = 20;
 
 /// The most requests that can be sent again at once.
-const MOST_AT_ONCE: u32 = 8;
+const MAX_AT_ONCE: u32 = 8;
 
 /// Requests up to this size are one class; each further class is eight times as large.
 const SMALLEST_CLASS: u64 = 64 << 10;
@@ -105,7 +105,7 @@ impl Races {
         state.earned += 1;
         if state.earned == REQUESTS_PER_RACE {
             state.earned = 0;
-            state.left = MOST_AT_ONCE.min(state.left + 1);
+            state.left = MAX_AT_ONCE.min(state.left + 1);
         }
         patience(&state.took[class])
     }
@@ -247,7 +247,7 @@ mod tests {
         }
         assert_eq!(again, 230 / REQUESTS_PER_RACE);
         (0..1000).for_each(|_| _ = races.begin(0));
-        assert_eq!((0..100).filter(|_| races.may_race()).count() as u32, MOST_AT_ONCE);
+        assert_eq!((0..100).filter(|_| races.may_race()).count() as u32, MAX_AT_ONCE);
     }
 
     #[test]

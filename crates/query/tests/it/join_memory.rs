@@ -18,7 +18,7 @@ const TABLES: [&str; 3] = ["build", "probe", "few"];
 const LITTLE: u64 = 4 << 20;
 
 /// How often the kernel may end a worker of a task that uses scratch.
-const MOST_TIMES: u32 = 4;
+const MAX_TIMES: u32 = 4;
 
 /// `build` and `probe` have a key several times, and nulls in `n`; half of the keys of each are in
 /// the other. `few` has few enough rows that every task of a join reads all of them.
@@ -152,11 +152,11 @@ async fn a_worker_that_the_kernel_ends_at_its_limit_joins_by_sorting() {
     let joined = profile.stages.iter().filter(|stage| !stage.discarded.is_empty());
     assert_eq!(joined.count(), 1, "{:?}", profile.stages);
     // By sorting as well: its operators have less and less, but not for ever.
-    let (found, profile) = answer(&spec, Arc::new(runner(MOST_TIMES))).await.unwrap();
+    let (found, profile) = answer(&spec, Arc::new(runner(MAX_TIMES))).await.unwrap();
     assert_eq!(rows(&found), rows(&expected));
     let findings = || profile.findings.iter().map(|it| it.title.as_str());
     assert!(findings().any(|title| title.contains("ran again with more scratch")));
-    let report = failure(&spec, runner(MOST_TIMES + 1)).await;
+    let report = failure(&spec, runner(MAX_TIMES + 1)).await;
     assert!(report.contains("SM-0402") && report.contains("peak"), "{report}");
     // What holds no rows cannot hold fewer.
     let runner = InProcess { out_of_memory: Some((|_| true, 1)), ..InProcess::default() };
@@ -183,14 +183,14 @@ async fn a_worker_with_groups_that_the_kernel_ends_runs_again_with_more_scratch(
             out_of_memory: Some((groups, times)),
             ..InProcess::default()
         };
-        for times in [1, MOST_TIMES] {
+        for times in [1, MAX_TIMES] {
             let (found, profile) = answer(&spec, Arc::new(runner(times))).await.unwrap();
             assert_eq!(rows(&found), rows(&expected));
             assert!(spills(&profile));
             let finding = |it: &Finding| it.title.contains("ran again with more scratch");
             assert!(profile.findings.iter().any(finding), "{:?}", profile.findings);
         }
-        let report = failure(&spec, runner(MOST_TIMES + 1)).await;
+        let report = failure(&spec, runner(MAX_TIMES + 1)).await;
         assert!(report.contains("SM-0402") && report.contains("peak"), "{report}");
         return;
     }

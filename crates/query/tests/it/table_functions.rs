@@ -18,7 +18,7 @@ use crate::udfs::signature;
 /// Gives the numbers below the remainder of its argument by 4, and their texts.
 const NAME: &str = "count_up";
 
-const MOST_ROWS: usize = 700;
+const MAX_ROWS: usize = 700;
 
 fn columns() -> Fields {
     let fields = [("i", DataType::Int64), ("t", DataType::Utf8)];
@@ -38,7 +38,7 @@ pub fn result(name: &str, batch: &RecordBatch) -> Option<ArrayRef> {
         return None;
     }
     let mut lists = ListBuilder::new(StructBuilder::from_fields(columns(), 0));
-    for number in batch.column(0).as_primitive::<Int64Type>().iter().take(MOST_ROWS) {
+    for number in batch.column(0).as_primitive::<Int64Type>().iter().take(MAX_ROWS) {
         let rows = lists.values();
         for i in 0..number.map_or(0, |number| number % 4) {
             rows.field_builder::<Int64Builder>(0).unwrap().append_value(i);

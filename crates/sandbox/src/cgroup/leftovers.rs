@@ -14,7 +14,7 @@ use super::{Backend, kill_once, remove_now};
 use crate::times::{GROUP_FIRST_PAUSE, GROUP_LONGEST_PAUSE};
 
 /// The maximum number of groups per attempt.
-const MOST_AT_ONCE: usize = 32;
+const MAX_AT_ONCE: usize = 32;
 
 /// After this many attempts in a row that each found new processes, the owner is reported.
 const CHURN: u32 = 5;
@@ -65,7 +65,7 @@ impl Leftovers {
         self.0 = waiting;
         let mut churning = Vec::new();
         for (index, mut leftover) in due.into_iter().enumerate() {
-            if index >= MOST_AT_ONCE || !leftover.attempt(backend, now) {
+            if index >= MAX_AT_ONCE || !leftover.attempt(backend, now) {
                 churning.extend(leftover.owner.filter(|_| leftover.attempts_with_new >= CHURN));
                 self.0.push(leftover);
             }

@@ -16,7 +16,7 @@ use crate::spec::{Limits, Total};
 use crate::weaken::{Defence, is_disabled};
 
 /// The maximum number of free groups kept for reuse.
-const MOST_KEPT: usize = 64;
+const MAX_KEPT: usize = 64;
 
 /// The number of free groups to have ready; missing ones are made when idle.
 const READY: usize = 8;
@@ -117,7 +117,7 @@ impl Pool {
 
     /// Takes back the group of a sandbox whose processes have all ended.
     pub fn give_back(&mut self, mut group: Group) {
-        if self.free.len() < MOST_KEPT && self.reset(&mut group) {
+        if self.free.len() < MAX_KEPT && self.reset(&mut group) {
             self.free.push(group);
         } else {
             self.discard(&group, None);

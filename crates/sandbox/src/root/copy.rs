@@ -9,8 +9,8 @@ use super::builder::RootBuilder;
 use super::{Fault, doing};
 
 /// The limit of a copy per path, so that a root stays small.
-const MOST_BYTES: u64 = 1 << 20;
-const MOST_ENTRIES: usize = 2000;
+const MAX_BYTES: u64 = 1 << 20;
+const MAX_ENTRIES: usize = 2000;
 
 /// The type of a path, without following links.
 enum Entry {
@@ -60,7 +60,7 @@ fn survey(path: &Path, entries: &mut Vec<(PathBuf, Entry)>) -> io::Result<bool> 
             Entry::Link => {}
         }
         entries.push((path, entry));
-        if bytes > MOST_BYTES || entries.len() > MOST_ENTRIES {
+        if bytes > MAX_BYTES || entries.len() > MAX_ENTRIES {
             return Ok(false);
         }
     }

@@ -23,7 +23,7 @@ use builder::RootBuilder;
 pub use mounted::root_of_image;
 
 /// The maximum number of cached templates; the least recently used is dropped first.
-const MOST_TEMPLATES: usize = 64;
+const MAX_TEMPLATES: usize = 64;
 
 const FOLDERS: [&str; 3] = ["/proc", "/tmp", "/run"];
 
@@ -103,7 +103,7 @@ impl Roots {
             None => Some(self.assemble(namespaces, root, network)?),
         };
         self.templates.extend(template);
-        if self.templates.len() > MOST_TEMPLATES {
+        if self.templates.len() > MAX_TEMPLATES {
             self.templates.remove(0);
         }
         let last = self.templates.last().map(|template| ProgramNamespaces {

@@ -12,7 +12,7 @@ use snowmelt_kernel::packet;
 use crate::spec::MountedImage;
 
 /// Long enough for a killed process to be replaced.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The limit of an answer, which is empty or an error text.
 const LONGEST_ANSWER: usize = 4096;
 
@@ -20,7 +20,7 @@ const LONGEST_ANSWER: usize = 4096;
 pub fn root_of_image(image: &MountedImage) -> io::Result<OwnedFd> {
     let socket = packet::connect(&image.socket)?;
     packet::send(&socket, image.digest.as_bytes(), &[])?;
-    if !packet::wait(&socket, ANSWERED_WITHIN)? {
+    if !packet::wait(&socket, ANSWER_TIMEOUT)? {
         return Err(io::ErrorKind::TimedOut.into());
     }
     let mut answer = vec![0; LONGEST_ANSWER];

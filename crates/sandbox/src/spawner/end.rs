@@ -11,7 +11,7 @@ use super::notifier::NotifierListener;
 use super::record::{Origin, Phase, SandboxRecord, Starting, Token};
 use super::service::{Service, Watched};
 use super::sync::{self, ChildMessage};
-use super::zygote::MOST_GROUPS;
+use super::zygote::MAX_GROUPS;
 use crate::cgroup::Group;
 use crate::message::{Ended, Event, Failure, Status};
 
@@ -255,7 +255,7 @@ impl Service {
     pub(super) fn return_group(&mut self, zygote: Token, mut group: Group) {
         let clean = self.groups.reset(&mut group);
         match self.zygote(zygote) {
-            Some(state) if clean && state.groups.len() < MOST_GROUPS => state.groups.push(group),
+            Some(state) if clean && state.groups.len() < MAX_GROUPS => state.groups.push(group),
             _ => self.groups.discard(&group, Some(zygote)),
         }
     }

@@ -15,7 +15,7 @@ use super::record::{Answer, Call, Forked, Mounts, Origin, Phase, SandboxRecord, 
 use super::scratch::Scratch;
 use super::service::Service;
 use super::start::{check_env, group_fault, refusal};
-use super::zygote::{self, MOST_IN_FLIGHT, Wanted, ZygoteState};
+use super::zygote::{self, MAX_IN_FLIGHT, Wanted, ZygoteState};
 use crate::cgroup::Group;
 use crate::message::Failure;
 use crate::root::{Fault, doing};
@@ -76,7 +76,7 @@ impl Service {
 
     fn next_fork(&mut self, zygote: Token) -> Option<(u64, Wanted)> {
         let state = self.zygote(zygote)?;
-        if state.in_flight < MOST_IN_FLIGHT { state.queue.pop_front() } else { None }
+        if state.in_flight < MAX_IN_FLIGHT { state.queue.pop_front() } else { None }
     }
 
     pub(super) fn fork_now(

@@ -5,7 +5,7 @@
 //! the same part would do no harm, since isolation does not depend on ids alone. Each lane has its
 //! own share of the part, so that lanes need no coordination.
 
-use crate::message::{MOST_LANES, ZYGOTES};
+use crate::message::{MAX_LANES, ZYGOTES};
 
 /// The ids per program: one is used, the others keep it away from the next program's.
 const PROGRAM_IDS: u32 = 16;
@@ -18,7 +18,7 @@ const PROGRAMS: u32 = 8192;
 const FIRST_ID: u32 = 0x7000_0000;
 const PARTS: u32 = 2;
 const LANE_IDS: u32 = PROGRAMS * PROGRAM_IDS + ZYGOTES * ZYGOTE_IDS;
-const PART_IDS: u32 = MOST_LANES * LANE_IDS;
+const PART_IDS: u32 = MAX_LANES * LANE_IDS;
 
 /// The kind of sandbox that a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Slots {
     }
 
     fn of_part(part: u32, lane: u32) -> Self {
-        let first = part + lane % MOST_LANES * LANE_IDS;
+        let first = part + lane % MAX_LANES * LANE_IDS;
         let pool = |first, count, most| Pool { first, count, numbers: Numbers::new(0, most) };
         Self {
             part,
@@ -148,13 +148,13 @@ mod tests {
     #[test]
     fn ranges_never_overlap_and_stay_below_the_sign_bit() {
         let first = Slots::of_process(PARTS - 1);
-        let mut lanes: Vec<_> = (0..MOST_LANES).map(|lane| first.of_lane(lane)).collect();
+        let mut lanes: Vec<_> = (0..MAX_LANES).map(|lane| first.of_lane(lane)).collect();
         let mut taken = Vec::new();
         for slots in &mut lanes {
             taken.extend(all(slots, Holder::Program));
             taken.extend(all(slots, Holder::Zygote));
         }
-        assert_eq!(taken.len(), (MOST_LANES * (PROGRAMS + ZYGOTES)) as usize);
+        assert_eq!(taken.len(), (MAX_LANES * (PROGRAMS + ZYGOTES)) as usize);
         assert!(taken.windows(2).all(|pair| pair[0].first_id + pair[0].count <= pair[1].first_id));
         let last = taken.last().unwrap();
         assert!(last.first_id + last.count < 0x8000_0000);

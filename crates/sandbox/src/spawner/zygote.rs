@@ -25,20 +25,20 @@ use crate::spec::{ForkSpec, NetworkId, Root, ZygoteSpec};
 const LONGEST_FROM_ZYGOTE: usize = 128 << 10;
 
 /// The maximum number of requested forks; the rest are queued here, so that its socket never fills.
-pub(super) const MOST_IN_FLIGHT: usize = 32;
+pub(super) const MAX_IN_FLIGHT: usize = 32;
 
 /// The maximum number of root file systems of children that a zygote caches.
-pub(crate) const MOST_ROOTS: usize = 32;
+pub(crate) const MAX_ROOTS: usize = 32;
 
 /// The number of ids that a zygote gives to one below it, by its own depth: a zygote's children
 /// take theirs from the first block, and each zygote below takes one of the other blocks.
-const BLOCK_IDS: [u32; 3] = [MOST_CHILDREN, 1 << 11, 1 << 11];
+const BLOCK_IDS: [u32; 3] = [MAX_CHILDREN, 1 << 11, 1 << 11];
 
 /// The maximum number of children of a zygote.
-pub(crate) const MOST_CHILDREN: u32 = 1 << 14;
+pub(crate) const MAX_CHILDREN: u32 = 1 << 14;
 
 /// The maximum number of control groups that a zygote keeps for its children.
-pub(super) const MOST_GROUPS: usize = 32;
+pub(super) const MAX_GROUPS: usize = 32;
 
 /// The spawner's state of a zygote.
 pub(super) struct ZygoteState {
@@ -163,7 +163,7 @@ impl ZygoteState {
         let known = self.roots.iter().position(|(_, known)| known == root);
         let entry = match known {
             Some(index) => self.roots.remove(index),
-            None if self.roots.len() < MOST_ROOTS => (self.roots.len() as u32, root.clone()),
+            None if self.roots.len() < MAX_ROOTS => (self.roots.len() as u32, root.clone()),
             None => (self.roots.remove(0).0, root.clone()),
         };
         self.roots.push(entry);

@@ -29,7 +29,7 @@ pub(crate) use calls::{Calls, State};
 pub use figures::{Losses, Replayed, Waits, Window};
 
 /// The most rows of the table over time.
-const MOST_WINDOWS: u128 = 1_000_000;
+const MAX_WINDOWS: u128 = 1_000_000;
 
 /// No time of a policy is longer, so that moments are nanoseconds in 64 bits: 31 years.
 const LONGEST: Duration = Duration::from_secs(1_000_000_000);
@@ -136,7 +136,7 @@ fn check(
     if policy.every.is_zero() {
         return wrong("the rows of the table over time have no time");
     }
-    if trace.length().as_nanos() / policy.every.as_nanos() >= MOST_WINDOWS {
+    if trace.length().as_nanos() / policy.every.as_nanos() >= MAX_WINDOWS {
         return wrong("the table over time has more than a million rows: make them longer");
     }
     if policy.patience.is_zero() {

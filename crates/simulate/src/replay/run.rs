@@ -20,7 +20,7 @@ use super::hosts::Hosts;
 use super::images::Images;
 use super::{Policy, Progress};
 use crate::error::Error;
-use crate::setting::{MOST_STREAMS, Setting};
+use crate::setting::{MAX_STREAMS, Setting};
 use crate::strategy::Strategy;
 use crate::trace::Trace;
 
@@ -150,8 +150,8 @@ impl<'a> Run<'a> {
                 if progress(progressed).is_break() {
                     return Err(Error::Cancelled);
                 }
-                if self.images.streams() > MOST_STREAMS {
-                    let what = format!("there are more than {MOST_STREAMS} streams of blocks");
+                if self.images.streams() > MAX_STREAMS {
+                    let what = format!("there are more than {MAX_STREAMS} streams of blocks");
                     return Err(Error::Setting(what));
                 }
             }

@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 /// Times of traces are below this, so that they are nanoseconds in 63 bits: 285 years.
-const MOST_SECONDS: f64 = 9e9;
+const MAX_SECONDS: f64 = 9e9;
 
 /// The most memory of an instance, in MB: 1 PB.
-const MOST_MEMORY_MB: f64 = 1e9;
+const MAX_MEMORY_MB: f64 = 1e9;
 
 const NANOSECONDS: f64 = 1e9;
 
@@ -65,13 +65,13 @@ fn unquote(text: &str) -> Result<(Cow<'_, str>, Option<&str>), String> {
 
 /// Seconds that are not negative, in nanoseconds.
 pub(super) fn seconds(column: &str, text: &str) -> Result<u64, String> {
-    let seconds = number(column, text, "seconds", MOST_SECONDS)?;
+    let seconds = number(column, text, "seconds", MAX_SECONDS)?;
     Ok((seconds * NANOSECONDS).round() as u64)
 }
 
 /// MB of memory, more than none, in bytes: Function Compute counts in units of 2^20.
 pub(super) fn memory(column: &str, text: &str) -> Result<u64, String> {
-    let megabytes = number(column, text, "MB", MOST_MEMORY_MB)?;
+    let megabytes = number(column, text, "MB", MAX_MEMORY_MB)?;
     let bytes = (megabytes * f64::from(1 << 20)).round() as u64;
     match bytes {
         0 => Err(format!("`{column}` is `{text}`, expected MB above 0")),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::setting::MOST_SECONDS;
+use crate::setting::MAX_SECONDS;
 
 pub use synthetic::Profile;
 
@@ -91,7 +91,7 @@ impl Trace {
         };
         let calls: Vec<_> = rows.iter().map(arrival).collect();
         let last = calls.last().map_or(0, |call| call.at);
-        if last as f64 > MOST_SECONDS * 1e9 {
+        if last as f64 > MAX_SECONDS * 1e9 {
             return Err(Error::Setting("the trace takes decades".to_owned()));
         }
         Ok(Self { origin, functions, calls, recorded })

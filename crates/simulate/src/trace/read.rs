@@ -22,7 +22,7 @@ const MINUTE: f64 = 60e9;
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_894_9;
 
 /// Functions and hosts are numbers of 32 bits, and all calls are in memory.
-const MOST_CALLS: usize = 100_000_000;
+const MAX_CALLS: usize = 100_000_000;
 
 /// The longest line: a file without line ends must not fill the memory.
 const LONGEST_LINE: u64 = 1 << 20;
@@ -97,7 +97,7 @@ fn line(bytes: &[u8]) -> Result<&str, String> {
 }
 
 fn too_many() -> String {
-    format!("it has more than {MOST_CALLS} calls")
+    format!("it has more than {MAX_CALLS} calls")
 }
 
 fn known() -> String {
@@ -142,7 +142,7 @@ impl Reader {
 
     fn add(&mut self, rows: impl IntoIterator<Item = Row>) -> Result<(), String> {
         for row in rows {
-            if self.rows.len() == MOST_CALLS {
+            if self.rows.len() == MAX_CALLS {
                 return Err(too_many());
             }
             self.rows.push(row);
@@ -159,7 +159,7 @@ impl Reader {
         let offset = (f64::from(function) * GOLDEN_RATIO).fract();
         for (column, minute) in self.minutes.clone() {
             let calls = count(&minute.to_string(), &fields[column])?;
-            if calls > MOST_CALLS as u64 {
+            if calls > MAX_CALLS as u64 {
                 return Err(too_many());
             }
             let begin = (minute - 1) as f64;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use snowmelt_control::server::HostProgram;
 use snowmelt_types::ErrorReport;
 
-use super::keys::{LEAST_HOSTS, MOST_HOSTS, PROVIDER};
+use super::keys::{LEAST_HOSTS, MAX_HOSTS, PROVIDER};
 use super::{Sources, Value, factor, wrong};
 
 /// Who starts and ends hosts, and how many there are.
@@ -24,7 +24,7 @@ impl HostPool {
         let pool = Self {
             provider: sources.named_path(&PROVIDER)?,
             least: sources.get(&LEAST_HOSTS, None, factor)?,
-            most: sources.get(&MOST_HOSTS, None, factor)?,
+            most: sources.get(&MAX_HOSTS, None, factor)?,
         };
         if pool.least.value > pool.most.value {
             let most = pool.most.value;

@@ -42,11 +42,11 @@ fn a_function_loses_its_own_oldest_calls_and_none_of_other_functions() {
     let mut index = Index::default();
     let other = add(&mut index, ended("other", 1, LATER));
     let first = add(&mut index, ended("f", 1, LATER));
-    for _ in 1..MOST_ENDED {
+    for _ in 1..MAX_ENDED {
         add(&mut index, ended("f", 1, LATER));
     }
     assert_eq!(write(&mut index, ended("f", 1, LATER)), [first]);
-    assert_eq!(index.counts.of_function(&name("f")).ended.calls, MOST_ENDED);
+    assert_eq!(index.counts.of_function(&name("f")).ended.calls, MAX_ENDED);
     assert!(index.entries.contains_key(&other));
 }
 
@@ -54,7 +54,7 @@ fn a_function_loses_its_own_oldest_calls_and_none_of_other_functions() {
 fn a_tenant_loses_nothing_by_a_function_of_the_same_name() {
     let mut index = Index::default();
     let kept = add(&mut index, of("other", ended("f", 1, LATER)));
-    for _ in 0..MOST_ENDED {
+    for _ in 0..MAX_ENDED {
         add(&mut index, ended("f", 1, LATER));
     }
     assert_eq!(write(&mut index, ended("f", 1, LATER)).len(), 1);
@@ -64,7 +64,7 @@ fn a_tenant_loses_nothing_by_a_function_of_the_same_name() {
 #[test]
 fn bytes_are_bounded_and_one_that_is_too_long_is_kept_alone() {
     let mut index = Index::default();
-    let half = MOST_ENDED_BYTES.bytes() / 2;
+    let half = MAX_ENDED_BYTES.bytes() / 2;
     let first = add(&mut index, ended("f", half, LATER));
     assert!(write(&mut index, ended("f", half, LATER)).is_empty());
     assert_eq!(write(&mut index, ended("f", 1, LATER)), [first]);
@@ -83,8 +83,8 @@ fn what_is_too_old_goes_with_the_next_write() {
 #[test]
 fn all_functions_together_are_bounded() {
     let mut index = Index::default();
-    let each = MOST_ENDED_BYTES.bytes();
-    let functions = MOST_BYTES.bytes() / each;
+    let each = MAX_ENDED_BYTES.bytes();
+    let functions = MAX_BYTES.bytes() / each;
     let most = add(&mut index, ended("f0", each, LATER));
     for function in 1..functions {
         add(&mut index, ended(&format!("f{function}"), each - 1, LATER));
@@ -113,12 +113,12 @@ fn one_write_removes_some_calls_of_many_functions_and_the_next_ones_the_rest() {
 fn the_tenant_that_has_most_calls_loses_the_oldest_of_its_longest_function() {
     let mut index = Index::default();
     let other: Vec<_> =
-        (0..MOST_ENDED).map(|_| add(&mut index, of("other", ended("f", 1, LATER)))).collect();
+        (0..MAX_ENDED).map(|_| add(&mut index, of("other", ended("f", 1, LATER)))).collect();
     let mut longest = Vec::new();
     for at in 0..SHARE {
-        add(&mut index, waiting(&format!("w{}", at / MOST_WAITING), 1));
+        add(&mut index, waiting(&format!("w{}", at / MAX_WAITING), 1));
     }
-    for at in 0..MAX_CALLS - MOST_ENDED - SHARE - 1 {
+    for at in 0..MAX_CALLS - MAX_ENDED - SHARE - 1 {
         let function = format!("f{}", at / 90);
         longest.push(add(&mut index, ended(&function, 1, LATER)));
     }
@@ -135,11 +135,11 @@ fn the_tenant_that_has_most_calls_loses_the_oldest_of_its_longest_function() {
     let own: Vec<_> =
         (0..2000).map(|at| add(&mut index, ended(&format!("f{}", at / 90), 1, LATER))).collect();
     for at in 0..SHARE {
-        add(&mut index, waiting(&format!("w{}", at / MOST_WAITING), 1));
+        add(&mut index, waiting(&format!("w{}", at / MAX_WAITING), 1));
     }
     for at in 0..MAX_CALLS - SHARE - own.len() {
         let tenant = format!("other{}", at / 20_000);
-        add(&mut index, of(&tenant, ended(&format!("f{}", at / MOST_ENDED), 1, LATER)));
+        add(&mut index, of(&tenant, ended(&format!("f{}", at / MAX_ENDED), 1, LATER)));
     }
     let removed = write(&mut index, waiting("f", 1));
     assert!(removed.len() == 1 && own.contains(&removed[0]));
@@ -148,7 +148,7 @@ fn the_tenant_that_has_most_calls_loses_the_oldest_of_its_longest_function() {
 #[test]
 fn the_tenant_that_has_most_bytes_loses_them_first() {
     let mut index = Index::default();
-    let each = MOST_ENDED_BYTES.bytes() / 8;
+    let each = MAX_ENDED_BYTES.bytes() / 8;
     let other = add(&mut index, of("other", ended("f", each * 8, LATER)));
     let own: Vec<_> =
         (0..56).map(|at| add(&mut index, ended(&format!("f{at}"), each, LATER))).collect();
@@ -160,15 +160,15 @@ fn the_tenant_that_has_most_bytes_loses_them_first() {
 #[test]
 fn what_waits_is_bounded_and_never_removed() {
     let mut index = Index::default();
-    for _ in 0..MOST_WAITING {
+    for _ in 0..MAX_WAITING {
         index.room_for(&waiting("f", 1)).unwrap();
         add(&mut index, waiting("f", 1));
     }
-    assert_eq!(index.room_for(&waiting("f", 1)), Err(Full::Calls(Of::Function, MOST_WAITING)));
-    let long = waiting("g", MOST_WAITING_BYTES.bytes() + 1);
-    assert_eq!(index.room_for(&long), Err(Full::Bytes(Of::Function, MOST_WAITING_BYTES)));
-    assert!(write(&mut index, ended("f", MOST_BYTES.bytes(), LATER)).is_empty());
-    assert_eq!(index.waiting().len(), MOST_WAITING);
+    assert_eq!(index.room_for(&waiting("f", 1)), Err(Full::Calls(Of::Function, MAX_WAITING)));
+    let long = waiting("g", MAX_WAITING_BYTES.bytes() + 1);
+    assert_eq!(index.room_for(&long), Err(Full::Bytes(Of::Function, MAX_WAITING_BYTES)));
+    assert!(write(&mut index, ended("f", MAX_BYTES.bytes(), LATER)).is_empty());
+    assert_eq!(index.waiting().len(), MAX_WAITING);
 }
 
 #[test]
@@ -200,11 +200,11 @@ fn events_of_a_tenant_that_wait_leave_room_for_those_of_others() {
     let mut index = Index::default();
     for function in ["f", "g"] {
         index.room_for(&waiting(function, 1)).unwrap();
-        add(&mut index, waiting(function, MOST_WAITING_BYTES.bytes()));
+        add(&mut index, waiting(function, MAX_WAITING_BYTES.bytes()));
     }
-    let share = ByteSize(MOST_BYTES.bytes() / 4);
+    let share = ByteSize(MAX_BYTES.bytes() / 4);
     assert_eq!(index.room_for(&waiting("h", 1)), Err(Full::Bytes(Of::Tenant, share)));
-    index.room_for(&of("other", waiting("h", MOST_WAITING_BYTES.bytes()))).unwrap();
+    index.room_for(&of("other", waiting("h", MAX_WAITING_BYTES.bytes()))).unwrap();
 }
 
 #[test]
@@ -215,11 +215,11 @@ fn a_write_that_fails_changes_nothing() {
         add(&mut index, ended("f", 1, until_ms));
     }
     let before = index.clone();
-    let planned = index.plan(call.clone(), ended("f", MOST_ENDED_BYTES.bytes(), LATER));
+    let planned = index.plan(call.clone(), ended("f", MAX_ENDED_BYTES.bytes(), LATER));
     assert_eq!(planned.removed().count(), 2);
     drop(planned);
     assert_eq!(index, before);
-    index.plan(call.clone(), ended("f", MOST_ENDED_BYTES.bytes(), LATER)).keep();
+    index.plan(call.clone(), ended("f", MAX_ENDED_BYTES.bytes(), LATER)).keep();
     assert_eq!(index.entries.keys().collect::<Vec<_>>(), [&call]);
     index.forget_all([&call]);
     assert_eq!(index, Index::default(), "no sums are left");

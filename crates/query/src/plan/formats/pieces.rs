@@ -7,7 +7,7 @@ use std::ops::Range;
 const TEXT_PIECE: u64 = crate::read::MAX_HEADER_BYTES as u64;
 
 /// The most pieces of a text file.
-const MOST_PIECES: u64 = 4096;
+const MAX_PIECES: u64 = 4096;
 
 /// A piece of a file: a reader reads what begins in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) fn whole(size: u64) -> Vec<Piece> {
 
 /// The pieces of a text file that can be divided at every line break.
 pub(super) fn of_lines(size: u64) -> Vec<Piece> {
-    let step = TEXT_PIECE.max(size.div_ceil(MOST_PIECES));
+    let step = TEXT_PIECE.max(size.div_ceil(MAX_PIECES));
     // A remainder is part of the last piece.
     let count = (size / step).max(1);
     let end = |index| if index + 1 == count { size } else { (index + 1) * step };
@@ -61,7 +61,7 @@ mod tests {
             assert_eq!((pieces[0].range.start, pieces[pieces.len() - 1].range.end), (0, size));
             assert!(pieces.windows(2).all(|pair| pair[0].range.end == pair[1].range.start));
             assert_eq!(pieces.iter().map(|piece| piece.bytes).sum::<u64>(), size);
-            assert!(pieces.len() <= MOST_PIECES as usize);
+            assert!(pieces.len() <= MAX_PIECES as usize);
             assert!(pieces.len() == 1 || pieces.iter().all(|piece| piece.bytes >= TEXT_PIECE));
         }
     }

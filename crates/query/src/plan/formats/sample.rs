@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// Bytes that are read of all files of a table together, and at least and at most of each.
 const ALL_BYTES: u64 = 64 << 20;
 const LEAST_BYTES: u64 = 64 << 10;
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Bytes that are read of a file whose first record is not in its sample.
 const LONG_BYTES: u64 = 8 << 20;
@@ -46,7 +46,7 @@ pub(super) struct Sampled<'l> {
 impl<'l> Sampler<'l> {
     pub(super) fn new(located: &'l Located) -> Self {
         let each = ALL_BYTES / located.files.len().max(1) as u64;
-        Self { located, bytes: each.clamp(LEAST_BYTES, MOST_BYTES) }
+        Self { located, bytes: each.clamp(LEAST_BYTES, MAX_BYTES) }
     }
 
     /// Opens a file, once.

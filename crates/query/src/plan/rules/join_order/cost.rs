@@ -22,7 +22,7 @@ const READ_BYTE: f64 = 0.2;
 
 /// Bytes of the largest build side that every task collects whole. The hash table needs about as
 /// much again.
-const MOST_COLLECTED_BYTES: f64 = (64 << 20) as f64;
+const MAX_COLLECTED_BYTES: f64 = (64 << 20) as f64;
 
 /// An input of a join.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub(super) fn cheapest(
         + look_up(build.rows / tasks.most as f64) * probe.rows
         + OUTPUT * output_rows
         + split;
-    let fits = build.rows * build.width <= MOST_COLLECTED_BYTES || tasks.most == 1;
+    let fits = build.rows * build.width <= MAX_COLLECTED_BYTES || tasks.most == 1;
     match can_collect && fits && (collected <= partitioned || tasks.most == 1) {
         true => (Mode::Collected, collected),
         false => (Mode::Partitioned, partitioned),

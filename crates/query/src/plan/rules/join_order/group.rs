@@ -22,7 +22,7 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::projection::ProjectionExec;
 
 /// Relations of a group are numbered in a set of bits.
-const MOST_RELATIONS: usize = 64;
+const MAX_RELATIONS: usize = 64;
 
 /// A column of a relation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +77,7 @@ impl Group {
             written: Order::Relation(0),
         };
         (group.output, group.written) = group.add(node)?;
-        (group.relations.len() <= MOST_RELATIONS).then_some(group)
+        (group.relations.len() <= MAX_RELATIONS).then_some(group)
     }
 
     /// Adds a part of the tree; returns what its columns are.

@@ -13,7 +13,7 @@ use crate::plan::estimate::{
 };
 
 /// Groups of more relations are not searched completely.
-const MOST_SEARCHED: usize = 10;
+const MAX_SEARCHED: usize = 10;
 
 /// Another order must cost at most this part of the written one: estimates are rough.
 const BETTER: f64 = 0.95;
@@ -48,7 +48,7 @@ pub(super) fn best(group: &Group, tasks: Tasks) -> Option<Order> {
         return None;
     }
     let mut search = Search::new(group, tasks);
-    let found = match group.relations.len() <= MOST_SEARCHED {
+    let found = match group.relations.len() <= MAX_SEARCHED {
         true => search.all_orders(),
         false => search.greedy(),
     }?;
