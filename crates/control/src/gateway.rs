@@ -34,7 +34,7 @@ use crate::backups;
 use crate::identity::{Identity, identify};
 use crate::metrics;
 use crate::platform::Platform;
-use crate::prune::Prunings;
+use crate::prune::prune;
 use crate::records::FunctionId;
 
 /// Frames of an answer that wait for a slow client before the query waits too.
@@ -137,7 +137,7 @@ async fn prune_all(
     body::Body(body): body::Body,
 ) -> Answer {
     let request = body::parse(&body)?;
-    json(StatusCode::OK, &Prunings::run(platform, identity, request).await?)
+    json(StatusCode::OK, &prune(platform, identity, request).await?)
 }
 
 /// Runs a query and streams its frames. A client that disconnects drops the receiver, which ends

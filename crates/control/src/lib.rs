@@ -33,6 +33,7 @@ mod pool;
 mod printed;
 mod progress;
 mod prune;
+mod prunings;
 mod queries;
 mod records;
 #[cfg(test)]

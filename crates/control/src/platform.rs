@@ -17,7 +17,7 @@ use crate::images::Images;
 use crate::leases::Leases;
 use crate::metrics::Times;
 use crate::pool::HostPool;
-use crate::prune::Prunings;
+use crate::prunings::Prunings;
 use crate::queries::Queries;
 use crate::udfs::UdfRegistry;
 

@@ -5,7 +5,7 @@
 //! part is removed in steps that leave whole things when the server is killed between them.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_api::{PlatformPruneRequest, PruneRequest, PrunedPart};
@@ -21,64 +21,23 @@ use crate::udfs::blocking;
 /// Code and files that were used within this time may belong to a function that is being deployed.
 const LATELY: Duration = Duration::from_secs(600);
 
-/// The removals that run or wait.
-///
-/// Each reads all entries of its owner and writes to the store that every call needs. So one runs
-/// at a time, and each owner has one at most: a tenant that asks all the time delays the others by
-/// one turn.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Prunings {
-    turn: Arc<tokio::sync::Mutex<()>>,
-    owners: Arc<Mutex<BTreeSet<Option<Tenant>>>>,
+/// Removes what nothing uses, or only counts it, in a task of its own: a client that disconnects does
+/// not end it half-way. Refuses the second one of an owner.
+pub(crate) async fn prune(
+    platform: Arc<Platform>,
+    identity: Identity,
+    request: PlatformPruneRequest,
+) -> Result<Vec<PrunedPart>, ErrorReport> {
+    let claim = platform.prunings.claim(identity.only())?;
+    let work = async move {
+        let _turn = claim.turn().await;
+        remove(&platform, &identity, &request).await
+    };
+    let failed = |error| ErrorReport::new(Code::INTERNAL, format!("cannot remove: {error}"));
+    tokio::spawn(work).await.unwrap_or_else(|error| Err(failed(error)))
 }
 
-/// The one removal of an owner: a tenant, or `None` for the operators.
-#[derive(Debug)]
-struct Claim {
-    owner: Option<Tenant>,
-    of: Prunings,
-}
-
-impl Prunings {
-    /// Removes what nothing uses, or only counts it, in a task of its own: a client that disconnects
-    /// does not end it half-way. Refuses the second one of an owner.
-    pub async fn run(
-        platform: Arc<Platform>,
-        identity: Identity,
-        request: PlatformPruneRequest,
-    ) -> Result<Vec<PrunedPart>, ErrorReport> {
-        let claim = platform.prunings.claim(identity.only())?;
-        let work = async move {
-            // Moved in whole, so that it ends with this task.
-            let claim = claim;
-            let _turn = claim.of.turn.lock().await;
-            prune(&platform, &identity, &request).await
-        };
-        let failed = |error| ErrorReport::new(Code::INTERNAL, format!("cannot remove: {error}"));
-        tokio::spawn(work).await.unwrap_or_else(|error| Err(failed(error)))
-    }
-
-    fn claim(&self, owner: Option<&Tenant>) -> Result<Claim, ErrorReport> {
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        if owners.insert(owner.cloned()) {
-            return Ok(Claim { owner: owner.cloned(), of: self.clone() });
-        }
-        let whose = owner.map(|tenant| format!(" for `{tenant}`")).unwrap_or_default();
-        let message = format!("a removal of what nothing uses is running{whose}");
-        Err(ErrorReport::new(Code::PRUNING_RUNS, message)
-            .hint("wait for its answer, and try again"))
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let mut owners = self.of.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        owners.remove(&self.owner);
-    }
-}
-
-/// Removes what nothing uses, or only counts it.
-async fn prune(
+async fn remove(
     platform: &Platform,
     identity: &Identity,
     request: &PlatformPruneRequest,
@@ -221,11 +180,12 @@ mod tests {
         let run = |name: &str| {
             let identity = Identity::of_token(name.parse().unwrap(), &HeaderMap::new()).unwrap();
             let request = PlatformPruneRequest { dry_run: false, results: true };
-            Prunings::run(Arc::clone(&idle.platform), identity, request)
+            prune(Arc::clone(&idle.platform), identity, request)
         };
-        let turn = idle.platform.prunings.turn.lock().await;
+        let holder = idle.platform.prunings.claim(Some(&"holder".parse().unwrap())).unwrap();
+        let turn = holder.turn().await;
         let first = tokio::spawn(run("acme"));
-        while idle.platform.prunings.owners.lock().unwrap().is_empty() {
+        while !idle.platform.prunings.has(Some(&tenant)) {
             tokio::task::yield_now().await;
         }
         let refused = run("acme").await.unwrap_err();

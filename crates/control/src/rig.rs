@@ -26,7 +26,7 @@ use crate::logs::Logs;
 use crate::placements::{self, Placements};
 use crate::platform::{Grace, Platform};
 use crate::pool::HostPool;
-use crate::prune::Prunings;
+use crate::prunings::Prunings;
 use crate::queries::Queries;
 use crate::records::{FunctionId, Records};
 use crate::trees::Trees;

@@ -34,7 +34,7 @@ pub use crate::placements::Settings as Placing;
 use crate::platform::{Grace, Platform};
 use crate::pool::HostPool;
 pub use crate::pool::HostProgram;
-use crate::prune::Prunings;
+use crate::prunings::Prunings;
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
