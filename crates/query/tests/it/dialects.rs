@@ -135,12 +135,15 @@ async fn large_files_of_any_dialect_are_divided_between_workers() {
     let rows = large(|n| format!("{n};some text of a long row {};x", n % 7));
     put(&root.join("plain.csv"), &rows).await;
     put(&root.join("skipped.csv"), format!("about;\nthis\nid;s;c\n{rows}")).await;
+    put(&root.join("comments.csv"), format!("# about\n#this\nid;s;c\n{rows}")).await;
     put(&root.join("latin.csv"), latin1(&format!("id;s;ü\n{}", rows.replace('x', "é")))).await;
     put(&root.join("returns.csv"), rows.replace('\n', "\r")).await;
     let expected = "|90000|4049955000|7|";
     let sql = "select count(*), sum(column0), count(distinct column1) from 'plain.csv'";
     same_for_all(sql, root, expected).await;
     let sql = "select count(*), sum(id), count(distinct s) from read_csv('skipped.csv', skip => 2)";
+    same_for_all(sql, root, expected).await;
+    let sql = "select count(*), sum(id), count(distinct s) from 'comments.csv'";
     same_for_all(sql, root, expected).await;
     let sql = "select count(*), sum(id), count(distinct s) from 'latin.csv' where \"ü\" = 'é'";
     same_for_all(sql, root, expected).await;

@@ -82,7 +82,7 @@ fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> R
     }
     let mut quotes = Quotes::new(&dialect);
     let end = quotes.scan(&text).unwrap_or(0);
-    let last_line = options.skip + newlines(&text[..end]) + 1;
+    let last_line = dialect.skip + newlines(&text[..end]) + 1;
     if quotes.is_escaped() {
         return Err(wrong(escaped(name, Some(last_line))));
     }
@@ -101,7 +101,7 @@ fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> R
     if rows.is_empty() && !sample.last {
         return Ok(Told::TooShort);
     }
-    let line = options.skip + newlines(&records[..start]);
+    let line = dialect.skip + newlines(&records[..start]);
     let mut header = Header::parse(record, &dialect)
         .map_err(|why| wrong(wrong_line(name, Some(line + 1), &why)))?;
     let mut own = header.names.clone();
@@ -111,7 +111,7 @@ fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> R
     if options.header == Some(false) {
         dialect.headerless = Some(header.names.len());
     }
-    let before = options.skip + newlines(&records[..header_end]);
+    let before = dialect.skip + newlines(&records[..header_end]);
     let mut guesses = guesses(header.names.len(), &dialect, rows).map_err(|(line, why)| {
         Error::File(Box::new(wrong_line(name, line.map(|line| before + line + 1), &why)))
     })?;

@@ -39,11 +39,14 @@ pub(super) fn recognise(sample: &Sample, usual: &Dialect, options: &CsvOptions) 
     let text = recoded(&sample.text, &dialect, sample.whole);
     dialect.carriage_returns = has_carriage_returns(&text, sample.whole);
     // Comments end with lines, so line ends are known first.
-    dialect.comment = options.comment;
+    dialect.comment = options.comment.and_then(|mark| mark.0);
     let quote = options.quote.map_or(dialect.quote, |mark| mark.0);
     let utf8 = Dialect { encoding: Encoding::Utf8, quote, ..dialect.clone() };
     let text = recoded(&text, &utf8, sample.whole);
     let text = without_lines(without_mark(&text), options.skip).unwrap_or_default();
+    let comments = comments_before(text, sample.whole, &dialect, options);
+    dialect.skip += comments;
+    let text = without_lines(text, comments).unwrap_or_default();
     dialect.escape = options.escape.and_then(|mark| mark.0);
     let mut found = divided(text, sample.whole, &dialect, options);
     let mut quotes = Quotes::new(&found);
@@ -93,6 +96,24 @@ fn has_carriage_returns(text: &[u8], whole: bool) -> bool {
     // A line feed may follow the last byte.
     let known = if whole { text } else { &text[..text.len().saturating_sub(1)] };
     known.contains(&b'\r') && !text.contains(&b'\n')
+}
+
+/// The number of lines before the records that are comments: they begin with `#`, and the records are
+/// divided evenly without them only. A later line that begins so may be a record, and stays.
+fn comments_before(text: &[u8], whole: bool, dialect: &Dialect, options: &CsvOptions) -> u64 {
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    let comments = lines.take_while(|line| line.starts_with(b"#") || line.trim_ascii().is_empty());
+    let (count, bytes) =
+        comments.fold((0, 0), |(count, bytes), line| (count + 1, bytes + line.len()));
+    if options.comment.is_some() || !text.starts_with(b"#") {
+        return 0;
+    }
+    let strict = Dialect { pads: false, ignores_errors: false, ..dialect.clone() };
+    let is_even = |text: &[u8]| {
+        let found = divided(text, whole, &strict, options);
+        columns(text, whole, &found, false).is_some_and(|columns| columns >= 2)
+    };
+    if is_even(text) || !is_even(&text[bytes..]) { 0 } else { count }
 }
 
 /// The dialect with the delimiter and the quotation mark that divide the text evenly.
@@ -266,6 +287,28 @@ mod tests {
         let cut = Sample { text: b"a,b\n1,\xc3".to_vec(), whole: false, last: false };
         let cut = recognise(&cut, &Dialect::of(Format::Csv), &CsvOptions::default());
         assert_eq!(cut.dialect.encoding, Encoding::Utf8);
+    }
+
+    #[test]
+    fn comments_before_the_records_are_recognised() {
+        for (text, skip) in [
+            ("# made by x\n# on, a, day\nid,name\n1,a\n", 2),
+            ("# it's\n\n#\n\nid;name\n1;a\n", 4),
+            ("#id,name\n1,a\n", 0),
+            ("# id,name\n1,a\n#2,b\n", 0),
+            ("# made by x\nid,name\n#1,a\n", 1),
+            ("# made by x\nid\n1\n", 0),
+            ("# only\n# comments\n", 0),
+            ("id,name\n# no, comment, here\n", 0),
+        ] {
+            assert_eq!(csv(text.as_bytes()).skip, skip, "{text:?}");
+        }
+        let none = CsvOptions { comment: Some(Mark(None)), ..CsvOptions::default() };
+        assert_eq!(of(b"# x\na,b\n", Format::Csv, &none).skip, 0);
+        let padded = CsvOptions { null_padding: true, ..CsvOptions::default() };
+        assert_eq!(of(b"# x\na,b\n1,2\n", Format::Csv, &padded).skip, 1);
+        let skipped = CsvOptions { skip: 1, ..CsvOptions::default() };
+        assert_eq!(of(b"about\n# x\na,b\n1,2\n", Format::Csv, &skipped).skip, 2);
     }
 
     #[test]

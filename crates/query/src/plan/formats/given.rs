@@ -90,7 +90,8 @@ pub(in super::super) fn check(options: &CsvOptions, of: &str) -> Result<(), Erro
     if delimiter == Some(decimal) {
         return same("delim", "decimal");
     }
-    if options.comment.is_some() && options.comment == options.delimiter {
+    let comment = options.comment.and_then(|mark| mark.0);
+    if comment.is_some() && comment == options.delimiter {
         return same("delim", "comment");
     }
     Ok(())
@@ -144,7 +145,7 @@ fn set_known(options: &mut CsvOptions, name: &str, given: &CsvOption) -> Result<
             let fits = |byte: &Option<u8>| {
                 byte.is_none_or(|it| !it.is_ascii_alphanumeric() && it > b' ' && it != b'"')
             };
-            options.comment = byte.filter(fits).ok_or("one ASCII mark, or none")?;
+            options.comment = Some(Mark(byte.filter(fits).ok_or("one ASCII mark, or none")?));
         }
         "decimal" | "decimal_separator" => {
             let known = one(given).filter(|text| matches!(*text, "." | ","));
