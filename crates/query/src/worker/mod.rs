@@ -41,7 +41,7 @@ use watch::Watcher;
 /// The stack size of every thread that plans, decodes or runs a plan. An expression of thousands of
 /// terms is an equally deep tree, and most code that traverses it recurses. Only touched pages use
 /// memory.
-pub(crate) const STACK_BYTES: usize = 256 << 20;
+pub(crate) const STACK_BYTES: usize = 512 << 20;
 
 /// Serves tasks, one at a time, until the listener fails. The main loop of `snowmelt-query`, whose
 /// first thread watches the tasks that the second one runs.

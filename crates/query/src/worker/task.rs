@@ -90,11 +90,13 @@ fn run(
     socket: UnixStream,
     watcher: &Watcher,
 ) -> Result<(), Box<ErrorReport>> {
-    let connection = socket.try_clone();
+    // Not a second descriptor: where there is none left, nothing would end the watch.
+    let connection = Arc::new(socket);
+    let socket = Arc::clone(&connection);
     let task = Watched { executor: Arc::clone(executor) as _, outbox: Arc::clone(outbox), socket };
     watcher.during(task, || {
         let ran = executor.run(outbox);
-        _ = connection.map(|connection| connection.shutdown(Shutdown::Read));
+        _ = connection.shutdown(Shutdown::Read);
         ran
     })
 }

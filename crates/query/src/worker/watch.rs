@@ -27,7 +27,7 @@ pub(super) struct Watched {
     pub executor: Arc<dyn Executor>,
     pub outbox: Arc<Outbox>,
     /// Its connection, whose reading side the thread that runs the task shuts down at the end.
-    pub socket: UnixStream,
+    pub socket: Arc<UnixStream>,
 }
 
 /// A task, and what is dropped when it is no longer watched.
