@@ -85,8 +85,10 @@ def test_a_page_that_does_not_match_its_checksum(snowmelt: Snowmelt, tmp_path: P
 
 
 def test_what_the_planner_lacks_is_refused_by_name(snowmelt: Snowmelt) -> None:
-    sql = "select * from (values (1)) a(x), lateral (select a.x + y from (values (2)) b(y)) c"
-    report = snowmelt.sql(sql).failed_with("SM-0107", "a column of the outer query")
+    asked = "exists (select 1 from (values (1)) c(z) where z = y and z = x)"
+    lateral = f"lateral (select y from (values (1)) b(y) where {asked} limit 1) d"
+    sql = f"select * from (values (1)) a(x), {lateral}"
+    report = snowmelt.sql(sql).failed_with("SM-0107", "a subquery inside of LATERAL")
     assert report["hint"]
 
 

@@ -1,8 +1,8 @@
 //! Semi joins that drop rows before they are exchanged or grouped.
 //!
 //! A join passes the keys of its build side to the scan of its probe side while it runs, but not
-//! beyond a stage. Where few keys of the probe side are wanted, and an exchange or an aggregation is
-//! between it and its scan, a semi join with the other side is put below: `part JOIN (SELECT ..
+//! beyond a stage or an outer join. Where few keys of the probe side are wanted, and one of these or an
+//! aggregation is between it and its scan, a semi join with the other side is put below: `part JOIN (SELECT ..
 //! FROM lineitem GROUP BY partkey)` then groups only the lines of these parts.
 //!
 //! The semi join reads the same output of a stage as the join itself, so nothing runs twice. Only
@@ -218,6 +218,15 @@ fn is_costly(node: &Plan) -> bool {
         || node.is::<AggregateExec>()
         || node.is::<SortExec>()
         || node.is::<CoalescePartitionsExec>()
+        || node.downcast_ref::<HashJoinExec>().is_some_and(is_outer)
+}
+
+/// True for joins through which the keys of a build side are not passed while they run.
+fn is_outer(join: &HashJoinExec) -> bool {
+    matches!(
+        join.join_type(),
+        JoinType::Left | JoinType::Right | JoinType::LeftAnti | JoinType::RightAnti
+    )
 }
 
 /// The input that gives keys of a node's output, and what they are there, if rows can be dropped

@@ -207,7 +207,7 @@ async fn digits_and_quantiles() {
         ("select octet_length('\\xAABB'::blob), octet_length('é'), octet_length(null)", &["2|2|"]),
         ("select quantile_cont(b, [0.25, 0.5]), quantile_disc(b, [0.5, 1]), quantile(b, 0.9) from u",
             &["[1.75, 3.5]|[2, 7]|7"]),
-        ("select a, quantile_cont(b, [0.5]) filter (where b < 7) from u group by a order by a", &["x|[1.5]", "y|[5.0]", "z|[]", "|[]"]),
+        ("select a, quantile_cont(b, [0.5]) filter (where b < 7) from u group by a order by a", &["x|[1.5]", "y|[5.0]", "z|", "|"]),
         ("select round(geomean(k), 6), sem(k) is null, round(sem(k), 6) from t", &["1.817121|false|0.471405"]),
         ("select list_first([1, 2]), list_first([1, 2], lambda x: x > 1), list_last([1, 2]), list_first([])", &["1|2|2|"]),
         ("select list_sort([3, null, 1]), list_reverse_sort([1, null, 3]), list_sort([1, 2], 'desc')", &["[1, 3, ]|[3, 1, ]|[2, 1]"]),

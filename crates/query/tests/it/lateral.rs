@@ -52,6 +52,8 @@ async fn subqueries_are_computed_for_each_outer_row() {
             &["1|6", "2|7", "3|8"]),
         ("select count(*) from t, lateral (select b from u where b > k limit 1)",
             &["3"]),
+        ("select count(*) from (select n_name, n_nationkey from nation order by n_regionkey limit 7) s,
+            lateral (select b from u where b < n_nationkey + 3 order by b limit 1)", &["7"]),
         ("select k, y from (select k from t order by k desc limit 2) s, lateral (select k + b as y from u order by b limit 1) order by k",
             &["2|3", "3|4"]),
     ])
@@ -91,6 +93,16 @@ async fn what_cannot_be_computed_for_each_row_is_refused() {
     for (from, part) in [
         ("t right join lateral (select k as y limit 1) v on true", "SM-0"),
         ("(select random() as k) t, lateral (select k as y limit 1) v", "other rows"),
+        (
+            "(values (interval '1 month'), (interval '30 days')) t(i),
+            lateral (select date '2024-01-31' + i as y) v",
+            "intervals",
+        ),
+        (
+            "(select n_regionkey, avg(n_nationkey::double) as m from nation group by n_regionkey) t,
+            lateral (select r_name from region where r_regionkey > m limit 1) v",
+            "other rows",
+        ),
         (
             "(values (1)) t(k), lateral (select n_name from nation where n_nationkey > k
             group by rollup (n_name) limit 1) v",

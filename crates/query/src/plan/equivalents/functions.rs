@@ -156,7 +156,7 @@ pub(super) fn struct_pack(function: &Function) -> Option<Expr> {
     Some(call("named_struct", parts))
 }
 
-fn when(condition: Expr, result: Expr, otherwise: Expr) -> Expr {
+pub(super) fn when(condition: Expr, result: Expr, otherwise: Expr) -> Expr {
     Expr::Case {
         case_token: AttachedToken::empty(),
         end_token: AttachedToken::empty(),

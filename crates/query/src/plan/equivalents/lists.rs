@@ -6,6 +6,7 @@ use datafusion::sql::sqlparser::ast::{
     ObjectName, Value,
 };
 
+use super::functions::when;
 use super::{by_place, text};
 use crate::plan::meaning::{call, cast};
 
@@ -97,7 +98,11 @@ pub(super) fn quantiles(name: &str, function: &Function) -> Option<Expr> {
         let one = Function { args, ..function.clone() };
         Some(written(name, &one).unwrap_or(Expr::Function(one)))
     });
-    Some(call("make_array", each.collect::<Option<_>>()?))
+    let each: Vec<Expr> = each.collect::<Option<_>>()?;
+    let any = Expr::IsNotNull(Box::new(each.first()?.clone()));
+    let none = Expr::Value(Value::Null.into());
+    // Of no values there is no list, as there is no quantile.
+    Some(when(any, call("make_array", each), none))
 }
 
 /// The list of all values of an aggregate, with its FILTER, OVER and DISTINCT.

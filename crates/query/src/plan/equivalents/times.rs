@@ -137,7 +137,8 @@ fn whole_units(unit: &str, from: &Expr, to: &Expr) -> Option<Expr> {
     Some(binary(between, BinaryOperator::Divide, micros))
 }
 
-/// A part of a time that is counted in years, of the years of our era. Centuries begin with 1.
+/// A part of a time that is counted in years, of the years of our era. Centuries begin with 1. Those of
+/// an interval begin with 0, and are refused: it is no timestamp.
 pub(super) fn years_in(part: &str, of: &Expr) -> Option<Expr> {
     let (before, years) = match part {
         "decade" => (0, 10),
@@ -145,7 +146,11 @@ pub(super) fn years_in(part: &str, of: &Expr) -> Option<Expr> {
         "millennium" | "millenium" => (999, 1000),
         _ => return None,
     };
-    let since = binary(bigint(part_of("year", of)), BinaryOperator::Plus, number(before));
+    let since = binary(
+        bigint(part_of("year", &timestamp(of.clone()))),
+        BinaryOperator::Plus,
+        number(before),
+    );
     Some(binary(since, BinaryOperator::Divide, number(years)))
 }
 

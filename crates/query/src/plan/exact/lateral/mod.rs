@@ -89,12 +89,13 @@ fn joined(join: Join, columns: Vec<Column>, number: usize) -> Result<LogicalPlan
     if !matches!(join_type, JoinType::Inner | JoinType::Left) {
         return Err(parts::refused("LATERAL in a right or full join is not supported"));
     }
-    if parts::varies(&left)? {
+    parts::check_types(&columns, left.schema())?;
+    if parts::varies(&left, &columns)? {
         return Err(parts::refused(
             "LATERAL behind a table that may have other rows when it is read again is not supported",
         ));
     }
-    let outer = Outer::new(&left, columns, number)?;
+    let outer = Outer::new(&parts::unlimited(&left)?, columns, number)?;
     let inner = outer.rows_of(&right)?;
     let mut conditions = Vec::new();
     for (place, column) in outer.columns.iter().enumerate() {

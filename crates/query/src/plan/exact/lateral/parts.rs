@@ -1,7 +1,8 @@
 //! What tells whether a subquery can be computed for the values of outer columns.
 
-use datafusion::common::DFSchema;
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ExprSchema, JoinType};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, Operator, binary_expr};
 use snowmelt_types::{Code, ErrorReport};
@@ -22,13 +23,22 @@ pub(super) fn is_lateral(right: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether a plan may have other rows when it is computed again: those of random numbers, or of a
-/// limit without an order.
-pub(super) fn varies(plan: &LogicalPlan) -> Result<bool> {
+/// Whether values of a plan's columns may be others when it is computed again: those of random
+/// numbers, of a limit without an order, or what a sum of doubles or a list has by the order of rows.
+pub(super) fn varies(plan: &LogicalPlan, columns: &[Column]) -> Result<bool> {
+    let schema = plan.schema();
+    let depends = |column: &Column| {
+        let data_type = schema.field_from_column(column)?.data_type();
+        Ok::<_, DataFusionError>(data_type.is_floating() || data_type.is_nested())
+    };
+    let depends: Vec<bool> = columns.iter().map(depends).collect::<Result<_>>()?;
+    let by_order = depends.contains(&true);
     let mut found = false;
     plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::Limit(limit) = node {
-            found |= !is_sorted(&limit.input);
+        match node {
+            LogicalPlan::Limit(limit) => found |= !is_sorted(&limit.input),
+            LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => found |= by_order,
+            _ => {}
         }
         node.apply_expressions(|expr| {
             found |= expr.is_volatile();
@@ -36,6 +46,22 @@ pub(super) fn varies(plan: &LogicalPlan) -> Result<bool> {
         })
     })?;
     Ok(found)
+}
+
+/// A plan with the rows of another one and perhaps more: without the limits at its top, which choose
+/// one of several rows that are equal for their order, and may choose another one the next time.
+pub(super) fn unlimited(plan: &LogicalPlan) -> Result<LogicalPlan> {
+    let inputs = match plan {
+        LogicalPlan::Limit(it) => return unlimited(&it.input),
+        LogicalPlan::Sort(it) => return unlimited(&it.input),
+        LogicalPlan::SubqueryAlias(it) => vec![unlimited(&it.input)?],
+        LogicalPlan::Projection(it) => vec![unlimited(&it.input)?],
+        LogicalPlan::Join(it) if it.join_type == JoinType::Inner => {
+            vec![unlimited(&it.left)?, unlimited(&it.right)?]
+        }
+        plan => return Ok(plan.clone()),
+    };
+    plan.with_new_exprs(plan.expressions(), inputs)
 }
 
 fn is_sorted(plan: &LogicalPlan) -> bool {
@@ -82,6 +108,19 @@ fn too_deep() -> DataFusionError {
     let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message);
     let hint = "write it as a join with a table in FROM of the lateral subquery";
     DataFusionError::External(Box::new(report.hint(hint)))
+}
+
+/// Refuses columns of intervals. Those of one length are one value of a group, and add up otherwise.
+pub(super) fn check_types(columns: &[Column], outer: &DFSchema) -> Result<()> {
+    for column in columns {
+        if matches!(outer.field_from_column(column)?.data_type(), DataType::Interval(_)) {
+            let name = &column.name;
+            return Err(refused(&format!(
+                "LATERAL with the column `{name}` of intervals is not supported"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The error of a subquery that cannot be computed for each outer row.
