@@ -7,12 +7,10 @@
 //! could read differently is refused.
 
 use super::super::quotes::position;
+use super::measure::{Around, Kind, Measure};
 
 /// The most bytes of a tag, or of the text between two.
 const MAX_EVENT_BYTES: u64 = 2 << 20;
-
-/// The most bytes of a cell or a shared text, with its formatting.
-const MAX_VALUE_BYTES: u64 = 2 << 20;
 
 /// The most elements within each other.
 const MAX_DEPTH: usize = 128;
@@ -20,14 +18,6 @@ const MAX_DEPTH: usize = 128;
 /// Bytes of a tag that are looked at, and the most of a name.
 const MAX_HEAD_BYTES: usize = 4096;
 const MAX_NAME_BYTES: usize = 256;
-
-/// The most shared texts that a part may say it has: their places are reserved.
-const MAX_TEXTS: u64 = 16 << 20;
-
-/// Bytes that the parser keeps for a shared text beside its bytes, and for a font, a fill, a border
-/// or a format.
-const TEXT_BYTES: u64 = 48;
-const STYLE_BYTES: u64 = 512;
 
 /// Where in the XML the next byte is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,15 +45,7 @@ pub(super) struct Guard {
     /// The names of the open elements behind each other, and where each begins.
     names: Vec<u8>,
     open: Vec<usize>,
-    bytes: u64,
-    /// Bytes since the last value or style began, and the most of them.
-    since: u64,
-    longest: u64,
-    texts: u64,
-    styles: u64,
-    formats: u64,
-    /// It is a sheet or the table of shared texts.
-    has_values: bool,
+    measure: Measure,
 }
 
 impl Default for Guard {
@@ -75,13 +57,7 @@ impl Default for Guard {
             last: [0; 2],
             names: Vec::new(),
             open: Vec::new(),
-            bytes: 0,
-            since: 0,
-            longest: 0,
-            texts: 0,
-            styles: 0,
-            formats: 0,
-            has_values: false,
+            measure: Measure::default(),
         }
     }
 }
@@ -108,15 +84,10 @@ impl Guard {
                     1
                 }
             };
-            (self.bytes, self.since) = (self.bytes + taken as u64, self.since + taken as u64);
+            self.measure.add(taken as u64);
             rest = &rest[taken..];
         }
-        match self.is_inside("sheetData") || self.is_inside("sst") {
-            true if self.since > MAX_VALUE_BYTES => {
-                Err(format!("a value has more than {} MiB", MAX_VALUE_BYTES >> 20))
-            }
-            _ => Ok(()),
-        }
+        self.measure.check(self.around())
     }
 
     /// The part is complete: the bytes that a parser may keep of it.
@@ -124,14 +95,12 @@ impl Guard {
         if self.place != Place::Text || !self.open.is_empty() {
             return Err("a part of it ends within an element".to_owned());
         }
-        let texts = if self.texts > 0 { self.bytes + self.texts * TEXT_BYTES } else { 0 };
-        let of_format = self.longest.saturating_mul(2) + STYLE_BYTES;
-        Ok(texts + self.styles * STYLE_BYTES + self.formats.saturating_mul(of_format))
+        Ok(self.measure.kept())
     }
 
-    /// True for a sheet and for the table of shared texts, which may be large.
-    pub(super) fn has_values(&self) -> bool {
-        self.has_values
+    /// What the part is, once its root has begun.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.measure.kind()
     }
 
     fn add(&mut self, bytes: u64) -> Result<(), String> {
@@ -225,7 +194,9 @@ impl Guard {
             let start = self.open.pop().filter(|start| self.names[*start..] == *name);
             self.names.truncate(start.ok_or_else(malformed)?);
         } else {
-            self.element(name, text)?;
+            let is_cut = head.len() >= MAX_HEAD_BYTES;
+            let around = around(&self.names, &self.open);
+            self.measure.element(local(name), text, is_cut, around)?;
             if !is_empty {
                 self.open.push(self.names.len());
                 self.names.extend_from_slice(name);
@@ -238,45 +209,23 @@ impl Guard {
         Ok(())
     }
 
-    /// Measures an element that begins.
-    fn element(&mut self, name: &[u8], tag: &[u8]) -> Result<(), String> {
-        let parent = self.innermost();
-        let is_value = match local(name) {
-            b"c" => parent == b"row",
-            b"row" => parent == b"sheetData",
-            b"si" => parent == b"sst",
-            _ => false,
-        };
-        let is_style = matches!(local(name), b"font" | b"fill" | b"border" | b"xf" | b"numFmt");
-        match local(name) {
-            b"si" => self.texts += 1,
-            b"xf" => self.formats += 1,
-            b"sst" if said(tag) > MAX_TEXTS => {
-                return Err("it says that it has more texts than it can have".to_owned());
-            }
-            _ => (),
-        }
-        self.styles += u64::from(is_style);
-        self.has_values |= matches!(local(name), b"sheetData" | b"sst");
-        if is_value || is_style {
-            if is_style {
-                self.longest = self.longest.max(self.since);
-            }
-            self.since = 0;
-        }
-        Ok(())
-    }
-
     /// The local name of the innermost open element.
     fn innermost(&self) -> &[u8] {
         self.open.last().map_or(b"", |start| local(&self.names[*start..]))
     }
 
-    fn is_inside(&self, name: &str) -> bool {
-        let ends = self.open.iter().skip(1).copied().chain([self.names.len()]);
-        let mut open = self.open.iter().zip(ends).take(4);
-        open.any(|(start, end)| local(&self.names[*start..end]) == name.as_bytes())
+    fn around(&self) -> Around<'_> {
+        around(&self.names, &self.open)
     }
+}
+
+/// The outermost open elements, from their names behind each other and where each begins.
+fn around<'n>(names: &'n [u8], open: &[usize]) -> Around<'n> {
+    let name = |index: usize| match open.get(index) {
+        Some(start) => local(&names[*start..open.get(index + 1).copied().unwrap_or(names.len())]),
+        None => &[],
+    };
+    Around { depth: open.len(), names: [name(0), name(1), name(2)] }
 }
 
 fn malformed() -> String {
@@ -288,19 +237,9 @@ fn local(name: &[u8]) -> &[u8] {
     position(name, b':').map_or(name, |colon| &name[colon + 1..])
 }
 
-/// The number of different texts that the tag of their table says.
-fn said(tag: &[u8]) -> u64 {
-    let text = String::from_utf8_lossy(tag);
-    let numbers = text.split("uniqueCount").skip(1).map(|rest| {
-        let digits = rest.trim_start_matches([' ', '\t', '\r', '\n', '=', '"', '\'', '+', '0']);
-        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-        if end == 0 { 0 } else { digits[..end].parse().unwrap_or(u64::MAX) }
-    });
-    numbers.max().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::measure::TEXT_BYTES;
     use super::*;
 
     /// What is kept, with bytes in pieces of every length up to 3.
@@ -351,6 +290,46 @@ mod tests {
     }
 
     #[test]
+    fn values_stand_only_where_workbooks_have_them() {
+        for text in [
+            "<worksheet><a><b><c><sheetData/></c></b></a></worksheet>",
+            "<worksheet><sheetData><sheetData/></sheetData></worksheet>",
+            "<workbook><sheetData/></workbook>",
+            "<workbook><x:sst/></workbook>",
+            "<worksheet><sheets><sheet name='a'/></sheets></worksheet>",
+            "<sst><definedName name='a'/></sst>",
+            "<worksheet/><sst/>",
+        ] {
+            let why = kept(text).unwrap_err();
+            assert!(why.contains("no workbook") || why.contains("two roots"), "{text}: {why}");
+        }
+        assert!(kept("<externalLink><a><sheetData/></a></externalLink>").is_ok());
+        let spaces = " ".repeat(5000);
+        let cut = format!("<sst {spaces} uniqueCount=\"99999999999\"></sst>");
+        assert!(kept(&cut).unwrap_err().contains("more texts"));
+    }
+
+    #[test]
+    fn what_is_kept_of_other_parts_is_counted() {
+        let sheets = "<sheet name='a' id='b'/>".repeat(100);
+        let workbook = format!("<workbook><sheets>{sheets}</sheets></workbook>");
+        assert!(kept(&workbook).unwrap() > 100 * (8 << 10));
+        let names = "<definedName name='a'>b</definedName>".repeat(100);
+        let workbook = format!("<workbook>{names}</workbook>");
+        assert!(kept(&workbook).unwrap() > 100 * 512 + workbook.len() as u64);
+        let path = format!("<Relationships><Relationship Target='{}'/></Relationships>", {
+            "a".repeat(5000)
+        });
+        assert!(kept(&path).is_err());
+        // A format is as large as the longest code before it, wherever values stand between them.
+        let code = "a".repeat(5000);
+        let styles = format!(
+            "<worksheet><numFmt formatCode='{code}'/><sheetData/><xf/><xf/><xf/></worksheet>"
+        );
+        assert!(kept(&styles).unwrap() > 3 * 2 * 5000);
+    }
+
+    #[test]
     fn long_values_are_refused_however_they_are_written() {
         let long = |before: &str, piece: &str, after: &str| {
             let mut guard = Guard::default();
@@ -369,7 +348,11 @@ mod tests {
             ("<a><!--", "<x>"),
             (sheet, "<t>a</t>"),
             (sheet, "<c></c>"),
+            (sheet, "<t>a</t><font/><xf/>"),
+            (sheet, "<worksheet><row><c/></row></worksheet>"),
+            ("<worksheet><sheetData><x>", "<row><c/></row>"),
             ("<sst><si>", "<si></si>"),
+            ("<sst><si>", "<t>a</t><numFmt/>"),
         ] {
             let why = long(before, piece, "").unwrap_err();
             assert!(why.contains("more than"), "{piece}: {why}");

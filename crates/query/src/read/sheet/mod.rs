@@ -3,7 +3,7 @@
 //! A workbook is read whole: its directory is at its end, and its texts are apart from the cells.
 //! The planner reads it to find where the table is in its sheet and the types of its columns
 //! ([`Place`]); a worker reads it again for the rows. Nothing is expanded that was not measured
-//! before ([`archive`], [`guard`]), and cells are streamed: no row or column is kept that has no
+//! before ([`archive`], [`guard`], [`measure`]), and cells are streamed: no row or column is kept that has no
 //! value, whatever dimensions the sheet says it has.
 
 mod archive;
@@ -11,6 +11,7 @@ mod book;
 mod columns;
 mod file;
 mod guard;
+mod measure;
 mod place;
 mod value;
 
