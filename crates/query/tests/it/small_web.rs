@@ -108,6 +108,11 @@ fn answer(request: &Request, state: &State) -> (String, Vec<u8>, bool) {
         "forbidden" => return status("403 Forbidden", ""),
         "broken" => return status("500 Internal Server Error", ""),
         "headless" if request.method == "HEAD" => return status("405 Method Not Allowed", ""),
+        // It says that files are empty, unless it is asked for a whole one.
+        "hollow" if request.method == "HEAD" => return status("200 OK", ""),
+        "hollow" if request.headers.get("range").is_some_and(|range| range == "bytes=0-0") => {
+            return status("416 Range Not Satisfiable", "");
+        }
         _ => (),
     }
     let files = state.files.lock().unwrap();
@@ -121,7 +126,7 @@ fn answer(request: &Request, state: &State) -> (String, Vec<u8>, bool) {
     if other("if-match", &tag) || is_dated && other("if-unmodified-since", &date) {
         return status("412 Precondition Failed", "");
     }
-    let ranged = !matches!(how, "rangeless" | "huge");
+    let ranged = !matches!(how, "rangeless" | "huge" | "hollow");
     let range = request.headers.get("range").filter(|_| ranged).map(|range| {
         let (first, last) = range.trim_start_matches("bytes=").split_once('-').unwrap();
         let last = last.parse::<usize>().unwrap().min(bytes.len() - 1);

@@ -41,7 +41,7 @@ async fn found(query: &QuerySpec) -> String {
 async fn files_are_tables_however_the_server_sends_them() {
     let server = server();
     let hosts = [server.host.as_str()];
-    for how in ["ranged", "rangeless", "headless", "dated", "cut"] {
+    for how in ["ranged", "rangeless", "headless", "dated", "cut", "hollow"] {
         server.cut(2);
         let url = server.url(how, "k=7/x y.parquet");
         let sql = format!("select count(*), sum(id), count(n), min(k) from '{url}' where id >= 10");

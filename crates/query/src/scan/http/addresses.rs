@@ -5,21 +5,36 @@
 //! names them themselves. They are checked when a connection is made, not before: a name may have
 //! another address a moment later.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use snowmelt_wire::HttpSource;
 use url::Url;
 
 use super::fault::HttpFault;
 
-/// The address at which AWS serves credentials over IPv6.
-const METADATA6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+/// The addresses at which clouds serve credentials, outside of the link-local ones.
+const METADATA4: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(168, 63, 129, 16),
+    Ipv4Addr::new(192, 0, 0, 192),
+];
+const METADATA6: [Ipv6Addr; 2] = [
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
+];
 
-/// The addresses at which other clouds do, outside of the link-local ones.
-const METADATA4: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
+/// The addresses of the services of AWS.
+const AWS6: [u16; 2] = [0xfd00, 0xec2];
+
+/// The addresses of translators of a network. Where an IPv4 address is in them only they know.
+const TRANSLATED6: [u16; 3] = [0x64, 0xff9b, 1];
+
+/// Any port but 0: nothing is sent there.
+const PORT: u16 = 9;
 
 /// The name of this machine, which a list names as it does an address.
 const LOCALHOST: &str = "localhost";
@@ -38,40 +53,51 @@ pub(super) fn check(url: &Url, sources: &[HttpSource], from: &str) -> Result<(),
     }
 }
 
+type Lookup = fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
+
 /// Resolves names to addresses that are allowed.
 #[derive(Debug)]
-pub(super) struct Addresses;
+pub(super) struct Addresses(Lookup);
 
 impl Resolve for Addresses {
     fn resolve(&self, name: Name) -> Resolving {
+        let lookup = self.0;
         Box::pin(async move {
             let name = name.as_str().to_owned();
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let found: Vec<SocketAddr> = found.collect();
-            let is_here = |it: &SocketAddr| it.ip().is_loopback();
-            let refused = |it: &&SocketAddr| match name == LOCALHOST {
-                true => !is_here(it),
-                false => is_inside(it.ip()),
-            };
-            // If one of its addresses is inside, none is believed.
-            match found.iter().find(refused) {
-                None => Ok(Box::new(found.into_iter()) as Addrs),
-                Some(it) => {
-                    let address = it.ip().to_string();
-                    Err(Box::new(HttpFault::Inside { host: name.clone(), address }) as _)
-                }
-            }
+            let found = lookup(name.clone()).await?;
+            check_found(&name, &found)?;
+            Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
 }
 
 /// A resolver for a client. An address in a URL is on the list itself, and is not resolved.
 pub(super) fn resolver() -> Arc<Addresses> {
-    Arc::new(Addresses)
+    Arc::new(Addresses(lookup))
+}
+
+/// The addresses that the name service of this machine finds.
+fn lookup(name: String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+    Box::pin(async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) })
+}
+
+/// Refuses the addresses of a name if one of them is not allowed: then none is believed.
+fn check_found(name: &str, found: &[SocketAddr]) -> Result<(), HttpFault> {
+    for address in found.iter().map(SocketAddr::ip) {
+        let is_refused = match name == LOCALHOST {
+            true => !address.is_loopback(),
+            false => is_inside(address)?,
+        };
+        if is_refused {
+            let (host, address) = (name.to_owned(), address.to_string());
+            return Err(HttpFault::Inside { host, address });
+        }
+    }
+    Ok(())
 }
 
 /// True for an address of this machine or its link, and for one that is no machine's.
-fn is_inside(address: IpAddr) -> bool {
+fn is_inside(address: IpAddr) -> Result<bool, HttpFault> {
     let address = match address {
         IpAddr::V6(v6) => embedded(v6).map_or(address, IpAddr::V4),
         IpAddr::V4(_) => address,
@@ -90,10 +116,12 @@ fn is_inside(address: IpAddr) -> bool {
                 || v6.is_unspecified()
                 || v6.is_multicast()
                 || v6.is_unicast_link_local()
-                || v6 == METADATA6
+                || METADATA6.contains(&v6)
+                || v6.segments().starts_with(&AWS6)
+                || v6.segments().starts_with(&TRANSLATED6)
         }
     };
-    is_reserved || is_own(address)
+    Ok(is_reserved || is_own(address, source(address))?)
 }
 
 /// The IPv4 address that an IPv6 address stands for: mapped, or behind a translator.
@@ -104,16 +132,33 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     address.to_ipv4_mapped().or_else(|| is_translated.then_some(low))
 }
 
-/// True for an address of this machine: sockets can be bound to those and to no others.
-fn is_own(address: IpAddr) -> bool {
-    match UdpSocket::bind((address, 0)) {
-        Ok(_) => true,
-        Err(error) => {
-            // Without IPv6 none of its addresses is one of this machine.
-            let no_family = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
-            error.kind() != ErrorKind::AddrNotAvailable && error.raw_os_error() != Some(no_family)
-        }
+/// True for an address of this machine: it is reached from itself, and others are not. `source` is
+/// the address that it is reached from.
+fn is_own(address: IpAddr, source: io::Result<IpAddr>) -> Result<bool, HttpFault> {
+    match source {
+        Ok(source) => Ok(source == address),
+        // What cannot be reached is not this machine: no route, or no IPv6.
+        Err(error) => match error.kind() {
+            ErrorKind::NetworkUnreachable
+            | ErrorKind::HostUnreachable
+            | ErrorKind::AddrNotAvailable => Ok(false),
+            _ if error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error()) => {
+                Ok(false)
+            }
+            _ => Err(HttpFault::Connection(format!("{address} cannot be checked: {error}"))),
+        },
     }
+}
+
+/// The address of this machine from which another one is reached. Nothing is sent.
+fn source(address: IpAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect((address, PORT))?;
+    Ok(socket.local_addr()?.ip())
 }
 
 #[cfg(test)]
@@ -138,12 +183,19 @@ mod tests {
             "::ffff:127.0.0.1",
             "::ffff:169.254.169.254",
             "64:ff9b::a9fe:a9fe",
+            "64:ff9b::a83f:8110",
+            "64:ff9b:1::a9fe:a9fe",
+            "64:ff9b:1:a9fe:a9:fe00::",
+            "168.63.129.16",
+            "fd00:ec2::23",
+            "fd20:ce::254",
+            "fd00:c1::a9fe:a9fe",
         ] {
-            assert!(is_inside(address.parse().unwrap()), "{address}");
+            assert_eq!(is_inside(address.parse().unwrap()), Ok(true), "{address}");
         }
         // Documentation addresses, which no machine has.
         for address in ["192.0.2.7", "203.0.113.1", "2001:db8::1"] {
-            assert!(!is_inside(address.parse().unwrap()), "{address}");
+            assert_eq!(is_inside(address.parse().unwrap()), Ok(false), "{address}");
         }
     }
 
@@ -167,10 +219,58 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_own_address_is_one_that_is_reached_from_itself() {
+        let (own, other) = (IpAddr::from([192, 0, 2, 7]), IpAddr::from([192, 0, 2, 8]));
+        assert_eq!(is_own(own, Ok(own)), Ok(true));
+        assert_eq!(is_own(other, Ok(own)), Ok(false));
+        for (kind, expected) in [
+            (ErrorKind::NetworkUnreachable, Some(false)),
+            (ErrorKind::AddrNotAvailable, Some(false)),
+            (ErrorKind::PermissionDenied, None),
+            (ErrorKind::Other, None),
+        ] {
+            assert_eq!(is_own(own, Err(kind.into())).ok(), expected, "{kind}");
+        }
+        let here = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(source(here).unwrap(), here);
+        // Another address of this machine, if it has a network.
+        if let Ok(found) = source(own) {
+            assert_eq!((is_inside(found), is_inside(own)), (Ok(true), Ok(false)), "{found}");
+        }
+    }
+
+    /// A name service of somebody else.
+    fn hostile(name: String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        let found: &[&str] = match name.as_str() {
+            "public.test" => &["192.0.2.7", "2001:db8::1"],
+            "both.test" => &["192.0.2.7", "169.254.169.254"],
+            "localhost" => &["127.0.0.1", "::1"],
+            _ => &["127.0.0.1"],
+        };
+        let found = found.iter().map(|text| (text.parse::<IpAddr>().unwrap(), 0).into());
+        Box::pin(std::future::ready(Ok(found.collect())))
+    }
+
     #[tokio::test]
-    async fn a_name_of_this_machine_is_only_localhost() {
-        let resolve = async |name: &str| Addresses.resolve(name.parse().unwrap()).await.is_ok();
-        assert!(resolve("localhost").await);
-        assert!(!resolve("ip6-loopback").await && !resolve("localhost.localdomain").await);
+    async fn names_of_addresses_inside_are_refused() {
+        let resolved =
+            async |name: &str| match Addresses(hostile).resolve(name.parse().unwrap()).await {
+                Ok(found) => Ok(found.map(|address| address.ip().to_string()).collect::<Vec<_>>()),
+                Err(error) => Err(error.downcast_ref::<HttpFault>().cloned()),
+            };
+        let inside = |host: &str, address: &str| {
+            Err(Some(HttpFault::Inside { host: host.to_owned(), address: address.to_owned() }))
+        };
+        let public = ["192.0.2.7", "2001:db8::1"].map(str::to_owned);
+        assert_eq!(resolved("public.test").await, Ok(public.to_vec()));
+        assert_eq!(resolved("both.test").await, inside("both.test", "169.254.169.254"));
+        for name in ["ip6-loopback", "localhost.localdomain", "localhost.test"] {
+            assert_eq!(resolved(name).await, inside(name, "127.0.0.1"));
+        }
+        assert!(resolved("localhost").await.is_ok());
+        assert!(check_found(LOCALHOST, &[(Ipv4Addr::new(192, 0, 2, 7), 0).into()]).is_err());
+        // The name service of this machine is asked.
+        assert!(resolver().resolve(LOCALHOST.parse().unwrap()).await.is_ok());
     }
 }

@@ -1,10 +1,15 @@
 //! Checks answers: whether they are of the file and the range that were asked for.
 
 use std::ops::Range;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures::stream::{Stream, TryStreamExt};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_RANGE, HeaderMap};
 use reqwest::{Response, StatusCode};
+use tokio::time::{Instant, timeout_at};
 
 use super::fault::HttpFault;
 use super::request::fault;
@@ -12,6 +17,49 @@ use super::version::{Version, length};
 
 /// The most bytes of all files of a server that sends no ranges: they are kept in memory.
 pub(super) const MAX_WHOLE_BYTES: u64 = 64 << 20;
+
+/// How long the bytes of an answer may take, beside the time for those that have come at the least
+/// rate.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
+
+/// The bytes of files that are kept in memory.
+#[derive(Debug, Default)]
+pub(super) struct Kept(AtomicU64);
+
+impl Kept {
+    /// Adds bytes, unless they would be more than [`MAX_WHOLE_BYTES`].
+    fn add(&self, bytes: u64) -> bool {
+        let sum = |kept: u64| kept.checked_add(bytes).filter(|sum| *sum <= MAX_WHOLE_BYTES);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()
+    }
+}
+
+/// The part of [`Kept`] that a file takes, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Room<'k> {
+    kept: &'k Kept,
+    bytes: u64,
+}
+
+impl<'k> Room<'k> {
+    fn add(&mut self, bytes: u64) -> bool {
+        let has_room = self.kept.add(bytes);
+        self.bytes += if has_room { bytes } else { 0 };
+        has_room
+    }
+
+    /// The file stays as long as its store.
+    fn stay(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.kept.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// Reads an answer that is a range of a file: its bytes, and what the server says of the file.
 /// `expected` is the version of planning.
@@ -34,34 +82,45 @@ pub(super) async fn read(
     }
     let length = sent.end - sent.start;
     let most = || wrong("it sends more bytes than it was asked for");
-    let bytes = body(answer, length).await?.ok_or_else(most)?;
+    let mut left = length;
+    let take = |bytes| {
+        let rest = left.checked_sub(bytes);
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    let bytes = body(chunks(answer), BODY_TIMEOUT, take).await?.ok_or_else(most)?;
     if (bytes.len() as u64) < length {
         return Err(cut());
     }
     Ok((bytes, version))
 }
 
-/// Reads an answer that is a whole file, of at most so many bytes.
+/// Reads an answer that is a whole file, if there is room for it.
 pub(super) async fn read_whole(
     answer: Response,
     expected: Option<&Version>,
     path: &str,
-    most: u64,
+    kept: &Kept,
 ) -> Result<(Bytes, Version), HttpFault> {
     check_encoding(answer.headers(), path)?;
     let said = length(answer.headers());
-    if said.is_some_and(|bytes| bytes > most) {
+    if said.is_some_and(|bytes| bytes > MAX_WHOLE_BYTES) {
         return Err(too_large());
     }
     let headers = answer.headers().clone();
-    let bytes = body(answer, most).await?.ok_or_else(too_large)?;
+    let mut room = Room { kept, bytes: 0 };
+    let bytes = body(chunks(answer), BODY_TIMEOUT, |bytes| room.add(bytes)).await?;
+    let bytes = bytes.ok_or_else(too_large)?;
     if said.is_some_and(|said| said != bytes.len() as u64) {
         return Err(cut());
     }
     let version = Version::of(&headers, bytes.len() as u64);
     match expected.is_some_and(|expected| !expected.may_be(&version)) {
         true => Err(HttpFault::Changed),
-        false => Ok((bytes, version)),
+        false => {
+            room.stay();
+            Ok((bytes, version))
+        }
     }
 }
 
@@ -100,16 +159,33 @@ pub(super) fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, u64)> {
     (first <= last && last < size).then_some((first..last + 1, size))
 }
 
-/// The bytes of an answer; `None` if there are more than so many.
-async fn body(mut answer: Response, most: u64) -> Result<Option<Bytes>, HttpFault> {
-    let mut bytes = BytesMut::new();
-    while let Some(chunk) = answer.chunk().await.map_err(|error| fault(&error))? {
-        if bytes.len() as u64 + chunk.len() as u64 > most {
+/// The chunks of an answer.
+fn chunks(answer: Response) -> impl Stream<Item = Result<Bytes, HttpFault>> {
+    answer.bytes_stream().map_err(|error| fault(&error))
+}
+
+/// The bytes of an answer; `None` if `take` refuses a number of them. They may take
+/// `timeout`, and longer by what has come at [`MIN_BYTES_PER_SECOND`].
+async fn body(
+    chunks: impl Stream<Item = Result<Bytes, HttpFault>>,
+    timeout: Duration,
+    mut take: impl FnMut(u64) -> bool,
+) -> Result<Option<Bytes>, HttpFault> {
+    let (mut chunks, mut bytes, begin) = (pin!(chunks), BytesMut::new(), Instant::now());
+    loop {
+        let millis = bytes.len() as u64 * 1000 / MIN_BYTES_PER_SECOND;
+        let end = begin + timeout + Duration::from_millis(millis);
+        let next = timeout_at(end, chunks.try_next()).await.map_err(|_| slow())?;
+        let Some(chunk) = next? else { return Ok(Some(bytes.freeze())) };
+        if !take(chunk.len() as u64) {
             return Ok(None);
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(Some(bytes.freeze()))
+}
+
+fn slow() -> HttpFault {
+    HttpFault::Connection("the server sends its answer too slowly".to_owned())
 }
 
 fn wrong(why: &str) -> HttpFault {
@@ -129,6 +205,8 @@ fn too_large() -> HttpFault {
 
 #[cfg(test)]
 mod tests {
+    use futures::stream::{self, StreamExt};
+
     use super::*;
 
     #[test]
@@ -144,5 +222,34 @@ mod tests {
         {
             assert_eq!(of(text), None, "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_drip_of_bytes_ends() {
+        let sent = |bytes: usize| async move {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            Ok::<_, HttpFault>(Bytes::from(vec![0; bytes]))
+        };
+        let drip = stream::repeat(1).then(sent);
+        assert_eq!(body(drip, Duration::from_millis(20), |_| true).await, Err(slow()));
+        // A server that has sent enough has longer.
+        let enough = Bytes::from(vec![0; 10 * MIN_BYTES_PER_SECOND as usize]);
+        let some = stream::iter([Ok(enough)]).chain(stream::iter([1, 1]).then(sent));
+        let bytes = body(some, Duration::ZERO, |_| true).await.unwrap().unwrap();
+        assert_eq!(bytes.len() as u64, 10 * MIN_BYTES_PER_SECOND + 2);
+        let refused = body(stream::iter([Ok(Bytes::from_static(b"a"))]), BODY_TIMEOUT, |_| false);
+        assert_eq!(refused.await, Ok(None));
+    }
+
+    #[test]
+    fn room_is_given_back_unless_the_file_stays() {
+        let kept = Kept::default();
+        let mut room = Room { kept: &kept, bytes: 0 };
+        assert!(room.add(MAX_WHOLE_BYTES) && !room.add(1) && !kept.add(u64::MAX));
+        drop(room);
+        let mut room = Room { kept: &kept, bytes: 0 };
+        assert!(room.add(MAX_WHOLE_BYTES));
+        room.stay();
+        assert!(!kept.add(1));
     }
 }

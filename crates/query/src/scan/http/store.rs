@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,7 +22,7 @@ use snowmelt_wire::HttpSource;
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::answer::{self, MAX_WHOLE_BYTES, check_encoding, check_status};
+use super::answer::{self, Kept, check_encoding, check_status};
 use super::fault::HttpFault;
 use super::request::Requests;
 use super::version::{Version, length, url_path};
@@ -42,9 +42,14 @@ pub(crate) struct HttpStore(Arc<Inner>);
 struct Inner {
     origin: Url,
     requests: Requests,
-    /// The files of a server that sends no ranges, of at most [`MAX_WHOLE_BYTES`] together.
-    whole: Mutex<HashMap<Path, Whole>>,
+    /// The files of a server that sends no ranges. One is locked while it is read, so that it is
+    /// asked for once; others are not.
+    whole: std::sync::Mutex<HashMap<Path, Slot>>,
+    /// Their bytes.
+    kept: Kept,
 }
+
+type Slot = Arc<Mutex<Option<Whole>>>;
 
 /// A file of a server that sends no ranges.
 #[derive(Debug)]
@@ -74,8 +79,9 @@ impl HttpStore {
         let fault = |fault: HttpFault| fault.of_file(origin);
         let url =
             Url::parse(origin).map_err(|error| fault(HttpFault::Answer(error.to_string())))?;
-        let (requests, whole) = (Requests::new(sources).map_err(fault)?, Mutex::default());
-        Ok(Self(Arc::new(Inner { origin: url, requests, whole })))
+        let requests = Requests::new(sources).map_err(fault)?;
+        let (whole, kept) = Default::default();
+        Ok(Self(Arc::new(Inner { origin: url, requests, whole, kept })))
     }
 
     /// Repeats a request whose answer is not whole.
@@ -107,23 +113,30 @@ impl HttpStore {
         // Not all servers answer HEAD, or say a length there.
         if answer.status().as_u16() == 200 {
             check_encoding(answer.headers(), path.as_ref())?;
-            if let Some(size) = length(answer.headers()) {
+            // Some servers say a length of 0 where they do not know it.
+            if let Some(size) = length(answer.headers()).filter(|size| *size > 0) {
                 return Ok(Version::of(answer.headers(), size));
             }
         } else if !matches!(answer.status().as_u16(), 400 | 403 | 405 | 501) {
             check_status(answer.status())?;
         }
         let first = [(RANGE, "bytes=0-0".to_owned())];
-        let answer = self.0.requests.send(Method::GET, &url, &first).await?;
+        let mut answer = self.0.requests.send(Method::GET, &url, &first).await?;
         if answer.status().as_u16() == 416 {
-            // An empty file has no first byte.
-            return Ok(Version::of(answer.headers(), 0));
+            // An empty file has no first byte; but only the file itself tells that it is empty.
+            answer = self.0.requests.send(Method::GET, &url, &[]).await?;
         }
         Ok(self.answered(path, answer, &(0..1), None).await?.1)
     }
 
+    /// The place of a file of a server that sends no ranges.
+    fn slot(&self, path: &Path) -> Option<Slot> {
+        let whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.get(path).cloned()
+    }
+
     /// The bytes of an answer to a request for a range. A server that sends no ranges is asked once
-    /// for a file, and sends one at a time: each may fill the memory that there is for all of them.
+    /// for a file.
     async fn answered(
         &self,
         path: &Path,
@@ -134,17 +147,17 @@ impl HttpStore {
         if answer.status() != StatusCode::OK {
             return answer::read(answer, range, expected, path.as_ref()).await;
         }
-        let mut whole = self.0.whole.lock().await;
-        if let Some(kept) = whole.get(path) {
-            return kept.part(range, expected);
+        let slot = {
+            let mut whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(whole.entry(path.clone()).or_default())
+        };
+        let mut slot = slot.lock().await;
+        if let Some(file) = slot.as_ref() {
+            return file.part(range, expected);
         }
-        let kept: u64 = whole.values().map(|file| file.bytes.len() as u64).sum();
-        let left = MAX_WHOLE_BYTES.saturating_sub(kept);
-        let (bytes, version) = answer::read_whole(answer, expected, path.as_ref(), left).await?;
-        let file = Whole { bytes, version };
-        let found = file.part(range, expected);
-        whole.insert(path.clone(), file);
-        found
+        let read = answer::read_whole(answer, expected, path.as_ref(), &self.0.kept);
+        let (bytes, version) = read.await?;
+        slot.insert(Whole { bytes, version }).part(range, expected)
     }
 
     /// The bytes of a range that is not longer than a step.
@@ -154,8 +167,10 @@ impl HttpStore {
         range: &Range<u64>,
         expected: Option<&Version>,
     ) -> Result<(Bytes, Version), HttpFault> {
-        if let Some(kept) = self.0.whole.lock().await.get(path) {
-            return kept.part(range, expected);
+        if let Some(slot) = self.slot(path)
+            && let Some(file) = slot.lock().await.as_ref()
+        {
+            return file.part(range, expected);
         }
         let last = range.end.saturating_sub(1);
         let mut headers = vec![(RANGE, format!("bytes={}-{last}", range.start))];
