@@ -1,13 +1,12 @@
 //! Functions of one value.
 
-use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
 };
 
 use super::{lists, patterns};
-use crate::plan::meaning::{call, cast, quoted};
+use crate::plan::meaning::{call, cast, quoted, when};
 
 /// Functions that another one is, with the same arguments. Sorted by name.
 const RENAMED: [(&str, &str); 42] = [
@@ -154,16 +153,6 @@ pub(super) fn struct_pack(function: &Function) -> Option<Expr> {
         parts.extend([quoted(&name.value), value.clone()]);
     }
     Some(call("named_struct", parts))
-}
-
-pub(super) fn when(condition: Expr, result: Expr, otherwise: Expr) -> Expr {
-    Expr::Case {
-        case_token: AttachedToken::empty(),
-        end_token: AttachedToken::empty(),
-        operand: None,
-        conditions: vec![CaseWhen { condition, result }],
-        else_result: Some(Box::new(otherwise)),
-    }
 }
 
 pub(super) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {

@@ -6,9 +6,8 @@ use datafusion::sql::sqlparser::ast::{
     ObjectName, Value,
 };
 
-use super::functions::when;
 use super::{by_place, text};
-use crate::plan::meaning::{call, cast};
+use crate::plan::meaning::{call, cast, when};
 
 /// Aggregates of numbers, each with the function of a list that it is.
 const OF_NUMBERS: [(&str, &str); 4] = [

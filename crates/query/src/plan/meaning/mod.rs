@@ -12,8 +12,9 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, JoinOperator, ObjectName, Select, TableFactor,
     TableWithJoins, Value, VisitMut, VisitorMut,
 };
@@ -179,6 +180,16 @@ pub(super) fn cast(kind: CastKind, expr: Expr, data_type: DataType) -> Expr {
 
 pub(super) fn quoted(text: &str) -> Expr {
     Expr::Value(Value::SingleQuotedString(text.to_owned()).into())
+}
+
+pub(super) fn when(condition: Expr, result: Expr, otherwise: Expr) -> Expr {
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![CaseWhen { condition, result }],
+        else_result: Some(Box::new(otherwise)),
+    }
 }
 
 pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
