@@ -41,7 +41,7 @@ const PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "30000");
 /// its operators too little.
 const SMALL_PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "0");
 
-/// What the allocator reserves at once. Of its own 1 GiB the tables alone are 40 pages, which each cold
+/// The memory that the allocator reserves at once. Of its own 1 GiB the tables alone are 40 pages, which each cold
 /// worker would touch; a worker with much memory reserves more and more.
 const RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "128MiB");
 

@@ -8,7 +8,7 @@
 //! ([`crate::plan`]), where a function that is registered later replaces an earlier one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use datafusion::execution::SessionStateDefaults as Defaults;
 use datafusion::functions_aggregate::count::count_udaf;
@@ -19,12 +19,12 @@ use crate::{checked, everyday};
 
 type Named<F> = HashMap<String, Arc<F>>;
 
-/// What has been asked for.
+/// The functions of each kind, once one of them was asked for.
 #[derive(Debug, Default)]
 pub(super) struct Builtin {
-    /// Of this project, instead of operators.
+    /// Functions of this project that replace operators.
     checked: OnceLock<Named<ScalarUDF>>,
-    /// Of this project.
+    /// Other functions of this project.
     everyday: OnceLock<Named<ScalarUDF>>,
     scalars: OnceLock<Named<ScalarUDF>>,
     aggregates: OnceLock<Named<AggregateUDF>>,
@@ -32,15 +32,8 @@ pub(super) struct Builtin {
     higher_order: OnceLock<Named<HigherOrderUDF>>,
 }
 
-/// Those of this process.
-pub(super) static BUILTIN: Builtin = Builtin {
-    checked: OnceLock::new(),
-    everyday: OnceLock::new(),
-    scalars: OnceLock::new(),
-    aggregates: OnceLock::new(),
-    windows: OnceLock::new(),
-    higher_order: OnceLock::new(),
-};
+/// The functions that this process has made.
+pub(super) static BUILTIN: LazyLock<Builtin> = LazyLock::new(Builtin::default);
 
 impl Builtin {
     /// A function of single rows.

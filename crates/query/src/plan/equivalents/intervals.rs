@@ -94,7 +94,7 @@ fn of_years(word: &str) -> Option<String> {
     is_valid.then(|| format!("{sign}{years} years {sign}{months} months"))
 }
 
-/// What is behind the `P` of ISO 8601: `1Y2M3DT4H5M6S`.
+/// The units and numbers behind the `P` of ISO 8601: `1Y2M3DT4H5M6S`.
 fn of_designators(text: &str) -> Option<String> {
     const DATES: [(char, &str); 4] =
         [('Y', "years"), ('M', "months"), ('W', "weeks"), ('D', "days")];

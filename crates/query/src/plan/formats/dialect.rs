@@ -101,13 +101,13 @@ fn has_carriage_returns(text: &[u8], whole: bool) -> bool {
 /// The number of lines before the records that are comments: they begin with `#`, and the records are
 /// divided evenly without them only. A later line that begins so may be a record, and stays.
 fn comments_before(text: &[u8], whole: bool, dialect: &Dialect, options: &CsvOptions) -> u64 {
+    if options.comment.is_some() || !text.starts_with(b"#") {
+        return 0;
+    }
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     let comments = lines.take_while(|line| line.starts_with(b"#") || line.trim_ascii().is_empty());
     let (count, bytes) =
         comments.fold((0, 0), |(count, bytes), line| (count + 1, bytes + line.len()));
-    if options.comment.is_some() || !text.starts_with(b"#") {
-        return 0;
-    }
     let strict = Dialect { pads: false, ignores_errors: false, ..dialect.clone() };
     let is_even = |text: &[u8]| {
         let found = divided(text, whole, &strict, options);

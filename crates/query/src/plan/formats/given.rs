@@ -7,6 +7,7 @@ use arrow::datatypes::{DataType, TimeUnit};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::CsvOption;
 
+use super::option_value::{one, truth};
 use super::options::{CsvOptions, Mark, Types};
 use crate::read::{Encoding, MAX_COLUMNS};
 
@@ -214,28 +215,12 @@ fn set_columns(options: &mut CsvOptions, name: &str, given: &CsvOption) -> Resul
 const TYPES: What = "of the types BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, REAL, DOUBLE, \
                      DECIMAL(p, s), VARCHAR, DATE, TIME, TIMESTAMP and TIMESTAMPTZ";
 
-/// The only text.
-fn one(given: &CsvOption) -> Option<&str> {
-    match (given.keys.as_slice(), given.values.as_slice()) {
-        ([], [text]) => Some(text),
-        _ => None,
-    }
-}
-
 /// A character of one byte, or an empty text for none. A tab may also be written as `\t`.
 fn mark(given: &CsvOption) -> Option<Mark> {
     match one(given)?.as_bytes() {
         [] => Some(Mark(None)),
         br"\t" => Some(Mark(Some(b'\t'))),
         [byte] if byte.is_ascii() => Some(Mark(Some(*byte))),
-        _ => None,
-    }
-}
-
-fn truth(given: &CsvOption) -> Option<bool> {
-    match one(given)?.to_ascii_lowercase().as_str() {
-        "true" | "1" => Some(true),
-        "false" | "0" => Some(false),
         _ => None,
     }
 }

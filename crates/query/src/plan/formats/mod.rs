@@ -8,6 +8,7 @@ mod dialect;
 mod early;
 mod given;
 mod header;
+mod option_value;
 mod options;
 mod pieces;
 mod prune;

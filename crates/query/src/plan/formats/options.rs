@@ -20,7 +20,7 @@ pub(in super::super) struct CsvOptions {
     pub(in super::super) skip: u64,
     /// All columns are texts.
     pub(in super::super) all_varchar: bool,
-    /// What begins a comment. Without it those before the records are recognised.
+    /// The mark that begins a comment. Without it, comments before the records are recognised.
     pub(in super::super) comment: Option<Mark>,
     pub(in super::super) notation: Notation,
     /// The values that are null, in the place of the empty one.

@@ -3,6 +3,7 @@
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::CsvOption;
 
+use super::option_value::{one, truth};
 use crate::read::{SHEET_COLUMNS, SHEET_ROWS};
 
 const NAMES: &str = "sheet, header, range, all_varchar, ignore_errors, stop_at_empty, \
@@ -41,28 +42,19 @@ pub(in super::super) fn set_sheet(
     of: &str,
 ) -> Result<(), ErrorReport> {
     let name = given.name.to_ascii_lowercase();
-    let one = match (given.keys.as_slice(), given.values.as_slice()) {
-        ([], [text]) => Some(text.as_str()),
-        _ => None,
-    };
-    let truth = one.and_then(|text| match text.to_ascii_lowercase().as_str() {
-        "true" | "1" => Some(true),
-        "false" | "0" => Some(false),
-        _ => None,
-    });
     let wrong = |what: &str| {
         let value = given.values.join(", ");
         let message = format!("`{name}` of `{of}` is {what}, and `{value}` is not");
         ErrorReport::new(Code::OPTION, message).hint(format!("the options of {of} are {NAMES}"))
     };
-    let flag = || truth.ok_or_else(|| wrong("true or false"));
+    let flag = || truth(given).ok_or_else(|| wrong("true or false"));
     match name.as_str() {
         "sheet" => {
-            let sheet = one.filter(|name| !name.is_empty()).map(str::to_owned);
+            let sheet = one(given).filter(|name| !name.is_empty()).map(str::to_owned);
             options.sheet = Some(sheet.ok_or_else(|| wrong("the name of a sheet"))?);
         }
         "range" => {
-            let range = one.and_then(area);
+            let range = one(given).and_then(area);
             options.range = Some(range.ok_or_else(|| wrong("two cells such as 'A1:F100'"))?);
         }
         "header" => options.header = Some(flag()?),

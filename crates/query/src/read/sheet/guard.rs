@@ -20,8 +20,9 @@ const MAX_HEAD_BYTES: usize = 4096;
 const MAX_NAME_BYTES: usize = 256;
 
 /// Where in the XML the next byte is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
+    #[default]
     Text,
     /// Behind `<`, before it is known what follows.
     Open,
@@ -33,7 +34,7 @@ enum Place {
 }
 
 /// What was found so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Guard {
     place: Place,
     /// Bytes of this tag or text.
@@ -46,20 +47,6 @@ pub(super) struct Guard {
     names: Vec<u8>,
     open: Vec<usize>,
     measure: Measure,
-}
-
-impl Default for Guard {
-    fn default() -> Self {
-        Self {
-            place: Place::Text,
-            event: 0,
-            head: Vec::new(),
-            last: [0; 2],
-            names: Vec::new(),
-            open: Vec::new(),
-            measure: Measure::default(),
-        }
-    }
 }
 
 impl Guard {
