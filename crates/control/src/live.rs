@@ -8,6 +8,7 @@ use std::time::Duration;
 use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime, check_files};
 use snowmelt_node::agent::api::{FunctionCode, ProgramPart};
 use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Secrets, Unit, has_registry};
+use snowmelt_package::WantedPython;
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Load, Mode, SourceCode};
 use tokio::sync::Semaphore;
@@ -281,8 +282,7 @@ pub(crate) fn needs_of(
     (image, packages): (Option<String>, &[String]),
     limits: &InstanceLimits,
 ) -> snowmelt_schedule::Call {
-    // Zygotes and environments are those of the packages.
-    let image = image.or_else(|| (!packages.is_empty()).then(|| packages.join("\n")));
+    let image = image.or_else(|| environment_of(packages));
     snowmelt_schedule::Call {
         tenant: tenant.clone(),
         function,
@@ -294,6 +294,17 @@ pub(crate) fn needs_of(
         only: None,
         near_first: false,
     }
+}
+
+/// What hosts have to read or install for packages: zygotes and environments are those of the
+/// packages. A version of Python alone, as each function that was pickled requires, is none: nothing
+/// is installed for it.
+fn environment_of(packages: &[String]) -> Option<String> {
+    let is_installed = match WantedPython::split(packages) {
+        Ok((_, installed)) => !installed.is_empty(),
+        Err(_) => true,
+    };
+    is_installed.then(|| packages.join("\n"))
 }
 
 /// Whether only control's own host can run a function: it runs in a folder of that host, in an
@@ -336,4 +347,20 @@ fn language(spec: &FunctionSpec) -> Option<Language> {
 
 fn most_calls(limits: &InstanceLimits, instances: u32) -> usize {
     instances.clamp(1, MAX_INSTANCES) as usize * limits.concurrency as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_of_python_alone_is_no_environment_that_hosts_have_to_read() {
+        let of = |packages: &[&str]| {
+            let packages: Vec<String> = packages.iter().map(|&one| one.to_owned()).collect();
+            environment_of(&packages)
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&["python==3.11", "python>=3.10"]), None);
+        assert_eq!(of(&["six", "python==3.11"]).as_deref(), Some("six\npython==3.11"));
+    }
 }
