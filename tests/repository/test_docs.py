@@ -141,3 +141,12 @@ def test_every_documented_make_target_exists(checkout: Path) -> None:
         for target in re.findall(r"`make ([a-z0-9]+)`", document.read_text())
     }
     assert named <= targets
+
+
+def test_the_glossary_has_the_terms_of_this_project_only(checkout: Path) -> None:
+    """A reader learns fewer than 40 words before the code; other terms are those of the field."""
+    text = (checkout / "docs/glossary.md").read_text()
+    terms = [term for term in re.findall(r"^\| ([^|]+?) \|", text, re.M) if term != "term"]
+    terms = [term for term in terms if set(term) != {"-"}]
+    assert 20 <= len(terms) < 40
+    assert len(set(terms)) == len(terms)
