@@ -52,7 +52,7 @@ pub enum Error {
     SchemasDiffer {
         /// The location as the user wrote it.
         location: String,
-        /// Which column differs.
+        /// The column that differs, and how.
         why: String,
     },
     /// Object storage refused or failed.
@@ -78,7 +78,7 @@ pub enum Error {
     /// A variable for S3 is invalid, which is detected without a request.
     #[error("the settings for S3 are invalid: {why}")]
     S3Setting {
-        /// Which variable, and why.
+        /// The variable that is invalid, and why.
         why: String,
     },
     /// A setting of the query is wrong.
@@ -117,7 +117,7 @@ pub enum Error {
         /// The task that sent.
         task: u32,
     },
-    /// An object of an exchange is not there any more.
+    /// An object of an exchange does not exist any more.
     #[error("the object {object}, which task {task} has written, is gone")]
     ObjectLost {
         /// The object.
@@ -125,7 +125,8 @@ pub enum Error {
         /// The task that has written it.
         task: u32,
     },
-    /// What does not fit into the memory of a worker cannot be written or read.
+    /// The scratch of a worker, the data that does not fit into its memory, cannot be written or
+    /// read.
     #[error("the scratch of a worker failed: {0}")]
     Scratch(std::io::Error),
     /// Spooled results cannot be written or read.

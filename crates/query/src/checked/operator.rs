@@ -28,7 +28,7 @@ pub(super) enum Kind {
     Negate,
 }
 
-/// One checked operator.
+/// An integer operator as a scalar function that fails on overflow.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Checked {
     kind: Kind,

@@ -13,7 +13,7 @@ use datafusion::error::{DataFusionError, Result};
 
 use super::{cast_strictly, overflow};
 
-/// What a quotient is computed in: 128 bits where they are enough, 256 otherwise.
+/// The integer type in which a quotient is computed: 128 bits where they are enough, 256 otherwise.
 trait Whole: ArrowNativeTypeOp {
     const TEN: Self;
 }
@@ -26,7 +26,8 @@ impl Whole for i256 {
     const TEN: Self = i256::from_i128(10);
 }
 
-/// `number * 10^exponent / divisor`, where the divisor is not zero. `None` if a step does not fit.
+/// Computes `number * 10^exponent / divisor`, rounded, where the divisor is not zero. `None` if a
+/// step does not fit into `N`.
 fn rounded<N: Whole>(number: N, exponent: i32, divisor: N) -> Option<N> {
     let power = N::TEN.pow_checked(exponent.unsigned_abs()).ok()?;
     let (number, divisor) = match exponent < 0 {

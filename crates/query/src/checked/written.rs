@@ -51,7 +51,7 @@ impl ScalarUDFImpl for Written {
         }
     }
 
-    /// It is of use for names only.
+    /// Replaces the call by its first argument: the function is of use for names only.
     fn simplify(&self, mut args: Vec<Expr>, _: &SimplifyContext) -> Result<ExprSimplifyResult> {
         match args.len() {
             2 => Ok(ExprSimplifyResult::Simplified(args.swap_remove(0))),

@@ -85,7 +85,7 @@ impl Builtin {
     }
 }
 
-/// As a session registers them.
+/// Indexes functions by their names and aliases, as a session registers them.
 fn by_name<F>(all: Vec<Arc<F>>, name: fn(&F) -> &str, aliases: fn(&F) -> &[String]) -> Named<F> {
     let mut named = Named::with_capacity(all.len());
     for function in all {

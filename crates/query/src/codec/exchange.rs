@@ -35,13 +35,14 @@ struct ExchangeReadNode {
     orderings: Vec<protobuf::PhysicalSortExprNodeCollection>,
     #[prost(message, repeated, tag = "5")]
     equal: Vec<Expressions>,
-    /// Constants in each partition.
+    /// Expressions with one value in all rows of a partition, perhaps another value in each
+    /// partition.
     #[prost(message, optional, tag = "6")]
     in_partition: Option<Expressions>,
-    /// Constants everywhere, each followed by its value.
+    /// Expressions with one value in all partitions, each followed by its value.
     #[prost(message, optional, tag = "7")]
     everywhere: Option<Expressions>,
-    /// Its partitions are ranges of the keys of the first order.
+    /// True if the partitions of the exchange are ranges of the keys of the first order.
     #[prost(bool, tag = "8")]
     by_range: bool,
 }

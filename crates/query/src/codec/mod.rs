@@ -52,13 +52,15 @@ pub(crate) fn encode(
     }
 }
 
-/// Encodes a plan of which [`encode`] has encoded more: the same without some of the files.
+/// Encodes a part of a plan that [`encode`] has encoded: the plan without some of its files. `None`
+/// if it cannot be encoded.
 pub(crate) fn encode_part(plan: &Arc<dyn ExecutionPlan>) -> Option<Bytes> {
     bytes_of(plan, &DeduplicatingProtoConverter {}).ok()
 }
 
-/// What a plan consists of, for comparison with others: equal plans have the same bytes, although
-/// their expressions have different numbers. `None` if it cannot be encoded.
+/// Returns the content of a plan as bytes, for comparison with other plans: equal plans have the
+/// same bytes, although their expressions have different numbers. `None` if the plan cannot be
+/// encoded.
 pub(crate) fn content(plan: &Arc<dyn ExecutionPlan>) -> Option<Bytes> {
     bytes_of(plan, &DefaultPhysicalProtoConverter {}).ok()
 }

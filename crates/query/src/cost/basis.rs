@@ -1,4 +1,4 @@
-//! What the cost of a query is computed from, besides what it uses.
+//! The basis of a query's cost besides its use of resources: prices and memory limits.
 
 use snowmelt_wire::PriceFile;
 

@@ -4,11 +4,11 @@ use snowmelt_api::{Bill, Cost, StoreRequests};
 
 use super::prices::Prices;
 
-/// What a query used, or will use.
+/// The resources that a query used, or is estimated to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Used {
     pub(crate) requests: StoreRequests,
-    /// Sandboxes, each time that one was given a task.
+    /// Number of times that a sandbox was given a task.
     pub(crate) invocations: u64,
     /// Memory limit in GiB times seconds held, summed over the sandboxes.
     pub(crate) gib_seconds: f64,

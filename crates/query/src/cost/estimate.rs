@@ -36,33 +36,33 @@ const STORE_LATENCY: f64 = 0.015;
 /// Bytes in a second that one worker reads from object storage (Lambada 4.4.4).
 const STORE_BANDWIDTH: f64 = 85.0 * 1024.0 * 1024.0;
 
-/// DataFusion compares up to so many keys of a join one by one
+/// The largest number of keys of a join that DataFusion compares one by one
 /// (`optimizer.hash_join_inlist_pushdown_max_distinct_values`).
 const FEW_KEYS: f64 = 150.0;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What a part of a query will use.
+/// The estimated use of resources by a part of a query: a stage, the driver, or the whole.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartEstimate {
     pub(crate) tasks: u64,
     pub(crate) requests: StoreRequests,
-    /// Bytes of files.
+    /// Bytes that the part reads from files.
     pub(crate) bytes_read: u64,
-    /// Rows of its results.
+    /// Rows of the part's results.
     pub(crate) rows: u64,
-    /// Bytes that it writes for other stages.
+    /// Bytes that the part writes for other stages.
     pub(crate) bytes_exchanged: u64,
     pub(crate) cpu_seconds: f64,
-    /// Seconds that sandboxes are held for it.
+    /// Seconds for which sandboxes are held for the part, summed over the sandboxes.
     pub(crate) held_seconds: f64,
     pub(crate) cost: Cost,
 }
 
-/// What a query will use, and cost.
+/// The estimated use of resources by a query, with its cost, by stage and in total.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Estimate {
-    /// In the order of the plan.
+    /// The stages, in the order of the plan.
     pub(crate) stages: Vec<PartEstimate>,
     /// The driver, with the requests of planning, which were sent already.
     pub(crate) driver: PartEstimate,
@@ -137,12 +137,12 @@ fn written(part: &PartEstimate) -> u64 {
     part.bytes_exchanged
 }
 
-/// What the scans of a stage read.
+/// The requests and bytes that the scans of a stage read, from object storage and from local files.
 #[derive(Default)]
 struct StageReads {
     store: Reads,
     local: Reads,
-    /// Parts of files.
+    /// Number of parts of files that are read.
     files: u64,
 }
 

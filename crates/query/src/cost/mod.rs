@@ -1,4 +1,4 @@
-//! What a query costs: after it ran, from what was counted, and before, from its plan.
+//! The cost of a query: after it ran, from what was counted, and before, from its plan.
 //!
 //! Two models give the money (Lambada 4.3.1 and 4.4.4): functions that are billed for memory and
 //! time, as on AWS Lambda, and the used share of a machine that is rented by the hour. Requests to

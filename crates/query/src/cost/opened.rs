@@ -18,12 +18,13 @@ pub(super) struct Opened<'t> {
 }
 
 impl<'t> Opened<'t> {
-    /// None yet. `buckets` have the footers that the task is sent.
+    /// Creates an empty set of opened files. `buckets` have the footers that the task is sent.
     pub(super) fn new(buckets: &'t BTreeMap<String, S3Access>) -> Self {
         Self { buckets, files: HashMap::new() }
     }
 
-    /// Opens a file: gives the metadata that the task then has, and what it reads for it.
+    /// Opens a file: returns the metadata that the task then has, and the requests and bytes that
+    /// it reads for this metadata.
     pub(super) fn open(
         &mut self,
         url: &str,

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// AWS's list, with its date.
 const SHIPPED: &str = include_str!("prices.toml");
 
-/// The largest file of prices.
+/// The largest file of prices in bytes.
 const MAX_BYTES: usize = 64 << 10;
 
 /// Prices in US dollars.
@@ -24,21 +24,21 @@ pub(crate) struct Prices {
     name: String,
     date: String,
     machine: String,
-    /// Of a million reads from object storage.
+    /// Price of a million read requests to object storage.
     pub(super) reads_per_million: f64,
-    /// Of a million writes.
+    /// Price of a million write requests to object storage.
     pub(super) writes_per_million: f64,
-    /// Of a million lists.
+    /// Price of a million list requests to object storage.
     pub(super) lists_per_million: f64,
-    /// Of one GiB of a function's memory limit for one second.
+    /// Price of one GiB of a function's memory limit for one second.
     pub(super) gib_second: f64,
-    /// Of a million invocations.
+    /// Price of a million invocations of functions.
     pub(super) invocations_per_million: f64,
-    /// Of a machine for one hour.
+    /// Price of the machine for one hour.
     pub(super) machine_hour: f64,
-    /// Its processors.
+    /// Number of processors of the machine.
     pub(super) machine_cpus: f64,
-    /// Its memory in GiB.
+    /// Memory of the machine in GiB.
     pub(super) machine_memory_gib: f64,
 }
 
@@ -73,7 +73,7 @@ impl Prices {
         Ok(prices)
     }
 
-    /// Which prices these are.
+    /// Describes the prices: the name and date of the list, and the machine that it is for.
     pub(crate) fn list(&self) -> PriceList {
         PriceList {
             name: self.name.clone(),
@@ -156,7 +156,7 @@ impl Prices {
     }
 }
 
-/// What is wrong with a key.
+/// The reason why a key of the user's file is refused: an unknown key, or a value that is wrong.
 enum Problem {
     Unknown(String),
     Value(String),

@@ -1,6 +1,6 @@
 //! The requests and bytes that a task reads.
 
-/// What a task reads.
+/// The requests that a task sends to read files, with the bytes and rows that it reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reads {
     pub(super) requests: u64,

@@ -37,7 +37,7 @@ const BLOOM_HEADER: u64 = 20;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filled {
     pub(super) id: u64,
-    /// It has so few keys that they are compared one by one.
+    /// True if the filter has so few keys that they are compared one by one.
     pub(super) few_keys: bool,
 }
 
@@ -55,7 +55,8 @@ pub(super) struct Scan<'s> {
 }
 
 impl<'s> Scan<'s> {
-    /// A scan. `filled` are the filters that joins of the same stage fill before it begins.
+    /// Creates a scan. `filled` are the filters that joins of the same stage fill before the scan
+    /// begins.
     pub(super) fn new(config: &'s FileScanConfig, filled: &[Filled]) -> Self {
         let predicate = config.file_source().filter();
         let schema = config.file_schema();
@@ -70,7 +71,7 @@ impl<'s> Scan<'s> {
         Self { config, predicate, pruning, pages, joined, compared, columns }
     }
 
-    /// What a task reads of one part of a file.
+    /// Returns the requests and bytes that a task reads of one part of a file.
     pub(super) fn reads(&self, part: &PartitionedFile, opened: &mut Opened<'_>) -> Reads {
         let Some(footer) = part.extension::<Footer>() else {
             // Other formats are streams from their first byte to their last.

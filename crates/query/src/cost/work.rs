@@ -23,7 +23,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::exchange::ExchangeReadExec;
 use crate::plan::{Size, address, file_scan, is_partition_wise, size};
 
-/// What an operator does for each row, value or byte.
+/// A class of work that an operator does for each row, value or byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// A value of fixed length that a scan decodes.
@@ -36,7 +36,7 @@ enum Class {
     ProjectValue,
     /// A row of the build side of a hash join.
     BuildRow,
-    /// A row of its probe side.
+    /// A row of the probe side of a hash join.
     ProbeRow,
     /// A value of a row that a join gives.
     JoinedValue,

@@ -284,7 +284,7 @@ impl Answer {
     }
 }
 
-/// What the query used, and its cost.
+/// Sums the resources that the query used, and computes their cost.
 fn used(profile: &Profile, query: &PlannedQuery) -> Cost {
     const GIB: f64 = (1u64 << 30) as f64;
     let gib_seconds = |bytes: u64, micros: u64| bytes as f64 / GIB * micros as f64 / 1e6;

@@ -1,4 +1,4 @@
-//! One running attempt of a task: receives its batches and its progress.
+//! A running attempt of a task: receives the batches and the progress of its worker.
 //!
 //! Invariant: no row of an attempt reaches the query before the driver commits the whole attempt,
 //! unless its queue is streaming.
@@ -17,7 +17,8 @@ use crate::{Error, Result};
 /// Callback for an attempt's progress.
 pub(super) type OnProgress = Arc<dyn Fn(&TaskProgress) + Send + Sync>;
 
-/// When an attempt was last heard of. Shared with who waits for it.
+/// The time at which a worker last sent something for an attempt. Shared with whoever waits for the
+/// attempt.
 #[derive(Debug)]
 pub(super) struct Clock {
     asked: Instant,
@@ -77,12 +78,12 @@ impl Attempt {
         Self { number, spool, on_progress, queue, clock, current: None, parts, bytes: 0 }
     }
 
-    /// The same with a clock that others can read.
+    /// Replaces the attempt's clock by one that others can read.
     pub(super) fn timed(self, clock: Arc<Clock>) -> Self {
         Self { clock, ..self }
     }
 
-    /// Its worker has begun.
+    /// Notes that the attempt's worker has begun.
     pub(crate) fn began(&self) {
         self.clock.hear();
     }

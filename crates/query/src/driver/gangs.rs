@@ -23,9 +23,9 @@ pub(super) struct Gang {
     pub(super) pair: Pair,
     pub(super) senders: Range<u32>,
     pub(super) receivers: Range<u32>,
-    /// Those that have ended well, or because a stream broke.
+    /// Tasks of the gang that have ended well, or because a stream broke.
     pub(super) done: Vec<(Live, Ended)>,
-    /// When a stream of it broke first, if no task has said why.
+    /// When the first stream of the gang broke, if no task has said why.
     pub(super) broken: Option<Instant>,
 }
 
@@ -38,7 +38,7 @@ impl Gang {
 /// The pairs of a query.
 #[derive(Default)]
 pub(super) struct Gangs {
-    /// Those that have not begun.
+    /// Pairs that have not begun.
     pub(super) pairs: Vec<Pair>,
     pub(super) live: Vec<Gang>,
 }

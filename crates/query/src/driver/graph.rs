@@ -40,20 +40,22 @@ enum State {
 #[derive(Clone, Debug)]
 struct Task {
     stage: usize,
-    /// The tasks whose outputs it reads, in ascending order.
+    /// The tasks whose outputs this task reads, in ascending order.
     needs: Vec<u32>,
-    /// How often each of them was made when this task began for the first time.
+    /// How often the output of each task of `needs` was made when this task began for the first
+    /// time.
     first_read: Option<Vec<u32>>,
     state: State,
-    /// Its output can be read.
+    /// True if the task's output can be read.
     present: bool,
-    /// How often its output was made.
+    /// How often the task's output was made.
     made: u32,
-    /// What it gave was discarded, because it came from rows that exist no more.
+    /// True if the task's output was discarded because it came from rows that do not exist any
+    /// more.
     stale: bool,
 }
 
-/// What must be done after a loss.
+/// The tasks to run again, cancel or discard after an output was lost.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     /// Tasks that are done and run again.

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::graph::{Changes, Graph, Node, PassedOn};
 use crate::plan::Repeat;
 
-/// What a run of a task read: its inputs with the run of each, and theirs.
+/// The inputs of a run of a task, with the run of each, and the inputs of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Given {
-    /// By task, the run of each task that rows of this one depend on, if its runs differ.
+    /// By task on which the rows depend, and whose runs may give different rows: its run.
     runs: BTreeMap<u32, u32>,
 }
 
@@ -26,9 +26,9 @@ struct Simulation {
     /// By task, what its last complete run gave, and the number of its runs.
     given: BTreeMap<u32, Given>,
     runs: BTreeMap<u32, u32>,
-    /// Outputs that are there: a loss is only noticed by who reads it.
+    /// Outputs that are there: a loss is noticed only by a task that reads the output.
     stored: BTreeSet<u32>,
-    /// What went to the driver.
+    /// By task, the results that went to the driver.
     passed: BTreeMap<u32, Given>,
     /// Pairs of stages that stream, if they have not begun.
     pairs: Vec<(usize, usize)>,
@@ -84,7 +84,7 @@ impl Simulation {
         }
     }
 
-    /// The same with streams.
+    /// A simulation of stages that stream where they can.
     fn streaming(stages: &[(usize, Vec<u32>, Repeat)]) -> Self {
         Self { pairs: pairs(stages), ..Self::new(stages) }
     }

@@ -23,16 +23,18 @@ use crate::fault::{is_of_join, uses_scratch};
 use crate::plan::{can_sort_merge, spills_sooner};
 use crate::{Error, Result};
 
-/// Why the first attempt of such a task did not count.
+/// Why an attempt of a task did not count whose hash join was refused memory.
 pub(super) const JOIN_TOO_LARGE: &str = "a hash join did not fit into memory";
 
-/// The same if the kernel ended its worker: what held the memory is not known.
+/// Why an attempt of a task with a hash join did not count if the kernel ended its worker at its
+/// memory limit: what held the memory is not known.
 pub(super) const JOIN_ENDED: &str = "a worker with a hash join reached its memory limit";
 
-/// The same in a task without a hash join.
+/// Why an attempt of a task without a hash join did not count if the kernel ended its worker at its
+/// memory limit.
 pub(super) const GROUPS_ENDED: &str = "a worker reached its memory limit";
 
-/// The same if an operator with scratch was refused memory.
+/// Why an attempt of a task did not count in which an operator with scratch was refused memory.
 pub(super) const BATCHES_TOO_LARGE: &str = "an operator that uses scratch did not fit into memory";
 
 /// How often the memory of a task's operators is halved at most.

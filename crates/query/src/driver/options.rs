@@ -16,26 +16,26 @@ pub struct RunOptions {
     pub task_bytes: u64,
     /// Bytes of files that are worth a task; 0 means a task for each worker.
     pub scan_task_bytes: u64,
-    /// What is done about slow tasks.
+    /// The rules for tasks that are slow or silent.
     pub stragglers: Stragglers,
 }
 
-/// What is done about tasks that take much longer than others of their stage (Lambada, Figure 13).
+/// The rules for tasks that take much longer than others of their stage (Lambada, Figure 13).
 #[derive(Clone, Copy, Debug)]
 pub struct Stragglers {
     /// A slow task is started a second time; the first attempt that is complete counts.
     pub racing: bool,
-    /// The share of a stage's tasks that must be done before.
+    /// The share of a stage's tasks, from 0 to 1, that must be done before a task counts as slow.
     pub quorum: f64,
-    /// A task is slow if it runs for this many times the time that is expected from those that are
-    /// done, and `at_least` longer.
+    /// A task is slow if it runs for this many times the time that is expected from the stage's
+    /// tasks that are done, and `at_least` longer.
     pub factor: f64,
-    /// See `factor`.
+    /// The time by which a task must exceed the expected time to be slow, beside `factor`.
     pub at_least: Duration,
-    /// A worker from which nothing came for so long is lost: it reports its progress ten times a
+    /// A worker from which nothing came for this time is lost: it reports its progress ten times a
     /// second.
     pub silence: Duration,
-    /// If a stream broke and no task of its gang was lost for so long, the gang is given up.
+    /// If a stream broke and no task of its gang was lost for this time, the gang is given up.
     pub unexplained: Duration,
 }
 

@@ -55,7 +55,7 @@ impl ProgressTracker {
         self.reporter.note(&format!("task {task} is retried: {why}"));
     }
 
-    /// The same without a note: another task is the reason.
+    /// Discards the progress of an attempt without a note to the user: another task is the reason.
     pub(super) fn restarted(&self, task: u32) {
         self.update(|state| state.set(task, TaskProgress::default()));
     }

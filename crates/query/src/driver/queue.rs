@@ -34,7 +34,7 @@ struct State {
     end: u64,
 }
 
-/// One frame of results. Dropping it returns its memory to the budget.
+/// A frame of results, in memory or on disk. Dropping it returns its memory to the budget.
 #[derive(Debug)]
 pub(crate) enum Segment {
     Memory { frame: Frame, _share: BudgetShare },

@@ -1,4 +1,4 @@
-//! Which tasks of a stage are slow.
+//! Decides which tasks of a stage are slow.
 //!
 //! Once most tasks of a stage are done, the others can be compared with them. A task that has more
 //! to read may take longer in proportion: it is not slow, and a second attempt would be no faster.
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::options::Stragglers;
 
-/// What a task costs beside what it reads, as bytes.
+/// The cost of a task besides its reading, in bytes that could be read in the same time.
 const START_BYTES: f64 = (1 << 20) as f64;
 
 /// A task that is done.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// Bytes that it had to read.
+    /// Bytes that the task had to read.
     pub(super) work: u64,
     pub(super) took: Duration,
 }

@@ -1,4 +1,4 @@
-//! What is known of the tasks of a query when it ends, also if it ends before all are done.
+//! Records of the tasks of a query, for the time when it ends, also if it ends before all are done.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,16 +10,16 @@ use super::TaskResult;
 /// The records of a query, which its answer takes.
 pub(super) type Done = Arc<Mutex<Records>>;
 
-/// What the tasks of a query have done.
+/// The tasks of a query that are done, the attempts that did not count, and counts by stage.
 #[derive(Default)]
 pub(super) struct Records {
-    /// By task, those that are done. One that runs again stays until it is done again.
+    /// By number, the tasks that are done. A task that runs again stays until it is done again.
     pub(super) finished: BTreeMap<u32, Finished>,
     /// Attempts that did not count, each with its stage.
     pub(super) discarded: Vec<(usize, DiscardedAttempt)>,
     /// Why the rows of a stage were stored that could have been streamed.
     pub(super) not_streamed: BTreeMap<usize, &'static str>,
-    /// By stage.
+    /// Counts of attempts by stage.
     pub(super) counts: BTreeMap<usize, Counts>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Records {
 pub(super) struct Finished {
     pub(super) stage: usize,
     pub(super) task: u32,
-    /// Attempts before whose workers were lost.
+    /// Number of earlier attempts whose workers were lost.
     pub(super) retries: u32,
     /// Bytes that it read of other tasks' outputs.
     pub(super) received: u64,

@@ -30,7 +30,8 @@ pub(crate) struct ResultExec {
     properties: Arc<PlanProperties>,
     schema: SchemaRef,
     queue: Arc<ResultQueue>,
-    /// As one partition, which reads so many of the stage one after another.
+    /// The number of the stage's partitions, if they are read one after another as one partition.
+    /// `None`: each partition of the stage is a partition of its own.
     in_order: Option<u32>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -47,7 +48,8 @@ impl ResultExec {
         Self { stage, properties, schema: root.schema(), queue, in_order: None, metrics }
     }
 
-    /// The same as one partition with the order of the stage's partitions, which are ranges of it.
+    /// Replaces `root` by one partition that reads all partitions of the stage one after another.
+    /// They are ranges of the stage's order, so the rows keep this order.
     pub(crate) fn in_order(
         stage: usize,
         root: &Arc<dyn ExecutionPlan>,

@@ -15,48 +15,48 @@ use snowmelt_wire::{
 
 use super::Attempt;
 
-/// One task of a query, ready to be sent to a worker.
+/// A task of a query, ready to be sent to a worker.
 #[derive(Clone, Debug, Default)]
 pub struct PlannedTask {
     /// Index of the task, from 0.
     pub task: u32,
-    /// The partitions of the plan that it runs.
+    /// The partitions of the plan that the task runs.
     pub partitions: Vec<u32>,
     /// The worker's program: the same bytes for all tasks of a stage.
     pub plan: Bytes,
-    /// The local files that its partitions read. `path` is the absolute path to open.
+    /// The local files that the task's partitions read. `path` is the absolute path to open.
     pub files: Vec<FileGrant>,
-    /// Names of the UDFs that its program calls.
+    /// Names of the UDFs that the task's program calls.
     pub udfs: Vec<String>,
-    /// Access to the buckets that its partitions read.
+    /// Access to the buckets that the task's partitions read, by bucket.
     pub s3: BTreeMap<String, S3Access>,
-    /// Bytes that its partitions read from files: an upper bound.
+    /// An upper bound of the bytes that the task's partitions read from files.
     pub bytes: u64,
-    /// What it reads of the outputs of tasks that have ended.
+    /// The parts that the task reads of the outputs of tasks that have ended.
     pub reads: Vec<TaskRead>,
-    /// A stage of which it reads only the outputs of these tasks: other tasks of its own stage run
-    /// the same partition on the rest.
+    /// A stage and those of its tasks whose outputs this task reads: other tasks of its own stage
+    /// run the same partition on the rest. `None`: the task reads the outputs of all tasks.
     pub only: Option<(u32, BTreeSet<u32>)>,
-    /// True if it writes its batches to a file for other tasks, and sends none.
+    /// True if the task writes its batches to a file for other tasks, and sends none.
     pub output: bool,
     /// True for an attempt beside another one of the same task: it is started only if there is room
     /// for it at once that nothing else waits for, and is lost otherwise.
     pub twin: bool,
-    /// The objects that it writes its batches to instead.
+    /// The objects to which the task writes its batches instead of to a file or the driver.
     pub objects: Option<ObjectOutput>,
-    /// True if it gets a file for what does not fit into its memory.
+    /// True if the task gets a file, its scratch, for data that does not fit into its memory.
     pub scratch: bool,
-    /// True if it joins by sorting, and its operators share its memory evenly: one of them did not
-    /// fit into it.
+    /// True if the task joins by sorting, and its operators share its memory evenly, because one of
+    /// them did not fit into it.
     pub sort_merge: bool,
-    /// How often what its operators may reserve is halved: as often as the kernel has ended a worker
-    /// of it.
+    /// How often the memory that the task's operators may reserve is halved: as often as the kernel
+    /// has ended a worker of the task.
     pub memory_halvings: u32,
-    /// How often the rows of its batches are halved.
+    /// How often the number of rows in the task's batches is halved.
     pub batch_halvings: u32,
-    /// What it does with its streams, if it is one of a gang.
+    /// The streams that the task sends or receives, if it belongs to a gang.
     pub streams: Option<TaskStreams>,
-    /// The number of its gang, for which room was reserved.
+    /// The number of the task's gang, for which room was reserved. `None` outside of a gang.
     pub gang: Option<u64>,
 }
 

@@ -19,7 +19,7 @@ use super::{PlannedTask, TaskError};
 use crate::Result;
 use crate::plan::partitions_read;
 
-/// What an attempt of a gang is called that did not count.
+/// The reason that is given for an attempt of a gang that did not count.
 const BROKEN: &str = "stream broken";
 
 impl<'q> Board<'q> {
@@ -76,7 +76,7 @@ impl<'q> Board<'q> {
         GangTask { task, udfs: udfs.clone(), network, files: files.clone() }
     }
 
-    /// Which partitions each task of the second stage reads of the first one.
+    /// Returns the partitions of the first stage that each task of the second stage reads.
     fn receivers(&self, gang: &Gang) -> Vec<Receiver> {
         let stage = &self.query.cut.stages[gang.pair.receiver];
         let receiver = |task: u32| {
@@ -87,7 +87,7 @@ impl<'q> Board<'q> {
         gang.receivers.clone().map(receiver).collect()
     }
 
-    /// True if a task reads streams of all of these.
+    /// True if a task reads streams of all `senders`.
     pub(super) fn streams_from(&self, task: u32, senders: &[u32]) -> bool {
         let members = self.gangs.members(task);
         senders.iter().all(|sender| members.contains(sender))
@@ -162,7 +162,7 @@ impl<'q> Board<'q> {
         Ok(())
     }
 
-    /// There is no room for a gang: its stages run one after another.
+    /// Gives up a gang for which there is no room: its stages run one after another.
     pub(super) fn no_room(&mut self, task: u32) {
         let Some(gang) = self.gangs.take(task) else { return };
         for task in gang.tasks() {

@@ -22,7 +22,7 @@ use crate::exchange::output_split;
 use crate::plan::{Stage, count};
 use crate::{Error, Result};
 
-/// What the tasks of a query share.
+/// The state that all tasks of a query share.
 pub(super) struct Shared {
     pub(super) runner: Arc<dyn TaskRunner>,
     pub(super) spool: Arc<Spool>,
@@ -41,7 +41,7 @@ pub(super) struct Entry {
     pub(super) further: u32,
     /// Attempts that were to race another one.
     pub(super) twins: u32,
-    /// When it was planned, it was not known what it reads.
+    /// True if the task was planned before it was known what it reads.
     pub(super) reads_later: bool,
     /// The attempts that run.
     pub(super) live: Vec<Live>,

@@ -229,7 +229,7 @@ fn moment(values: &[f64], power: i32) -> f64 {
     values.iter().map(|value| (value - mean).powi(power)).sum::<f64>() / count
 }
 
-/// As DuckDB: of a sample, and null if it has no spread.
+/// The skewness of a sample, as in DuckDB. Null for fewer than three values, or without spread.
 fn skewness(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let variance = moment(values, 2);
@@ -238,7 +238,8 @@ fn skewness(values: &[f64]) -> Option<f64> {
     })
 }
 
-/// As DuckDB: the excess of a sample, and null if it has no spread.
+/// The excess kurtosis of a sample, as in DuckDB. Null for fewer than four values, or without
+/// spread.
 fn kurtosis(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let variance = moment(values, 2);

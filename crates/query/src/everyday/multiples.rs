@@ -125,8 +125,9 @@ fn each<T: ArrowPrimitiveType>(
     Ok(Arc::new(multiples))
 }
 
-/// As in PostgreSQL, a part of a month is days, and a part of a day is hours, minutes and seconds.
-/// These parts are rounded to a millionth, and a whole day of seconds is a day.
+/// Multiplies or divides an interval as PostgreSQL: a fraction of a month becomes days, and a
+/// fraction of a day becomes hours, minutes and seconds. These are rounded to a millionth, and
+/// seconds of a whole day become a day.
 fn multiple(
     operation: Operation,
     of: IntervalMonthDayNano,

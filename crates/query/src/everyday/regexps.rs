@@ -56,7 +56,8 @@ fn lists(columns: &[ArrayRef], of_row: OfRow<'_>) -> Result<ArrayRef> {
     Ok(Arc::new(lists.finish()))
 }
 
-/// As PostgreSQL: an empty match splits nowhere at the begin and the end, and not behind another match.
+/// Splits a text at the matches of a pattern as PostgreSQL: an empty match does not split at the
+/// begin or the end of the text, nor behind another match.
 fn split(pattern: &Regex, text: &str) -> Vec<String> {
     let (mut parts, mut begin) = (Vec::new(), 0);
     for found in pattern.find_iter(text) {

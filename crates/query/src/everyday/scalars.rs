@@ -158,7 +158,8 @@ fn parts(column: &ArrayRef, nanoseconds: f64) -> Result<ArrayRef> {
     })
 }
 
-/// As whole numbers: a double has 16 digits, and the time since 1970 in nanoseconds 19.
+/// Computes intervals from whole numbers of a unit of `nanoseconds`, without doubles: a double has
+/// 16 digits, and the time since 1970 in nanoseconds 19.
 fn whole_parts(column: &ArrayRef, nanoseconds: i64) -> Result<ArrayRef> {
     let counts = cast(column, &DataType::Int64)?;
     let one = |count: Option<i64>| match count {

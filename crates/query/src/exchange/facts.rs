@@ -1,4 +1,4 @@
-//! What is known about the rows of an exchange: their orders, equal columns and constants.
+//! Facts about the rows of an exchange: their orders, equal columns and constants.
 //!
 //! The operators above were planned with this knowledge: a sort may be left out because a column
 //! is constant.
@@ -12,10 +12,11 @@ use datafusion::physical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-/// Orders, equal expressions and constants.
+/// The orders, equal expressions and constants of the rows of an exchange.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Those of each partition, which only an output with one writer for each partition can keep.
+    /// Orders of the rows of each partition. Only an output with one writer for each partition can
+    /// keep them.
     pub(crate) orderings: Vec<LexOrdering>,
     /// Expressions with equal values in each row.
     pub(crate) equal: Vec<Vec<Arc<dyn PhysicalExpr>>>,
@@ -26,14 +27,14 @@ pub(crate) struct Facts {
 /// Where an expression has one value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Constant {
-    /// In each partition, perhaps another one.
+    /// The expression has one value in each partition, perhaps another one in another partition.
     InPartition,
-    /// In all partitions, and it is known.
+    /// The expression has one known value in all partitions.
     Everywhere(ScalarValue),
 }
 
 impl Facts {
-    /// What stays true if partitions are read as they were written.
+    /// Returns the facts that stay true if partitions are read as they were written.
     pub(crate) fn of_partitions(properties: &EquivalenceProperties) -> Self {
         let classes = properties.eq_group().iter();
         let equal = classes.map(|class| class.iter().cloned().collect::<Vec<_>>());
@@ -49,20 +50,20 @@ impl Facts {
         }
     }
 
-    /// What stays true if the rows of one partition are divided.
+    /// Keeps the facts that stay true if the rows of one partition are divided.
     pub(crate) fn divided(mut self) -> Self {
         self.orderings.clear();
         self
     }
 
-    /// What stays true if rows of several partitions are mixed.
+    /// Keeps the facts that stay true if rows of several partitions are mixed.
     pub(crate) fn mixed(mut self) -> Self {
         self.orderings.clear();
         self.constant.retain(|(_, constant)| matches!(constant, Constant::Everywhere(_)));
         self
     }
 
-    /// The same with this order of each partition.
+    /// Replaces the orders by one order of the rows of each partition.
     pub(crate) fn sorted(mut self, order: LexOrdering) -> Self {
         self.orderings = vec![order];
         self

@@ -17,13 +17,13 @@ use super::stores::Stores;
 use super::stream_source::StreamSource;
 use crate::Error;
 
-/// What a task wrote to one partition.
+/// The output of one task for one partition.
 #[derive(Clone, Debug)]
 struct Part {
     source: Arc<dyn Source>,
-    /// Offset and length of each range; whole frames.
+    /// Offset and length in bytes of each range, which consists of whole frames.
     ranges: Vec<(u64, u64)>,
-    /// The rows of it that are read, if it is sorted.
+    /// The keys of the rows that are read, if the part is sorted. `None`: all rows are read.
     keys: Option<KeyRange>,
 }
 
@@ -33,18 +33,18 @@ impl Part {
     }
 }
 
-/// The most parts that a reader has open: so many requests are under way while it decodes.
+/// The most parts that a reader has open, and so the most requests under way while it decodes.
 const AHEAD: usize = 16;
 
 /// The granted parts by stage and partition. An extension of the session's configuration, from
 /// which the leaves of a decoded plan take them.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
-    /// One for each task that wrote to the partition.
+    /// By stage and partition, a part for each task that wrote to the partition.
     parts: BTreeMap<(u32, u32), Vec<Part>>,
     /// Bytes of parts that a reader opens ahead.
     ahead_bytes: u64,
-    /// What is read while it is made.
+    /// Rows that are read while other tasks make them. `None` if no stage streams to the task.
     streams: Option<Arc<StreamSource>>,
 }
 
@@ -72,12 +72,12 @@ impl Inputs {
         Ok(inputs)
     }
 
-    /// The same with the streams of a stage.
+    /// Adds the streams of a stage.
     pub(crate) fn with_streams(self, streams: Option<Arc<StreamSource>>) -> Self {
         Self { streams, ..self }
     }
 
-    /// The streams of a stage, if its rows come over these.
+    /// Returns the streams of a stage, if its rows come over streams.
     pub(super) fn streams(&self, stage: u32) -> Option<&StreamSource> {
         self.streams.as_deref().filter(|streams| streams.stage() == stage)
     }

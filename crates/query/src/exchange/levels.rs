@@ -8,14 +8,15 @@
 //!
 //! Invariant: the cells of the last level are the partitions.
 
-/// One level of an exchange.
+/// A level of an exchange: one step that moves rows along one axis of the grid of partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
-    /// Its number, from 1.
+    /// The number of the level, from 1.
     pub(crate) number: u32,
     /// The number of levels.
     pub(crate) of: u32,
-    /// Partitions whose numbers agree but for the remainder by this have the same digits so far.
+    /// The divisor of this level: partitions whose numbers have the same quotient by it have the
+    /// same digits so far.
     pub(crate) unit: u32,
 }
 
@@ -23,7 +24,7 @@ impl Level {
     /// The only level of an exchange.
     pub(crate) const ONLY: Self = Self { number: 1, of: 1, unit: 1 };
 
-    /// The number of its cells, for so many partitions.
+    /// Returns the number of the level's cells for a number of partitions.
     pub(crate) fn cells(self, partitions: u32) -> u32 {
         partitions.div_ceil(self.unit) * self.unit
     }

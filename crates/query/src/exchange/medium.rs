@@ -33,7 +33,7 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    /// What files are called that are read from there.
+    /// Returns the name, in EXPLAIN, of an exchange by files between such tasks.
     pub(crate) fn files(self) -> &'static str {
         match self {
             Self::OneHost => "files",
@@ -50,8 +50,8 @@ impl Reach {
 }
 
 impl Exchange {
-    /// One line for EXPLAIN: `objects (level 1 of 2, combined)`. `stored` says where files are, and
-    /// `streamed` where the tasks are that stream.
+    /// Describes the exchange in a line of EXPLAIN: `objects (level 1 of 2, combined)`. `stored`
+    /// says where files are, and `streamed` where the tasks are that stream.
     pub(crate) fn text(&self, stored: Reach, streamed: Reach) -> String {
         let Level { number, of, .. } = self.level;
         let files = stored.files();

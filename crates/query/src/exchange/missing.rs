@@ -27,9 +27,9 @@ pub(super) struct MissingObjects {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When each was looked for first.
+    /// When each object that was not found was looked for first.
     since: HashMap<Object, Instant>,
-    /// One is gone.
+    /// True if an object is gone.
     is_lost: bool,
 }
 

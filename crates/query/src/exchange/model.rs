@@ -32,16 +32,16 @@ pub struct ExchangeRequests {
 /// Prices in dollars.
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangePrices {
-    /// A million GET requests.
+    /// Price of a million GET requests in US dollars.
     pub million_reads: f64,
-    /// A million PUT requests.
+    /// Price of a million PUT requests in US dollars.
     pub million_writes: f64,
-    /// A second of a worker.
+    /// Price of a worker for one second in US dollars.
     pub worker_second: f64,
 }
 
 impl ExchangePrices {
-    /// Those of the paper: S3 and Lambda with 2 GiB in us-east-1, 2019.
+    /// The prices of the Lambada paper: S3 and Lambda with 2 GiB in us-east-1, 2019.
     pub const PAPER: Self = Self { million_reads: 0.4, million_writes: 5.0, worker_second: 3.3e-5 };
 }
 
@@ -55,13 +55,14 @@ impl ObjectExchange {
         (1..=3).flat_map(both)
     }
 
-    /// Its name in the paper: `2l-wc`.
+    /// Returns the name of this way in the Lambada paper, such as `2l-wc`.
     pub fn name(self) -> String {
         format!("{}l{}", self.levels, if self.combining { "-wc" } else { "" })
     }
 
-    /// The requests for so many tasks and partitions. For `k` levels, and tasks that are a power
-    /// `s^k`: `k · tasks · s` reads, and as many writes, or `k · tasks` with combining.
+    /// Returns the requests for a number of tasks, with as many partitions. For `k` levels, and
+    /// tasks that are a power `s^k`: `k · tasks · s` reads, and as many writes, or `k · tasks` with
+    /// combining.
     pub fn requests(self, tasks: u32) -> ExchangeRequests {
         let tasks = tasks.max(1);
         let levels = levels(tasks, self.levels.max(1));

@@ -89,33 +89,33 @@ impl ExchangeReadExec {
         Ok(Self { stage, schema, partitions, facts, by_range, origin, properties, metrics })
     }
 
-    /// The same, with the operator whose rows it reads: its statistics are those of these rows.
+    /// Adds the operator that makes the rows that are read: its statistics are those of these rows.
     pub(crate) fn with_origin(self, origin: &Arc<dyn ExecutionPlan>) -> Self {
         Self { origin: Some(Arc::clone(origin)), ..self }
     }
 
-    /// The stage whose output it reads.
+    /// Returns the number of the stage whose output is read.
     pub(crate) fn stage(&self) -> u32 {
         self.stage
     }
 
-    /// The operator whose rows it reads, where it is known.
+    /// Returns the operator that makes the rows that are read, where it is known.
     pub(crate) fn origin(&self) -> Option<&Arc<dyn ExecutionPlan>> {
         self.origin.as_ref()
     }
 
-    /// True if its partitions are ranges of sort keys.
+    /// True if the partitions are ranges of sort keys.
     pub(crate) fn is_by_range(&self) -> bool {
         self.by_range
     }
 
-    /// What is known about its rows.
+    /// Returns the facts about the rows that are read.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The same with one partition, which reads these partitions one after another, or these
-    /// ranges, which are next to each other, as one.
+    /// Replaces all partitions by one. It reads `partitions` one after another or, if they are
+    /// ranges, which are then next to each other, as one range.
     pub(crate) fn merged(&self, partitions: &[u32]) -> Result<Self> {
         if self.by_range {
             let one = Self::by_range(self.stage, self.schema(), 1, self.facts.clone())?;

@@ -96,7 +96,7 @@ impl FrameReader for StreamReader {
     }
 }
 
-/// One task that sends.
+/// A task of the other stage that sends rows over a stream.
 struct Sender {
     task: u32,
     socket: UnixStream,

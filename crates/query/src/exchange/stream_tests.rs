@@ -1,4 +1,4 @@
-//! Both ends of streams.
+//! Tests of both ends of streams.
 
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;

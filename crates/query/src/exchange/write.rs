@@ -85,18 +85,18 @@ impl Part {
 }
 
 impl ExchangeWriter {
-    /// Writes to `target` and keeps up to `budget` bytes in memory.
+    /// Creates a writer that writes to `target` and keeps up to `budget` bytes in memory.
     pub(crate) fn new(target: Box<dyn Target>, batch_rows: usize, budget: u64) -> Self {
         let budget = usize::try_from(budget).unwrap_or(usize::MAX);
         Self { target, batch_rows, budget, sorted_by: None, state: Mutex::default() }
     }
 
-    /// The same with marks by these keys, by which the rows of each partition are sorted.
+    /// Adds marks by `keys`, by which the rows of each partition are sorted.
     pub(crate) fn sorted_by(self, keys: Option<SortKeys>) -> Self {
         Self { sorted_by: keys, ..self }
     }
 
-    /// Rows so far.
+    /// Returns the number of rows written so far.
     pub(crate) fn rows(&self) -> u64 {
         self.lock().rows
     }

@@ -63,7 +63,8 @@ struct CheapestFirstExec {
 }
 
 impl CheapestFirstExec {
-    /// `None` if the node is not a filter, or if there is nothing to choose.
+    /// Creates the operator in place of a filter. `None` if the node is not a filter, or if there
+    /// is no order to choose.
     fn of(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
         if !is_filter(node) {
             return Ok(None);
@@ -96,7 +97,7 @@ fn is_filter(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.is::<FilterExec>() && node.fetch().is_none()
 }
 
-/// The same filters and projections, which are so many, over another input.
+/// Rebuilds the uppermost `parts` filters and projections from `node` on over another input.
 fn over(
     node: &Arc<dyn ExecutionPlan>,
     parts: usize,

@@ -1,7 +1,7 @@
 //! The conditions of filters, and the columns that projections between them compute, over the columns
 //! of one input.
 //!
-//! A row has the columns of the input, and behind them those that are computed. Each is computed at
+//! A row has the columns of the input, and behind them the computed columns. Each is computed at
 //! most once for a row.
 
 use std::fmt;
@@ -26,13 +26,13 @@ use crate::udf;
 pub(super) struct Conditions {
     /// Number of columns of the input.
     pub(super) inputs: usize,
-    /// What projections compute, in an order in which each needs only columns before it.
+    /// Columns that projections compute, in an order in which each needs only columns before it.
     pub(super) computed: Vec<Over>,
     /// All conditions that need no call, if there are any.
     pub(super) native: Option<Over>,
-    /// The others.
+    /// Conditions that call functions of the user.
     pub(super) calling: Vec<Over>,
-    /// The columns of the result: each is one of the row.
+    /// The columns of the result, as indexes of columns of the row.
     pub(super) output: Vec<usize>,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Conditions {
 #[derive(Debug)]
 pub(super) struct Over {
     whole: Arc<dyn PhysicalExpr>,
-    /// The columns of the row that it needs.
+    /// Indexes of the columns of the row that the expression needs.
     pub(super) needs: Vec<usize>,
-    /// The expression over only these.
+    /// The expression over only the columns of `needs`.
     narrow: Arc<dyn PhysicalExpr>,
     schema: SchemaRef,
 }
@@ -75,8 +75,8 @@ impl Over {
 }
 
 impl Conditions {
-    /// Those of filters and projections, the uppermost first, over an input. `None` if all of them are
-    /// evaluated for each row anyway.
+    /// Collects the conditions of filters and projections, the uppermost first, over an input.
+    /// `None` if all of them are evaluated for each row anyway.
     pub(super) fn of(
         parts: &[&Arc<dyn ExecutionPlan>],
         input: &Arc<dyn ExecutionPlan>,
@@ -92,7 +92,7 @@ impl Conditions {
         building.finish()
     }
 
-    /// All that is computed.
+    /// Returns all expressions: conditions and computed columns.
     pub(super) fn expressions(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
         let conditions = self.native.iter().chain(&self.calling);
         self.computed.iter().chain(conditions).map(|over| &over.whole)
@@ -118,7 +118,7 @@ impl fmt::Display for Conditions {
 struct Building {
     inputs: usize,
     row: Vec<Field>,
-    /// What the columns of the part that was added last are, in terms of the row.
+    /// The columns of the part that was added last, as expressions over the row.
     columns: Vec<Arc<dyn PhysicalExpr>>,
     computed: Vec<Arc<dyn PhysicalExpr>>,
     conditions: Vec<Arc<dyn PhysicalExpr>>,

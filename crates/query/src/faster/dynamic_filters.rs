@@ -26,11 +26,12 @@ use crate::udf;
 /// The input of a hash join that its dynamic filter applies to.
 const PROBE: usize = 1;
 
-/// A filter that more rows pass costs more than it saves, in percent: a lookup for each row, and a
-/// copy of those that pass.
+/// The largest share of rows, in percent, that may pass a filter. A filter that more rows pass
+/// costs more than it saves: a lookup for each row, and a copy of each row that passes.
 const MAX_PERCENT: usize = 50;
 
-/// The same for the filter of the join that reads the scan, which only saves other lookups.
+/// The limit in percent for the filter of the join that reads the scan, which only saves the join's
+/// own lookups.
 const MAX_PERCENT_OF_NEXT: usize = 25;
 
 /// A join's filter, as seen from an operator below the join.
@@ -38,7 +39,7 @@ const MAX_PERCENT_OF_NEXT: usize = 25;
 struct JoinFilter {
     /// Identifies the expression; decoding preserves that two expressions have the same.
     id: u64,
-    /// There is an operator in between whose work the filter saves.
+    /// True if there is an operator between the scan and the join whose work the filter saves.
     saves_work: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Operators that stand in a plan in place of another one: they look like it and run in another way.
+//! Operators that stand in a plan in place of another operator: they look like the other one and
+//! run in another way.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,10 +27,11 @@ pub(super) trait Way: fmt::Debug + Send + Sync + Sized + 'static {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream>;
 
-    /// What is measured of it.
+    /// Returns the metrics of the operator.
     fn metrics(&self, original: &Arc<dyn ExecutionPlan>) -> Option<MetricsSet>;
 
-    /// The same for the operator over other inputs.
+    /// Returns the operator that runs in this way in place of `original`, which is the operator
+    /// over other inputs.
     fn over(&self, original: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>;
 }
 

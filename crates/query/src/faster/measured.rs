@@ -181,7 +181,8 @@ struct Order {
     measured: Vec<Measured>,
 }
 
-/// What a condition has cost, and for which rows.
+/// The measured time of a condition in nanoseconds, with the numbers of its rows, of rows that
+/// passed, and of evaluations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {
     nanos: f64,
@@ -191,7 +192,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// The time for each row that it drops, in nanoseconds.
+    /// Returns the time for each row that the condition drops, in nanoseconds.
     fn rank(&self) -> f64 {
         let (time, dropped) = (self.nanos / self.rows, 1.0 - self.passed / self.rows);
         // One that drops none is as good as one that drops few, if it is as cheap.

@@ -16,15 +16,15 @@ const EXAMINED: usize = 256;
 /// The short form of a key.
 pub(super) type ShortKey = [u64; BYTES / 8];
 
-/// Which bytes of the keys the short keys have.
+/// The choice of the bytes of a key that its short key has.
 pub(super) struct Shape {
-    /// Their places in a key, ascending.
+    /// Places of the chosen bytes in a key, ascending.
     places: Vec<usize>,
     is_whole: bool,
 }
 
 impl Shape {
-    /// The shape for these keys.
+    /// Chooses the bytes for some keys.
     pub fn of(keys: &[Rows]) -> Self {
         let lengths = || keys.iter().flatten().map(|key| key.data().len());
         // A key that ends differs from those that go on, at a place that it does not have itself.

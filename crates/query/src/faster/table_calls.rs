@@ -77,7 +77,7 @@ fn with_column(
 #[derive(Debug)]
 struct TableCalls(Arc<Parts>);
 
-/// What is computed for each part of a batch.
+/// The call and the projection that are computed for each part of a batch.
 #[derive(Debug)]
 struct Parts {
     function: Arc<ScalarUDF>,

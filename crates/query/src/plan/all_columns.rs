@@ -30,7 +30,8 @@ pub(super) async fn planned(statement: DfStatement, state: &SessionState) -> Res
     state.statement_to_plan(statement).await
 }
 
-/// The same statement with one item, if it selects all columns of one table as they are.
+/// Replaces the items of a statement by a single one, if it selects all columns of one table as
+/// they are. `None` for other statements.
 fn with_one_item(statement: &DfStatement) -> Option<DfStatement> {
     let DfStatement::Statement(statement) = statement else { return None };
     let SqlStatement::Query(query) = statement.as_ref() else { return None };

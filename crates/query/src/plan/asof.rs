@@ -32,7 +32,7 @@ pub(super) fn function() -> Arc<ScalarUDF> {
     ))
 }
 
-/// What is wrong, with a hint.
+/// The reason why a query is refused, and a hint.
 type Wrong = (&'static str, &'static str);
 
 const FORM: &str =
@@ -41,7 +41,7 @@ const FORM: &str =
 /// Marks the comparisons of a query's ASOF joins.
 ///
 /// # Errors
-/// What is wrong with one that is not supported.
+/// The reason why an ASOF join is not supported, with a hint.
 pub(super) fn write(query: &mut Query) -> Result<(), Wrong> {
     struct Marking;
     impl VisitorMut for Marking {

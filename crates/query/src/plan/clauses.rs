@@ -225,7 +225,7 @@ fn text(parser: &mut Parser<'_>) -> Result<String, ParserError> {
     }
 }
 
-/// One text, or several: `('a', 'b')` or `['a', 'b']`.
+/// Parses a text, or several: `('a', 'b')` or `['a', 'b']`.
 fn texts(parser: &mut Parser<'_>) -> Result<Vec<String>, ParserError> {
     let end = if parser.consume_token(&Token::LParen) {
         Token::RParen

@@ -52,14 +52,14 @@ pub(crate) struct Cut {
     pub(crate) driver: Arc<dyn ExecutionPlan>,
 }
 
-/// One program and where its batches go.
+/// A stage: the program of its tasks, and where their batches go.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
     /// If its output is split by keys, the root is the repartitioning.
     pub(crate) plan: Arc<dyn ExecutionPlan>,
     /// The encoded plan, which is sent to the workers.
     pub(crate) bytes: Bytes,
-    /// The stages that it reads.
+    /// Numbers of the stages that this one reads.
     pub(crate) reads: Vec<u32>,
     pub(crate) output: Output,
 }
@@ -146,12 +146,12 @@ pub(super) fn cut(
     Ok(Cut { stages: cutter.stages, driver })
 }
 
-/// What is known of the operator of the driver above a node.
+/// Properties of the driver's operator above a node.
 #[derive(Clone, Copy)]
 struct Parent {
-    /// The driver runs it several times.
+    /// True if the driver runs the operator several times.
     again: bool,
-    /// It merges all partitions, whatever they are.
+    /// True if the operator merges all partitions, whatever they are.
     merges: bool,
 }
 

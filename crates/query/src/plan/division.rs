@@ -22,8 +22,8 @@ pub(crate) struct Division {
     pub(crate) scan_task_bytes: u64,
 }
 
-/// As many tasks as the bytes are worth that a stage reads. One that calls UDFs has all that it can
-/// have: what a call costs is not known.
+/// Returns the number of tasks that the bytes which a stage reads are worth, at least 1. A stage
+/// that calls UDFs gets the most tasks, because the cost of a call is not known.
 pub(super) fn most_tasks(stage: &Stage, outputs: &Outputs, division: Division, calls: bool) -> u32 {
     let most = division.workers.max(1);
     if calls || !is_known(stage, outputs) {

@@ -9,7 +9,7 @@ use arrow::datatypes::Schema;
 use crate::Result;
 use crate::checked::sql_name;
 
-/// Both halves of the plan, one row per line: the half, and the line.
+/// Returns both halves of the plan, a row for each line of text: the half, and the line.
 pub(super) fn plan(worker: &str, driver: &str) -> Result<RecordBatch> {
     let halves = [("driver", driver), ("workers", worker)];
     let lines = halves.iter().flat_map(|(half, text)| text.lines().map(move |line| (*half, line)));
@@ -20,7 +20,7 @@ pub(super) fn plan(worker: &str, driver: &str) -> Result<RecordBatch> {
     ])?)
 }
 
-/// The tables that were named beside the statement, one row for each.
+/// Returns the tables that were named beside the statement, a row for each.
 pub(super) fn tables(given: &BTreeMap<String, String>) -> Result<RecordBatch> {
     let names = StringArray::from_iter_values(given.keys());
     let locations = StringArray::from_iter_values(given.values());

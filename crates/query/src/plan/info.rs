@@ -1,4 +1,4 @@
-//! What is known of a table besides its columns: for the profile, and for progress.
+//! Information about a table besides its columns: for the profile, and for progress.
 
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use parquet::file::metadata::ParquetMetaData;
 /// Information about a table for the profile.
 #[derive(Clone, Debug)]
 pub(crate) struct TableInfo {
-    /// Its name in the SQL, or its location.
+    /// The name of the table in the SQL, or its location.
     pub(crate) name: String,
-    /// Files.
+    /// Number of files.
     pub(crate) files: usize,
-    /// Row groups of all files, or the pieces of other formats that workers can share.
+    /// Number of row groups in all files, or of pieces of files of other formats that workers can
+    /// share.
     pub(crate) row_groups: usize,
 }
 
@@ -26,7 +27,7 @@ pub(crate) struct ReadBytes(pub(crate) u64);
 #[derive(Clone, Debug)]
 pub(crate) struct Footer {
     pub(crate) metadata: Arc<ParquetMetaData>,
-    /// Its bytes at the end of the file, with its length and the magic number.
+    /// Bytes of the footer at the end of the file, including its length and the magic number.
     pub(crate) length: u64,
 }
 

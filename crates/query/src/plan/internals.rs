@@ -9,7 +9,7 @@ use snowmelt_types::{Code, ErrorReport};
 
 use crate::checked::sql_name;
 
-/// What the names of parts of a syntax tree are in SQL.
+/// The names of parts of a syntax tree, each with its words in SQL.
 const WORDS: [(&str, &str); 18] = [
     ("InSubquery", "IN with a subquery in this place"),
     ("Exists", "EXISTS in this place"),

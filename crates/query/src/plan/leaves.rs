@@ -1,4 +1,4 @@
-//! Which leaves of a plan one partition of it reads.
+//! Finds the leaves of a plan that one of its partitions reads.
 //!
 //! Partition `i` of most operators depends on partition `i` of each input. An input with another
 //! number of partitions is read whole: the build side of a join, the input of a merge. So is the

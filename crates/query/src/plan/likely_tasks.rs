@@ -15,23 +15,24 @@ use super::leaves::file_scan;
 use super::shared_exec::SharedExec;
 use crate::udf;
 
-/// What a row of a file counts for at least: a column of one value has hardly any bytes.
+/// Bytes for which a row of a file counts at least: a column of one value has hardly any bytes.
 const ROW_BYTES: f64 = 8.0;
 
-/// What the scan of a table counts for when its tasks are counted.
+/// Returns the bytes for which the scan of a table counts when its tasks are counted.
 pub(super) fn scan_bytes(leaf: &Arc<dyn ExecutionPlan>, scan: &FileScanConfig) -> u64 {
     let files = scan.file_groups.iter().flat_map(|group| group.files());
     let rows = estimate(leaf).source_rows;
     files.map(read_bytes).sum::<u64>().max((rows * ROW_BYTES) as u64)
 }
 
-/// As many tasks as are assumed where there may be several: a stage of one task may get more if its
-/// inputs are larger than estimated.
+/// The number of tasks that is assumed at least where there may be several: a stage of one task may
+/// get more if its inputs are larger than estimated.
 const FEWEST: usize = 2;
 
-/// The tasks of the stage of a plan that scans most, of at most so many; `scan_task_bytes` of files
-/// are worth a task, and 0 means all tasks. What costs something in each task, such as to collect the
-/// build side of a join, is paid so often. A plan that calls UDFs may have all tasks.
+/// Returns the likely number of tasks, at most `most`, of the stage of a plan that scans most.
+/// `scan_task_bytes` of files are worth a task, and 0 means all tasks. Work that each task repeats,
+/// such as collecting the build side of a join, costs as many times. A plan that calls UDFs may
+/// have all tasks.
 pub(super) fn likely_tasks(
     plan: &Arc<dyn ExecutionPlan>,
     most: usize,

@@ -27,7 +27,7 @@ pub(super) struct Located {
     pub(super) anonymous: bool,
     /// The files, sorted by name.
     pub(super) files: Vec<ObjectMeta>,
-    /// What keeps footers between queries.
+    /// The local files of the query, which also keep footers between queries.
     pub(super) known: Arc<dyn LocalFiles>,
 }
 

@@ -130,24 +130,24 @@ pub const RANGE_SORT_BYTES: u64 = 64 << 20;
 /// A query and its inputs.
 #[derive(Clone, Debug)]
 pub struct QuerySpec {
-    /// Its id, for the profile and for logs.
+    /// Id of the query, for the profile and for logs.
     pub query: String,
-    /// One SELECT statement.
+    /// The SQL of the query: a single SELECT statement.
     pub sql: String,
     /// Values of the statement's parameters.
     pub params: Parameters,
     /// Table name to location: a file, a folder, a glob or an `s3://` URL of data files.
     /// Locations may also be quoted in the SQL's FROM.
     pub tables: BTreeMap<String, String>,
-    /// Options for all its CSV files.
+    /// Options for all CSV files of the query.
     pub csv: Vec<CsvOption>,
     /// UDFs that the SQL may call.
     pub udfs: Vec<Signature>,
-    /// Access to the local files of its locations.
+    /// Access to the local files of the query's locations.
     pub files: Arc<dyn LocalFiles>,
     /// `AWS_*` variables, for `s3://` locations.
     pub aws: BTreeMap<String, String>,
-    /// The servers of HTTP whose files it may read.
+    /// The servers of HTTP whose files the query may read.
     pub http_sources: Vec<HttpSource>,
     /// Number of workers, which is the number of partitions of each scan. At least 1.
     pub workers: u32,
@@ -155,18 +155,18 @@ pub struct QuerySpec {
     pub scan_task_bytes: u64,
     /// Number of hosts on which the workers may be. At least 1.
     pub hosts: u32,
-    /// A sort of all rows that are estimated to have at least so many bytes is merged by workers
+    /// Estimated bytes of rows from which on a sort of all of them is merged by workers
     /// ([`RANGE_SORT_BYTES`]).
     pub range_sort_bytes: u64,
-    /// How its stages exchange rows.
+    /// How the stages of the query exchange rows.
     pub exchange: ExchangeOptions,
-    /// Its folder in the locations of its exchange ([`snowmelt_wire::exchange_folder`]).
+    /// The query's folder in the locations of its exchange ([`snowmelt_wire::exchange_folder`]).
     pub exchange_folder: String,
     /// When the query was accepted: time zero of its profile.
     pub accepted: Instant,
-    /// How long the installation of its UDFs' packages took, from `accepted` on.
+    /// How long the installation of the packages of the query's UDFs took, from `accepted` on.
     pub packages: Duration,
-    /// What its cost is computed from.
+    /// The prices and memory limits from which the query's cost is computed.
     pub cost: CostBasis,
 }
 

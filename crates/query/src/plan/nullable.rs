@@ -40,7 +40,7 @@ impl Hash for Nullable {
 }
 
 impl Nullable {
-    /// The same values.
+    /// Declares an expression nullable, and leaves its values as they are.
     pub(crate) fn new(value: Arc<dyn PhysicalExpr>) -> Self {
         Self { value }
     }

@@ -28,7 +28,7 @@ const VALUE_HINT: &str = "pass it beside the SQL: --param NAME=VALUE (1=VALUE fo
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bound(BTreeMap<Location, Expr>);
 
-/// What is wrong with the parameters of a statement, and the text of the one that it is about.
+/// The error about the parameters of a statement, and the text of the parameter that it is about.
 pub(super) type Wrong = (ErrorReport, Option<String>);
 
 impl Bound {

@@ -54,16 +54,17 @@ const AGGREGATES: [&str; 32] = [
     "variance",
 ];
 
-/// As many as a table can have.
+/// The most columns that a PIVOT can make, which is the most that a table can have.
 const MAX_COLUMNS: usize = 10_000;
 
 /// A table whose values become columns.
 pub(super) struct Pivot {
     pub(super) table: TableFactor,
     pub(super) aggregates: Vec<ExprWithAlias>,
-    /// Each with its values. Columns of the answer are for all combinations.
+    /// The columns whose values become columns, each with these values. The answer has columns for
+    /// all combinations.
     pub(super) columns: Vec<(Expr, Vec<ExprWithAlias>)>,
-    /// `None` for all columns that are not named.
+    /// The expressions of the groups. `None` for all columns that are not named.
     pub(super) groups: Option<Vec<Expr>>,
 }
 

@@ -147,8 +147,8 @@ impl PlannedQuery {
         Ok(self.tasks()?.into_iter().flat_map(|task| task.s3).collect())
     }
 
-    /// What removes the objects of its exchanges, if it has any. Its caller runs it when the query
-    /// has ended.
+    /// Returns the cleaner that removes the objects of the query's exchanges, if it has any. The
+    /// caller runs the cleaner when the query has ended.
     pub fn cleaner(&self) -> Option<Cleaner> {
         match self.result_kind {
             ResultKind::Rows | ResultKind::Summary => self.cleaner.clone(),
@@ -156,7 +156,7 @@ impl PlannedQuery {
         }
     }
 
-    /// What the query will use and cost, if it runs with the default options.
+    /// Estimates the resources and the cost of the query, if it runs with the default options.
     pub(crate) fn estimate(&self) -> Result<cost::Estimate> {
         cost::estimate(
             &self.cut,

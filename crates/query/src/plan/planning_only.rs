@@ -1,4 +1,4 @@
-//! An operator that stands in a plan while a rule of DataFusion runs, to hide another one from it.
+//! An operator that hides another operator of a plan while a rule of DataFusion runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ pub(super) struct PlanningOnlyExec {
     knows: Knows,
 }
 
-/// What rules see of the hidden operator.
+/// The properties of the hidden operator that rules see.
 #[derive(Clone, Copy, Debug)]
 enum Knows {
-    /// All its properties.
+    /// All properties of the hidden operator.
     All,
-    /// Its partitions, but no orders, constants or equal columns.
+    /// The partitions of the hidden operator, but no orders, constants or equal columns.
     Partitions,
 }
 

@@ -80,7 +80,8 @@ impl<'o> Ranges<'o> {
         Self { runs, ends }
     }
 
-    /// What a task reads that runs these ranges, as partition `partition`.
+    /// Returns the reads of a task that runs `ranges`, all as the partition whose number is the
+    /// first range.
     pub(super) fn reads(&self, stage: u32, ranges: Range<u32>) -> Vec<TaskRead> {
         let partition = ranges.start;
         let from = ranges.start.checked_sub(1).map(|before| self.ends.get(before as usize));

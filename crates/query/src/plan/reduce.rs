@@ -36,17 +36,19 @@ type Plan = Arc<dyn ExecutionPlan>;
 /// Bytes of the largest side whose keys are passed on: every task reads it and keeps it in memory.
 const MAX_BYTES: f64 = (16 << 20) as f64;
 
-/// The same where few tasks read it: for one task, and for all of them.
+/// Bytes of the largest side whose keys are passed on where few tasks read it: for one task, and
+/// for all tasks together.
 const MAX_BYTES_OF_A_TASK: f64 = (48 << 20) as f64;
 const MAX_BYTES_OF_ALL_TASKS: f64 = (128 << 20) as f64;
 
 /// The largest part of the rows that may be left. Estimates are rough.
 const MAX_KEPT: f64 = 0.4;
 
-/// What a row costs that is dropped too late, and one that is looked up: nanoseconds, roughly.
+/// The cost of a row that is dropped too late, and of a row that is looked up, in nanoseconds,
+/// roughly.
 const SAVED: f64 = 100.0;
 const LOOK_UP: f64 = 25.0;
-/// What a row of the side with the keys costs each task.
+/// The cost for each task of a row of the side with the keys, in nanoseconds, roughly.
 const COLLECTED: f64 = 60.0;
 
 /// Adds semi joins where they save work. For a plan whose distribution is enforced.
@@ -66,10 +68,10 @@ struct Reducer {
 /// The keys of a join's other side.
 struct Keys<'j> {
     join: &'j HashJoinExec,
-    /// The other side as one partition.
+    /// The plan of the other side, as one partition.
     side: Plan,
     rows: f64,
-    /// Its columns.
+    /// Indexes of the keys among the columns of `side`.
     columns: Vec<usize>,
     distinct: Vec<f64>,
 }

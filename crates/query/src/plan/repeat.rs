@@ -1,5 +1,5 @@
-//! What a stage's tasks give when they run again, on the same files and on inputs that may have
-//! been made again themselves.
+//! Compares the rows of a stage's tasks with the rows that they give when they run again, on the
+//! same files and on inputs that may have been made again themselves.
 //!
 //! A task that is run again because its output was lost gives its rows to readers that begin
 //! afterwards, while others have read the rows of the first run. That is right only if both runs
@@ -41,16 +41,17 @@ const IN_ANY_ORDER: [&str; 7] = ["avg", "bool_and", "bool_or", "count", "max", "
 /// promises less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Repeat {
-    /// The same rows in the same order.
+    /// Rows that are the same, in the same order.
     Exactly,
-    /// The same rows in each partition, perhaps in another order.
+    /// Rows that are the same in each partition, perhaps in another order.
     SameRows,
     /// Perhaps other rows: it has random values, calls a function of the user, or depends on an
     /// order that may be another one.
     Differently,
 }
 
-/// For each stage, what its tasks give when they and all tasks before them are run again.
+/// Returns, for each stage, how the rows of its tasks compare if they and all tasks before them are
+/// run again.
 pub(crate) fn repeats(stages: &[Stage]) -> Vec<Repeat> {
     let mut found: Vec<Repeat> = Vec::with_capacity(stages.len());
     let by_range: BTreeSet<u32> = stages.iter().filter_map(reads_by_range).collect();
@@ -76,11 +77,12 @@ fn is_streamed(stage: &Stage) -> bool {
 /// Properties of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Traits {
-    /// A value may be another one each time.
+    /// True if a value may be another one each time.
     volatile: bool,
-    /// It reads partitions at the same time: the order in which they are mixed is left to chance.
+    /// True if the plan reads partitions at the same time: the order in which they are mixed is
+    /// left to chance.
     mixes: bool,
-    /// Its rows depend on the order of its input.
+    /// True if the plan's rows depend on the order of its input.
     ordered: bool,
 }
 

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::pivot::template;
 
-/// What is wrong with a sample that is not supported, with a hint.
+/// Returns the reason why a sample is not supported, with a hint. `None` for other tables.
 fn refused(table: &TableFactor) -> Option<(&'static str, &'static str)> {
     const HINT: &str =
         "write TABLESAMPLE 10 PERCENT or TABLESAMPLE (100 ROWS), or WHERE random() < 0.1";

@@ -1,4 +1,4 @@
-//! Which operators of a plan may run on workers.
+//! Finds the operators of a plan that may run on workers.
 //!
 //! An operator must survive the codec unchanged. One that does not runs in the driver, and so does
 //! everything that reads it: the driver feeds no worker.

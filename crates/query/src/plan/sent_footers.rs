@@ -42,7 +42,8 @@ impl SentFooters {
         ranges.push(part.range.clone().unwrap_or_else(whole));
     }
 
-    /// What is sent, by key. `left` is what may still be sent to the task.
+    /// Encodes the footers for the task, by key of the file. `left` is the number of bytes that may
+    /// still be sent to the task.
     pub(super) fn encode(self, left: &mut Allowance) -> BTreeMap<String, ObjectFooter> {
         let encode = |(path, (footer, ranges)): (Path, (Footer, Vec<FileRange>))| {
             let metadata = left.take(|| encoded(&footer, &ranges));

@@ -22,13 +22,13 @@ const SMALL_BYTES: u64 = 256 << 10;
 /// The files of small tables: each is opened by every task.
 const SMALL_FILES: usize = 10;
 
-/// The same on S3, where each file is a request of every task.
+/// The files of small tables on S3, where each file is a request of every task.
 const SMALL_OBJECTS: usize = 2;
 
 /// The rows that joins of small tables give, as estimated.
 const SMALL_ROWS: f64 = 32_768.0;
 
-/// What a task would have to read.
+/// The bytes, local files and objects that a task would have to read.
 #[derive(Default)]
 struct Read {
     bytes: u64,

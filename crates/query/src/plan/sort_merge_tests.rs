@@ -41,11 +41,11 @@ enum Condition {
     None,
     /// `left.v < right.v`
     Less,
-    /// The same, with the column of the right side first, as after a swap of the sides.
+    /// `right.v > left.v`: the column of the right side is first, as after a swap of the sides.
     LessSwapped,
     /// True for a row without a match.
     NullOrLess,
-    /// Of one side only.
+    /// A condition on the left side only.
     Left,
 }
 

@@ -1,4 +1,4 @@
-//! What the partitions of a stage read of other stages.
+//! Finds the outputs of other stages that the partitions of a stage read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ pub(super) fn is_known(stage: &Stage, outputs: &Outputs) -> bool {
     stage.reads.iter().all(|read| outputs.contains_key(read))
 }
 
-/// The stages of whose outputs each task of a stage reads all, such as the build side of a join that
-/// is not split by its keys.
+/// Returns the stages whose whole outputs each task of a stage reads, such as the build side of a
+/// join that is not split by its keys.
 pub(super) fn read_whole(stage: &Stage) -> BTreeSet<u32> {
     let all: Vec<u32> = (0..leaves::count(stage.body()) as u32).collect();
     let [first, .., last] = all[..] else { return BTreeSet::new() };

@@ -1,4 +1,4 @@
-//! Which exchanges can be streams: the tasks of both stages then run at the same time.
+//! Finds the exchanges that can be streams: the tasks of both stages then run at the same time.
 //!
 //! A stage that sends has one reader, and none of the two takes part in another stream. So a pair of
 //! stages waits for nothing but outputs that are stored, and two such stages can be taken for one

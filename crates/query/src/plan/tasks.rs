@@ -132,8 +132,8 @@ fn ranges<'o>(stage: &Stage, outputs: &'o Outputs) -> Option<(u32, Ranges<'o>)> 
     Some((read, Ranges::of(written, leaves::count(stage.body()) as u32)))
 }
 
-/// What some partitions of a stage read of the outputs of other tasks: of one stage perhaps only
-/// those of some tasks.
+/// Returns the parts that some partitions of a stage read of the outputs of other tasks. With
+/// `only`, of one stage only the outputs of some tasks.
 pub(crate) fn reads(
     stage: &Stage,
     outputs: &Outputs,

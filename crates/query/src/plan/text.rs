@@ -52,7 +52,8 @@ fn write_tree(plan: &Arc<dyn ExecutionPlan>, depth: usize, text: &mut String) {
     }
 }
 
-/// One operator as one line. Scans show the number of their files, because there may be thousands.
+/// Describes an operator in a line. Scans show the number of their files, because there may be
+/// thousands.
 pub(crate) fn operator_line(plan: &Arc<dyn ExecutionPlan>) -> String {
     operator(plan, MAX_LINE)
 }

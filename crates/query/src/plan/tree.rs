@@ -10,7 +10,7 @@ pub(crate) fn address(node: &Arc<dyn ExecutionPlan>) -> usize {
     Arc::as_ptr(node).cast::<()>() as usize
 }
 
-/// The same operator over other inputs.
+/// Returns the same operator over other inputs.
 pub(crate) fn with_children(
     node: &Arc<dyn ExecutionPlan>,
     children: Vec<Arc<dyn ExecutionPlan>>,

@@ -71,7 +71,8 @@ pub(super) fn unify(schemas: &[Schema]) -> Result<Schema, Conflict> {
     unify_or(schemas, None)
 }
 
-/// As [`unify`]. A column whose types have no common type gets the type `otherwise`, if given.
+/// Finds a schema as [`unify`], but a column whose types have no common type gets the type
+/// `otherwise`, if given.
 pub(super) fn unify_or(
     schemas: &[Schema],
     otherwise: Option<&DataType>,

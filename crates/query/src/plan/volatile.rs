@@ -1,4 +1,4 @@
-//! Which operators may give other values the next time.
+//! Finds operators that may give other values the next time.
 
 use std::sync::Arc;
 

@@ -109,7 +109,7 @@ fn range(block: &Block) -> Range<u64> {
 pub(super) struct ArrowFile {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) meta: ObjectMeta,
-    /// Its name for the user.
+    /// The file's name for the user.
     pub(super) name: String,
     /// The record batches that begin in this range are read; `None` for all.
     pub(super) range: Option<Range<u64>>,

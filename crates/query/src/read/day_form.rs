@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 /// A moment, and whether its text says a time of day.
 pub(crate) type Moment = (NaiveDateTime, bool);
 
-/// Which of day, month and year is first in a date. and what stands between them.
+/// A form of dates: the order of day, month and year, and the character between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DayForm {
     order: Order,
     separator: char,
 }
 
-/// Which of day, month and year is first in a date.
+/// The order of the parts of a date, by whether day, month or year is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Order {
     Day,

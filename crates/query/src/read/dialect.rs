@@ -35,7 +35,7 @@ pub(crate) struct Dialect {
     pub(crate) carriage_returns: bool,
     /// Lines before the header, or before the first record.
     pub(crate) skip: u64,
-    /// What begins a comment.
+    /// The byte that begins a comment. `None` if there are no comments.
     pub(crate) comment: Option<u8>,
     pub(crate) notation: Notation,
     /// The form of the dates of each column that has another one than ISO 8601, by its index.
@@ -57,10 +57,10 @@ pub(crate) struct Dialect {
 /// How a text is encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Encoding {
-    /// Also ASCII.
+    /// UTF-8, and so also ASCII.
     #[default]
     Utf8,
-    /// One byte for each character: Windows-1252, of which ISO 8859-1 is a part.
+    /// Windows-1252, of which ISO 8859-1 is a part: one byte for each character.
     Latin1,
     Utf16Le,
     Utf16Be,
@@ -69,14 +69,14 @@ pub(crate) enum Encoding {
 /// How the objects of a file stand in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame {
-    /// They are the items of a list.
+    /// The objects are the items of a list.
     List,
-    /// One behind the other, each in one or several lines.
+    /// The objects stand one behind the other, each in one or several lines.
     Objects,
 }
 
 impl Encoding {
-    /// Its name for the user.
+    /// Returns the encoding's name for the user.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Utf8 => "UTF-8",

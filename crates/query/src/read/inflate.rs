@@ -22,7 +22,7 @@ pub(super) struct Inflater {
     output: Vec<u8>,
 }
 
-/// What decompressing gave.
+/// The result of a step of decompression.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inflated {
     /// Bytes of the text.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::day_form::{DayForm, Moment, is_exact};
 
-/// What a query says of numbers and times; all else is as usual.
+/// The notation of numbers and times that a query gives; all else is as usual.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notation {
     /// The character before the fraction of a number.

@@ -62,7 +62,7 @@ impl Stored {
 struct Lines {
     file: Stored,
     source: ByteStream,
-    /// Of the next byte of the source.
+    /// Offset in the file of the next byte of the source.
     offset: u64,
     end: u64,
     phase: Phase,

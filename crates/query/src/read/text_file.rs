@@ -25,12 +25,12 @@ use super::{
 /// A text file and what is wanted of it.
 pub(super) struct TextFile {
     pub(super) stored: Stored,
-    /// Its name for the user.
+    /// The file's name for the user.
     pub(super) name: String,
     pub(super) kind: Kind,
     /// How a CSV file is written.
     pub(super) dialect: Dialect,
-    /// `None` for all of it.
+    /// The range of bytes whose lines are read. `None` for the whole file.
     pub(super) range: Option<Range<u64>>,
     pub(super) wanted: SchemaRef,
     /// The most rows of a batch.

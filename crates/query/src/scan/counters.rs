@@ -136,7 +136,7 @@ pub(crate) struct CountingStore<S> {
     counters: Arc<Counters>,
     versions: Arc<Versions>,
     races: Races,
-    /// Its requests cost money.
+    /// True if requests of the store cost money.
     has_price: bool,
 }
 
@@ -146,7 +146,7 @@ impl<S> CountingStore<S> {
         Self { inner, counters, versions, races: Races::default(), has_price: true }
     }
 
-    /// The same, of a store whose requests cost nothing.
+    /// Marks the store as one whose requests cost nothing.
     pub(crate) fn without_price(self) -> Self {
         Self { has_price: false, ..self }
     }

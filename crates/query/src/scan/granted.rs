@@ -35,7 +35,7 @@ use super::{Counters, local_path};
 /// Bytes of a stream that are read at a time.
 const STEP: u64 = 1 << 20;
 
-/// The share of a task's memory that is read together into memory.
+/// The divisor of a task's memory that gives the most bytes that are read together into memory.
 const READ_SHARE: u64 = 8;
 
 /// The granted files by their name in the plan.
@@ -70,7 +70,8 @@ impl GrantedFiles {
         Ok(Self { files, counters, most_read: u64::MAX })
     }
 
-    /// The same for a task with so much memory.
+    /// Limits the bytes that are read together into memory to an eighth of `bytes`, the task's
+    /// memory.
     pub(crate) fn for_memory(self, bytes: u64) -> Self {
         Self { most_read: bytes / READ_SHARE, ..self }
     }

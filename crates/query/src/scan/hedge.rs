@@ -29,7 +29,7 @@ const FEWEST: usize = 20;
 /// The share of requests that take longer, in percent.
 const SLOW_PERCENT: usize = 5;
 
-/// One request can be sent again for so many requests: at most 5 % of all.
+/// The number of requests for which one can be sent again: at most 5 % of all.
 const REQUESTS_PER_RACE: u32 = 20;
 
 /// The most requests that can be sent again at once.
@@ -40,7 +40,7 @@ const SMALLEST_CLASS: u64 = 64 << 10;
 
 const CLASSES: usize = 4;
 
-/// What is known of the requests of one store.
+/// The recent times of a store's requests, and the number of requests that may be sent again.
 #[derive(Debug, Default)]
 pub(super) struct Races {
     state: Mutex<State>,

@@ -1,5 +1,5 @@
-//! Which row groups of a file can have rows that pass a filter, by their statistics. The planner, the
-//! cost model and the reader ask the same question and get the same answer.
+//! Finds the row groups of a file that can have rows which pass a filter, by their statistics. The
+//! planner, the cost model and the reader ask the same question and get the same answer.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use parquet::file::metadata::ParquetMetaData;
 pub(crate) struct Pruning {
     schema: SchemaRef,
     predicate: Option<Arc<PruningPredicate>>,
-    /// There is a filter, although statistics may not be able to contradict it.
+    /// True if there is a filter, although statistics may not be able to contradict it.
     is_filtered: bool,
-    /// The predicate has all of the filter.
+    /// True if the predicate has all of the filter.
     is_whole: bool,
 }
 
 /// The row groups that are left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeftGroups {
-    /// Their indexes, in order.
+    /// Indexes of the row groups, in order.
     pub(crate) groups: Vec<usize>,
-    /// For each, whether the filter surely passes all of its rows.
+    /// For each row group of `groups`, whether the filter surely passes all of its rows.
     pub(crate) is_whole: Vec<bool>,
 }
 

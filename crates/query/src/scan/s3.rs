@@ -57,12 +57,12 @@ impl S3Settings {
         Self { variables: settings, ..Self::default() }
     }
 
-    /// The same with servers of HTTP.
+    /// Adds servers of HTTP.
     pub(crate) fn with_http(self, sources: &[HttpSource]) -> Self {
         Self { http: sources.to_vec(), ..self }
     }
 
-    /// What a worker needs for a bucket, or for a server of HTTP.
+    /// Returns the settings that a worker needs for a bucket, or for a server of HTTP.
     pub(crate) fn access(&self, place: &str) -> S3Access {
         match is_http(place) {
             true => S3Access { http: self.http.clone(), ..S3Access::default() },

@@ -92,7 +92,7 @@ pub(super) fn converted(
     Ok(RecordBatch::try_new_with_options(Arc::clone(declared), columns, &options)?)
 }
 
-/// What is called in errors.
+/// A parameter of a function, for errors.
 struct Parameter<'a> {
     function: &'a str,
     name: &'a str,

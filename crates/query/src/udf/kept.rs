@@ -71,7 +71,7 @@ impl Kept {
         &self.young.arrays
     }
 
-    /// Those of the old one.
+    /// The arrays that places in the old generation refer to.
     pub(super) fn old(&self) -> &[ArrayRef] {
         &self.old.arrays
     }

@@ -31,7 +31,7 @@ pub(crate) struct UdfPool {
     connections: RwLock<HashMap<String, Arc<Connected>>>,
     // For kept results: the pool and the bytes for each function. Without it none are kept.
     memory: Option<(Arc<dyn MemoryPool>, usize)>,
-    /// Those of aggregate functions.
+    /// Connections of aggregate functions.
     pub(super) aggregates: AggregatePool,
 }
 

@@ -29,7 +29,7 @@ const PAUSE_BATCHES: u32 = 60;
 /// The least share of rows that must be saved, in percent.
 const LEAST_PERCENT: u64 = 10;
 
-/// What finds repeated arguments of one function.
+/// Finds repeated arguments of one function.
 #[derive(Debug)]
 pub(super) struct Repeats {
     converter: RowConverter,

@@ -46,11 +46,11 @@ use crate::{Error, codec};
 const AHEAD_SHARE: u64 = 16;
 const AHEAD_BYTES: u64 = 16 << 20;
 
-/// The share of a task's memory that a sort keeps for merging what it spills. Keys of several
-/// columns need as much again as a quarter of the rows.
+/// The divisor of a task's memory that gives what a sort keeps for merging its spilled rows. Keys
+/// of several columns need as much again as a quarter of the rows.
 const MERGE_SHARE: u64 = 4;
 
-/// The same for each of the two sorts of a join, at most DataFusion's default.
+/// The divisor for each of the two sorts of a join, which keep DataFusion's default at most.
 const MERGE_SHARE_OF_TWO: u64 = 16;
 
 /// A prepared task. All methods but `run` may be called from other threads while it runs.

@@ -76,7 +76,7 @@ impl Shared {
     }
 }
 
-/// One spill file. Its chunks are free when nobody reads or writes it any more.
+/// A spill file. Its chunks are free when nobody reads or writes it any more.
 struct Spilled(Arc<Chunks>);
 
 struct Chunks {

@@ -26,7 +26,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(8);
 pub(super) struct Watched {
     pub executor: Arc<dyn Executor>,
     pub outbox: Arc<Outbox>,
-    /// Its connection, whose reading side the thread that runs the task shuts down at the end.
+    /// The task's connection, whose reading side the thread that runs the task shuts down at the
+    /// end.
     pub socket: Arc<UnixStream>,
 }
 
@@ -43,7 +44,8 @@ pub(super) struct Watch {
     jobs: Receiver<Job>,
 }
 
-/// Both ends.
+/// Creates both ends of a channel of tasks: the one that passes them on, and the one that watches
+/// them.
 pub(super) fn pair() -> (Watcher, Watch) {
     let (sender, receiver) = mpsc::channel();
     (Watcher { jobs: sender }, Watch { jobs: receiver })

@@ -29,7 +29,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Its name in DuckDB.
+    /// Returns the name of the kind in DuckDB.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Object => "OBJECT",
@@ -141,7 +141,7 @@ impl<'t> Found<'t> {
         }
     }
 
-    /// Its text without spaces between its parts.
+    /// Returns the value's text without spaces between its parts.
     pub(super) fn minified(self) -> String {
         let (mut inside, mut escaped) = (false, false);
         let is_kept = |c: &char| {
@@ -157,7 +157,8 @@ impl<'t> Found<'t> {
         self.0.chars().filter(is_kept).collect()
     }
 
-    /// A text without its quotation marks, and all others as they are. Null is none.
+    /// Returns a string without its quotation marks and escapes, and other values as they are
+    /// written. `None` for JSON's null.
     pub(super) fn text(self) -> Option<String> {
         match self.kind() {
             Kind::Null => None,

@@ -160,7 +160,8 @@ fn indexes(columns: &[ArrayRef]) -> bool {
     columns.get(1).is_some_and(|paths| paths.data_type().is_integer())
 }
 
-/// What is computed of the value at the path of each row.
+/// Applies `compute` to the JSON value at the path of each row, or to `None` where there is no such
+/// value. A path with `*` is an error.
 fn each<T>(
     columns: &[ArrayRef],
     compute: impl Fn(Option<Found<'_>>) -> Result<Option<T>>,

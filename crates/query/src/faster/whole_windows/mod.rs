@@ -112,9 +112,9 @@ struct Windows {
     batch_rows: usize,
     /// `None` if nothing can go to scratch.
     spill: Option<SpillManager>,
-    /// For the rows of `complete`, `open` and `ready`, or the states of `spilled`.
+    /// Memory for the rows of `complete`, `open` and `ready`, or the states of `spilled`.
     reservation: MemoryReservation,
-    /// `None` at its end.
+    /// The rows to read. `None` at their end.
     input: Option<SendableRecordBatchStream>,
     /// Rows that were read and have no place yet.
     waiting: Option<RecordBatch>,
@@ -122,7 +122,7 @@ struct Windows {
     complete: Vec<RecordBatch>,
     /// The rows of the partition that goes on.
     open: Vec<RecordBatch>,
-    /// Its key; `None` before the first row.
+    /// The key of the partition that goes on; `None` before the first row.
     key: Option<Key>,
     /// The partition that goes on, if it is in scratch.
     spilled: Option<Spilled>,

@@ -44,13 +44,13 @@ impl Keys {
         Ok(Some(Self { expressions: expressions.to_vec(), fields, converter }))
     }
 
-    /// The same for another stream.
+    /// Creates the same keys for another stream.
     pub(super) fn again(&self) -> Result<Self> {
         let converter = RowConverter::new(self.fields.clone())?;
         Ok(Self { expressions: self.expressions.clone(), fields: self.fields.clone(), converter })
     }
 
-    /// The partitions of a batch.
+    /// Finds the partitions of a batch.
     pub(super) fn of(&self, batch: &RecordBatch) -> Result<Found> {
         let keys = evaluate_expressions_to_arrays(&self.expressions, batch)?;
         let all = || std::iter::once(0..batch.num_rows()).collect();
@@ -58,7 +58,8 @@ impl Keys {
         Ok(Found { keys, ranges })
     }
 
-    /// True if the first partition of a batch is the one with this key, or if it is the first.
+    /// True if the first partition of a batch is the one with `key`, or if there was none before,
+    /// so that `key` is `None`.
     pub(super) fn continues(&self, key: Option<&Key>, found: &Found) -> Result<bool> {
         match key {
             Some(key) => Ok(*key == self.first(found)?),

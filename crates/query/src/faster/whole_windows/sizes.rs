@@ -9,7 +9,7 @@ use arrow::array::{Array, ArrayRef, AsArray, GenericByteViewArray, RecordBatch};
 use arrow::datatypes::{BinaryViewType, ByteViewType, DataType, StringViewType};
 use datafusion::error::Result;
 
-/// The same rows, which keep only their own texts.
+/// Returns the same rows so that they keep only their own texts in memory.
 pub(super) fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     if batch.num_columns() == 0 {
         return Ok(batch.clone());

@@ -1,4 +1,4 @@
-//! One partition of a window whose rows wait in scratch until its aggregates are known.
+//! A partition of a window whose rows wait in scratch until its aggregates are known.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

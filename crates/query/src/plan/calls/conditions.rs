@@ -98,7 +98,8 @@ fn merged(plan: LogicalPlan) -> LogicalPlan {
     LogicalPlan::Filter(filter)
 }
 
-/// A join with volatile conditions, and the conditions above it.
+/// Divides a plan into a join with volatile conditions and the conditions above it. `None` for
+/// other plans.
 fn conditions_of_join(plan: &LogicalPlan) -> Option<(Join, Vec<Expr>)> {
     let (join, above) = match plan {
         LogicalPlan::Join(join) => (join, None),
@@ -113,7 +114,8 @@ fn conditions_of_join(plan: &LogicalPlan) -> Option<(Join, Vec<Expr>)> {
     is_volatile.then(|| (join.clone(), above))
 }
 
-/// The same of what DataFusion's rule makes of a join.
+/// Divides the plan that DataFusion's rule makes of a join into the join and the conditions above
+/// it.
 fn parts(plan: LogicalPlan) -> Option<(Join, Vec<Expr>)> {
     match plan {
         LogicalPlan::Join(join) => Some((join, Vec::new())),

@@ -13,9 +13,10 @@ use crate::udf::RemoteUdf;
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) call: Expr,
-    /// Where it is evaluated for each row.
+    /// Number of places where the call is evaluated for each row.
     pub(super) always: usize,
-    /// Where it is evaluated for some rows: behind CASE, COALESCE, AND and OR.
+    /// Number of places where the call is evaluated for some rows: behind CASE, COALESCE, AND and
+    /// OR.
     pub(super) sometimes: usize,
 }
 
@@ -26,24 +27,25 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// The calls of expressions that are evaluated for each row.
+    /// Finds the calls in expressions that are evaluated for each row.
     pub(super) fn of<'a>(expressions: impl IntoIterator<Item = &'a Expr>) -> Self {
         let mut calls = Self::default();
         expressions.into_iter().for_each(|expression| calls.visit(expression, true));
         calls
     }
 
-    /// All of them.
+    /// Returns all calls.
     pub(super) fn all(&self) -> impl Iterator<Item = &Expr> {
         self.found.iter().map(|found| &found.call)
     }
 
-    /// Those that each row needs.
+    /// Returns the calls that each row needs.
     pub(super) fn always(&self) -> impl Iterator<Item = &Expr> {
         self.found.iter().filter(|found| found.always > 0).map(|found| &found.call)
     }
 
-    /// Those that each row needs, and that are written more than once or wanted elsewhere.
+    /// Returns the calls that each row needs and that are written more than once, or are also in
+    /// `wanted`.
     pub(super) fn shared(&self, wanted: &[Expr]) -> Vec<Expr> {
         let is_shared = |found: &&Found| {
             let written = found.always + found.sometimes;
@@ -52,8 +54,9 @@ impl Calls {
         self.found.iter().filter(is_shared).map(|found| found.call.clone()).collect()
     }
 
-    /// Those of the arguments of aggregates for which columns are worth it: shared ones; and if there
-    /// are several functions all that each row needs, because a projection calls them together.
+    /// Returns the calls in arguments of aggregates for which a column is worth it: shared calls
+    /// or, if there are several functions, all calls that each row needs, because a projection
+    /// calls them together.
     pub(super) fn of_aggregates(&self) -> Vec<Expr> {
         let name = |call: &Expr| Some(remote(call)?.wire_signature().name.clone());
         let functions: BTreeSet<String> = self.always().filter_map(name).collect();

@@ -38,7 +38,7 @@ impl OptimizerRule for ReuseCalls {
         "reuse_calls"
     }
 
-    /// It goes through the whole plan itself.
+    /// No order: the rule goes through the whole plan itself.
     fn apply_order(&self) -> Option<ApplyOrder> {
         None
     }

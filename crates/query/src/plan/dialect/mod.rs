@@ -24,14 +24,14 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::meaning::GLOB_OPERATOR;
 
-/// Between `*` and `AT TIME ZONE`, which are below, and `::`, which is above.
+/// Precedence of `^`: above `*` and `AT TIME ZONE`, and below `::`.
 const POWER: u8 = 45;
 
-/// As of LIKE.
+/// Precedence of GLOB: that of LIKE.
 const GLOB: u8 = 19;
 
-/// Of access to members of JSON: between comparisons and `+`, as of all operators of PostgreSQL that
-/// have no precedence of their own.
+/// Precedence of access to members of JSON: between comparisons and `+`, as of all operators of
+/// PostgreSQL without a precedence of their own.
 const MEMBER: u8 = 25;
 
 pub(super) use tokens::of as tokens;

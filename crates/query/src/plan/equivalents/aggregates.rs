@@ -24,7 +24,7 @@ pub(super) fn written(name: &str, function: &Function) -> Option<Expr> {
     }
 }
 
-/// Its arguments, if they are not distinct or sorted.
+/// Returns the arguments of a call. `None` if they are distinct or sorted.
 fn arguments(function: &Function) -> Option<Vec<Expr>> {
     match &function.args {
         FunctionArguments::List(list)

@@ -14,7 +14,7 @@ use super::{intervals, text, times, types};
 use crate::plan::meaning::{call, quoted};
 use crate::plan::names;
 
-/// What is wrong with a query whose clauses have no other form, with a hint.
+/// Returns the reason why a query is refused whose clauses have no equivalent form, with a hint.
 pub(in crate::plan) fn refused(query: &Query) -> Option<(&'static str, &'static str)> {
     if query.limit_clause.as_ref().is_some_and(has_subquery) {
         let hint = "run the subquery first, and pass its number as a parameter: LIMIT ?";

@@ -1,4 +1,4 @@
-//! What to write instead of a function that other databases have.
+//! Hints what to write instead of a function that other databases have.
 
 /// Functions, with what there is instead. Sorted by name.
 const INSTEAD: [(&str, &str); 28] = [
@@ -53,7 +53,8 @@ const JSON: &str = "there are json_extract (->), json_extract_string (->>), json
 
 const OWN: &str = "write it as a function of your own: @sm.udf, or @sm.aggregate";
 
-/// What the parser says of clauses of other databases, with what there is instead.
+/// Parts of the parser's messages about clauses of other databases, with a hint what to write
+/// instead.
 const CLAUSES: [(&str, &str); 4] = [
     (
         "found: EXCLUDE",

@@ -17,7 +17,8 @@ const OF_NUMBERS: [(&str, &str); 4] = [
     ("skewness", "list_skewness"),
 ];
 
-/// What `list_aggregate(l, name)` is.
+/// The names of aggregates in `list_aggregate(l, name)`, each with the function of a list that
+/// computes it.
 const OF_LISTS: [(&str, &str); 9] = [
     ("avg", "array_avg"),
     ("count", "list_count"),

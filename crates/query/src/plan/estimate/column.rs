@@ -1,4 +1,4 @@
-//! What is known of a column, from the statistics of its files.
+//! Estimates of a column from the statistics of its files.
 
 use arrow::datatypes::DataType;
 use datafusion::common::stats::Precision;

@@ -15,11 +15,12 @@ pub(super) use operator::estimate;
 pub(crate) use operator::{Size, size};
 pub(super) use selectivity::selectivity;
 
-/// What an operator gives.
+/// The estimated rows and columns of an operator's output.
 #[derive(Clone, Debug)]
 pub(super) struct Estimate {
     pub(super) rows: f64,
-    /// The rows of its largest table before any filter. There are at most so many different keys.
+    /// The rows of the operator's largest table before any filter, which bound the number of
+    /// different keys.
     pub(super) source_rows: f64,
     pub(super) columns: Vec<Column>,
 }
@@ -30,7 +31,7 @@ impl Estimate {
         self.columns.iter().map(|column| column.width).sum()
     }
 
-    /// So many of the rows, chosen independently of their values.
+    /// Reduces the estimate to `rows` rows that are chosen independently of their values.
     pub(super) fn with_rows(mut self, rows: f64) -> Self {
         let before = self.rows;
         self.rows = rows;
@@ -40,7 +41,7 @@ impl Estimate {
         self
     }
 
-    /// All columns are null in so large a part of the rows more, as behind an outer join.
+    /// Makes all columns null in a further `part` of the rows, as behind an outer join.
     fn with_nulls(mut self, part: f64) -> Self {
         for column in &mut self.columns {
             column.nulls += (1.0 - column.nulls) * part;
@@ -75,7 +76,7 @@ pub(super) fn distinct_of_some(distinct: f64, rows: f64, some: f64) -> f64 {
     (distinct * (1.0 - missed)).min(some)
 }
 
-/// One input of a join on equal keys.
+/// An input of a join on equal keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Input {
     pub(super) rows: f64,

@@ -46,7 +46,7 @@ pub(crate) fn size(node: &Plan) -> Size {
     Size { rows: found.rows, bytes: found.rows * found.width() }
 }
 
-/// What an operator gives.
+/// Estimates the rows and columns of an operator's output.
 pub(in crate::plan) fn estimate(node: &Plan) -> Estimate {
     let found = of_node(node);
     match node.fetch() {

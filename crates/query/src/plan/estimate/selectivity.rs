@@ -14,12 +14,12 @@ use super::column::{Column, number};
 
 /// The part of the rows that a comparison of unknown values keeps.
 const COMPARISON: f64 = 1.0 / 3.0;
-/// The same for a comparison of a computed value, such as a sum, with a number: usually one looks
-/// for few groups that stand out.
+/// The part of the rows that a comparison of a computed value, such as a sum, with a number keeps:
+/// usually the query looks for few groups that stand out.
 const OUTSTANDING: f64 = 0.05;
-/// The same for a pattern of LIKE.
+/// The part of the rows that a pattern of LIKE keeps.
 const PATTERN: f64 = 0.1;
-/// The same for a condition of another kind.
+/// The part of the rows that a condition of another kind keeps.
 const OTHER: f64 = 0.25;
 /// No condition is assumed to keep less than this.
 const LEAST: f64 = 1e-6;

@@ -83,17 +83,17 @@ fn marked(term: &Expr) -> Option<BinaryExpr> {
     }
 }
 
-/// A pair of expressions that are compared, with the type in which they are.
+/// A pair of expressions that are compared, cast to the type of the comparison.
 struct Pair {
     left: Expr,
     right: Expr,
 }
 
-/// What a join compares.
+/// The expressions that an ASOF join compares.
 struct Compared {
     keys: Vec<Pair>,
     time: Pair,
-    /// As if the left side is written first.
+    /// The comparison of `time`, with the left side written first.
     operator: Operator,
 }
 

@@ -169,7 +169,8 @@ fn scalar(plan: LogicalPlan, subquery: Subquery) -> Expr {
     Expr::ScalarSubquery(Subquery { subquery: Arc::new(plan), ..subquery })
 }
 
-/// One row is the same without a limit of at least one.
+/// Removes limits from a subquery that has at most one row for an outer row: a limit of at least
+/// one does not change it.
 fn without_limits(plan: &LogicalPlan) -> Result<LogicalPlan> {
     plan.clone()
         .transform_up(|node| match node {

@@ -11,25 +11,26 @@ use datafusion::logical_expr::{
 
 /// The rows of a subquery for one outer row.
 pub(super) enum Rows {
-    /// Those that meet the conditions, as of a join.
+    /// The rows that meet the conditions, as in a join.
     OfJoin,
-    /// Exactly one, whatever the conditions.
+    /// Exactly one row, whatever the conditions.
     One,
-    /// The only one of an aggregate, if it meets a condition.
+    /// The only row of an aggregate, if it meets a condition.
     OneIf(Filter),
-    /// At least one, whatever the conditions.
+    /// At least one row, whatever the conditions.
     Several,
     None,
-    /// Those of a join, but for the first ones.
+    /// The rows that meet the conditions, without the first `skip` ones.
     Behind {
         skip: usize,
         /// The most that are taken.
         fetch: Option<usize>,
         input: Arc<LogicalPlan>,
     },
-    /// Some of those of a join.
+    /// Some of the rows that meet the conditions.
     Limited,
-    /// Those of a join with numbers; `filtered` if by their numbers.
+    /// The rows that meet the conditions, with numbers by all of these rows; `filtered` if only
+    /// some of the numbers are kept.
     Numbered {
         filtered: bool,
     },
@@ -73,7 +74,8 @@ pub(super) fn rows(plan: &LogicalPlan) -> Result<Rows> {
     }
 }
 
-/// Which of the rows are first depends on all rows.
+/// Returns the shape behind an operator that numbers rows or picks first ones, which depends on all
+/// rows.
 fn first(rows: Rows) -> Result<Rows> {
     Ok(match rows {
         Rows::OfJoin => Rows::Numbered { filtered: false },

@@ -21,12 +21,12 @@ use crate::read::{
 };
 use crate::{Error, Result};
 
-/// What a sample tells.
+/// The result of reading a sample of a file.
 #[derive(Debug)]
 enum Told {
     /// Only a longer sample can tell.
     TooShort,
-    /// There is not even a header.
+    /// The file has not even a header.
     Empty,
     Table(Box<Table>),
 }

@@ -10,10 +10,10 @@ use super::options::CsvOptions;
 use super::sample::Sample;
 use crate::read::{Dialect, Encoding, Quotes, Recoder, without_lines, without_mark};
 
-/// What separates values, after the delimiter of the format.
+/// Delimiters that are tried, after the usual one of the format.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
-/// Records that are looked at.
+/// The most records that are looked at.
 const RECORDS: usize = 4096;
 
 /// A sample as the reader sees it.

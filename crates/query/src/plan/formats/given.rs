@@ -33,7 +33,7 @@ const NAMES: [&str; 18] = [
     "columns",
 ];
 
-/// What has the options for all files of a query.
+/// The owner, in errors, of options that are for all CSV files of a query.
 const ALL: &str = "csv";
 
 /// The most lines that are skipped.
@@ -43,7 +43,7 @@ const MAX_SKIP: u64 = 1_000_000;
 const MAX_NULLS: usize = 64;
 const MAX_WORD_BYTES: usize = 256;
 
-/// What is a value of an option, in words.
+/// A description of the values that an option accepts, for errors.
 type What = &'static str;
 
 /// The options that a query gives for all its CSV files.
@@ -55,7 +55,7 @@ pub(in super::super) fn options(given: &[CsvOption]) -> Result<CsvOptions, Error
     Ok(options)
 }
 
-/// Sets an option. `of` is what has it, for errors.
+/// Sets an option. `of` is the owner of the option, for errors.
 pub(in super::super) fn set(
     options: &mut CsvOptions,
     given: &CsvOption,

@@ -3,18 +3,19 @@
 use super::values::Guess;
 use crate::read::Notation;
 
-/// What the first record has.
+/// The content of the first record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum First {
     Names,
     Values,
-    /// It cannot be told: all values of the file are texts. They are taken for names.
+    /// Names or values, which cannot be told because all values of the file are texts. They are
+    /// taken for names.
     #[default]
     Unknown,
 }
 
-/// What the first record has, given its values and the types of the others. It has values if those
-/// of all columns with another type than text are of that type.
+/// Decides whether the first record has names or values, from its values and the types of the other
+/// records. It has values if each of them in a column with another type than text is of that type.
 pub(super) fn first_record(values: &[String], others: &[Guess], notation: &Notation) -> First {
     let agree = |(value, guess): (&String, &Guess)| guess.agrees(value, notation);
     let votes: Vec<Option<bool>> = values.iter().zip(others).map(agree).collect();

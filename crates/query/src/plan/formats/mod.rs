@@ -55,7 +55,7 @@ const CONCURRENT_READS: usize = 32;
 #[derive(Clone, Debug)]
 struct TableFile {
     meta: ObjectMeta,
-    /// What different workers can read.
+    /// The pieces of the file, which different workers can read.
     pieces: Vec<Piece>,
     /// The dialect of a CSV file, unless it is the usual one.
     dialect: Option<Dialect>,
@@ -71,7 +71,7 @@ struct Found {
 }
 
 impl Found {
-    /// Of a file without a dialect.
+    /// Creates the result for a file without a dialect.
     fn new(columns: Columns, pieces: Vec<Piece>) -> Self {
         Self { columns, pieces, dialect: None, first: First::Unknown }
     }

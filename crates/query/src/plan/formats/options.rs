@@ -1,4 +1,4 @@
-//! What a query says of the CSV files that it reads; the rest is recognised.
+//! The options that a query gives for the CSV files that it reads; the rest is recognised.
 
 use arrow::datatypes::{DataType, Schema};
 use snowmelt_types::{Code, ErrorReport};
@@ -38,7 +38,7 @@ pub(in super::super) struct CsvOptions {
     pub(in super::super) for_all_tables: bool,
 }
 
-/// What a query says of the files of a table, as far as it matters for their format.
+/// The options that a query gives for the files of a table, as far as they matter for the format.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct ReadOptions<'o> {
     pub(in super::super) csv: &'o CsvOptions,
@@ -47,14 +47,14 @@ pub(in super::super) struct ReadOptions<'o> {
     pub(in super::super) worker_memory: u64,
 }
 
-/// The types that a query says.
+/// The types of columns that a query gives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) enum Types {
     #[default]
     None,
-    /// Those of the first columns.
+    /// Types of the first columns, in order.
     Places(Vec<DataType>),
-    /// Those of columns by name.
+    /// Types of columns by name.
     Names(Vec<(String, DataType)>),
 }
 

@@ -29,7 +29,7 @@ pub(super) fn as_in_sql(statement: &mut Statement) {
     }
 }
 
-/// What is wrong with an expression that has no meaning here, with a hint.
+/// Returns the reason why an expression is refused that has no meaning here, with a hint.
 pub(super) fn refused(expr: &Expr) -> Option<(&'static str, &'static str)> {
     match expr {
         Expr::SimilarTo { pattern, escape_char, .. } => {

@@ -108,8 +108,8 @@ impl Divider {
     }
 }
 
-/// What a node gives another name, if it may be a part: it costs more than to read it again, and has
-/// the same rows each time.
+/// Returns the plan to which a node gives another name, if it may be a part: it costs more to
+/// compute than to read again, and has the same rows each time.
 fn part(node: &LogicalPlan) -> Result<Option<&Arc<LogicalPlan>>> {
     let LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) = node else { return Ok(None) };
     // A second name for the same rows.

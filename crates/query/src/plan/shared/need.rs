@@ -1,4 +1,4 @@
-//! What those who read a part need of it.
+//! The columns and rows that the readers of a part need.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -64,7 +64,8 @@ impl Need {
     }
 }
 
-/// What an optimised plan needs of each part, by the names of their tables.
+/// Returns the columns and rows that an optimised plan needs of each part, by the name of the
+/// part's table.
 pub(super) fn needs(plan: &LogicalPlan) -> Result<HashMap<String, Need>> {
     let mut found: HashMap<String, Need> = HashMap::new();
     plan.apply_with_subqueries(|node| {

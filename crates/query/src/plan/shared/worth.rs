@@ -9,19 +9,21 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 
 use super::super::estimate::estimate;
 
-/// What a row costs that is written, or read again, in that of a row that an operator reads.
+/// The cost of a row that is written, or read again, relative to the cost of a row that an operator
+/// reads.
 const WRITTEN: f64 = 0.5;
 
-/// True if it costs less to write the rows of a part once, and to read them so often, than to make
-/// them again each time. A join may give more rows than it reads, and its readers may need few of them:
-/// of a semi join only whether there is one.
+/// True if it costs less to write the rows of a part once and read them for each of `readers` than
+/// to make them again each time. A join may give more rows than it reads, and its readers may need
+/// few of them: a semi join needs only whether there is one.
 pub(super) fn is_worth(part: &Arc<dyn ExecutionPlan>, readers: usize) -> bool {
     let rows = estimate(part).rows;
     let saved = work(part) * (readers.saturating_sub(1)) as f64;
     rows * WRITTEN * (1 + readers) as f64 <= saved
 }
 
-/// The rows that operators read: those that look at each row of their input for more than a filter.
+/// Returns the rows that operators read, without operators that do little for each row, such as
+/// filters.
 fn work(node: &Arc<dyn ExecutionPlan>) -> f64 {
     let children = node.children();
     if children.is_empty() {

@@ -42,7 +42,7 @@ struct Side<'a> {
     rows: Rows<'a>,
 }
 
-/// What gives the rows.
+/// The source of the rows.
 #[derive(Clone, Copy)]
 enum Rows<'a> {
     Call(&'a ScalarFunction),
@@ -51,7 +51,8 @@ enum Rows<'a> {
 }
 
 impl<'a> Side<'a> {
-    /// `None` if the call does not refer to another side, or if there is none.
+    /// Takes the right side of a join apart. `None` if the call does not refer to the other side,
+    /// or if there is no call.
     fn of(right: &'a LogicalPlan) -> Option<Self> {
         let (mut steps, mut node) = (Vec::new(), right);
         loop {

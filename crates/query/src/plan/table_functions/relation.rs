@@ -25,7 +25,7 @@ pub(in crate::plan) struct TableFunctions {
 }
 
 impl TableFunctions {
-    /// Those of some signatures. They are called through `pool`.
+    /// Collects the table functions of `signatures`. They are called through `pool`.
     pub(in crate::plan) fn of(signatures: &[Signature], pool: &Arc<UdfPool>) -> Result<Self> {
         let tables = signatures.iter().filter(|signature| signature.kind == UdfKind::Table);
         let function = |signature: &Signature| {

@@ -36,13 +36,14 @@ pub(super) fn called(function: &Arc<ScalarUDF>, args: Vec<Expr>) -> Result<Logic
     Ok(LogicalPlan::Projection(Projection::try_new(columns.collect(), Arc::new(rows))?))
 }
 
-/// A row for each row in the lists of a plan. With `keeps_all`, a row without a list, or with an
-/// empty one, stays, with nulls.
+/// Returns a row for each row in the lists of a plan. With `keeps_all`, a row without a list, or
+/// with an empty one, stays, with nulls.
 pub(super) fn unnested(plan: LogicalPlan, keeps_all: bool) -> Result<LogicalPlan> {
     unnested_lists(plan, vec![Column::new_unqualified(ROWS)], keeps_all)
 }
 
-/// The same with several lists, whose elements at the same place are in one row.
+/// Returns a row for each place in several lists of a row, with the elements at this place. With
+/// `keeps_all`, a row whose lists are all missing or empty stays, with nulls.
 pub(super) fn unnested_lists(
     plan: LogicalPlan,
     lists: Vec<Column>,

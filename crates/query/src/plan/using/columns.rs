@@ -14,11 +14,11 @@ use crate::plan::asof;
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     pub(super) name: String,
-    /// What stands for it in the SQL.
+    /// The expression that stands for the column in the SQL.
     pub(super) expr: Expr,
-    /// It is the key of a join with USING or NATURAL.
+    /// True if the column is the key of a join with USING or NATURAL.
     pub(super) is_key: bool,
-    /// The names of its fields, if it is a struct.
+    /// The names of the column's fields, if it is a struct.
     pub(super) fields: Vec<String>,
 }
 
@@ -95,10 +95,10 @@ fn of_factor(factor: &mut TableFactor, columns: Columns<'_>) -> Option<Vec<Named
     }
 }
 
-/// Whose rows a join keeps.
+/// The sides whose rows a join keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kept {
-    /// Those with a partner, or all of the left side.
+    /// Rows with a partner, or all rows of the left side.
     Left,
     Right,
     Both,

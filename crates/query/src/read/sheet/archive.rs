@@ -27,7 +27,7 @@ const MAX_PARTS: usize = 10_000;
 /// The most bytes that the parser may keep of all parts.
 const MAX_KEPT_BYTES: u64 = 384 << 20;
 
-/// What a zip archive and an encrypted workbook begin with.
+/// The first bytes of a zip archive, and of an encrypted workbook.
 const ZIP: &[u8] = b"PK\x03\x04";
 const COMPOUND: &[u8] = b"\xd0\xcf\x11\xe0";
 

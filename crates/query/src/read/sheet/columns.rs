@@ -19,7 +19,7 @@ pub(super) enum Column {
     Moment(TimestampMicrosecondBuilder),
     Time(Time64MicrosecondBuilder),
     Text(StringViewBuilder),
-    /// One that no sheet gives values for.
+    /// A column of a type for which no sheet gives values, with its number of rows.
     Null(DataType, usize),
 }
 

@@ -34,7 +34,7 @@ type Batches = mpsc::Sender<DfResult<RecordBatch>>;
 pub(in super::super) struct SheetFile {
     pub(in super::super) store: Arc<dyn ObjectStore>,
     pub(in super::super) meta: ObjectMeta,
-    /// Its name for the user.
+    /// The file's name for the user.
     pub(in super::super) name: String,
     pub(in super::super) place: Place,
     pub(in super::super) wanted: SchemaRef,

@@ -33,7 +33,7 @@ enum Place {
     Instruction,
 }
 
-/// What was found so far.
+/// The state of the check of a part, after its bytes so far.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     place: Place,
@@ -50,7 +50,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// The next bytes of the part. An error is why it is refused.
+    /// Checks the next bytes of the part. An error says why the part is refused.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), String> {
         let mut rest = bytes;
         while let Some(first) = rest.first().copied() {
@@ -77,7 +77,7 @@ impl Guard {
         self.measure.check(self.around())
     }
 
-    /// The part is complete: the bytes that a parser may keep of it.
+    /// Ends the part. Returns the bytes that a parser may keep of it.
     pub(super) fn end(&self) -> Result<u64, String> {
         if self.place != Place::Text || !self.open.is_empty() {
             return Err("a part of it ends within an element".to_owned());
@@ -85,7 +85,7 @@ impl Guard {
         Ok(self.measure.kept())
     }
 
-    /// What the part is, once its root has begun.
+    /// Returns the kind of the part, once its root has begun.
     pub(super) fn kind(&self) -> Option<Kind> {
         self.measure.kind()
     }
@@ -229,7 +229,8 @@ mod tests {
     use super::super::measure::TEXT_BYTES;
     use super::*;
 
-    /// What is kept, with bytes in pieces of every length up to 3.
+    /// Returns the bytes that are kept, and checks that it is the same in pieces of every length up
+    /// to 3.
     fn kept(text: &str) -> Result<u64, String> {
         let results = (1..=3).map(|piece| {
             let mut guard = Guard::default();

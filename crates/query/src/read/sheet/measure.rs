@@ -21,7 +21,7 @@ const ITEM_BYTES: u64 = 512;
 /// in the tags of two relations that are seen whole.
 const SHEET_BYTES: u64 = 10 << 10;
 
-/// What a part is, by its root element.
+/// The kind of a part, by its root element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Sheet,
@@ -70,7 +70,7 @@ impl Around<'_> {
     }
 }
 
-/// What was found so far in a part.
+/// The sums over a part so far, from which the bytes follow that the parser may keep.
 #[derive(Debug, Default)]
 pub(super) struct Measure {
     kind: Option<Kind>,

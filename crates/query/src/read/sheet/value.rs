@@ -20,7 +20,7 @@ pub(crate) enum Value<'v> {
     Error(CellErrorType),
 }
 
-/// What a format of dates shows.
+/// The content that a format of dates shows: a day, a time of day, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     Date,
@@ -30,7 +30,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// That of a style.
+    /// Returns the form that a cell's style shows.
     pub(super) fn of(style: &Style) -> Self {
         style.number_format.as_ref().map_or(Self::Moment, |it| Self::of_code(&it.format_code))
     }
@@ -99,7 +99,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Its bytes, if it is long.
+    /// Returns the bytes of a text, which may be long, and 0 for other values.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),

@@ -15,9 +15,9 @@ pub(crate) enum HttpFault {
     /// The server is not on the operator's list.
     #[error("{from}{server} is not a server that the operator of the platform allows")]
     NotListed {
-        /// Its address.
+        /// The address of the server.
         server: String,
-        /// What refers to it, in words, or nothing.
+        /// Words for the server that refers to this one, or an empty text.
         from: String,
     },
     /// The name leads to an address that only a list which names it can allow.
@@ -53,7 +53,7 @@ impl HttpFault {
         matches!(self, Self::Connection(_) | Self::Failed(500 | 502 | 504))
     }
 
-    /// As an error of a store.
+    /// Converts the fault into an error of a store.
     pub(super) fn of_file(self, path: &str) -> Error {
         let path = path.to_owned();
         match self {

@@ -45,7 +45,7 @@ struct Inner {
     /// The files of a server that sends no ranges. One is locked while it is read, so that it is
     /// asked for once; others are not.
     whole: std::sync::Mutex<HashMap<Path, Slot>>,
-    /// Their bytes.
+    /// The number of bytes that files of this server keep in memory.
     kept: Kept,
 }
 

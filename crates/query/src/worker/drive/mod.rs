@@ -91,7 +91,7 @@ async fn run(drive: Drive, runner: Arc<PlatformRunner>, answer: &mut UnixStream)
 
 /// Why an answer is incomplete.
 enum DriveError {
-    /// Its reader closed the socket.
+    /// The reader of the answer closed the socket.
     ReaderClosed(WireError),
     /// The query failed.
     Failed(Box<ErrorReport>),

@@ -27,12 +27,13 @@ pub(super) struct Outer {
     pub(super) columns: Vec<Column>,
     /// Names of the columns with their values.
     pub(super) names: Vec<String>,
-    /// Their different combinations.
+    /// The plan of the different combinations of the columns' values.
     pub(super) values: LogicalPlan,
 }
 
 impl Outer {
-    /// `number` tells it apart from others in the same plan.
+    /// Collects the values of `columns` from `left`. `number` makes the names different from others
+    /// in the same plan.
     pub(super) fn new(left: &LogicalPlan, columns: Vec<Column>, number: usize) -> Result<Self> {
         let name = |place| format!("outer value {number}.{place}");
         let names: Vec<String> = (1..=columns.len()).map(name).collect();

@@ -1,4 +1,4 @@
-//! What tells whether a subquery can be computed for the values of outer columns.
+//! Checks whether a subquery can be computed for the values of outer columns.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};

@@ -1,22 +1,23 @@
-//! What a hash join costs: nanoseconds of all tasks, roughly. Only ratios matter.
+//! The cost of a hash join: nanoseconds of all tasks, roughly. Only ratios matter.
 
-/// To insert a row into a hash table.
+/// Cost of inserting a row into a hash table.
 const INSERT: f64 = 45.0;
-/// To look a row up in a hash table that fits the processor's cache.
+/// Cost of looking a row up in a hash table that fits into the processor's cache.
 const LOOK_UP: f64 = 10.0;
-/// More for each doubling of a larger table.
+/// Additional cost of a lookup for each doubling of a larger table.
 const LOOK_UP_MORE: f64 = 3.0;
-/// Rows of the largest table that fits.
+/// Rows of the largest hash table that fits into the processor's cache.
 const IN_CACHE: f64 = 1024.0;
-/// To form a row of the output.
+/// Cost of forming a row of the output.
 const OUTPUT: f64 = 10.0;
-/// To write a row to an exchange, and for each byte of it.
+/// Cost of writing a row to an exchange, and of each byte of it.
 const WRITE: f64 = 20.0;
 const WRITE_BYTE: f64 = 0.5;
-/// To find the partition of a row and to gather the rows of each partition.
+/// Cost of finding the partition of a row and gathering the rows of each partition, and of each
+/// byte of it.
 const SPLIT: f64 = 30.0;
 const SPLIT_BYTE: f64 = 0.3;
-/// To read a row from an exchange, and for each byte of it.
+/// Cost of reading a row from an exchange, and of each byte of it.
 const READ: f64 = 5.0;
 const READ_BYTE: f64 = 0.2;
 
@@ -30,16 +31,16 @@ pub(super) struct Side {
     pub(super) rows: f64,
     /// Bytes of a row.
     pub(super) width: f64,
-    /// Its rows are split by the keys of the join in any case.
+    /// True if the input's rows are split by the keys of the join in any case.
     pub(super) is_split: bool,
 }
 
 /// The tasks that run joins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tasks {
-    /// The most, which is the number of partitions.
+    /// The largest number of tasks, which is the number of partitions.
     pub(super) most: usize,
-    /// As many as there are likely to be.
+    /// The likely number of tasks.
     pub(super) likely: usize,
 }
 
@@ -48,7 +49,7 @@ pub(super) struct Tasks {
 pub(super) enum Mode {
     /// Each task reads the whole build side.
     Collected,
-    /// Both sides are split by their keys.
+    /// Each task reads a partition of both sides, which are split by their keys.
     Partitioned,
 }
 

@@ -59,7 +59,7 @@ pub(super) struct Group {
     /// Columns that are equal.
     pub(super) classes: Vec<Vec<At>>,
     pub(super) conditions: Vec<Condition>,
-    /// What the columns of the output are.
+    /// The columns of the output, as columns of the relations.
     pub(super) output: Vec<At>,
     /// The order in the query.
     pub(super) written: Order,
@@ -80,7 +80,8 @@ impl Group {
         (group.relations.len() <= MAX_RELATIONS).then_some(group)
     }
 
-    /// Adds a part of the tree; returns what its columns are.
+    /// Adds a part of the tree. Returns its columns, as columns of the relations, and its order of
+    /// joins.
     fn add(&mut self, node: &Arc<dyn ExecutionPlan>) -> Option<(Vec<At>, Order)> {
         if let Some(join) = joined(node) {
             return self.add_join(join);

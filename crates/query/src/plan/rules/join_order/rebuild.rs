@@ -104,7 +104,8 @@ fn relations(order: &Order) -> u64 {
     }
 }
 
-/// One column of each side for each class that both sides have columns of.
+/// Returns a pair of columns, one of each side, for each class of equal columns that both sides
+/// have columns of.
 fn keys(group: &Group, (left, right): (u64, u64)) -> Vec<(At, At)> {
     let within =
         |class: &[At], set: u64| class.iter().find(|at| (1_u64 << at.relation) & set != 0).copied();
