@@ -197,7 +197,7 @@ impl Report for Error {
     }
 }
 
-/// The format that a file's extension names, if it is one that is not read.
+/// Returns the format that a file's extension names, if it is a format that cannot be read.
 fn other_format(file: &str) -> Option<&'static str> {
     let name = file.to_ascii_lowercase();
     let formats = [

@@ -1,7 +1,7 @@
 //! `avg` of decimals, which rounds where DataFusion's truncates.
 //!
-//! DataFusion adds and counts. Here its partial state, which is the count and the sum, gives the
-//! average.
+//! DataFusion's accumulators add and count. Here the average is computed from their partial state,
+//! which is the count and the sum.
 
 use std::fmt;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn averages(counts: &ArrayRef, sums: &ArrayRef, data_type: &DataType) -> Result<
     quotients(sums, &(Arc::new(counted) as ArrayRef), data_type, "an average")
 }
 
-/// The average of all rows, or of those of a window.
+/// The average of all rows, or of the rows of a window.
 struct Rows {
     inner: Box<dyn Accumulator>,
     data_type: DataType,

@@ -11,7 +11,7 @@ use arrow::datatypes::DataType;
 use super::column::ColumnFunction;
 use super::rounded::scale;
 
-/// The identity.
+/// Returns the function, which is the identity.
 pub(super) fn function() -> ColumnFunction {
     let value = |values: &_| Ok(Arc::clone(values));
     ColumnFunction::new("checked_barrier", false, Arc::clone, value)

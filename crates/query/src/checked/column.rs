@@ -12,17 +12,17 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-/// The field of the result, of that of the argument.
+/// Computes the field of the result from the field of the argument.
 pub(super) type Returns = fn(&FieldRef) -> FieldRef;
 
-/// The column of the result.
+/// Computes the column of the result from the column of the argument.
 pub(super) type Compute = fn(&ArrayRef) -> Result<ArrayRef>;
 
-/// The function, which plans show as its argument.
+/// A function of one column, which plans show as its argument.
 #[derive(Debug)]
 pub(super) struct ColumnFunction {
     name: &'static str,
-    /// Whether a column that it makes has the name of the argument.
+    /// True if the function's column has the name of the argument.
     keeps_name: bool,
     signature: Signature,
     returns: Returns,

@@ -19,7 +19,7 @@ use super::rounded::scale;
 /// The name of the function, which is hidden from SQL.
 const NAME: &str = "checked_nearest";
 
-/// The nearest whole number.
+/// Returns the function that rounds to the nearest whole number.
 pub(super) fn function() -> ColumnFunction {
     let field = |of: &FieldRef| {
         Arc::new(Field::new(NAME, whole(of.data_type()), of.is_nullable())) as FieldRef
@@ -36,7 +36,8 @@ pub(super) fn leaves_out(from: &DataType, to: &DataType) -> bool {
     has_point && to.is_integer()
 }
 
-/// The type of the whole number: it may have a digit more than those before the point.
+/// Returns the type of the whole number. It may have a digit more than the number has before the
+/// point.
 fn whole(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Decimal256(..) => DataType::Decimal256(DECIMAL256_MAX_PRECISION, 0),

@@ -1,4 +1,4 @@
-//! Expressions of plans with other parts.
+//! Replaces parts of expressions in plans.
 
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -7,8 +7,9 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Operator};
 
-/// A node of a plan in whose expressions parts are replaced, the innermost first. `replace` is given
-/// the columns that they may name. The columns of the node keep their names, not their types.
+/// Replaces parts of the expressions of a plan's node, the innermost first. `replace` is given the
+/// columns that the expressions may name. The columns of the node keep their names, but not their
+/// types.
 pub(crate) fn replace_parts(
     plan: LogicalPlan,
     replace: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,

@@ -1,7 +1,7 @@
 //! The identity, for a value that may be in several rows.
 //!
-//! DataFusion derives from a grouped column that its values are unique, and carries that through
-//! projections of the column, but not through functions of it.
+//! DataFusion derives from a grouped column that its values are unique. It keeps this property
+//! through projections of the column, but not through functions of it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 /// The name of the function, which is hidden from SQL.
 const NAME: &str = "checked_repeated";
 
-/// The value itself.
+/// The function that returns its argument.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Repeated {
     signature: Signature,
@@ -28,7 +28,7 @@ impl Default for Repeated {
     }
 }
 
-/// An expression with the values of another one, of which no plan knows that they are unique.
+/// Wraps an expression so that its values stay the same, but no plan takes them for unique.
 pub(crate) fn repeated(value: Expr) -> Expr {
     ScalarUDF::from(Repeated::default()).call(vec![value])
 }

@@ -48,8 +48,9 @@ fn rounded<N: Whole>(number: N, exponent: i32, divisor: N) -> Option<N> {
     }
 }
 
-/// The quotients of two columns of equal length, whose types are decimals of at most 128 bits or of
-/// any size, as decimals of a type. `what` names them in the error of one that does not fit.
+/// Returns the quotients of two columns of equal length, whose types are decimals of at most 128
+/// bits or of any size, as decimals of a type. `what` names the quotients in the error of one that
+/// does not fit.
 pub(super) fn quotients(
     numbers: &ArrayRef,
     divisors: &ArrayRef,

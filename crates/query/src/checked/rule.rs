@@ -91,8 +91,8 @@ impl CheckIntegers {
 }
 
 impl CheckIntegers {
-    /// A quotient of decimals, or a cast to an integer, that is rounded; the expression as it is if
-    /// it is none of them.
+    /// Replaces a quotient of decimals, or a cast to an integer, by one that is rounded. `Err` has
+    /// any other expression as it is.
     fn rounded(&self, expression: Expr, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
         match expression {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right })

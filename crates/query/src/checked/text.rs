@@ -22,7 +22,7 @@ use super::column::ColumnFunction;
 pub(super) const NAME: &str = "checked_text";
 const NANOS_OF_SECOND: i64 = 1_000_000_000;
 
-/// The text of a value.
+/// Returns the function that gives the text of a value.
 pub(super) fn function() -> ColumnFunction {
     let field = |_: &FieldRef| Arc::new(Field::new(NAME, DataType::Utf8, true)) as FieldRef;
     ColumnFunction::new(NAME, true, field, texts)
@@ -80,7 +80,8 @@ fn texts(values: &ArrayRef) -> Result<ArrayRef> {
     }
 }
 
-/// The texts of values that are whole numbers; DataFusion's text of one that has no date.
+/// Returns the texts of values that are stored as whole numbers. A value without a date, for which
+/// `text` gives `None`, has DataFusion's text.
 fn numbers(values: &ArrayRef, text: impl Fn(i64) -> Option<String>) -> Result<ArrayRef> {
     let whole = cast(values, &DataType::Int64)?;
     let whole = whole.as_primitive::<Int64Type>();
@@ -121,7 +122,7 @@ fn of_duration(micros: i64) -> String {
     Span(IntervalMonthDayNano::new(0, days, (micros % MICROS_OF_DAY) * 1_000)).to_string()
 }
 
-/// `2024-01-31 10:00:00.5`; years before the first one end with `BC`.
+/// The text `2024-01-31 10:00:00.5` of a time; years before the first one end with `BC`.
 struct Moment(NaiveDateTime);
 
 impl Display for Moment {
@@ -136,7 +137,7 @@ impl Display for Moment {
     }
 }
 
-/// `10:00:00.5`, of nanoseconds, which may be more than those of a day.
+/// The text `10:00:00.5` of a number of nanoseconds, which may be longer than a day.
 struct Clock(i64);
 
 impl Display for Clock {
@@ -151,7 +152,7 @@ impl Display for Clock {
     }
 }
 
-/// `+01`, `-03:30`.
+/// The text `+01` or `-03:30` of an offset from UTC in seconds.
 struct ZoneOffset(i32);
 
 impl Display for ZoneOffset {
@@ -167,7 +168,8 @@ impl Display for ZoneOffset {
     }
 }
 
-/// `1 year 2 mons -3 days +04:05:06.5`: behind a negative part, a positive one has its sign.
+/// The text `1 year 2 mons -3 days +04:05:06.5` of an interval: behind a negative part, a positive
+/// one has its sign.
 struct Span(IntervalMonthDayNano);
 
 impl Display for Span {

@@ -16,7 +16,8 @@ use datafusion::logical_expr::{
 /// The name of the function, which is hidden from SQL.
 pub(crate) const WRITTEN: &str = "checked_written";
 
-/// The value of the first argument; the second one is a text.
+/// The function that returns its first argument. The second argument is a text by which expressions
+/// differ.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Written {
     signature: Signature,

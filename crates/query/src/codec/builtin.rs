@@ -1,8 +1,8 @@
 //! The built-in functions by name, for the decoding of plans.
 //!
 //! A worker decodes one plan, often its only one, which calls a few functions of about 400. To make
-//! all of them took a large part of its start, so each kind is made when the first of it is asked
-//! for, and the functions of most queries alone.
+//! all of them took a large part of a worker's start. So the functions of a kind are made when the
+//! first of this kind is asked for, and the functions of most queries are made without the others.
 //!
 //! Invariant: a name stands for the same function as in a session that plans
 //! ([`crate::plan`]), where a function that is registered later replaces an earlier one.
@@ -36,7 +36,7 @@ pub(super) struct Builtin {
 pub(super) static BUILTIN: LazyLock<Builtin> = LazyLock::new(Builtin::default);
 
 impl Builtin {
-    /// A function of single rows.
+    /// Returns a function of single rows by its name.
     pub(super) fn scalar(&self, name: &str) -> Option<Arc<ScalarUDF>> {
         let named = |all| by_name(all, ScalarUDF::name, ScalarUDF::aliases);
         let found = self.checked.get_or_init(|| named(checked::scalars())).get(name);
@@ -48,7 +48,7 @@ impl Builtin {
         found.cloned()
     }
 
-    /// A function of groups of rows.
+    /// Returns a function of groups of rows by its name.
     pub(super) fn aggregate(&self, name: &str) -> Option<Arc<AggregateUDF>> {
         match name {
             "count" => return Some(count_udaf()),
@@ -66,7 +66,7 @@ impl Builtin {
         all.get(name).cloned()
     }
 
-    /// A function of windows.
+    /// Returns a function of windows by its name.
     pub(super) fn window(&self, name: &str) -> Option<Arc<WindowUDF>> {
         let all = self.windows.get_or_init(|| {
             by_name(Defaults::default_window_functions(), WindowUDF::name, WindowUDF::aliases)
@@ -74,7 +74,7 @@ impl Builtin {
         all.get(name).cloned()
     }
 
-    /// A function that takes a function.
+    /// Returns a function that takes a function, by its name.
     pub(super) fn higher_order(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {
         let all = self.higher_order.get_or_init(|| {
             let mut all = Defaults::default_higher_order_functions();

@@ -138,8 +138,8 @@ fn same(a: &Arc<dyn PhysicalExpr>, b: &Arc<dyn PhysicalExpr>) -> bool {
     Arc::clone(a).with_new_children(children).is_ok_and(|a| &a == b)
 }
 
-/// The functions of an operator with all their fields, some of which text and expressions omit.
-/// What is derived from other fields is omitted ([`DERIVED`]).
+/// Describes the functions of an operator with all their fields, some of which the operator's text
+/// and expressions omit. Fields that are derived from others are left out ([`DERIVED`]).
 fn functions(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     let windows = plan
         .downcast_ref::<WindowAggExec>()

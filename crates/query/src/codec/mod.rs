@@ -87,8 +87,8 @@ fn decoding_context(plan: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Ta
     execution_context(config.clone(), runtime)
 }
 
-/// Decodes a plan. Its UDFs are called through `pool`; the context needs no functions, because the
-/// codec is asked for those that it lacks.
+/// Decodes a plan. Its UDFs are called through `pool`. The context needs no functions, because the
+/// codec is asked for functions that the context lacks.
 pub(crate) fn decode(
     bytes: &[u8],
     context: &TaskContext,
@@ -127,7 +127,7 @@ impl PhysicalExtensionCodec for Codec {
         Err(DataFusionError::NotImplemented(format!("{} cannot be sent to a worker", node.name())))
     }
 
-    /// The only expression that DataFusion's codec does not know.
+    /// Decodes the only expression that DataFusion's codec does not know.
     fn try_decode_expr(
         &self,
         _buf: &[u8],
@@ -161,7 +161,7 @@ impl PhysicalExtensionCodec for Codec {
         Ok(Arc::new(remote.into()))
     }
 
-    /// For a built-in function `buf` stays empty: it is found by its name.
+    /// Encodes a function. For a built-in function `buf` stays empty: it is found by its name.
     fn try_encode_udf(&self, node: &ScalarUDF, buf: &mut Vec<u8>) -> DfResult<()> {
         encode_signature(RemoteUdf::inside(node).map(RemoteUdf::wire_signature), buf)
     }

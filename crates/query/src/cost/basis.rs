@@ -16,7 +16,8 @@ pub struct CostBasis {
 }
 
 impl CostBasis {
-    /// The shipped prices, or those of the user's file over them, and the memory limits in bytes.
+    /// Creates the basis from the shipped prices, with the prices of the user's file in place of
+    /// theirs, and the memory limits in bytes.
     ///
     /// # Errors
     /// The file is wrong.

@@ -69,16 +69,16 @@ pub(crate) struct Estimate {
     pub(crate) total: PartEstimate,
 }
 
-/// How the query will run.
+/// The circumstances in which the query will run, as far as its cost depends on them.
 pub(crate) struct Circumstances<'c> {
     pub(crate) workers: u32,
     pub(crate) task_bytes: u64,
     pub(crate) scan_task_bytes: u64,
     pub(crate) basis: &'c CostBasis,
     pub(crate) s3: &'c S3Settings,
-    /// How long planning took.
+    /// How long planning took, in seconds.
     pub(crate) planning_seconds: f64,
-    /// The processor time of it.
+    /// Processor seconds of planning.
     pub(crate) planning_cpu_seconds: f64,
 }
 
@@ -182,7 +182,8 @@ fn filled_by_joins(node: &Arc<dyn ExecutionPlan>, work: &Work) -> Vec<Filled> {
     filled
 }
 
-/// The driver is held while the query runs: as long as the longest chain of stages takes.
+/// Estimates the driver, which is held while the query runs: as long as the longest chain of stages
+/// takes.
 fn of_driver(cut: &Cut, stages: &[PartEstimate], how: &Circumstances<'_>) -> PartEstimate {
     let mut ends = Vec::with_capacity(stages.len());
     for (stage, part) in cut.stages.iter().zip(stages) {

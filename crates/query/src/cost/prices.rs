@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{Error, Result};
 
-/// AWS's list, with its date.
+/// The shipped list of prices: AWS's, with its date.
 const SHIPPED: &str = include_str!("prices.toml");
 
 /// The largest file of prices in bytes.
@@ -58,7 +58,7 @@ const AMOUNTS: [&str; 8] = [
 ];
 
 impl Prices {
-    /// The shipped prices, or those of the user's file over them.
+    /// Reads the shipped prices, and the prices of the user's file in place of theirs.
     ///
     /// # Errors
     /// The file is not TOML, has an unknown key, or an amount that is not a price.

@@ -164,7 +164,7 @@ fn end_of_index(chunk: &ColumnChunkMetaData) -> Option<u64> {
     Some(offset + u64::try_from(chunk.offset_index_length()?).ok()?)
 }
 
-/// The page index of the row groups in a footer is read whole.
+/// Returns the reads of the page index of the row groups in a footer, which is read whole.
 fn page_index(footer: &ParquetMetaData, groups: &[usize]) -> Reads {
     let has_index = |group: &usize| {
         let mut chunks = footer.row_group(*group).columns().iter();
@@ -231,8 +231,9 @@ mod tests {
         bytes
     }
 
-    /// Counts the requests of a scan before and while it runs, and compares them: without a footer
-    /// that the task is sent, with its length, and with all of it. Gives those with its length.
+    /// Counts the requests of a scan before and while it runs, and compares them, in three cases:
+    /// the task is sent no footer, only the length of the footer, or all of it. Returns the
+    /// requests of the second case.
     async fn check(bloom: bool, columns: &[usize], filter: Option<(&str, Operator, i64)>) -> u64 {
         let unknown = check_sent(bloom, columns, filter, |_| None).await;
         let length = |footer: &Footer| ObjectFooter { length: footer.length, metadata: None };

@@ -49,7 +49,7 @@ pub(crate) fn as_rows(estimate: &Estimate) -> Result<RecordBatch> {
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
-/// Three digits: more would promise what an estimate cannot give.
+/// Rounds to three digits: more would promise what an estimate cannot give.
 fn significant(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }

@@ -52,14 +52,14 @@ enum Class {
     WindowRow,
     /// A byte that is written to an exchange.
     WriteByte,
-    /// A byte that is read from one.
+    /// A byte that is read from an exchange.
     ReadByte,
     /// A row of another operator, or of a sort of which only the first rows are needed.
     OtherRow,
 }
 
 impl Class {
-    /// Processor nanoseconds.
+    /// Returns the processor nanoseconds of one such row, value or byte.
     fn nanos(self) -> f64 {
         match self {
             Self::ScanValue => 6.4,
@@ -84,7 +84,7 @@ impl Class {
 /// Estimates the rows and the work of plans.
 #[derive(Default)]
 pub(super) struct Work {
-    /// By address of a node, which the plan keeps in use.
+    /// Sizes by the address of a node, which the plan keeps in use.
     known: RefCell<HashMap<usize, Size>>,
 }
 
@@ -107,19 +107,19 @@ impl Work {
         self.size(node).rows
     }
 
-    /// Bytes of these rows in an exchange.
+    /// Returns the bytes of an operator's rows in an exchange.
     pub(super) fn bytes(&self, node: &Arc<dyn ExecutionPlan>) -> f64 {
         self.size(node).bytes
     }
 
-    /// Processor seconds of a stage's plan with so many tasks.
+    /// Returns the processor seconds of a stage's plan, summed over its `tasks`.
     pub(super) fn seconds(&self, node: &Arc<dyn ExecutionPlan>, tasks: f64) -> f64 {
         let mut seconds = 0.0;
         self.each(node, tasks, 1.0, &mut |class, amount| seconds += class.nanos() * amount / 1e9);
         seconds
     }
 
-    /// Calls `found` with the work of a plan whose operators run so many times.
+    /// Calls `found` with the work of each operator of a plan, times the number of its runs.
     fn each(
         &self,
         node: &Arc<dyn ExecutionPlan>,

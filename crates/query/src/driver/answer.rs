@@ -184,8 +184,8 @@ impl Answer {
         Some(batch)
     }
 
-    /// The next batch of the driver's plan. Drives the tasks meanwhile. After the last batch, tasks
-    /// whose results the plan did not need are cancelled, as below a LIMIT.
+    /// Returns the next batch of the driver's plan, and drives the tasks meanwhile. After the last
+    /// batch, tasks are cancelled whose results the plan did not need, such as those below a LIMIT.
     async fn merged(&mut self) -> Result<Option<RecordBatch>> {
         let mut ended = false;
         loop {
@@ -248,7 +248,8 @@ impl Answer {
         Ok(batches)
     }
 
-    /// The profile of the query, whose objects were removed with so many LIST requests.
+    /// Returns the profile of the query. `lists` is the number of LIST requests with which its
+    /// objects were removed.
     pub fn finish_cleaned(mut self, lists: u64) -> Profile {
         self.profile.totals.exchange_lists += lists;
         self.finish()

@@ -32,12 +32,13 @@ impl Clock {
         Self { asked: Instant::now(), began: AtomicU64::new(0), heard: AtomicU64::new(0) }
     }
 
-    /// How long its worker has run; `None` if it still waits for its worker.
+    /// How long the attempt's worker has run; `None` if the attempt still waits for its worker.
     pub(super) fn runs_for(&self) -> Option<Duration> {
         self.since(&self.began)
     }
 
-    /// How long nothing came from its worker; `None` if it still waits for its worker.
+    /// How long nothing came from the attempt's worker; `None` if the attempt still waits for its
+    /// worker.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         self.since(&self.heard)
     }

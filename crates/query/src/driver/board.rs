@@ -39,12 +39,12 @@ pub(super) struct Board<'q> {
     pub(super) gangs: Gangs,
     /// The outputs that can be read, in the order of their tasks.
     outputs: Outputs,
-    /// By task.
+    /// The tasks that have begun, by number.
     pub(super) entries: Vec<Entry>,
     done: Done,
     // The number of the next attempt in the query.
     next: u64,
-    /// No attempt is raced before: there was no room for the last one.
+    /// The time before which no attempt is raced, because there was no room for the last one.
     pub(super) no_race_before: Duration,
 }
 
@@ -94,7 +94,7 @@ impl<'q> Board<'q> {
         Ok(())
     }
 
-    /// A stage begins. What it reads is there, but for one input that is streamed.
+    /// Begins a stage. All outputs that it reads are there, except one that is streamed.
     pub(super) fn begin(&mut self, index: usize, streamed: Option<u32>) -> Result<()> {
         let (stage, first) = (&self.query.cut.stages[index], self.graph.next_task());
         let output = |read: &u32| (*read, self.outputs.get(read).cloned().unwrap_or_default());
@@ -151,8 +151,8 @@ impl<'q> Board<'q> {
         self.count(stage, |counts| counts.attempts += 1);
     }
 
-    /// Gives a task the index of what it reads now: outputs that were made again since an earlier
-    /// attempt of it began have other ranges.
+    /// Gives a task a new index of its inputs: outputs that were made again since an earlier
+    /// attempt of the task began have other ranges.
     fn renew_reads(&mut self, task: u32) {
         let entry = &mut self.entries[task as usize];
         let stage = &self.query.cut.stages[entry.stage];
@@ -161,14 +161,14 @@ impl<'q> Board<'q> {
         planned.reads = reads(stage, &self.outputs, &planned.partitions, only);
     }
 
-    /// Gives a task the index of what it has read of tasks that began with it.
+    /// Gives a task the index of its inputs from tasks that began with it.
     pub(super) fn renew_late(&mut self, task: u32) {
         if self.entries[task as usize].reads_later {
             self.renew_reads(task);
         }
     }
 
-    /// An attempt has ended.
+    /// Handles the end of an attempt.
     pub(super) fn ended(&mut self, ended: Ended) -> Result<()> {
         let task = ended.task;
         // One that was cancelled while it ended does not count.
@@ -194,7 +194,7 @@ impl<'q> Board<'q> {
         }
     }
 
-    /// The first complete attempt counts; the others are cancelled.
+    /// Counts the first complete attempt of a task, and cancels the others.
     pub(super) fn succeeded(
         &mut self,
         live: Live,
@@ -221,7 +221,7 @@ impl<'q> Board<'q> {
         Ok(())
     }
 
-    /// The worker of an attempt was lost.
+    /// Handles the loss of an attempt's worker.
     pub(super) fn lost(&mut self, task: u32, live: &Live, why: ErrorReport) -> Result<()> {
         self.break_gang(task, &why.message)?;
         self.discarded(task, live, "lost");
@@ -245,7 +245,7 @@ impl<'q> Board<'q> {
         self.restore()
     }
 
-    /// An attempt could not read the outputs of some tasks.
+    /// Handles an attempt that could not read the outputs of some tasks.
     pub(super) fn lost_inputs(
         &mut self,
         task: u32,
@@ -297,7 +297,7 @@ impl<'q> Board<'q> {
         Ok(())
     }
 
-    /// A task gets a further attempt because outputs were lost.
+    /// Allows a task a further attempt, because outputs were lost.
     pub(super) fn further(&mut self, task: u32, why: &ErrorReport) -> Result<()> {
         let entry = &mut self.entries[task as usize];
         // Some are left for attempts that race this one.
@@ -317,7 +317,7 @@ impl<'q> Board<'q> {
         }
     }
 
-    /// The outputs of these tasks are not read any more.
+    /// Removes the outputs of tasks, which are not read any more.
     fn remove(&mut self, tasks: &[u32]) {
         for task in tasks {
             let stage = self.entries[*task as usize].stage as u32;

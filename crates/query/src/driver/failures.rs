@@ -4,7 +4,7 @@ use snowmelt_types::{Code, ErrorReport};
 
 use crate::Error;
 
-/// A task's workers were lost too often.
+/// The error of a task whose workers were lost too often.
 pub(super) fn retries_exhausted(task: u32, retries: u32, why: ErrorReport) -> Error {
     let mut report = why;
     if report.code == Code::WORKER_LOST.code {
@@ -18,7 +18,7 @@ pub(super) fn retries_exhausted(task: u32, retries: u32, why: ErrorReport) -> Er
     Error::Task(Box::new(report))
 }
 
-/// A task had to run again too often, because outputs were lost.
+/// The error of a task that had to run again too often, because outputs were lost.
 pub(super) fn made_too_often(task: u32, attempts: u32, why: ErrorReport) -> Error {
     let message = format!("task {task} was started {attempts} times: {}", why.message);
     let hint = "workers or hosts end again and again: `snowmelt doctor` shows memory and limits";
@@ -26,8 +26,8 @@ pub(super) fn made_too_often(task: u32, attempts: u32, why: ErrorReport) -> Erro
     Error::Task(Box::new(report.excerpt(why.excerpt).hint(hint)))
 }
 
-/// A task would have to run again and may give other rows, but rows that depend on its first run
-/// were returned.
+/// The error of a task that would have to run again and may give other rows, after rows that depend
+/// on its first run were returned.
 pub(super) fn passed_on(task: u32) -> Error {
     let message = format!(
         "the output of task {task} was lost after rows that depend on it were returned: it may give \
@@ -37,7 +37,7 @@ pub(super) fn passed_on(task: u32) -> Error {
     Error::Task(Box::new(report.hint("run the query again")))
 }
 
-/// The platform named an output that the task does not read.
+/// The error of a platform that named an output which the task does not read.
 pub(super) fn not_an_input(task: u32, lost: u32) -> Error {
     let message =
         format!("task {task} was refused the output of task {lost}, which it does not read");

@@ -116,7 +116,8 @@ fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
     })
 }
 
-/// The longest set-up of an instance: those of a query run at the same time.
+/// The longest set-up of an instance, as a share of the wall time: all set-ups of a query run at
+/// the same time.
 fn setup_share(profile: &Profile) -> Option<(f64, Finding)> {
     let slowest = profile.lanes.iter().max_by_key(|lane| lane.setup_us)?;
     let share = slowest.setup_us as f64 / profile.wall_us.max(1) as f64;
@@ -137,7 +138,8 @@ fn setup_share(profile: &Profile) -> Option<(f64, Finding)> {
     })
 }
 
-/// The most tasks that ran at the same time: workers of one stage are used again by the next one.
+/// Returns the most tasks that ran at the same time: workers of one stage are used again by the
+/// next one.
 fn most_at_once(profile: &Profile) -> u32 {
     let of = |lane: &Lane| [(lane.runs_from_us(), 1), (lane.done_us, -1)];
     let mut changes: Vec<(u64, i32)> = worker_lanes(profile).flat_map(of).collect();
@@ -150,7 +152,8 @@ fn most_at_once(profile: &Profile) -> u32 {
     running.max().unwrap_or_default().unsigned_abs()
 }
 
-/// Tasks that share a core run in turn: each has the cost of a start without a gain.
+/// The finding that there are more workers than cores. Tasks that share a core run in turn: each
+/// has the cost of a start without a gain.
 fn more_workers_than_cores(profile: &Profile, cores: u32) -> Option<(f64, Finding)> {
     let tasks = most_at_once(profile);
     let ran: u64 = worker_lanes(profile).map(Lane::ran_us).sum();
@@ -225,14 +228,14 @@ fn retries(profile: &Profile) -> Option<(f64, Finding)> {
     })
 }
 
-/// Tasks that computed twice, the second time by sorting.
+/// The finding that tasks computed twice, the second time by sorting.
 fn sorted_joins(profile: &Profile) -> Option<(f64, Finding)> {
     let title = "a join did not fit into memory and was done by sorting";
     let advice = "raise --memory, or use more --workers: each then joins fewer rows";
     again_with_less(profile, &[JOIN_TOO_LARGE, JOIN_ENDED], title, advice)
 }
 
-/// Tasks that computed again with less memory and more scratch.
+/// The finding that tasks computed again with less memory and more scratch.
 fn spilled_sooner(profile: &Profile) -> Option<(f64, Finding)> {
     let title = "workers reached their memory limit and their tasks ran again with more scratch";
     let advice = "raise --memory, or use more --workers: each then has fewer rows";

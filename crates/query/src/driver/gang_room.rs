@@ -20,7 +20,7 @@ impl Drop for Room {
     }
 }
 
-/// The request for the room of a gang: one for all of its tasks. `None` if there is none.
+/// The request for the room of a gang: one for all of its tasks. `None` if there is no room.
 pub(super) type Reserving = Shared<BoxFuture<'static, Option<Arc<Room>>>>;
 
 /// Asks for the room of a gang once the first of its tasks waits for it.

@@ -59,7 +59,7 @@ impl Gangs {
         self.pairs.iter().any(|pair| pair.sender == stage || pair.receiver == stage)
     }
 
-    /// True if a task streams.
+    /// True if a task belongs to a gang that runs.
     pub(super) fn holds(&self, task: u32) -> bool {
         self.position(task).is_some()
     }

@@ -20,10 +20,10 @@ use crate::plan::Repeat;
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) reads: Vec<u32>,
-    /// True if its rows go to the driver.
+    /// True if the stage's rows go to the driver.
     pub(super) results: bool,
     pub(super) repeat: Repeat,
-    /// The numbers of its tasks, once it has begun.
+    /// The numbers of the stage's tasks, once it has begun.
     tasks: Option<Range<u32>>,
     /// Tasks that are not done.
     open: usize,
@@ -66,8 +66,8 @@ pub(super) struct Changes {
     pub(super) discarded: Vec<u32>,
 }
 
-/// A task must run again and may give other rows, but rows that depend on its first run were passed
-/// on to the driver.
+/// The error of a task that must run again and may give other rows, although rows that depend on
+/// its first run were passed on to the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PassedOn {
     pub(super) lost: u32,
@@ -114,7 +114,8 @@ impl Graph {
         self.stages[stage].open
     }
 
-    /// The tasks whose outputs a task reads, each with how often it was made.
+    /// Returns the tasks whose outputs a task reads, each with the number of times that its output
+    /// was made.
     pub(super) fn inputs(&self, task: u32) -> Vec<(u32, u32)> {
         let made = |need: &u32| (*need, self.tasks[*need as usize].made);
         self.tasks[task as usize].needs.iter().map(made).collect()
@@ -137,7 +138,7 @@ impl Graph {
         stage.tasks.is_none() && stage.reads.iter().filter(stored).all(readable)
     }
 
-    /// A stage begins: its tasks, each with those whose outputs it reads.
+    /// Begins a stage. `tasks` has, for each of its tasks, the tasks whose outputs it reads.
     pub(super) fn begin(&mut self, stage: usize, tasks: Vec<BTreeSet<u32>>) {
         let first = self.next_task();
         // Of a stage that may write other partitions the next time, all outputs.
@@ -173,7 +174,7 @@ impl Graph {
         needs.iter().all(|need| self.tasks[*need as usize].present)
     }
 
-    /// A task begins.
+    /// Notes that a task begins.
     pub(super) fn started(&mut self, task: u32) {
         let read = self.inputs(task).into_iter().map(|(_, made)| made).collect();
         let task = &mut self.tasks[task as usize];
@@ -181,8 +182,8 @@ impl Graph {
         task.first_read.get_or_insert(read);
     }
 
-    /// True if what a task reads now has the same rows in the same order as what it read when it
-    /// began for the first time.
+    /// True if the inputs of a task have the same rows in the same order now as when the task began
+    /// for the first time.
     pub(super) fn reads_the_same(&self, task: u32) -> bool {
         let task = &self.tasks[task as usize];
         let Some(first) = &task.first_read else { return true };
@@ -194,7 +195,7 @@ impl Graph {
         })
     }
 
-    /// A task is done. Gives the tasks whose outputs nobody reads any more.
+    /// Notes that a task is done. Returns the tasks whose outputs nobody reads any more.
     pub(super) fn ended(&mut self, number: u32) -> Vec<u32> {
         let task = &mut self.tasks[number as usize];
         let stage = task.stage;
@@ -213,12 +214,12 @@ impl Graph {
         released
     }
 
-    /// True if a stage that is not complete reads this one.
+    /// True if a stage that is not complete reads `stage`.
     fn is_read(&self, stage: u32) -> bool {
         self.stages.iter().any(|it| it.reads.contains(&stage) && !it.is_complete())
     }
 
-    /// Outputs that no stage reads any more, now that this one is complete.
+    /// Returns the tasks whose outputs no stage reads any more, now that `stage` is complete.
     fn release(&mut self, stage: usize) -> Vec<u32> {
         let mut released = Vec::new();
         for read in self.stages[stage].reads.clone() {
@@ -234,12 +235,12 @@ impl Graph {
         released
     }
 
-    /// The attempts of a task have failed: it waits for another one.
+    /// Notes that the attempts of a task have failed: it waits for another one.
     pub(super) fn failed(&mut self, task: u32) {
         self.tasks[task as usize].state = State::Waiting;
     }
 
-    /// An output that was made so often is gone. False if that was known.
+    /// Notes that the output is gone that a task made the `made`th time. False if this was known.
     pub(super) fn lost(&mut self, task: u32, made: u32) -> bool {
         let task = &mut self.tasks[task as usize];
         task.made == made && std::mem::take(&mut task.present)

@@ -1,5 +1,5 @@
-//! Looks for attempts that are slow or silent: a second attempt races the first kind, the second
-//! kind is given up as lost.
+//! Looks for attempts that are slow or silent. A slow one gets a second attempt that races it, and
+//! a silent one is given up as lost.
 
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::MAX_FURTHER_ATTEMPTS;
@@ -13,7 +13,7 @@ use crate::Result;
 const MAX_TWINS: u32 = 4;
 
 impl<'q> Board<'q> {
-    /// To be called several times a second.
+    /// Looks for slow and silent attempts. To be called several times a second.
     pub(super) fn look(&mut self, running: &mut Running<'q>) -> Result<()> {
         self.end_silent()?;
         self.end_broken()?;
@@ -44,7 +44,8 @@ impl<'q> Board<'q> {
         Ok(())
     }
 
-    /// True if an attempt waits for room or for its worker: others have no room to spare.
+    /// True if an attempt waits for room or for its worker: then there is no room to spare for
+    /// races.
     fn waits_for_workers(&self) -> bool {
         let mut live = self.entries.iter().flat_map(|entry| &entry.live);
         live.any(|live| live.clock.runs_for().is_none())
@@ -73,8 +74,9 @@ impl<'q> Board<'q> {
         }
     }
 
-    /// A function of the user may have effects, so it is not called twice for the same rows while
-    /// nothing is wrong. Of rows that are passed on at once, only one attempt can give them.
+    /// True if a task may have a second attempt while nothing is wrong. A function of the user may
+    /// have effects, so it is not called twice for the same rows. Rows that are passed on at once
+    /// can be given by one attempt only.
     fn may_race(&self, stage: usize, task: u32) -> bool {
         let entry = &self.entries[task as usize];
         let queue = self.query.cut.stages[stage].queue();

@@ -8,8 +8,8 @@
 //! each part that it merges: the next attempt has smaller batches. Other tasks of the stage go on as
 //! they are: their part may fit.
 //!
-//! The further attempt may give its rows in another order. None of the first one were read: results
-//! of a stage that joins or groups are read once a task is complete (`plan/streaming.rs`).
+//! The further attempt may give its rows in another order. No row of the first attempt was read:
+//! results of a stage that joins or groups are read once a task is complete (`plan/streaming.rs`).
 
 use std::sync::Arc;
 
@@ -40,13 +40,14 @@ pub(super) const BATCHES_TOO_LARGE: &str = "an operator that uses scratch did no
 /// How often the memory of a task's operators is halved at most.
 const MAX_HALVINGS: u32 = 4;
 
-/// How often the rows of its batches are halved at most: fewer cost more time than they save memory.
+/// How often the rows of a task's batches are halved at most: fewer cost more time than they save
+/// memory.
 const MAX_BATCH_HALVINGS: u32 = 5;
 
 /// The halvings of batches for an operator that was refused memory.
 const BATCH_HALVINGS: u32 = 2;
 
-/// How a task can need less memory.
+/// A way in which a task can need less memory.
 struct Smaller {
     sort_merge: bool,
     memory_halvings: u32,
@@ -95,7 +96,7 @@ impl Smaller {
 }
 
 impl Board<'_> {
-    /// An attempt has failed, and would fail again in the same way.
+    /// Handles an attempt that has failed, and would fail again in the same way.
     pub(super) fn failed(&mut self, task: u32, live: &Live, why: ErrorReport) -> Result<()> {
         let entry = &self.entries[task as usize];
         let stage = &self.query.cut.stages[entry.stage];

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// How to run a query.
+/// The options for running a query.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Memory limit of the driver's operators.
+    /// Memory limit of the driver's operators in bytes.
     pub memory_bytes: u64,
     /// Maximum number of retries of a task whose worker is lost.
     pub retries: u32,
@@ -52,15 +52,15 @@ impl Default for Stragglers {
     }
 }
 
-/// The bytes that a task should have to read. To start it, and to read the small tables with which it
-/// joins, costs about as much as to read a quarter of this.
+/// The bytes that a task should have to read. To start a task, and to read the small tables with
+/// which it joins, costs about as much as to read a quarter of them.
 const TASK_BYTES: u64 = 16 << 20;
 
-/// The part of a worker's memory that the bytes of its task may be. What is read is compressed, and
-/// operators keep several forms of it.
+/// The divisor of a worker's memory that gives the most bytes of its task. The bytes that are read
+/// are compressed, and operators keep several forms of them.
 const MEMORY_OF_BYTES: u64 = 32;
 
-/// The bytes that are worth a task: as many as asked for, and fewer for a worker of little memory. 0
+/// Returns the bytes that are worth a task: `asked`, or fewer for a worker of little memory. 0
 /// bytes stay 0, and a memory of 0 is not known.
 pub(crate) fn worth_a_task(asked: u64, worker_memory: u64) -> u64 {
     match worker_memory {

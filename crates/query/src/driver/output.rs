@@ -34,7 +34,7 @@ fn output_field(field: &FieldRef, name: &str) -> Field {
     field.as_ref().clone().with_name(name).with_data_type(plain)
 }
 
-/// Only inside expressions: the name of a selected column has no table.
+/// Removes tables from names inside of expressions: the name of a selected column has no table.
 fn without_tables(name: &str, tables: &[TableInfo]) -> String {
     let mut text = name.to_owned();
     for table in tables {

@@ -29,7 +29,7 @@ impl ProgressTracker {
         tracker
     }
 
-    /// A stage begins with so many tasks.
+    /// Notes that a stage begins with `tasks` tasks.
     pub(super) fn begin(&self, tasks: usize) {
         self.update(|state| {
             state.stages_left -= 1;
@@ -69,7 +69,7 @@ impl ProgressTracker {
         self.reporter.note(&format!("task {task} is run again: {why}"));
     }
 
-    /// A note for the user.
+    /// Passes a note on to the user.
     pub(super) fn note(&self, text: &str) {
         self.reporter.note(text);
     }

@@ -178,8 +178,8 @@ impl ResultQueue {
         true
     }
 
-    /// Commits the results of a complete attempt, which ran these partitions. Fails if a partition
-    /// is already complete: two tasks would have run it.
+    /// Commits the results of a complete attempt, which ran `partitions`. Fails if a partition is
+    /// already complete: two tasks would have run it.
     pub(crate) fn commit(&self, attempt: Attempt, partitions: &[u32]) -> Result<()> {
         let mut parts = self.lock();
         for partition in partitions {
@@ -197,8 +197,8 @@ impl ResultQueue {
         Ok(())
     }
 
-    /// The next result of a partition for a reader that has read `read` of them, with the number of
-    /// its restarts; `None` after the last one.
+    /// Returns the next result of a partition for a reader that has read `read` results, with the
+    /// number of the partition's restarts; `None` after the last result.
     pub(super) async fn next(&self, partition: u32, read: usize) -> Option<(u32, Arc<Segment>)> {
         loop {
             let changed = self.changed.notified();
@@ -212,7 +212,8 @@ impl ResultQueue {
         }
     }
 
-    /// `None` if there is no result yet, `Some(None)` if there will be no more.
+    /// Takes the next result of a partition: `None` if there is no result yet, `Some(None)` if
+    /// there will be no more.
     fn take(&self, partition: u32, read: usize) -> Option<Option<(u32, Arc<Segment>)>> {
         let mut parts = self.lock();
         let part = parts.entry(partition).or_default();

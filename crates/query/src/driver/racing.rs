@@ -26,12 +26,12 @@ pub(super) struct Candidate {
     pub(super) runs_for: Duration,
 }
 
-/// True if so many of a stage's tasks are done that the others can be compared with them.
+/// True if enough of a stage's tasks are done for the others to be compared with them.
 pub(super) fn has_quorum(rules: &Stragglers, tasks: usize, done: usize) -> bool {
     done > 0 && done < tasks && done >= (tasks as f64 * rules.quorum) as usize
 }
 
-/// The most attempts that race others at a time, of a stage with so many tasks.
+/// Returns the most attempts that race others at a time, for a stage with `tasks` tasks.
 pub(super) fn most_twins(tasks: usize) -> usize {
     tasks.div_ceil(10)
 }
@@ -56,7 +56,7 @@ pub(super) fn slow(rules: &Stragglers, done: &[Sample], running: &[Candidate]) -
     found.into_iter().map(|(_, task)| task).collect()
 }
 
-/// The lower median; `None` of nothing.
+/// Returns the lower median; `None` without values.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

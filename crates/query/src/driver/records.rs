@@ -29,11 +29,11 @@ pub(super) struct Finished {
     pub(super) task: u32,
     /// Number of earlier attempts whose workers were lost.
     pub(super) retries: u32,
-    /// Bytes that it read of other tasks' outputs.
+    /// Bytes that the task read of other tasks' outputs.
     pub(super) received: u64,
-    /// Bytes of its results on the wire, or of its output.
+    /// Bytes of the task's results on the wire, or of its output.
     pub(super) bytes: u64,
-    /// Rows of the partitions of its output that have any.
+    /// Partitions of the task's output that have rows, each with their number.
     pub(super) output: Vec<(u32, u64)>,
     pub(super) result: TaskResult,
 }

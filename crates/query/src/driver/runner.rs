@@ -61,7 +61,8 @@ pub struct PlannedTask {
 }
 
 impl PlannedTask {
-    /// The request for one attempt; `plan` is the number under which its plan was sent.
+    /// Returns the request for one attempt; `plan` is the number under which the task's plan was
+    /// sent.
     pub fn request(&self, plan: u32, attempt: u32) -> TaskAsk {
         TaskAsk {
             task: self.task,
@@ -84,7 +85,7 @@ impl PlannedTask {
         }
     }
 
-    /// Bytes that it has to read: an upper bound for files.
+    /// Returns the bytes that the task has to read: an upper bound for files.
     pub(super) fn work(&self) -> u64 {
         let received = self.reads.iter().flat_map(|read| &read.partitions);
         self.bytes + received.map(OutputPartition::bytes).sum::<u64>()
@@ -113,13 +114,13 @@ pub enum TaskError {
         /// The reason; shown if no attempt succeeds.
         why: Box<ErrorReport>,
     },
-    /// Outputs of other tasks that it reads are gone: another attempt can succeed once these tasks
-    /// were run again.
+    /// Outputs of other tasks that the attempt reads are gone: another attempt can succeed once
+    /// these tasks were run again.
     #[error("{}", why.message)]
     LostInputs {
         /// The tasks, each named among the task's reads.
         tasks: Vec<u32>,
-        /// The reason; shown if they cannot be made again.
+        /// The reason; shown if the outputs cannot be made again.
         why: Box<ErrorReport>,
     },
     /// A permanent failure: the query fails.
@@ -128,17 +129,17 @@ pub enum TaskError {
 }
 
 impl TaskError {
-    /// The loss of a worker.
+    /// Creates the error of a lost worker.
     pub fn lost(why: ErrorReport) -> Self {
         Self::Lost { why: Box::new(why) }
     }
 
-    /// The loss of the outputs of these tasks.
+    /// Creates the error of lost outputs of `tasks`.
     pub fn lost_inputs(tasks: Vec<u32>, why: ErrorReport) -> Self {
         Self::LostInputs { tasks, why: Box::new(why) }
     }
 
-    /// A permanent failure.
+    /// Creates the error of a permanent failure.
     pub fn failed(report: ErrorReport) -> Self {
         Self::Failed(Box::new(report))
     }
@@ -172,14 +173,14 @@ pub trait TaskRunner: Send + Sync {
     /// concurrently, so that the runner can acquire the resources of all of them in one request.
     fn expect(&self, _tasks: &mut dyn Iterator<Item = &PlannedTask>) {}
 
-    /// Reserves room for all tasks of a gang at once, and connects each of those that send with each
-    /// of those that receive. Gives a number by which they are run; `None` if there is no room for all
-    /// of them now: this never waits for room.
+    /// Reserves room for all tasks of a gang at once, and connects each task that sends with each
+    /// task that receives. Returns the gang's number, with which its tasks are run; `None` if there
+    /// is no room for all of them now: this never waits for room.
     async fn reserve(&self, _gang: &GangAsk) -> Option<u64> {
         None
     }
 
-    /// No task of a gang runs any more, and none will.
+    /// Gives back the room of a gang: none of its tasks runs any more, and none will.
     fn disband(&self, _gang: u64) {}
 
     /// Runs one attempt of one task: leases a worker, grants files, inputs and UDFs
@@ -189,7 +190,7 @@ pub trait TaskRunner: Send + Sync {
     async fn run(&self, task: &PlannedTask, attempt: &mut Attempt)
     -> Result<TaskResult, TaskError>;
 
-    /// The outputs of these tasks are not read any more.
+    /// Announces that the outputs of some tasks are not read any more.
     fn release(&self, _tasks: &[u32]) {}
 
     /// Connects the driver itself to an instance of a UDF: `select f(sum(x))` calls `f` above the
@@ -207,7 +208,7 @@ pub trait Reporter: Send + Sync {
     /// The progress of the tasks. At most about ten times a second for each task.
     fn progress(&self, progress: RunProgress);
 
-    /// All tasks are done; the driver merges the results.
+    /// Reports that all tasks are done, and the driver merges the results.
     fn merging(&self) {}
 
     /// A note for the user that is not a failure (a task is retried).

@@ -2,11 +2,11 @@
 
 use snowmelt_api::{Finding, LargestPartition, Profile, StageProfile};
 
-/// A partition with so many times the rows of the median one is uneven.
+/// The factor from which on a partition is uneven: its rows, relative to the median partition's.
 const UNEVEN: u64 = 4;
 
-/// The exchange whose largest partition cost most time, and the share of the wall time that it
-/// cost.
+/// Returns the finding about the exchange whose largest partition cost most time, with the share of
+/// the wall time that it cost.
 pub(super) fn skewed_keys(profile: &Profile, significant: f64) -> Option<(f64, Finding)> {
     let found = profile.stages.iter().filter_map(|stage| {
         let largest = stage.largest.as_ref().filter(|_| !stage.keys.is_empty())?;

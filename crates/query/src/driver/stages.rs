@@ -59,7 +59,8 @@ pub(super) async fn run_all(
     Ok(())
 }
 
-/// Each task that waits needs one that runs, or will.
+/// The internal error that no task runs, although tasks wait: each of them needs a task that runs,
+/// or will.
 fn nothing_runs() -> Error {
     DataFusionError::Internal("tasks of the query wait for outputs that no task makes".to_owned())
         .into()

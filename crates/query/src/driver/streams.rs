@@ -1,9 +1,9 @@
 //! Begins gangs, and decides what their tasks count for.
 //!
-//! A gang begins once all that both stages read of others is complete. It counts as a whole: what its
-//! tasks give is used only when all of them have ended well. If one is lost, or there is no room for
-//! all of them at once, both stages run as others do, and the rows between them are stored. So a loss
-//! costs one more run of both, and never a second stream.
+//! A gang begins once all inputs that its two stages read of other stages are complete. It counts
+//! as a whole: the rows of its tasks are used only when all of them have ended well. If one is
+//! lost, or there is no room for all of them at once, both stages run as others do, and the rows
+//! between them are stored. So a loss costs one more run of both stages, and never a second stream.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -93,8 +93,8 @@ impl<'q> Board<'q> {
         senders.iter().all(|sender| members.contains(sender))
     }
 
-    /// A task of a gang has ended well, or because a stream broke. What it gave counts when all have
-    /// ended well.
+    /// Handles a task of a gang that has ended well, or because a stream broke. Its results count
+    /// when all tasks of the gang have ended well.
     pub(super) fn done_in_gang(&mut self, live: Live, ended: Ended) -> Result<()> {
         let Some(index) = self.gangs.position(ended.task) else { return Ok(()) };
         let gang = &mut self.gangs.live[index];
@@ -118,8 +118,9 @@ impl<'q> Board<'q> {
         Ok(())
     }
 
-    /// Gives up gangs of which a stream broke although no task of them was lost: the hosts of its two
-    /// tasks cannot reach each other any more. Who sends may not notice for minutes.
+    /// Gives up gangs of which a stream broke although none of their tasks was lost: the hosts of
+    /// the stream's two tasks cannot reach each other any more. The sender may not notice it for
+    /// minutes.
     pub(super) fn end_broken(&mut self) -> Result<()> {
         let limit = self.options.stragglers.unexplained;
         let is_late = |gang: &Gang| gang.broken.is_some_and(|at| at.elapsed() > limit);
@@ -129,7 +130,7 @@ impl<'q> Board<'q> {
         Ok(())
     }
 
-    /// A stream of a gang broke, and none of its tasks has said why.
+    /// Gives up a gang of which a stream broke, without a reason from any of its tasks.
     fn broke(&mut self, index: usize) -> Result<()> {
         let gang = &mut self.gangs.live[index];
         gang.broken = None;
@@ -141,8 +142,8 @@ impl<'q> Board<'q> {
         self.lost_inputs(ended.task, &live, &tasks, &why)
     }
 
-    /// A task of a gang has failed: what the others gave does not count. The task itself is left to
-    /// the caller.
+    /// Gives up the gang of a task that has failed: the results of its other tasks do not count.
+    /// The task itself is left to the caller.
     pub(super) fn break_gang(&mut self, of: u32, why: &str) -> Result<()> {
         let Some(gang) = self.gangs.take(of) else { return Ok(()) };
         let Pair { sender, receiver } = gang.pair;

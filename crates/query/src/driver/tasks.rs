@@ -1,4 +1,4 @@
-//! Runs attempts of tasks, and checks what they give.
+//! Runs attempts of tasks, and checks their results.
 //!
 //! Since an attempt counts only when it is complete, a second one cannot duplicate rows (Lambada
 //! 3.3).
@@ -33,13 +33,13 @@ pub(super) struct Shared {
 pub(super) struct Entry {
     pub(super) stage: usize,
     pub(super) planned: Arc<PlannedTask>,
-    /// Attempts that were asked for.
+    /// Number of attempts that were asked for.
     tried: Arc<AtomicU32>,
-    /// Attempts whose workers were lost.
+    /// Number of attempts whose workers were lost.
     pub(super) lost: u32,
-    /// Attempts beside the first one and those after lost workers.
+    /// Number of attempts besides the first one and the ones after lost workers.
     pub(super) further: u32,
-    /// Attempts that were to race another one.
+    /// Number of attempts that were to race another one.
     pub(super) twins: u32,
     /// True if the task was planned before it was known what it reads.
     pub(super) reads_later: bool,
@@ -55,9 +55,10 @@ pub(super) struct Live {
     number: Arc<AtomicU32>,
     pub(super) twin: bool,
     pub(super) clock: Arc<Clock>,
-    /// The tasks whose outputs it reads, each with how often it was made by then.
+    /// The tasks whose outputs the attempt reads, each with the number of times that its output was
+    /// made by then.
     pub(super) inputs: Vec<(u32, u32)>,
-    /// When it was asked for, since the query was accepted.
+    /// When the attempt was asked for, since the query was accepted.
     pub(super) since: Duration,
     abort: AbortHandle,
 }
@@ -76,7 +77,7 @@ pub(super) struct Ended {
     pub(super) id: u64,
     pub(super) task: u32,
     pub(super) attempt: Attempt,
-    /// `None` if there was no room for its gang.
+    /// The result of the attempt. `None` if there was no room for its gang.
     pub(super) result: Option<Result<TaskResult, TaskError>>,
 }
 
@@ -98,13 +99,13 @@ impl Entry {
         }
     }
 
-    /// Attempts so far.
+    /// Returns the number of attempts so far.
     pub(super) fn tried(&self) -> u32 {
         self.tried.load(Ordering::Relaxed)
     }
 
-    /// From now on it needs less memory: perhaps it joins by sorting, and what its operators reserve
-    /// and the rows of its batches are halved so often.
+    /// Makes further attempts need less memory: perhaps they join by sorting, and the memory of
+    /// their operators and the rows of their batches are halved a number of times.
     pub(super) fn needs_less(
         &mut self,
         sort_merge: bool,
@@ -118,8 +119,8 @@ impl Entry {
         planned.batch_halvings += batch_halvings;
     }
 
-    /// A further attempt. It gets its number when it is asked for, so that one that is cancelled
-    /// before has none.
+    /// Creates a further attempt. It gets its number when it is asked for, so an attempt that is
+    /// cancelled before has none.
     pub(super) fn attempt<'q>(
         &mut self,
         shared: &'q Shared,
@@ -188,7 +189,7 @@ impl Entry {
 }
 
 impl Live {
-    /// The number of attempts of its task before it.
+    /// Returns the number of earlier attempts of the task.
     pub(super) fn number(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
     }

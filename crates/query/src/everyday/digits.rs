@@ -65,7 +65,7 @@ fn octets(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     Ok(cast(&length(&plain)?, to)?)
 }
 
-/// The digits of a number, of which a negative one has 16, and of the bytes of a text.
+/// Returns the hexadecimal digits of a number, 16 of a negative one, or of the bytes of a text.
 fn hex(column: &ArrayRef) -> Result<ArrayRef> {
     if column.data_type().is_integer() || column.data_type().is_null() {
         return of_bits(column, |bits| format!("{bits:X}"));

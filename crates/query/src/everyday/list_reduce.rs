@@ -1,6 +1,6 @@
-//! `list_reduce(list, lambda x, y: x + y, initial)`: one value of the elements of a list, from the first
-//! to the last. `x` is the value so far, `y` the next element, and `i` its place, if there is a third
-//! name.
+//! `list_reduce(list, lambda x, y: x + y, initial)`: reduces the elements of a list, from the first
+//! to the last, to one value. `x` is the value so far, `y` the next element, and a third name, if
+//! there is one, the place of this element.
 
 use std::sync::Arc;
 
@@ -68,7 +68,8 @@ fn element(list: &DataType) -> Result<DataType> {
     }
 }
 
-/// A type for both; of decimals the widest, because each step may need more digits.
+/// Returns a common type of two types; for decimals the widest, because each step may need more
+/// digits.
 fn common(one: &DataType, other: &DataType) -> Result<DataType> {
     let Some(both) = type_union_coercion(one, other) else {
         return plan_err!("`list_reduce` has values of types that have none in common");
@@ -82,8 +83,8 @@ fn common(one: &DataType, other: &DataType) -> Result<DataType> {
     })
 }
 
-/// The type of the value, which each step gives to the next one. A decimal stays as it is: a product
-/// of two has more digits behind the point, and so would each step.
+/// Returns the type of the value that each step gives to the next one. A decimal keeps its type: a
+/// product of two decimals has more digits behind the point, and each step would add some.
 fn value_type(first: &DataType, result: &DataType) -> Result<DataType> {
     match first.is_decimal() && (result.is_decimal() || result.is_integer()) {
         true => Ok(first.clone()),
@@ -149,7 +150,7 @@ impl HigherOrderUDFImpl for ListReduce {
     }
 }
 
-/// The rows by the lengths of their lists, the longest first, so that those with a next element are
+/// The rows by the lengths of their lists, the longest first, so that rows with a next element are
 /// in front.
 struct ByLength {
     rows: Vec<u32>,
@@ -236,7 +237,7 @@ fn reduced(
     without_null_lists(values, list)
 }
 
-/// Null where the list is.
+/// Makes values null where the list is null.
 fn without_null_lists(values: ArrayRef, list: &ListArray) -> Result<ArrayRef> {
     match list.nulls() {
         None => Ok(values),

@@ -45,7 +45,7 @@ pub(super) fn element(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<
     }
 }
 
-/// An element, or a list of elements for a list of parts.
+/// Returns the type of quantiles: an element, or a list of elements for a list of parts.
 fn quantile_type(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Result<DataType> {
     let item = element(types, constants)?;
     match types.get(1) {
@@ -57,10 +57,10 @@ fn quantile_type(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Resu
     }
 }
 
-/// A column of lists, of which each row has its sorted elements that are not null.
+/// A column of lists, with the sorted elements of each row that are not null.
 struct Sorted {
     elements: ArrayRef,
-    /// Where the elements of each row are, in their order.
+    /// Places of the elements of each row in the column's values, in sorted order.
     rows: Vec<Vec<u32>>,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn as_list(column: &ArrayRef) -> Result<ListArray> {
     Ok(list.as_list::<i32>().clone())
 }
 
-/// The most frequent element of each list, and the smallest one of several.
+/// Returns the most frequent element of each list, and the smallest one if several are.
 fn modes(column: &ArrayRef) -> Result<ArrayRef> {
     if column.data_type().is_null() {
         return Ok(Arc::clone(column));
@@ -123,7 +123,7 @@ fn modes(column: &ArrayRef) -> Result<ArrayRef> {
     Ok(take(&sorted.elements, &UInt32Array::from(found), None)?)
 }
 
-/// Values, each with its number.
+/// Returns the type of a histogram: values, each with its number of occurrences.
 fn histogram_type(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Result<DataType> {
     let item = element(types, constants)?;
     let entries = vec![Field::new("key", item, false), Field::new("value", DataType::Int64, true)];
@@ -158,7 +158,8 @@ fn histograms(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     Ok(Arc::new(MapArray::try_new(Arc::clone(entries), offsets, pairs, nulls, false)?))
 }
 
-/// The first element of each list of which at most the given part is before it.
+/// Returns the quantile of each list: the first element with at most the given part of the list
+/// before it.
 fn quantiles(columns: &[ArrayRef]) -> Result<ArrayRef> {
     if columns[0].data_type().is_null() {
         return Ok(Arc::clone(&columns[0]));

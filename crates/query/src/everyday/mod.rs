@@ -1,7 +1,7 @@
-//! Functions of DuckDB that DataFusion lacks, and that no other expression stands for.
+//! Functions of DuckDB that DataFusion lacks, and that cannot be written as another expression.
 //!
-//! For the plan and its codec they are built-in functions. What other expressions stand for is
-//! written so before it is planned (`plan/equivalents`).
+//! For the plan and its codec they are built-in functions. Functions that can be written as other
+//! expressions are replaced before planning (`plan/equivalents`).
 
 mod age;
 mod digits;
@@ -64,7 +64,8 @@ pub(crate) fn higher_order() -> Arc<HigherOrderUDF> {
     list_reduce::function()
 }
 
-/// The result of a function of columns. If all its arguments are constants, it is one.
+/// Returns the result of a function of columns. If all arguments are constants, the result is a
+/// constant.
 fn of_columns(
     args: &ScalarFunctionArgs,
     compute: impl FnOnce(&[ArrayRef]) -> Result<ArrayRef>,

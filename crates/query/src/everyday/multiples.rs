@@ -47,7 +47,7 @@ enum Operation {
     Divided,
 }
 
-/// The number beside the interval.
+/// The number by which an interval is multiplied or divided.
 #[derive(Clone, Copy)]
 enum Factor {
     Whole(i64),
@@ -162,7 +162,7 @@ fn applied(operation: Operation, value: f64, by: Factor) -> f64 {
     }
 }
 
-/// A number of units.
+/// Multiplies or divides a number of units. `None` if the result does not fit.
 #[expect(clippy::cast_precision_loss, reason = "a double has 53 bits, 285 years in microseconds")]
 fn count(operation: Operation, value: i64, by: Factor) -> Option<i64> {
     match (operation, by) {
@@ -171,8 +171,8 @@ fn count(operation: Operation, value: i64, by: Factor) -> Option<i64> {
     }
 }
 
-/// A number of nanoseconds, to which seconds are added. One that has more digits than a double is
-/// whole microseconds, as in PostgreSQL.
+/// Multiplies or divides a number of nanoseconds, and adds seconds. A number with more digits than
+/// a double has is rounded to whole microseconds, as in PostgreSQL.
 #[expect(clippy::cast_precision_loss, reason = "rounded to what a double has")]
 fn nanos(operation: Operation, value: i64, by: Factor, seconds: f64) -> Option<i64> {
     const DIGITS: f64 = 9e15;

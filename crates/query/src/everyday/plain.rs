@@ -14,17 +14,18 @@ use snowmelt_types::{Code, ErrorReport};
 
 use super::of_columns;
 
-/// The type of the result, of the types of the arguments and of those that are constant.
+/// Computes the type of the result from the types of the arguments, and from the values of constant
+/// arguments.
 pub(super) type Returns = fn(&[DataType], &[Option<&ScalarValue>]) -> Result<DataType>;
 
-/// The column of the result, of the columns of the arguments and of the type of the result.
+/// Computes the column of the result from the columns of the arguments and the type of the result.
 pub(super) type Compute = fn(&[ArrayRef], &DataType) -> Result<ArrayRef>;
 
-/// The function.
+/// A function that is made of its name, types and computation.
 #[derive(Debug)]
 pub(super) struct Plain {
     name: &'static str,
-    /// The least and the largest number of its arguments.
+    /// The least and the largest number of the function's arguments.
     count: (usize, usize),
     signature: Signature,
     returns: Returns,
@@ -96,7 +97,7 @@ impl ScalarUDFImpl for Plain {
     }
 }
 
-/// The error of a value that a function does not take.
+/// Returns the error of a value that a function does not take.
 pub(super) fn wrong(message: String, hint: &str) -> DataFusionError {
     let report = ErrorReport::new(Code::SQL_VALUE, message).hint(hint);
     DataFusionError::External(Box::new(report))

@@ -1,5 +1,6 @@
-//! `regexp_extract(text, pattern)`: the first match, and of a group with `regexp_extract(text,
-//! pattern, group)`. Without a match, and for a group that took no part in it, the result is empty.
+//! `regexp_extract(text, pattern)`, the first match, and `regexp_extract(text, pattern, group)`,
+//! the match of a group in it. Without a match, and for a group that took no part in it, the result
+//! is empty.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ fn extracted(columns: &[ArrayRef]) -> Result<ArrayRef> {
 pub(super) struct Row<'a> {
     pub(super) pattern: &'a Regex,
     pub(super) text: &'a str,
-    /// The number of a group; 0 is all of the match.
+    /// The number of a group; 0 is the whole match.
     pub(super) group: i64,
 }
 
@@ -112,7 +113,7 @@ fn first<'t>(pattern: &Regex, text: &'t str, group: i64) -> Result<&'t str> {
     Ok(captures.and_then(|found| found.get(number)).map_or("", |found| found.as_str()))
 }
 
-/// The number of a group that a pattern has.
+/// Checks that a pattern has a group, and returns the group's number.
 pub(super) fn group_of(pattern: &Regex, group: i64) -> Result<usize> {
     let number = usize::try_from(group).ok().filter(|number| *number < pattern.captures_len());
     number.ok_or_else(|| {

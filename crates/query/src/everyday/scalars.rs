@@ -47,7 +47,8 @@ fn bits_type(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType>
     }
 }
 
-/// The bits of a number in its own type: a negative one has as many as the type more or less.
+/// Counts the bits that are set in numbers, in their own type: a negative number is counted in
+/// two's complement.
 fn bits(column: &ArrayRef) -> Result<ArrayRef> {
     let width = column.data_type().primitive_width().unwrap_or(8) * 8;
     let mask = u64::MAX >> (64 - width.clamp(1, 64));

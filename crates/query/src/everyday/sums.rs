@@ -87,7 +87,7 @@ fn sums(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     })
 }
 
-/// Where the elements of each list are; nothing of a null.
+/// Returns the range of the elements of each list in the column's values; `None` for a null.
 fn ranges(list: &ListArray) -> impl Iterator<Item = Option<(usize, usize)>> + '_ {
     (0..list.len()).map(|row| {
         let begin = usize::try_from(list.value_offsets()[row]).ok()?;

@@ -20,7 +20,7 @@ pub(super) fn all() -> [Plain; 1] {
     [Plain::new("timezone", (2, 2), returned, converted)]
 }
 
-/// The unit of the times of a type, and whether they have a zone. A date is the midnight of UTC.
+/// Returns the unit of a type of times, and whether it has a zone. A date is the midnight of UTC.
 fn times(of: &DataType) -> Option<(TimeUnit, bool)> {
     match of {
         DataType::Timestamp(unit, zone) => Some((*unit, zone.is_some())),
@@ -78,7 +78,8 @@ fn zone(name: &str) -> Result<Tz> {
     name.parse().map_err(|_| wrong(format!("there is no time zone '{name}'"), HINT))
 }
 
-/// A time that is moved by the zone's offset: to what its clocks show, or from there to UTC.
+/// Moves a time by a zone's offset: from UTC to the time that the zone's clocks show if `is_shown`,
+/// and back otherwise.
 fn moved(value: i64, unit: TimeUnit, zone: Tz, is_shown: bool) -> Result<i64> {
     let of_second = units_of_second(unit);
     let at = DateTime::from_timestamp(value.div_euclid(of_second), 0);

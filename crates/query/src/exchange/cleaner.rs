@@ -1,5 +1,5 @@
-//! Removes the objects of an exchange: those of a query when it ends, and those that queries have
-//! left whose driver and platform died.
+//! Removes the objects of exchanges: of a query when it ends, and of queries that have left theirs
+//! because their driver and platform died.
 //!
 //! A query's objects are below one folder in each location, whose name begins with the time when
 //! the query was accepted. A query that uses the location removes folders that are older than
@@ -24,7 +24,7 @@ const LEASE: Duration = Duration::from_secs(48 * 3600);
 /// The most objects that one LIST request returns.
 const LISTED: usize = 1000;
 
-/// The pause before the objects are listed again, for those that were on their way.
+/// The pause before the objects are listed again, for objects that were on their way.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The folder of one query in the locations of its exchange.
@@ -44,7 +44,7 @@ struct Place {
 }
 
 impl Cleaner {
-    /// For the folder of a query. Sends no request.
+    /// Creates a cleaner for the folder of a query. Sends no request.
     ///
     /// # Errors
     /// The settings for S3 are wrong.
@@ -69,8 +69,8 @@ impl Cleaner {
         Ok(Self { places, folder: folder.to_owned(), anonymous: s3.anonymous() })
     }
 
-    /// Checks that the locations exist, and removes what is left of queries that began long ago.
-    /// Gives the number of LIST requests.
+    /// Checks that the locations exist, and removes objects that are left of queries which began
+    /// long ago. Returns the number of LIST requests.
     ///
     /// # Errors
     /// A location cannot be listed.
@@ -104,7 +104,7 @@ impl Cleaner {
         Ok(lists)
     }
 
-    /// Removes the query's objects, also those that were on their way when their workers ended.
+    /// Removes the query's objects, also objects that were on their way when their workers ended.
     ///
     /// # Errors
     /// An object cannot be removed.
@@ -155,7 +155,7 @@ fn joined(key: &str, name: &str) -> String {
     }
 }
 
-/// The LIST requests for so many entries.
+/// Returns the number of LIST requests for a number of entries.
 fn requests(entries: usize) -> u64 {
     entries.div_ceil(LISTED).max(1) as u64
 }

@@ -16,7 +16,7 @@ use crate::Error;
 
 /// Frames of an exchange, from wherever they come, and their batches.
 pub(super) trait FrameReader: Send + 'static {
-    /// A frame, with what decoding it needs to know.
+    /// A frame, with the information that is needed to decode it.
     type Received: Send + Sync;
 
     /// The next frame; `None` after the last one.

@@ -1,9 +1,10 @@
 //! Outputs of tasks on another host, read over a granted connection.
 //!
-//! [`snowmelt_wire::HostOutputs`] has the protocol. Each reader has some requests under way, bounded
-//! in bytes, and begins with them before its rows are asked for. One task of the worker sends the
-//! requests of all readers and receives the answers, so a reader that is not asked for rows keeps
-//! no other from getting its answers: it holds at most what it has under way.
+//! [`snowmelt_wire::HostOutputs`] has the protocol. Each reader has some requests under way,
+//! bounded in bytes, and sends the first ones before its rows are asked for. One task of the worker
+//! sends the requests of all readers and receives the answers. So a reader that is not asked for
+//! rows does not keep others from getting their answers: it holds at most the answers that it has
+//! under way.
 
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream as StdStream;
@@ -21,7 +22,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::source::{Frames, Source, batch_bytes};
 use crate::Error;
 
-/// The longest request. Shorter ones come sooner, longer ones are fewer.
+/// Bytes of the longest request. Answers of shorter requests come sooner, and longer requests are
+/// fewer.
 const REQUEST_BYTES: u64 = 1 << 20;
 
 /// Bytes that a reader has under way at most; the first request may be longer.
@@ -120,7 +122,7 @@ impl Reader {
         Ok(Some(Frame::new(Kind::Batch, payload)))
     }
 
-    /// The next bytes; `None` if there are none.
+    /// Returns the next bytes; `None` if there are none.
     async fn take(&mut self, length: usize) -> Result<Option<Vec<u8>>, Error> {
         while self.received.bytes < length {
             let Some((bytes, answer)) = self.under_way.pop_front() else {
@@ -167,7 +169,7 @@ impl Received {
         self.pieces.push_back(piece);
     }
 
-    /// Takes bytes that are there. A copy, so that columns are aligned as they were written.
+    /// Takes bytes that have arrived, as a copy, so that columns are aligned as they were written.
     fn take(&mut self, length: usize) -> Vec<u8> {
         let mut taken = Vec::with_capacity(length);
         while taken.len() < length {

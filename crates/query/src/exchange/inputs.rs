@@ -90,7 +90,8 @@ impl Inputs {
         self.reader(parts, schema)
     }
 
-    /// A reader for each sorted part of these partitions, with the rows of it that are read.
+    /// Returns a reader for each sorted part of `partitions`, with the range of its rows that are
+    /// read.
     pub(super) fn runs(
         &self,
         stage: u32,
@@ -185,7 +186,7 @@ impl Reader {
         }
     }
 
-    /// Opens the next part, and others while there are few and they are small.
+    /// Opens the next part, and further ones while few are open and they are small.
     fn open_ahead(&mut self) {
         while let Some(part) = self.parts.pop() {
             let bytes = part.bytes();

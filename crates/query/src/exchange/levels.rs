@@ -30,8 +30,8 @@ impl Level {
     }
 }
 
-/// At most `most` levels for an exchange to so many partitions. A level whose grid has one cell for
-/// all rows of a task is left out.
+/// Returns at most `most` levels for an exchange to `partitions` partitions. A level whose grid has
+/// one cell for all rows of a task is left out.
 pub(crate) fn levels(partitions: u32, most: u32) -> Vec<Level> {
     let side = side(partitions, most);
     let units = (0..most).rev().map(|power| side.saturating_pow(power));
@@ -43,14 +43,14 @@ pub(crate) fn levels(partitions: u32, most: u32) -> Vec<Level> {
     units.into_iter().enumerate().map(level).collect()
 }
 
-/// The cell of a level to which a task sends the rows of a partition. `own` is any number of the
-/// task, and its cell if it has one.
+/// Returns the cell of a level to which a task sends the rows of a partition. `own` is the cell
+/// that the task runs, or any number of the task if it runs none.
 pub(crate) fn cell(unit: u32, partition: u32, own: u32) -> u32 {
     let unit = unit.max(1);
     partition / unit * unit + own % unit
 }
 
-/// The smallest side of a grid of `dimensions` with at least so many cells.
+/// Returns the smallest side of a grid of `dimensions` with at least `cells` cells.
 fn side(cells: u32, dimensions: u32) -> u32 {
     let mut side = 1u32;
     while side.saturating_pow(dimensions) < cells {

@@ -11,7 +11,7 @@ use crate::sort_keys::SortKeys;
 #[derive(Debug)]
 pub(super) struct Marks {
     marks: Vec<Mark>,
-    /// Every so many frames one is marked.
+    /// The distance of marked frames: one of `step` frames is marked.
     step: usize,
     frames: usize,
     rows: u64,
@@ -25,7 +25,8 @@ impl Default for Marks {
 }
 
 impl Marks {
-    /// A frame with these rows is next, and has so many bytes.
+    /// Adds the next frame, which has the rows of `batch` and a length in bytes, and marks it where
+    /// one is due.
     pub(super) fn add(&mut self, batch: &RecordBatch, keys: &SortKeys, bytes: u64) -> Result<()> {
         if self.frames.is_multiple_of(self.step) && batch.num_rows() > 0 {
             self.mark(keys.of_row(batch, 0)?);

@@ -9,19 +9,20 @@ use super::levels::Level;
 pub(crate) struct Exchange {
     pub(crate) medium: Medium,
     pub(crate) level: Level,
-    /// Why it is stored although the query exchanges by streams.
+    /// Why the output is stored although the query exchanges by streams. `None` if there is no such
+    /// reason.
     pub(crate) not_streamed: Option<&'static str>,
 }
 
 /// Where the output of a stage is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// In files that the platform grants.
+    /// Files that the platform grants.
     Files,
-    /// In streams to the tasks of its only reader, if there is room for all of them at once; in files
-    /// otherwise.
+    /// Streams to the tasks of the stage's only reader, if there is room for all of them at once;
+    /// files otherwise.
     Streams,
-    /// In objects on S3.
+    /// Objects on S3.
     Objects(ObjectsAt),
 }
 
@@ -72,12 +73,12 @@ impl Exchange {
         }
     }
 
-    /// True if its rows are to be streamed.
+    /// True if the rows of the exchange are to be streamed.
     pub(crate) fn is_streamed(&self) -> bool {
         self.medium == Medium::Streams
     }
 
-    /// The objects, if it has that medium.
+    /// Returns where the objects are, if the medium is objects.
     pub(crate) fn objects(&self) -> Option<&ObjectsAt> {
         match &self.medium {
             Medium::Files | Medium::Streams => None,

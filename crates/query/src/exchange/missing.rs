@@ -1,7 +1,7 @@
 //! Objects of an exchange that are not found when they are read.
 //!
 //! A store may show an object some time after its writer has reported it, so it is looked for
-//! several times. One that is not found for [`LATE`] is gone: somebody has removed it.
+//! several times. An object that is not found for [`LATE`] is gone: somebody has removed it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -12,7 +12,7 @@ use object_store::Result;
 
 use super::object::Object;
 
-/// How long an object is looked for that its writer has reported.
+/// How long an object that its writer has reported is looked for.
 pub(super) const LATE: Duration = Duration::from_secs(5);
 
 /// The pause before an object is looked for again.
@@ -34,12 +34,13 @@ struct State {
 }
 
 impl MissingObjects {
-    /// An object that is not found for this long is gone.
+    /// Creates an empty set. An object that is not found for `late` is gone.
     pub(super) fn new(late: Duration) -> Self {
         Self { late, state: Mutex::default() }
     }
 
-    /// Repeats a read while the object is not there; with the error of the last read it is gone.
+    /// Repeats a read while the object is not there. The error of the last read says that the
+    /// object is gone.
     pub(super) async fn until_there<T, F>(
         &self,
         object: &Object,
@@ -65,8 +66,9 @@ impl MissingObjects {
         }
     }
 
-    /// The tasks whose objects are gone; none as long as each may still appear. With the first one
-    /// those count that were not found for half of the time: they would be gone next.
+    /// Returns the tasks whose objects are gone; none as long as each object may still appear. Once
+    /// one object is gone, objects that were not found for half of the time count, too: they would
+    /// be gone next.
     pub(super) fn lost(&self) -> Vec<u32> {
         let state = self.lock();
         let gone = state.since.iter().filter(|(_, since)| since.elapsed() * 2 >= self.late);

@@ -12,24 +12,24 @@ use super::levels::levels;
 /// A way to exchange rows by objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectExchange {
-    /// Levels (4.4.2), 1 to 3.
+    /// Number of levels (Lambada 4.4.2), 1 to 3.
     pub levels: u32,
-    /// Write combining (4.4.3).
+    /// True with write combining (Lambada 4.4.3): a task writes all its partitions into one object.
     pub combining: bool,
 }
 
 /// Requests of an exchange. It needs no LIST: the driver tells readers the offsets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExchangeRequests {
-    /// GET.
+    /// Number of GET requests.
     pub reads: u64,
-    /// PUT.
+    /// Number of PUT requests.
     pub writes: u64,
     /// How many times each row is written and read.
     pub scans: u32,
 }
 
-/// Prices in dollars.
+/// Prices of requests and workers in US dollars.
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangePrices {
     /// Price of a million GET requests in US dollars.
@@ -78,8 +78,9 @@ impl ObjectExchange {
     }
 }
 
-/// The pairs of a task and a cell that exchange rows at the level of `unit`. The tasks run the cells
-/// of the level of `before` in turn; a cell has the rows of one block of `before` partitions.
+/// Returns the number of pairs of a task and a cell that exchange rows at the level of `unit`. The
+/// tasks run the cells of the level of `before` in turn; a cell has the rows of one block of
+/// `before` partitions.
 fn sent(tasks: u32, before: u32, unit: u32) -> u64 {
     let cells = tasks.div_ceil(before) * before;
     let of_task = |task: u32| {
@@ -92,13 +93,14 @@ fn sent(tasks: u32, before: u32, unit: u32) -> u64 {
 }
 
 impl ExchangeRequests {
-    /// Dollars for the requests.
+    /// Returns the price of the requests in US dollars.
     pub fn dollars(self, prices: &ExchangePrices) -> f64 {
         self.reads as f64 * prices.million_reads / 1e6
             + self.writes as f64 * prices.million_writes / 1e6
     }
 
-    /// Dollars for the workers, if each moves so many bytes for each scan, at the paper's speed.
+    /// Returns the price of the workers in US dollars, if each moves `bytes_each` bytes for each
+    /// scan, at the paper's speed.
     pub fn worker_dollars(self, tasks: u32, bytes_each: f64, prices: &ExchangePrices) -> f64 {
         let seconds = f64::from(self.scans) * bytes_each / WORKER_BYTES_PER_S;
         f64::from(tasks) * seconds * prices.worker_second

@@ -17,7 +17,7 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// The task that writes it.
+    /// Returns the task that writes the object.
     pub(super) fn task(&self) -> u32 {
         self.task
     }
@@ -37,8 +37,8 @@ impl std::fmt::Display for Object {
     }
 }
 
-/// The object with this number of an attempt. If partitions are not combined, each has objects of
-/// its own. Objects are spread over the folders by their sender, or by sender and receiver.
+/// Names the object with a number of an attempt. If partitions are not combined, each has objects
+/// of its own. Objects are spread over the folders by their sender, or by sender and receiver.
 pub(super) fn object(
     at: &ObjectsAt,
     (task, attempt): (u32, u32),

@@ -21,14 +21,14 @@ use super::stores::Stores;
 use super::target::{Piece, Place, Target};
 use crate::Error;
 
-/// Objects of a task that are uploaded at the same time.
+/// The most objects of a task that are uploaded at the same time.
 const UPLOADS: usize = 16;
 
 /// The objects of one attempt of a task.
 pub(crate) struct ObjectTarget {
     stores: Arc<Stores>,
     at: ObjectsAt,
-    /// Task and attempt.
+    /// Numbers of the task and the attempt that write.
     writer: (u32, u32),
     /// The number of the next object.
     next: AtomicU32,
@@ -61,7 +61,7 @@ impl ObjectTarget {
         self.lock().push_back(Upload { bytes, ended });
     }
 
-    /// The oldest upload, if it is to be waited for.
+    /// Returns the oldest upload, if it is to be waited for.
     fn due(&self, complete: bool) -> Option<Upload> {
         let mut uploads = self.lock();
         let bytes: usize = uploads.iter().map(|upload| upload.bytes).sum();

@@ -28,8 +28,8 @@ pub(crate) struct ExchangeReadExec {
     schema: SchemaRef,
     partitions: Vec<Vec<u32>>,
     facts: Facts,
-    /// A partition is a range of sort keys: it is read from the sorted output of each task, and these
-    /// are merged by the first order of the facts.
+    /// True if a partition is a range of sort keys: its rows are read from the sorted output of
+    /// each task, and merged by the first order of the facts.
     by_range: bool,
     // What the stage was cut from: known to the planner only, for estimates.
     origin: Option<Arc<dyn ExecutionPlan>>,
@@ -38,7 +38,7 @@ pub(crate) struct ExchangeReadExec {
 }
 
 impl ExchangeReadExec {
-    /// Reads partition by partition.
+    /// Creates a leaf that reads partition by partition.
     ///
     /// # Errors
     /// The facts contradict the schema.
@@ -52,8 +52,8 @@ impl ExchangeReadExec {
         Self::with(stage, schema, partitioning, facts, partitions)
     }
 
-    /// Reads sorted outputs in so many ranges of their keys, and merges them by the first order of
-    /// the facts. Which keys a range has is decided when they are written.
+    /// Reads sorted outputs in a number of ranges of their keys, and merges them by the first order
+    /// of the facts. The keys of each range are decided when the outputs are written.
     ///
     /// # Errors
     /// The facts contradict the schema, or have no order.

@@ -19,7 +19,7 @@ use super::decoder::FrameReader;
 use super::inputs::{Inputs, Reader};
 use crate::sort_keys::SortKeys;
 
-/// The rows of these partitions of a stage, in their order.
+/// Reads the rows of partitions of a stage, in their order.
 ///
 /// Rows with equal keys have the order of the tasks that wrote them: the same each time.
 pub(super) fn merged(
@@ -62,7 +62,8 @@ pub(super) fn merged(
 /// A sorted part of the output of one task.
 struct Run {
     reader: Reader,
-    /// Rows outside are dropped. What is known to be inside is absent.
+    /// The keys of the rows that are read; rows outside are dropped. An edge is absent if no row
+    /// can be outside of it.
     range: KeyRange,
     keys: Arc<SortKeys>,
     decoding: Time,

@@ -45,7 +45,7 @@ impl Stores {
     /// Opens the buckets of some outputs with the access of a task. Sends no request.
     ///
     /// # Errors
-    /// A bucket to which the task has no access.
+    /// The task has no access to a bucket.
     pub(crate) fn open<'o>(
         outputs: impl IntoIterator<Item = &'o ObjectsAt>,
         access: &BTreeMap<String, S3Access>,
@@ -67,7 +67,7 @@ impl Stores {
         Ok(Self { buckets, anonymous, ..Self::default() })
     }
 
-    /// Buckets that are open already.
+    /// Creates the stores from buckets that are open already.
     #[cfg(test)]
     pub(super) fn of(buckets: BTreeMap<String, Arc<dyn ObjectStore>>) -> Self {
         Self { buckets, ..Self::default() }
@@ -113,12 +113,12 @@ impl Stores {
         Ok(())
     }
 
-    /// The tasks whose objects are gone that were to be read.
+    /// Returns the tasks whose objects were to be read and are gone.
     pub(crate) fn lost(&self) -> Vec<u32> {
         self.missing.lost()
     }
 
-    /// The progress with the requests so far.
+    /// Adds the requests so far to the progress.
     pub(crate) fn counted(&self, progress: TaskProgress) -> TaskProgress {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         TaskProgress {

@@ -4,7 +4,7 @@
 //! that waits for another sender. At most one frame of each is in memory.
 //!
 //! Invariant: the rows of a sender are complete only with the end of its stream. A stream without
-//! one is that of a lost task, which [`StreamSource::lost`] names.
+//! an end belongs to a lost task, which [`StreamSource::lost`] names.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::net::UnixStream as StdStream;
@@ -25,7 +25,8 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct StreamSource {
     stage: u32,
-    /// By the task that sends; taken by the reader.
+    /// The sockets, each with the number of the task that sends; `None` once the reader has taken
+    /// them.
     sockets: Mutex<Option<Vec<(u32, StdStream)>>>,
     lost: Arc<Mutex<BTreeSet<u32>>>,
 }
@@ -35,7 +36,7 @@ impl StreamSource {
         Self { stage, sockets: Mutex::new(Some(sockets)), lost: Arc::default() }
     }
 
-    /// The stage whose rows it has.
+    /// Returns the stage whose rows the streams have.
     pub(super) fn stage(&self) -> u32 {
         self.stage
     }
@@ -48,7 +49,7 @@ impl StreamSource {
     /// Reads all streams. To be called in the runtime that reads them.
     ///
     /// # Errors
-    /// They were read before: rows are not kept.
+    /// The streams were read before: rows are not kept.
     pub(super) fn read(&self, schema: SchemaRef) -> DataFusionResult<StreamReader> {
         let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner).take();
         let sockets = sockets.ok_or_else(|| {
@@ -123,7 +124,7 @@ impl Sender {
         frames.boxed()
     }
 
-    /// The next batch; `None` after the end of the stream.
+    /// Receives the next frame of a batch; `None` after the end of the stream.
     async fn next(&mut self) -> Result<Option<Received>, Error> {
         loop {
             let frame = match read_frame(&mut self.socket).await {

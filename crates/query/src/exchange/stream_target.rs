@@ -1,11 +1,12 @@
 //! Sends the output of a task to the tasks of another stage, which run at the same time.
 //!
-//! Each receiver has a lane: a task of the runtime that writes to its socket. What all lanes have not
-//! sent yet is bounded: beyond that the writer waits. So a receiver that is slow for a while does not
-//! keep rows from the others, and none makes the sender use much memory.
+//! Each receiver has a lane: a task of the runtime that writes to its socket. The bytes that all
+//! lanes have not sent yet are bounded: beyond that the writer waits. So a receiver that is slow
+//! for a while does not keep rows from the others, and no receiver makes the sender use much
+//! memory.
 //!
-//! A receiver that closes its socket needs no more rows. Whether it has ended well is not known here:
-//! the driver follows it too.
+//! A receiver that closes its socket needs no more rows. Whether it has ended well is not known
+//! here: the driver follows the receiver, too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
@@ -40,7 +41,7 @@ struct State {
     sent: HashMap<u32, u64>,
 }
 
-/// Sockets become tasks of the runtime when the first rows are there.
+/// The sockets, which become tasks of the runtime when the first rows are there.
 enum Lanes {
     Idle(Vec<StdStream>),
     Running(Vec<UnboundedSender<Message>>),
@@ -65,7 +66,7 @@ impl StreamTarget {
     /// Streams to some receivers, by the sockets to their tasks.
     ///
     /// # Errors
-    /// A receiver without a socket.
+    /// A receiver has no socket.
     pub(crate) fn new(
         receivers: &[Receiver],
         sockets: Vec<(u32, StdStream)>,
@@ -188,7 +189,7 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// A lane is done, or its receiver needs no more rows.
+    /// Notes that a lane is done, or that its receiver needs no more rows.
     fn closed(&self) {
         self.open.fetch_sub(1, Ordering::AcqRel);
         self.changed.notify_waiters();
@@ -244,7 +245,7 @@ async fn write_all(
     Ok(())
 }
 
-/// A short frame.
+/// Encodes a short frame.
 fn header(kind: Kind, payload: Vec<u8>) -> std::io::Result<Vec<u8>> {
     let frame = Frame::new(kind, payload);
     let mut bytes = frame.header().map_err(std::io::Error::other)?.to_vec();

@@ -18,7 +18,7 @@ pub(crate) struct Piece {
 /// Where a piece was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The number of its object; `None` in a file.
+    /// The number of the piece's object; `None` in a file.
     pub(crate) object: Option<u32>,
     pub(crate) offset: u64,
 }
@@ -28,16 +28,16 @@ pub(crate) trait Target: Send + Sync {
     /// True if a full buffer is to be written as a whole, because each write is a request.
     fn writes_all(&self) -> bool;
 
-    /// False once nobody reads what is written: then the task may end.
+    /// False once nobody reads the output: then the task may end.
     fn is_wanted(&self) -> bool {
         true
     }
 
     /// Begins to write the pieces, which are in the order of their partitions. Does not block for
-    /// long. Gives a place for each.
+    /// long. Returns a place for each piece.
     fn write(&self, pieces: Vec<Piece>) -> Result<Vec<Place>, Error>;
 
-    /// Waits until few bytes are on their way, or none if the output is to be complete.
+    /// Waits until few bytes are on their way, or no bytes if the output is to be `complete`.
     fn settle(&self, complete: bool) -> BoxFuture<'_, Result<(), Error>>;
 }
 

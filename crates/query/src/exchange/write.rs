@@ -23,8 +23,8 @@ use super::target::{Piece, Target};
 use crate::Error;
 use crate::sort_keys::SortKeys;
 
-/// The root of a stage's plan if it says how the output is split: its input gives the rows.
-/// Otherwise partition `i` of the output is partition `i` of the plan.
+/// Returns the root of a stage's plan if it says how the output is split: its input gives the rows.
+/// `None`: partition `i` of the output is partition `i` of the plan.
 pub(crate) fn output_split(plan: &Arc<dyn ExecutionPlan>) -> Option<&RepartitionExec> {
     plan.downcast_ref()
 }
@@ -42,7 +42,7 @@ pub(crate) struct ExchangeWriter {
 
 #[derive(Default)]
 struct State {
-    /// By partition; `None` until it has rows.
+    /// The parts of the output by partition; `None` until a partition has rows.
     partitions: Vec<Option<Part>>,
     buffered: usize,
     rows: u64,
@@ -152,7 +152,7 @@ impl ExchangeWriter {
         Ok(())
     }
 
-    /// Writes what some partitions have in memory; gives the number of bytes.
+    /// Writes the frames that some partitions have in memory. Returns the number of bytes.
     fn write<'p>(&self, parts: impl IntoIterator<Item = &'p mut Part>) -> Result<usize, Error> {
         let mut parts: Vec<&mut Part> =
             parts.into_iter().filter(|part| !part.frames.is_empty()).collect();
@@ -187,7 +187,7 @@ impl ExchangeWriter {
         settled.map_err(|error| DataFusionError::External(Box::new(error.report())))
     }
 
-    /// Writes what is left, partition by partition. Gives the index of the output.
+    /// Writes the remaining rows, partition by partition. Returns the index of the output.
     pub(crate) async fn finish(&self) -> Result<Vec<OutputPartition>, Error> {
         let mut parts = std::mem::take(&mut self.lock().partitions);
         for part in parts.iter_mut().flatten() {
@@ -208,7 +208,7 @@ impl ExchangeWriter {
 /// The level of an exchange that a task writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LevelOfTask {
-    /// The unit of the level; 1 for the last one.
+    /// The divisor of partition numbers at the level (`Level::unit`); 1 for the last level.
     pub(crate) unit: u32,
     /// The cell of the task.
     pub(crate) own: u32,

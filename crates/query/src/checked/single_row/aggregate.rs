@@ -12,7 +12,7 @@ use snowmelt_types::{Code, ErrorReport};
 
 use crate::checked::operator::PREFIX;
 
-/// The value of the only row; null without a row, an error with several.
+/// The aggregate function: the value of the only row; null without a row, an error with several.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SingleRow {
     name: String,

@@ -13,8 +13,8 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::SingleRow;
 
-/// Runs on subqueries that do not refer to the outer query. Those that do must be aggregates, which
-/// DataFusion itself checks.
+/// Checks subqueries that do not refer to the outer query. A subquery that does must be an
+/// aggregate, which DataFusion itself checks.
 #[derive(Debug)]
 pub(crate) struct CheckSubqueries {
     single_row: Arc<AggregateUDF>,
@@ -53,7 +53,7 @@ impl CheckSubqueries {
         Ok(Transformed::yes(Expr::ScalarSubquery(checked)))
     }
 
-    /// The plan of the only row, with the same column.
+    /// Returns a plan of the subquery's only row, with the same column.
     fn single_row_of(&self, plan: &Arc<LogicalPlan>) -> Result<LogicalPlan> {
         let (qualifier, field) = plan.schema().qualified_field(0);
         let column = Expr::from((qualifier, field));

@@ -1,6 +1,6 @@
-//! Groups and different rows of intervals: those of the same length are one.
+//! Groups by intervals, and DISTINCT of them: intervals of the same length are one.
 //!
-//! The group has the length as its key, and shows the interval that has most months, then most days.
+//! A group has the length as its key, and shows the interval with most months, then with most days.
 
 use std::sync::Arc;
 

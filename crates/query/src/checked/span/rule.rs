@@ -128,7 +128,7 @@ impl CompareIntervals {
         }
     }
 
-    /// The keys of a join.
+    /// Replaces the keys of a join that are intervals by their lengths.
     fn joined(&self, plan: LogicalPlan) -> Transformed<LogicalPlan> {
         let LogicalPlan::Join(Join { left, right, on, .. }) = &plan else {
             return Transformed::no(plan);
@@ -149,7 +149,8 @@ impl CompareIntervals {
         }
     }
 
-    /// The order of rows, also of those of which `SELECT DISTINCT ON (k)` takes the first.
+    /// Sorts rows by the lengths of intervals, also the rows of which `SELECT DISTINCT ON (k)`
+    /// takes the first.
     fn sorted(&self, mut plan: LogicalPlan) -> Transformed<LogicalPlan> {
         let is_rewritten = match &mut plan {
             LogicalPlan::Sort(order) => self.sort(&mut order.expr, order.input.schema()),
@@ -203,7 +204,7 @@ impl CompareIntervals {
         })
     }
 
-    /// The lengths of the only column of a subquery.
+    /// Replaces the only column of a subquery by its lengths.
     fn lengths_of(&self, subquery: Subquery) -> Result<Subquery> {
         let plan = subquery.subquery.as_ref();
         let (qualifier, field) = plan.schema().qualified_field(0);
@@ -248,8 +249,8 @@ impl CompareIntervals {
         }
     }
 
-    /// The least and the greatest interval: the first one in the order of lengths. How many lengths
-    /// there are.
+    /// Rewrites aggregates of intervals: the least and the greatest interval as the first one in
+    /// the order of lengths, and the count of distinct intervals as the count of distinct lengths.
     fn aggregate(
         &self,
         mut call: AggregateFunction,
@@ -295,7 +296,7 @@ impl CompareIntervals {
         is_rewritten
     }
 
-    /// The length of an interval, and any other expression as it is.
+    /// Returns the length of an interval, and any other expression as it is.
     fn key(&self, expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         match is_interval(&expr, schema) {
             true => Transformed::yes(self.length(expr)),

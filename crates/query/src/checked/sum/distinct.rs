@@ -21,7 +21,7 @@ pub(super) fn sliding<T: Summed>(data_type: DataType) -> Box<dyn Accumulator> {
     Box::new(Sliding { counts: HashMap::new(), sum: Rows::<T>::new(data_type) })
 }
 
-/// DataFusion's set of distinct values, summed here.
+/// The sum of DataFusion's set of distinct values.
 #[derive(Debug)]
 struct Distinct<T: Summed> {
     values: DistinctSumAccumulator<T>,

@@ -1,4 +1,4 @@
-//! Values inside of a text of JSON. Nothing of it is copied before it is found.
+//! Finds values inside of a text of JSON. Only values that are found are copied.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -122,7 +122,7 @@ impl<'t> Found<'t> {
         Ok(found.map(|value| Self(value.get())).into_iter().collect())
     }
 
-    /// The number of elements of an array; of other values 0.
+    /// Returns the number of elements of an array, and 0 for other values.
     pub(super) fn length(self) -> Result<i64> {
         match self.kind() {
             Kind::Array => Ok(i64::try_from(parsed::<Counted>(self.0)?.0).unwrap_or(i64::MAX)),
@@ -130,7 +130,7 @@ impl<'t> Found<'t> {
         }
     }
 
-    /// The names of the members of an object; of other values none.
+    /// Returns the names of the members of an object, and none for other values.
     pub(super) fn keys(self) -> Result<Vec<Option<String>>> {
         match self.kind() {
             Kind::Object => {
@@ -208,7 +208,7 @@ impl<'t> Deserialize<'t> for Members<'t> {
 #[derive(Deserialize)]
 struct Name<'t>(#[serde(borrow)] Cow<'t, str>);
 
-/// The number of elements.
+/// The number of elements of an array, without the elements.
 struct Counted(usize);
 
 impl<'t> Deserialize<'t> for Counted {

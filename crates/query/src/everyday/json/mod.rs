@@ -20,7 +20,7 @@ use crate::checked::sql_name;
 use access::{Found, Kind};
 use path::Path;
 
-/// Many arguments.
+/// The largest number of arguments of a function that takes any number of them.
 const ANY: usize = usize::MAX;
 
 pub(super) fn all() -> Vec<Plain> {
@@ -97,7 +97,8 @@ fn list() -> DataType {
     DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)))
 }
 
-/// A list for a path with `*`, which must be a constant.
+/// Returns the type of `json_extract` and the like: a list for a path with `*`, which must be a
+/// constant, and a single value otherwise.
 fn one_or_all(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Result<DataType> {
     if let Some(of) = types.get(1)
         && !(of.is_string() || of.is_integer() || of.is_null())

@@ -8,9 +8,9 @@ use super::wrong;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Member(String),
-    /// From the end, if it is negative.
+    /// An element of an array by its index, from the end if it is negative.
     Element(i64),
-    /// A member of an object, or an element of an array.
+    /// A member of an object by its name, or an element of an array by its index, as the value is.
     Either(String),
     AllMembers,
     AllElements,
@@ -47,7 +47,7 @@ impl Path {
         Ok(Self(vec![Step::Element(index)]))
     }
 
-    /// Whether it has a `*`.
+    /// Whether the path has a `*`, and so finds any number of values.
     pub(super) fn finds_many(&self) -> bool {
         self.0.iter().any(|step| matches!(step, Step::AllMembers | Step::AllElements))
     }

@@ -73,7 +73,7 @@ impl Values {
     }
 }
 
-/// The parts of a format, and whether it writes nulls, too.
+/// Reads a format: its parts, and whether it writes nulls, too.
 type Read<'a> = &'a dyn Fn(&str) -> (std::result::Result<Vec<Part>, String>, bool);
 
 fn texts(columns: &[ArrayRef], read: Read<'_>) -> Result<ArrayRef> {

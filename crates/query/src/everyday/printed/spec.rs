@@ -1,10 +1,10 @@
-//! The parts of a format: texts, and values with how they are written.
+//! The parts of a format: texts, and values with the way in which they are written.
 
 /// A part of a format.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Part {
     Text(String),
-    /// The value of an argument, from 0.
+    /// The value of an argument, whose index is from 0, and how it is written.
     Value(usize, Spec),
 }
 
@@ -12,18 +12,18 @@ pub(super) enum Part {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Spec {
     pub(super) fill: char,
-    /// `<`, `>` or `^`.
+    /// Alignment: `<` left, `>` right, `^` in the middle. `None`: the usual one of the value.
     pub(super) align: Option<char>,
     /// `+` or a space before numbers that are not negative.
     pub(super) sign: Option<char>,
-    /// With what says the base of a number.
+    /// True if the number is written with a prefix that says its base.
     pub(super) with_base: bool,
     pub(super) zeros: bool,
-    /// With commas between thousands.
+    /// True if the number is written with commas between thousands.
     pub(super) thousands: bool,
     pub(super) width: usize,
     pub(super) precision: Option<usize>,
-    /// A letter, as `d` or `f`.
+    /// The letter of the kind of value, such as `d` or `f`.
     pub(super) kind: Option<char>,
 }
 
@@ -43,7 +43,7 @@ impl Default for Spec {
     }
 }
 
-/// No value is written longer than this.
+/// The most characters of a written value.
 const MAX_WIDTH: usize = 10_000;
 
 /// The characters of a format, read one after another.
@@ -64,7 +64,7 @@ impl Reader<'_> {
         rest.is_some()
     }
 
-    /// The digits of a number; nothing if there are none.
+    /// Reads the digits of a number; `None` if there are none.
     fn number(&mut self) -> Result<Option<usize>, String> {
         let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at(end);
@@ -84,7 +84,7 @@ fn add(parts: &mut Vec<Part>, next: char) {
     }
 }
 
-/// A format of C: `%5.2f`.
+/// Reads a format of C: `%5.2f`.
 pub(super) fn of_printf(format: &str) -> Result<Vec<Part>, String> {
     let (mut parts, mut count) = (Vec::new(), 0);
     let mut reader = Reader { rest: format };
@@ -120,7 +120,7 @@ pub(super) fn of_printf(format: &str) -> Result<Vec<Part>, String> {
     Ok(parts)
 }
 
-/// A format of Python and DuckDB: `{:>5.2f}`.
+/// Reads a format of Python and DuckDB: `{:>5.2f}`.
 pub(super) fn of_braces(format: &str) -> Result<Vec<Part>, String> {
     let (mut parts, mut count) = (Vec::new(), 0);
     let mut reader = Reader { rest: format };
@@ -181,8 +181,8 @@ fn in_braces(reader: &mut Reader<'_>) -> Result<Spec, String> {
     Ok(spec)
 }
 
-/// A format of PostgreSQL: `%s`, `%I` and `%L`, with `1$` for a place. Nothing if it has none of
-/// them.
+/// Reads a format of PostgreSQL: `%s`, `%I` and `%L`, with `1$` for a place. `None` if it has none
+/// of them.
 pub(super) fn of_postgres(format: &str) -> Option<Result<Vec<Part>, String>> {
     let (mut parts, mut count, mut found) = (Vec::new(), 0, false);
     let mut reader = Reader { rest: format };

@@ -5,7 +5,7 @@ use super::spec::Spec;
 /// A value of an argument. A whole number is a double, too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell<'a> {
-    /// Nothing for null.
+    /// The text of the value. `None` for null.
     pub(super) text: Option<&'a str>,
     pub(super) whole: Option<i128>,
     pub(super) double: Option<f64>,
@@ -14,7 +14,7 @@ pub(super) struct Cell<'a> {
 /// The text of a value.
 ///
 /// # Errors
-/// The kind of value that the form takes, if not this one.
+/// The kind of value that the form takes, if it does not take this one.
 pub(super) fn written(spec: &Spec, cell: Cell<'_>) -> Result<String, String> {
     let text = cell.text.unwrap_or_default();
     let kind = spec.kind.unwrap_or(match (cell.whole, cell.double) {
@@ -78,7 +78,7 @@ fn of_double(kind: char, value: f64, precision: Option<usize>) -> String {
     }
 }
 
-/// `1.5e+03`: the exponent has a sign, and two digits at least.
+/// Writes a number as `1.5e+03`: the exponent has a sign, and two digits at least.
 fn exponential(value: f64, precision: usize) -> String {
     let text = format!("{value:.precision$e}");
     match text.split_once('e') {
@@ -91,7 +91,8 @@ fn exponential(value: f64, precision: usize) -> String {
     }
 }
 
-/// The shorter one of both forms, without zeros at the end.
+/// Writes a number as `%g` does: with an exponent only if this is less than -4 or at least
+/// `precision`, and without zeros at the end.
 fn general(value: f64, precision: usize) -> String {
     let rounded = format!("{value:.*e}", precision - 1);
     let exponent = rounded.split_once('e').and_then(|(_, text)| text.parse::<i32>().ok());
@@ -126,7 +127,7 @@ fn aligned_number(spec: &Spec, is_negative: bool, digits: &str) -> String {
     aligned(spec, &format!("{sign}{digits}"), '>')
 }
 
-/// With commas between thousands, before the point.
+/// Inserts commas between thousands before the point.
 fn with_commas(digits: &str) -> String {
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     let (whole, rest) = digits.split_at(end);
