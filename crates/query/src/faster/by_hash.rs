@@ -20,14 +20,14 @@ use crate::plan::with_children;
 pub(super) struct Started(Mutex<Vec<Arc<dyn ExecutionPlan>>>);
 
 impl Started {
-    /// Adds their metrics.
+    /// Adds the metrics of the started aggregations.
     pub fn add_to(&self, metrics: &mut MetricsSet) {
         for of in self.lock().iter().filter_map(|aggregate| aggregate.metrics()) {
             of.iter().for_each(|metric| metrics.push(Arc::clone(metric)));
         }
     }
 
-    /// How many there are.
+    /// Returns the number of started aggregations.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.lock().len()
@@ -46,7 +46,7 @@ pub(super) struct ByHash {
 }
 
 impl ByHash {
-    /// For one partition of the operator. Its aggregation is added to those that have started.
+    /// Creates the aggregation of one partition of the operator, and adds it to the started ones.
     pub fn new(
         original: &Arc<dyn ExecutionPlan>,
         context: Arc<TaskContext>,

@@ -1,12 +1,12 @@
 //! Projections that call several functions of the user: they compute at the same time.
 //!
-//! An expression is evaluated after the other, so a projection of three functions would wait three
-//! times for an instance, while the two others are idle. Here a batch of arguments is sent to each of
-//! them before the first result is awaited: one round trip for all, which takes as long as the
-//! slowest function. Calls in arguments of others come first.
+//! DataFusion evaluates one expression after the other, so a projection of three functions would
+//! wait three times for an instance, while the two others are idle. Here a batch of arguments is
+//! sent to each function before the first result is awaited: one round trip for all, which takes as
+//! long as the slowest function. Calls in arguments of others come first.
 //!
-//! Only calls that each row needs are made in this way. Those behind CASE, AND, OR and COALESCE wait
-//! for what decides about them.
+//! Only calls that each row needs are made in this way. Calls behind CASE, AND, OR and COALESCE
+//! wait for the conditions that decide about them.
 
 use std::sync::Arc;
 
@@ -161,7 +161,7 @@ fn calls_any(expr: &Expr) -> bool {
     exists(expr, |_| true)
 }
 
-/// True if an expression calls such a function of the user.
+/// True if an expression calls a function of the user for which `is_such` is true.
 fn exists(expr: &Expr, is_such: impl Fn(&RemoteUdf) -> bool) -> bool {
     expr.exists(|part| Ok(remote(part).is_some_and(&is_such))).unwrap_or(true)
 }
@@ -170,7 +170,7 @@ fn remote(expr: &Expr) -> Option<&RemoteUdf> {
     RemoteUdf::inside(expr.downcast_ref::<ScalarFunctionExpr>()?.fun())
 }
 
-/// How many different functions are called.
+/// Returns the number of different functions that are called.
 fn functions(calls: &[Expr]) -> usize {
     let mut names: Vec<&str> = calls
         .iter()

@@ -31,7 +31,7 @@ use super::Batches;
 use super::by_hash::{ByHash, Started};
 use super::in_place::{InPlace, Way};
 
-/// The rows that decide.
+/// Number of first rows that decide whether the rows of groups are next to each other.
 const SAMPLED_ROWS: usize = 32 << 10;
 
 /// The fewest rows of a batch that can end the passing on of runs.
@@ -58,7 +58,8 @@ pub(super) fn clustered(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn Executi
     Some(Arc::new(InPlace { original: Arc::clone(node), way }))
 }
 
-/// True if a state is a few values. Others cost more for each run than for each group.
+/// True if the state of a function is a few values. Larger states cost more for each run than for
+/// each group.
 fn has_small_state(function: &Arc<AggregateFunctionExpr>) -> bool {
     let is_small = |kind: &DataType| {
         kind.is_primitive() || kind.is_string() || matches!(kind, DataType::Boolean)

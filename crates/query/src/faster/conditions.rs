@@ -65,7 +65,7 @@ impl Over {
         Ok(Self { whole, needs, narrow, schema: Arc::new(Schema::new(fields)) })
     }
 
-    /// The values for rows with these columns, which are those that it needs.
+    /// Returns the values of the expression for rows whose `columns` are the ones of `needs`.
     pub(super) fn evaluate(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<ArrayRef> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let schema = Arc::clone(&self.schema);

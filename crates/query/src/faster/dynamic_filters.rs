@@ -37,7 +37,8 @@ const MAX_PERCENT_OF_NEXT: usize = 25;
 /// A join's filter, as seen from an operator below the join.
 #[derive(Clone, Copy)]
 struct JoinFilter {
-    /// Identifies the expression; decoding preserves that two expressions have the same.
+    /// Number that identifies the filter's expression; equal numbers stay equal when a plan is
+    /// decoded.
     id: u64,
     /// True if there is an operator between the scan and the join whose work the filter saves.
     saves_work: bool,
@@ -99,7 +100,8 @@ fn passes_on(node: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(is_cheap && udf::called_by(node)?.is_empty())
 }
 
-/// The filters of these joins that a scan prunes row groups with, in terms of the scan's output.
+/// Returns the filters of `joins` with which a scan prunes row groups, in terms of the scan's
+/// output.
 ///
 /// If one of them saves work, the others are applied too: the rows that they drop need no lookup in
 /// the first one.

@@ -18,7 +18,7 @@ use super::conditions::{Conditions, Over};
 /// Rows of the first batch that show which condition to begin with for the rest of it.
 const TRIAL_ROWS: usize = 256;
 
-/// Measurements of earlier rows count half after so many measurements.
+/// The number of measurements after which those of earlier rows count half.
 const HALF_AFTER: u32 = 16;
 
 /// The rows of a partition.
@@ -28,7 +28,7 @@ pub(super) struct Rows {
     order: Order,
     schema: SchemaRef,
     passed: BatchCoalescer,
-    /// The input has ended.
+    /// True if the input has ended.
     is_complete: bool,
     metrics: BaselineMetrics,
 }
@@ -205,7 +205,7 @@ impl Order {
         Self { measured: vec![Measured::default(); conditions] }
     }
 
-    /// All conditions have been measured, or there is only one.
+    /// True if all conditions have been measured, or there is only one.
     fn is_measured(&self) -> bool {
         self.measured.len() < 2 || self.measured.iter().all(|it| it.rows > 0.0)
     }

@@ -5,8 +5,8 @@
 //!
 //! Invariant: [`ReplacedExec`] looks like the original operator in the plan: name, text, schema and
 //! order are the same, and so are the rows. A partial aggregation may give several states of the
-//! same group, as DataFusion's does when it saves nothing. Filters that call functions are one operator with a name
-//! of its own, which EXPLAIN announces.
+//! same group, as DataFusion's does when it saves nothing. Filters that call functions are one
+//! operator with a name of its own, which EXPLAIN announces.
 
 mod by_hash;
 mod calls_together;

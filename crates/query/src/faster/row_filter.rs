@@ -1,6 +1,7 @@
 //! An operator that filters the rows of a scan as long as this drops enough of them.
 //!
-//! The filters are those that joins above it fill, so it need not be exact: it may pass any row.
+//! Joins above the operator fill its filters and check the rows themselves, so it need not be
+//! exact: it may pass any row.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,12 +32,12 @@ const PAUSE_BATCHES: u32 = 60;
 #[derive(Clone, Debug)]
 pub(super) struct RowFilter {
     pub(super) expression: Arc<dyn PhysicalExpr>,
-    /// The filter is worth its evaluation if at most so many rows pass, in percent.
+    /// The largest share of rows, in percent, that may pass if the filter is worth its evaluation.
     pub(super) most_percent: usize,
 }
 
-/// Drops rows for which a filter is false or null, or not: what reads the rows must drop them too.
-///
+/// Drops rows for which a filter is false or null, or passes them: the operators that read the rows
+/// must drop them, too.
 ///
 /// The properties are those of the input: filtering keeps order and partitions.
 #[derive(Debug)]
@@ -145,7 +146,7 @@ struct Rows {
     input: SendableRecordBatchStream,
     trials: Vec<Trial>,
     passed: BatchCoalescer,
-    /// The input has ended.
+    /// True if the input has ended.
     is_complete: bool,
     metrics: BaselineMetrics,
 }

@@ -30,10 +30,10 @@ use super::short_keys::{Shape, ShortKey};
 use super::{Batches, Execution, spilled_sort};
 use crate::sort_keys::SortKeys;
 
-/// From so many first rows on, sorting all is faster than a heap of them.
+/// The number of first rows from which on sorting all rows is faster than a heap of the first ones.
 const MANY: usize = 20_000;
 
-/// Rows beyond those that are needed are dropped when there are so many times more.
+/// The factor of collected rows to needed rows at which the rows that are not needed are dropped.
 const SLACK: usize = 4;
 
 /// True for a sort of all rows, or of many first ones: it may need scratch.
@@ -63,7 +63,7 @@ pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<
 struct KeySort {
     keys: Arc<SortKeys>,
     order: LexOrdering,
-    /// How many of the sorted rows are needed; all where absent.
+    /// The number of sorted rows that are needed; `None` for all.
     fetch: Option<usize>,
 }
 
@@ -174,7 +174,8 @@ impl Unsorted {
         Ok(())
     }
 
-    /// The rows with some more, without their keys. Their memory is not reserved any more.
+    /// Returns the rows and the further ones of `last`, without their keys. Their memory is not
+    /// reserved any more.
     fn into_batches(mut self, last: RecordBatch) -> Vec<RecordBatch> {
         self.batches.push(last);
         self.batches

@@ -43,7 +43,7 @@ impl Reused {
         found
     }
 
-    /// Replaces the names by what they stand for. False if there was none.
+    /// Replaces the names by the expressions of their items. False if there was no name to replace.
     pub(super) fn write(&self, statement: &mut Statement, varies: Varies<'_>) -> bool {
         let Statement::Statement(inner) = statement else { return false };
         if self.0.is_empty() {
@@ -106,7 +106,7 @@ impl Writing<'_> {
 struct Replacing<'a> {
     at: &'a BTreeSet<Location>,
     named: &'a [(Ident, Expr)],
-    /// Within so many subqueries, which have their own names.
+    /// The number of subqueries around the expression, which have their own names.
     inside: usize,
     found: bool,
 }

@@ -55,7 +55,7 @@ pub(crate) struct Cut {
 /// A stage: the program of its tasks, and where their batches go.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
-    /// If its output is split by keys, the root is the repartitioning.
+    /// The plan of the stage. If the output is split by keys, the root is the repartitioning.
     pub(crate) plan: Arc<dyn ExecutionPlan>,
     /// The encoded plan, which is sent to the workers.
     pub(crate) bytes: Bytes,
@@ -90,7 +90,7 @@ impl Stage {
         }
     }
 
-    /// How its output is exchanged, if other tasks read it.
+    /// Returns how the stage's output is exchanged, if other tasks read it.
     pub(crate) fn exchange(&self) -> Option<&Exchange> {
         match &self.output {
             Output::Exchange(exchange) => Some(exchange),
@@ -105,7 +105,7 @@ pub(super) struct Exchanges<'q> {
     pub(super) options: &'q ExchangeOptions,
     /// The query's folder in the locations of the options.
     pub(super) folder: &'q str,
-    /// A sort of at least so many bytes is merged in ranges.
+    /// Bytes from which on a sort is merged in ranges.
     pub(super) range_bytes: u64,
 }
 
@@ -119,7 +119,7 @@ impl Exchanges<'_> {
         Output::Exchange(Exchange { medium, level, not_streamed: None })
     }
 
-    /// The levels of an exchange to so many partitions.
+    /// Returns the levels of an exchange to the partitions of `partitioning`.
     fn levels(&self, partitioning: &Partitioning) -> Vec<Level> {
         match partitioning {
             Partitioning::Hash(_, partitions) if self.options.by_objects() => {
@@ -232,7 +232,8 @@ impl Cutter<'_> {
         }))
     }
 
-    /// A stage that sorts, and one that merges ranges of its rows; the leaf that reads these in order.
+    /// Adds a stage that sorts, and one that merges ranges of its rows. Returns the leaf that reads
+    /// the ranges in order.
     fn ranges(
         &mut self,
         merge: &SortPreservingMergeExec,

@@ -1,6 +1,7 @@
 //! Sums of a date and an interval, which are timestamps, as in PostgreSQL.
 //!
-//! DataFusion's are dates, so that `date '2024-01-31' + interval '1 hour'` leaves out the hour. Here
+//! In DataFusion these sums are dates, so that `date '2024-01-31' + interval '1 hour'` leaves out
+//! the hour. Here
 //! the date becomes a timestamp as soon as the sum is read. A comparison with a date, of sums with
 //! whole days, is computed with dates after all: the answer is the same, and statistics of files,
 //! which are dates, can contradict it.
@@ -21,7 +22,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::checked::{is_comparison, replace_parts};
 
-/// In microseconds, which years far from 1970 have, too.
+/// The type of a sum: a timestamp in microseconds, which have room for years far from 1970, too.
 const SUM: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
 /// Reads sums of dates and intervals.

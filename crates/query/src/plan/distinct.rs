@@ -9,10 +9,11 @@ use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 
-/// More bits are no positions in a dictionary.
+/// The most bits of a position in a dictionary: values with more bits are stored otherwise.
 const MAX_BITS: f64 = 16.0;
 
-/// A dictionary is between half full and full for its bits.
+/// The assumed part of the positions that a dictionary uses: it is between half full and full for
+/// its bits.
 const FILLED: f64 = 0.75;
 
 /// Adds the estimates to the statistics of a table.

@@ -29,8 +29,8 @@ use super::{Batches, Execution};
 use partitions::{Key, Keys};
 use spilled::{Spilled, is_aggregate_of_all};
 
-/// Memory for the result of one function for one row: those of a frame that moves are collected as
-/// values of any type first.
+/// Bytes of memory for the result of one function for one row: results of a frame that moves are
+/// first collected as values of any type.
 const RESULT_BYTES: usize = 80;
 
 /// True for windows whose rows can wait in scratch.
@@ -225,7 +225,7 @@ impl Windows {
         Ok(())
     }
 
-    /// No more rows come.
+    /// Ends the rows: no more come.
     fn end(&mut self) -> Result<()> {
         if let Some(spilled) = &mut self.spilled {
             return spilled.complete();

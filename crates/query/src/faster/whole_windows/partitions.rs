@@ -25,12 +25,12 @@ pub(super) type Key = Option<OwnedRow>;
 /// The partitions of a batch with at least one row.
 pub(super) struct Found {
     keys: Vec<ArrayRef>,
-    /// At least one.
+    /// Ranges of rows, one for each partition; at least one.
     pub(super) ranges: Vec<Range<usize>>,
 }
 
 impl Keys {
-    /// `None` if a column has a type whose values cannot be compared.
+    /// Creates the keys of a window. `None` if a column has a type whose values cannot be compared.
     pub(super) fn new(
         expressions: &[Arc<dyn PhysicalExpr>],
         input: &Schema,

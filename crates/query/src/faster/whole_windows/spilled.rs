@@ -17,7 +17,7 @@ use futures::StreamExt;
 
 use super::sizes;
 
-/// Rows are collected until they have so many bytes: each file takes at least this space.
+/// Bytes of rows that are collected before they are written: each file takes at least this space.
 const FILE_BYTES: usize = 1 << 20;
 
 /// True for an aggregate whose frame is the whole partition.
@@ -97,7 +97,7 @@ impl Spilled {
         Ok(())
     }
 
-    /// All rows are there.
+    /// Notes that all rows are there.
     pub(super) fn complete(&mut self) -> Result<()> {
         if !self.collected.is_empty() {
             self.write()?;

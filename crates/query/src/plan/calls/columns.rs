@@ -10,8 +10,9 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use super::find::{Calls, Known, calls_any, column, exists, is_reusable};
 
-/// The projection below a sort that keeps the first rows, above it: then its calls are made for these
-/// rows only. `None` if it has none, or if a key of the sort needs one.
+/// Moves the projection below a sort that keeps the first rows above the sort: then its calls are
+/// made for these rows only. `None` if the projection has no calls, or if a key of the sort needs
+/// one.
 pub(super) fn above_first_rows(sort: &Sort) -> Result<Option<Projection>> {
     let LogicalPlan::Projection(projection) = sort.input.as_ref() else { return Ok(None) };
     if sort.fetch.is_none() || !projection.expr.iter().any(calls_any) {
@@ -53,14 +54,15 @@ pub(super) fn has(whole: &Expr, part: &Expr) -> bool {
     exists(whole, |one| one == part)
 }
 
-/// The calls of columns of a schema only.
+/// Returns the calls whose columns are all in `schema`.
 pub(super) fn within(calls: &[Expr], schema: &DFSchema) -> Vec<Expr> {
     let is_inside = |call: &&Expr| call.column_refs().iter().all(|it| schema.has_column(it));
     calls.iter().filter(is_inside).cloned().collect()
 }
 
-/// Calls of columns of `schema`, and the same in terms of an input: `source` gives the input's
-/// expression for a column. Those that the input cannot give are left out.
+/// Returns calls over columns of `schema`, each with the same call in terms of an input: `source`
+/// gives the input's expression for a column. Calls for which the input lacks a column are left
+/// out.
 pub(super) fn translated(
     calls: &[Expr],
     schema: &DFSchema,
@@ -76,7 +78,7 @@ pub(super) fn translated(
     Ok(pairs)
 }
 
-/// An expression with others in place of its columns, and whether there is one for each.
+/// Replaces the columns of an expression by other expressions. False if a column has none.
 pub(super) fn replaced_columns(
     expression: Expr,
     schema: &DFSchema,

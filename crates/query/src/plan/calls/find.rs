@@ -163,9 +163,9 @@ pub(super) fn calls_any(expression: &Expr) -> bool {
     exists(expression, |part| remote(part).is_some())
 }
 
-/// True for a call whose value may be used for each equal call of the row. Not for one that may have
-/// another value each time: without arguments, unless it is declared deterministic, or of arguments
-/// that are volatile themselves.
+/// True for a call whose value may be used for each equal call of the row. False for a call that
+/// may have another value each time: a call without arguments, unless it is declared deterministic,
+/// or with arguments that are volatile themselves.
 pub(super) fn is_reusable(expression: &Expr) -> bool {
     remote(expression).is_some() && !exists(expression, is_another_each_time)
 }
@@ -196,7 +196,7 @@ fn remote(expression: &Expr) -> Option<&RemoteUdf> {
     }
 }
 
-/// True if a part of an expression is as asked for.
+/// True if `test` is true for a part of an expression.
 pub(super) fn exists(expression: &Expr, test: impl Fn(&Expr) -> bool) -> bool {
     // The visitor never fails.
     expression.exists(|part| Ok(test(part))).unwrap_or(true)
@@ -205,7 +205,7 @@ pub(super) fn exists(expression: &Expr, test: impl Fn(&Expr) -> bool) -> bool {
 /// A call, and the column that has its values.
 pub(super) type Known = (Expr, Column);
 
-/// The column of a call.
+/// Returns the column that has the values of a call, if it is known.
 pub(super) fn column<'a>(known: &'a [Known], call: &Expr) -> Option<&'a Column> {
     known.iter().find(|(one, _)| one == call).map(|(_, column)| column)
 }

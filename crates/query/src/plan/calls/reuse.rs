@@ -29,7 +29,8 @@ use super::find::{Calls, Known, calls_any, column, with_columns};
 /// The name of the columns that have the values of calls, with a number.
 const COLUMN: &str = "__call";
 
-/// The rule. To be placed after DataFusion's: then conditions are where they are evaluated.
+/// The rule that reuses calls. To be placed after DataFusion's rules: then conditions are where
+/// they are evaluated.
 #[derive(Debug)]
 pub(in crate::plan) struct ReuseCalls;
 
@@ -67,7 +68,7 @@ impl OptimizerRule for ReuseCalls {
 
 struct Reuse<'a> {
     names: &'a Arc<AliasGenerator>,
-    /// A call is computed elsewhere, or read.
+    /// True if a call is computed elsewhere, or read.
     is_used: bool,
 }
 
@@ -79,7 +80,7 @@ struct Done {
 }
 
 impl Reuse<'_> {
-    /// A plan with exactly its original columns, of which nothing is asked.
+    /// Rewrites a plan of which no calls are asked. The result has exactly the original columns.
     fn alone(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let schema = Arc::clone(plan.schema());
         let done = self.rewrite(plan, &[])?;
@@ -105,7 +106,8 @@ impl Reuse<'_> {
         }
     }
 
-    /// Other operators are in the way: what is below them is rewritten by itself.
+    /// Rewrites an operator through which no column passes: the plan below it is rewritten by
+    /// itself.
     fn other(&mut self, plan: LogicalPlan) -> Result<Done> {
         let inputs = plan.inputs().into_iter().cloned().collect::<Vec<_>>();
         if inputs.is_empty() {
@@ -190,7 +192,8 @@ impl Reuse<'_> {
         Ok(Done { plan: LogicalPlan::SubqueryAlias(again), known })
     }
 
-    /// Sorted rows are merged by the same keys, which would be computed again.
+    /// Rewrites a sort. Its calls become columns: sorted rows are merged by the same keys, which
+    /// would be computed again.
     fn sort(&mut self, sort: Sort, wanted: &[Expr]) -> Result<Done> {
         if let Some(projection) = above_first_rows(&sort)? {
             self.is_used = true;
@@ -209,7 +212,8 @@ impl Reuse<'_> {
         Ok(Done { plan: LogicalPlan::Sort(sort), known })
     }
 
-    /// A group has no values of single rows, so nothing passes.
+    /// Rewrites an aggregate. No column passes through it, because a group has no values of single
+    /// rows.
     fn aggregate(&mut self, aggregate: Aggregate) -> Result<Done> {
         let Aggregate { input, group_expr, aggr_expr, schema, .. } = aggregate;
         let calls = Calls::of(group_expr.iter().chain(&aggr_expr));
@@ -231,7 +235,8 @@ impl Reuse<'_> {
         Ok(Done { plan, known: Vec::new() })
     }
 
-    /// Rows are distributed, sorted and numbered by the same keys.
+    /// Rewrites a window. Its calls become columns: rows are distributed, sorted and numbered by
+    /// the same keys.
     fn window(&mut self, window: Window, wanted: &[Expr]) -> Result<Done> {
         let Window { input, window_expr, schema } = window;
         let wanted: Vec<Expr> = within(wanted, input.schema());

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::{lists, patterns};
 use crate::plan::meaning::{call, cast, quoted, when};
 
-/// Functions that another one is, with the same arguments. Sorted by name.
+/// Functions that have another name here, with the same arguments. Sorted by name.
 const RENAMED: [(&str, &str); 42] = [
     ("approx_count_distinct", "approx_distinct"),
     ("apply", "list_transform"),
@@ -70,7 +70,7 @@ const WRITTEN: [&str; 12] = [
     "group_concat",
 ];
 
-/// The names of functions that can be called although none has them.
+/// Returns the names that can be called although no function has them.
 pub(in crate::plan) fn known() -> impl Iterator<Item = &'static str> {
     RENAMED.iter().map(|(name, _)| *name).chain(WRITTEN).chain(lists::WRITTEN)
 }

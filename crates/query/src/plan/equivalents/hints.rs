@@ -1,6 +1,6 @@
 //! Hints what to write instead of a function that other databases have.
 
-/// Functions, with what there is instead. Sorted by name.
+/// Functions that are missing, each with a hint what to use instead. Sorted by name.
 const INSTEAD: [(&str, &str); 28] = [
     ("arg_max", "it takes two arguments, and no OVER"),
     ("arg_min", "it takes two arguments, and no OVER"),

@@ -63,7 +63,7 @@ impl VisitorMut for Writing<'_> {
         ControlFlow::Continue(())
     }
 
-    /// After its arguments.
+    /// Replaces an expression, after its arguments.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
         clauses::write_parts(expr);
         if let Some(written) = rows::written(expr) {

@@ -1,7 +1,7 @@
 //! Rows of several values: `(a, b) = (1, 2)`, `(a, b) IN ((1, 2), (3, 4))`, `(a, b) IN (SELECT …)`.
 //!
-//! They are written with conditions on their values, whose nulls are SQL's: a row with a null may
-//! still be known to be different.
+//! Comparisons of rows are written as conditions on their values, whose nulls are SQL's: a row with
+//! a null may still be known to be different.
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{

@@ -137,8 +137,9 @@ fn whole_units(unit: &str, from: &Expr, to: &Expr) -> Option<Expr> {
     Some(binary(between, BinaryOperator::Divide, micros))
 }
 
-/// A part of a time that is counted in years, of the years of our era. Centuries begin with 1. Those of
-/// an interval begin with 0, and are refused: it is no timestamp.
+/// Writes a part of a time that is counted in years, for years of our era. Centuries of a time
+/// begin with 1. Centuries of an interval begin with 0, and are refused: an interval is no
+/// timestamp.
 pub(super) fn years_in(part: &str, of: &Expr) -> Option<Expr> {
     let (before, years) = match part {
         "decade" => (0, 10),

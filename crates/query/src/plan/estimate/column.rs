@@ -7,13 +7,13 @@ use datafusion::common::{ColumnStatistics, ScalarValue};
 /// Bytes of a string or of a nested value, unless the statistics know better.
 const VARIABLE_WIDTH: f64 = 32.0;
 
-/// Bytes of a string in memory besides its own.
+/// Bytes of a string in memory besides its characters.
 const VIEW_WIDTH: f64 = 16.0;
 
 /// A column of an operator's output.
 #[derive(Clone, Debug)]
 pub(in crate::plan) struct Column {
-    /// Distinct values.
+    /// Number of distinct values.
     pub(in crate::plan) distinct: f64,
     /// Smallest and largest value of numbers and times.
     pub(super) range: Option<(f64, f64)>,
@@ -21,7 +21,7 @@ pub(in crate::plan) struct Column {
     pub(super) nulls: f64,
     /// Bytes of a value in memory.
     pub(in crate::plan) width: f64,
-    /// The result of an aggregate function.
+    /// True for the result of an aggregate function.
     pub(super) is_computed: bool,
 }
 
@@ -31,7 +31,7 @@ impl Column {
         Self { distinct: rows, range: None, nulls: 0.0, width, is_computed: false }
     }
 
-    /// A column of a file scan with so many rows.
+    /// Estimates a column of a file scan with `rows` rows.
     pub(super) fn of_scan(found: &ColumnStatistics, data_type: &DataType, rows: f64) -> Self {
         let limits = found.min_value.get_value().zip(found.max_value.get_value());
         let range = limits.and_then(|(least, most)| Some((number(least)?, number(most)?)));

@@ -225,7 +225,7 @@ fn of_kind(
     }
 }
 
-/// The part of the rows of an input that have no match, where a join gives so many pairs.
+/// Returns the part of the rows of an input that have no match, where a join gives `pairs` pairs.
 fn unmatched(rows: f64, pairs: f64) -> f64 {
     1.0 - (pairs / rows.max(1.0)).min(1.0)
 }
@@ -242,8 +242,9 @@ fn both(left: Estimate, right: Estimate, rows: f64) -> Estimate {
     Estimate { rows, source_rows, columns: left.columns }
 }
 
-/// The part of the first input whose keys are in the second one. A table has at most as many of the
-/// keys of another one as that has rows: more are counted where their number is overestimated.
+/// Returns the part of the first input whose keys are in the second one. The first input has at
+/// most as many keys of the second one as that has rows: more are counted where their number is
+/// overestimated.
 fn found(own: &Estimate, other: &Estimate, keys: &[(f64, f64)]) -> f64 {
     let scale = (own.source_rows / other.source_rows.max(1.0)).min(1.0);
     let each = keys.iter().map(|(own, other)| (other * scale / own.max(1.0)).min(1.0));
