@@ -19,7 +19,7 @@ const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 #[derive(Clone, Debug, Default)]
 pub(super) struct FolderColumns {
     pub(super) columns: Vec<FieldRef>,
-    /// For each file, its value for each column.
+    /// The values of the columns, by file and then by column.
     pub(super) values: Vec<Vec<ScalarValue>>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn is_partition_wise(
     !node.is::<RepartitionExec>() && count(node) == count(input)
 }
 
-/// For each child of a union, the partitions of it that some partitions of the union are.
+/// Returns, for each child of a union, its partitions that some partitions of the union stand for.
 pub(crate) fn of_union(node: &Arc<dyn ExecutionPlan>, partitions: &[u32]) -> Vec<Vec<u32>> {
     let mut start = 0;
     let of_child = |child: &Arc<dyn ExecutionPlan>| {
@@ -43,7 +43,7 @@ pub(crate) fn of_union(node: &Arc<dyn ExecutionPlan>, partitions: &[u32]) -> Vec
     node.children().into_iter().map(of_child).collect()
 }
 
-/// Is called with a leaf, and the partitions of it that are read.
+/// A callback for a leaf and the partitions of it that are read.
 type OnLeaf<'f> = dyn FnMut(&Arc<dyn ExecutionPlan>, &[u32]) + 'f;
 
 /// Calls `found` with each leaf that some partitions of a plan read, and the leaf's partitions.

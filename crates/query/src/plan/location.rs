@@ -50,7 +50,7 @@ impl Located {
 pub(super) enum Source {
     /// On this machine.
     Local(Arc<dyn LocalFiles>),
-    /// In a bucket, or on a server of HTTP.
+    /// Files in a bucket, or on a server of HTTP.
     Bucket(Arc<dyn ObjectStore>),
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn left_out(part: &PartitionedFile) -> u64 {
 
 /// The filters of a scan, as far as statistics can contradict them.
 pub(super) struct Filters {
-    /// With the columns of folders.
+    /// The filters over the columns of files and of folders, which pass or drop whole files.
     files: Option<Arc<PruningPredicate>>,
     row_groups: Pruning,
     schema: TableSchema,

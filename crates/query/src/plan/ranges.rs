@@ -220,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// A frame has so many bytes.
+    /// Bytes of a frame.
     const FRAME: u64 = 10;
 
     /// The output of a task with these sorted rows, so many in a frame, every `step`th of them

@@ -1,4 +1,4 @@
-//! Removes projections that give exactly the columns of their input, as that of `select *`.
+//! Removes projections that give exactly the columns of their input, such as the one of `select *`.
 //!
 //! DataFusion looks the columns of a projection up by name, one after another, in many of its rules:
 //! with thousands of columns this is most of the time of planning. With few, they keep the forms that
@@ -8,7 +8,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection};
 
-/// From so many columns on, projections that change nothing are removed.
+/// The number of columns from which on projections that change nothing are removed.
 pub(super) const MANY_COLUMNS: usize = 256;
 
 /// A plan without projections of `least` columns or more that change nothing.

@@ -17,7 +17,8 @@ use super::volatile::is_nondeterministic;
 use crate::Result;
 use crate::sort_keys::SortKeys;
 
-/// The merge of sorted partitions with at least so many bytes, which can be divided into ranges.
+/// Finds the merge of sorted partitions whose estimated bytes are enough for it to be divided into
+/// ranges.
 pub(super) fn large_merge(
     node: &Arc<dyn ExecutionPlan>,
     least_bytes: u64,

@@ -32,7 +32,8 @@ use super::leaves::{count, visit};
 use super::outputs::{Outputs, TaskOutput};
 use crate::exchange::{ExchangeReadExec, output_split};
 
-/// A partition is divided if its probe side has so many times the bytes of the median one.
+/// The factor from which on a partition is divided: the bytes of its probe side, relative to the
+/// median partition's.
 const UNEVEN: u64 = 4;
 
 /// The partitions of a task.
@@ -194,8 +195,9 @@ fn pieces(size: u64, beside: u64, others: u64, most: usize) -> usize {
     (1..most).min_by_key(longest).unwrap_or(1)
 }
 
-/// Packs items with sizes into at most so many groups of about the same size, none of them empty,
-/// each in ascending order: the largest item first, each to the smallest group.
+/// Packs items with sizes into at most `groups` groups of about the same size, none of them empty,
+/// each in ascending order. The largest item is packed first, and each item goes to the smallest
+/// group.
 fn pack(mut items: Vec<(u32, u64)>, groups: usize) -> Vec<Vec<u32>> {
     items.sort_by_key(|(item, size)| (std::cmp::Reverse(*size), *item));
     let mut packed: Vec<(u64, Vec<u32>)> = vec![(0, Vec::new()); groups];
@@ -220,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// Outputs with so many bytes in each partition.
+    /// Outputs of tasks, with the given bytes in each partition.
     fn written(tasks: &[Vec<u64>]) -> Vec<TaskOutput> {
         let output = |(task, sizes): (usize, &Vec<u64>)| {
             let part = |(partition, size): (usize, &u64)| OutputPartition {

@@ -99,7 +99,8 @@ fn shares_of(partitions: u32, workers: u32) -> impl Iterator<Item = Share> {
     (0..workers.min(partitions)).map(share)
 }
 
-/// The partitions for each of so many workers, such that those of each are next to each other.
+/// Divides partitions among `workers` workers, so that the partitions of each are next to each
+/// other.
 pub(super) fn contiguous(partitions: u32, workers: u32) -> impl Iterator<Item = Range<u32>> {
     let shares = workers.clamp(1, partitions.max(1));
     let begin =

@@ -13,7 +13,7 @@ use super::range::ByteStream;
 use super::recode::Recoder;
 use super::{Dialect, Frame, Framer, MAX_RECORD_BYTES, Quotes, without_mark};
 
-/// A block has at least so many bytes, if there are.
+/// The least bytes of a block, if the text has as many.
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// Some whole records.
@@ -38,7 +38,7 @@ pub(super) enum Fault {
     Open(u64),
     /// A quotation mark may be escaped by a backslash, in a record that begins in this line.
     Escaped(u64),
-    /// The object behind so many others cannot be read, for this reason.
+    /// An object cannot be read: the number of objects before it, and the reason.
     Frame(u64, &'static str),
 }
 

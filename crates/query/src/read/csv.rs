@@ -61,7 +61,7 @@ impl CsvDecoder {
         Self { dialect, file, wanted, places, decoded, rows, decoder }
     }
 
-    /// A decoder of the same records, so many at a time.
+    /// Creates a decoder of the same records with batches of `rows` rows.
     pub(super) fn fresh(&self, rows: usize) -> Self {
         Self {
             file: Arc::clone(&self.file),

@@ -75,7 +75,7 @@ pub(super) fn is_exact(moment: &NaiveDateTime) -> bool {
     moment.and_utc().timestamp_subsec_nanos().is_multiple_of(1000)
 }
 
-/// A number of so many digits.
+/// Reads a number whose count of digits is in a range.
 fn number(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<u32> {
     let fits = digits.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     fits.then(|| text.parse().ok()).flatten()

@@ -58,7 +58,7 @@ impl Framer {
         }
     }
 
-    /// The text ends.
+    /// Ends the text.
     pub(crate) fn end(&mut self, text: &mut Vec<u8>) -> Result<(), &'static str> {
         self.begin(text)?;
         match (self.place, self.frame) {

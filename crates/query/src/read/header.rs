@@ -38,12 +38,12 @@ impl Header {
         }
     }
 
-    /// The names of so many columns without names.
+    /// Names a number of columns without names.
     pub(crate) fn unnamed(columns: usize) -> Self {
         Self { names: (0..columns).map(unnamed).collect() }
     }
 
-    /// The first of so many columns; those without a name get one.
+    /// Extends the names to `columns` columns: columns without a name get one.
     pub(crate) fn padded(mut self, columns: usize) -> Self {
         self.names.extend((self.names.len()..columns).map(unnamed));
         self

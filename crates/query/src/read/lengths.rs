@@ -2,8 +2,8 @@
 
 use super::Dialect;
 
-/// The records that have so many values, or fewer if the dialect fills them up. Marks inside of
-/// values are doubled.
+/// Returns the records with `columns` values, or with fewer if the dialect fills them up. Marks
+/// inside of values are doubled.
 pub(super) fn of_length(records: &[u8], dialect: &Dialect, columns: usize) -> Vec<u8> {
     let mut kept = Vec::with_capacity(records.len());
     let (mut values, mut begin, mut starts, mut quoted) = (1, 0, true, false);

@@ -73,7 +73,7 @@ enum Phase {
     /// Before the first line.
     Before,
     Inside,
-    /// In the last line, behind the range.
+    /// Inside of the last line, behind the range.
     Behind,
     Ended,
 }

@@ -182,7 +182,7 @@ impl Reading {
     }
 }
 
-/// A text behind so many lines; `None` if it has fewer.
+/// Returns the text behind the first `skip` lines; `None` if it has fewer.
 pub(crate) fn without_lines(text: &[u8], skip: u64) -> Option<&[u8]> {
     let mut rest = text;
     for _ in 0..skip {

@@ -158,7 +158,8 @@ impl RowGroups {
         }
     }
 
-    /// `None` if it has too many bytes: they are not accounted for as those of operators.
+    /// Begins to read ahead. `None` if there are too many bytes, because they are not counted with
+    /// the memory of operators.
     fn begin(&self, next: Next) -> Option<Ahead> {
         let bytes: u64 = next.ranges.iter().map(|range| range.end - range.start).sum();
         if bytes > self.most {

@@ -47,7 +47,7 @@ impl std::fmt::Debug for Footers {
 }
 
 impl Footers {
-    /// With the footers that the task was sent, by key.
+    /// Collects the footers that the task was sent, by key.
     pub(crate) fn new<'f>(
         sent: impl IntoIterator<Item = (&'f String, &'f ObjectFooter)>,
         counters: Arc<Counters>,

@@ -65,7 +65,7 @@ pub(super) struct Raced<T> {
 }
 
 impl Races {
-    /// Sends a request for so many bytes, and sends it again if it is slow.
+    /// Sends a request for `bytes` bytes, and sends it again if it is slow.
     pub(super) async fn run<T, F>(&self, bytes: u64, send: impl Fn() -> F) -> Raced<T>
     where
         F: Future<Output = Result<T>>,
@@ -143,7 +143,7 @@ fn patience(took: &VecDeque<Duration>) -> Option<Duration> {
     Some(PATIENCE.max(*percentile))
 }
 
-/// The class of a request for so many bytes.
+/// Returns the class of a request by its number of bytes.
 fn class(bytes: u64) -> usize {
     let fits = |class: &usize| bytes <= SMALLEST_CLASS << (3 * class);
     (0..CLASSES).find(fits).unwrap_or(CLASSES - 1)

@@ -8,13 +8,13 @@ use object_store::OBJECT_STORE_COALESCE_DEFAULT;
 /// A range is split into pieces that are at least so long.
 const PIECE: u64 = 8 << 20;
 
-/// Nothing is split into more requests than so many at a time: each costs money.
+/// The most requests at a time into which a read is split: each costs money.
 const AT_ONCE: u64 = 4;
 
 /// The requests for some ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Requests {
-    /// In order, without overlaps.
+    /// The ranges of the requests, in order and without overlaps.
     pub(crate) ranges: Vec<Range<u64>>,
     /// Requests that were saved because ranges are near each other.
     pub(crate) merged: u64,

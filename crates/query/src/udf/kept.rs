@@ -39,7 +39,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// At most so many bytes of a pool.
+    /// Reserves room of at most `most_bytes` bytes of a pool.
     pub(super) fn of(pool: &Arc<dyn MemoryPool>, function: &str, most_bytes: usize) -> Self {
         let consumer = MemoryConsumer::new(format!("KeptResults[{function}]"));
         Self { reservation: consumer.register(pool), most_bytes }

@@ -4,7 +4,8 @@
 //! and for which no result is kept. Arguments are compared by their bytes, so that values which
 //! only compare as equal (0.0 and -0.0) are different ones.
 //!
-//! To find repeated arguments costs time, too. It goes on only as long as it saves enough calls.
+//! To find repeated arguments costs time, too. The search goes on only as long as it saves enough
+//! calls.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -43,9 +44,9 @@ type Caller<'a> = &'a mut dyn FnMut(&RecordBatch) -> Result<ArrayRef, CallError>
 /// Where the result of a row is.
 #[derive(Clone, Copy)]
 enum Place {
-    /// In the young generation of kept results.
+    /// A place in the young generation of kept results.
     Kept(u32, u32),
-    /// In the results of this batch.
+    /// A row of the results of this batch.
     New(u32),
 }
 
@@ -54,13 +55,13 @@ enum Place {
 struct Different {
     /// The first row with them, and the kept result of the old generation.
     rows: Vec<(u32, Option<(u32, u32)>)>,
-    /// For each row of the batch.
+    /// The places of the results, one for each row of the batch.
     places: Vec<Place>,
 }
 
 impl Repeats {
-    /// For a function with these arguments; `None` if there are none, or if their type has no form
-    /// in which it can be compared.
+    /// Creates the search for a function with `arguments`; `None` if there are none, or if their
+    /// type has no form in which it can be compared.
     pub(super) fn of(arguments: &Schema, room: Option<Room>) -> Option<Self> {
         let fields = arguments.fields().iter();
         let fields: Vec<SortField> =
@@ -171,7 +172,8 @@ impl Repeats {
     }
 }
 
-/// The error with the row of the caller's batch instead of that of the rows that were sent.
+/// Replaces the row of an error, which counts the rows that were sent, by the row of the caller's
+/// batch.
 fn at_rows(error: CallError, sent: &[u32]) -> CallError {
     let CallError::Failed(mut failure) = error else { return error };
     let row = |row: u64| sent.get(usize::try_from(row).ok()?).map(|row| u64::from(*row));

@@ -339,7 +339,7 @@ impl Executor for DataFusionExecutor {
     }
 }
 
-/// The streams of a task: those that it sends to, or those that it receives from.
+/// The streams of a task that sends, or of a task that receives.
 fn sent_and_received(
     task: &Task,
     streams: Vec<(u32, UnixStream)>,

@@ -1,4 +1,4 @@
-//! The options of `read_xlsx`: those of DuckDB.
+//! The options of `read_xlsx`, which are DuckDB's.
 
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::CsvOption;

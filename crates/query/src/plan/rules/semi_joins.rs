@@ -26,7 +26,7 @@ impl OptimizerRule for PushDownSemiJoins {
         "push_down_semi_joins"
     }
 
-    /// From below, so that of two semi joins the lower one is out of the way of the upper one.
+    /// Begins below, so that of two semi joins the lower one is out of the way of the upper one.
     fn apply_order(&self) -> Option<ApplyOrder> {
         Some(ApplyOrder::BottomUp)
     }

@@ -32,8 +32,8 @@ use super::{joins, reduce};
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// The optimised physical plan of a query for at most so many tasks, and for so many bytes of files
-/// that are worth one.
+/// Makes the optimised physical plan of a query for a largest number of tasks, and for the bytes of
+/// files that are worth a task.
 ///
 /// # Errors
 /// An error in the SQL, or a plan that DataFusion does not support.

@@ -89,10 +89,10 @@ impl SheetFile {
 struct Reading<'f> {
     file: &'f SheetFile,
     sender: &'f Batches,
-    /// For each wanted column its column in the sheet.
+    /// The column in the sheet of each wanted column; `None` if the sheet lacks it.
     places: Vec<Option<u32>>,
     columns: Vec<Column>,
-    /// The most rows of a batch, and those of this one.
+    /// The most rows of a batch, and the rows of the current one.
     most: usize,
     rows: usize,
     bytes: usize,

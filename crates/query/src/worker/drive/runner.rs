@@ -279,7 +279,8 @@ fn broken(error: &WireError) -> Failed {
     Failed::of(error.report())
 }
 
-/// For more plans than [`MAX_PLANS`] the platform would close the connection.
+/// The failure of a query with too many plans: for more than [`MAX_PLANS`] the platform would close
+/// the connection.
 fn too_many_plans() -> Failed {
     let message = format!("the query has more than {MAX_PLANS} parts that workers run");
     let hint = "put fewer aggregates together with UNION ALL";
