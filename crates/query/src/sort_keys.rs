@@ -18,7 +18,7 @@ pub(crate) struct SortKeys {
 }
 
 impl SortKeys {
-    /// `None` if a column has a type without such bytes.
+    /// Creates the keys of an order. `None` if a column has a type whose values have no such bytes.
     pub(crate) fn new(order: &LexOrdering, schema: &Schema) -> Result<Option<Self>> {
         let field = |key: &PhysicalSortExpr| {
             Ok(SortField::new_with_options(key.expr.data_type(schema)?, key.options))

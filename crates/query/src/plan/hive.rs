@@ -44,8 +44,8 @@ impl FolderColumns {
         found
     }
 
-    /// Adds a column that has the name of each row's file, given those of the files. False if there
-    /// is such a column.
+    /// Adds a column with the name of each row's file. `names` are the files' names. False if the
+    /// table has such a column already.
     pub(super) fn add_names(&mut self, column: &str, names: Vec<String>, schema: &Schema) -> bool {
         let same = |field: &FieldRef| field.name().eq_ignore_ascii_case(column);
         if schema.fields().iter().chain(&self.columns).any(same) {
@@ -67,7 +67,7 @@ impl FolderColumns {
         self.columns.push(Arc::new(Field::new(key, data_type, true)));
     }
 
-    /// The statistics of a file with those of the columns of its folders.
+    /// Returns the statistics of a file, extended by the columns of its folders.
     pub(super) fn statistics(&self, file: usize, statistics: &Statistics) -> Statistics {
         let mut statistics = statistics.clone();
         for value in self.values.get(file).into_iter().flatten() {

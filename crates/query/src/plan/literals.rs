@@ -96,8 +96,8 @@ fn is_long(digits: &str) -> bool {
         .is_ok_and(|whole| i64::try_from(whole).is_err() && whole.unsigned_abs() < most)
 }
 
-/// Whether a smaller type than that of the number has its value. A `real` has every number with a
-/// fraction as well as a double has it: both round. Whole numbers it has exactly, or not.
+/// Whether a type that is smaller than the number's own has its value. A `real` has every number
+/// with a fraction as well as a double does: both round. A whole number must be exact.
 fn represents(data_type: &DataType, digits: &str) -> bool {
     use DataType::*;
     match data_type {

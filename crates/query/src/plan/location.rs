@@ -21,7 +21,7 @@ use crate::{Error, Result};
 pub(super) struct Located {
     /// `file://`, `s3://bucket` or `https://host`.
     pub(super) url: ObjectStoreUrl,
-    /// The source of their footers and beginnings.
+    /// The source of the footers and beginnings of the files.
     pub(super) source: Source,
     /// True if S3 is read without keys.
     pub(super) anonymous: bool,
@@ -48,7 +48,7 @@ impl Located {
 /// The storage of a table's files.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// On this machine.
+    /// Files on this machine.
     Local(Arc<dyn LocalFiles>),
     /// Files in a bucket, or on a server of HTTP.
     Bucket(Arc<dyn ObjectStore>),

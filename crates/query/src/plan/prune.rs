@@ -39,7 +39,7 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    /// Filters that cannot be used are left out: the plan applies them anyway.
+    /// Creates the filters. Filters that cannot be used are left out: the plan applies them anyway.
     pub(super) fn new(state: &dyn Session, filters: &[Expr], schema: &TableSchema) -> Self {
         let usable: Vec<Expr> = filters.iter().filter(|it| !calls_udf(it)).cloned().collect();
         let in_files = |filter: &&Expr| {

@@ -34,8 +34,8 @@ pub(crate) struct LeftGroups {
 }
 
 impl Pruning {
-    /// `schema` has the columns of the files. Conditions on columns behind them, which are those of
-    /// folders, contradict nothing here.
+    /// Creates the pruning of a filter. `schema` has the columns of the files. Conditions on
+    /// columns of folders, which are behind them, contradict nothing here.
     pub(crate) fn new(filter: Option<Arc<dyn PhysicalExpr>>, schema: &SchemaRef) -> Self {
         let columns = schema.fields().len();
         let in_files = |part: &&Arc<dyn PhysicalExpr>| {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use object_store::OBJECT_STORE_COALESCE_DEFAULT;
 
-/// A range is split into pieces that are at least so long.
+/// The least bytes of a piece into which a range is split.
 const PIECE: u64 = 8 << 20;
 
 /// The most requests at a time into which a read is split: each costs money.
@@ -23,7 +23,8 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// `is_last` if nothing else can be read at the same time.
+    /// Plans the requests for some ranges. `is_last` is true if nothing else can be read at the
+    /// same time.
     pub(crate) fn new(ranges: &[Range<u64>], is_last: bool) -> Self {
         let near = merged(ranges.to_vec());
         let saved = (ranges.len() - near.len()) as u64;

@@ -59,7 +59,7 @@ pub(crate) fn with_own_parquet_reader(
     node.replace_children(children, same)
 }
 
-/// `None` for other formats.
+/// Gives a Parquet source its own reader. `None` for other formats.
 fn own_source(
     scan: &FileScanConfig,
     runtime: &RuntimeEnv,
@@ -91,7 +91,7 @@ struct Readers {
     /// The columns of the files.
     schema: SchemaRef,
     filter: Option<Arc<dyn PhysicalExpr>>,
-    /// The scan may end before all of its files are read.
+    /// True if the scan may end before all of its files are read.
     is_limited: bool,
     is_remote: bool,
     /// The most bytes of a row group that is read ahead.
@@ -121,7 +121,7 @@ struct Reader {
     readers: Readers,
     file: PartitionedFile,
     metrics: ParquetFileMetrics,
-    /// `None` for a local file, whose reads run on the calling thread.
+    /// The reader of row groups. `None` for a local file, whose reads run on the calling thread.
     row_groups: Option<RowGroups>,
     expected: Option<Arc<Expected>>,
 }

@@ -41,7 +41,7 @@ impl std::fmt::Debug for S3Settings {
 }
 
 impl S3Settings {
-    /// The supported ones of a user's `AWS_*` variables. `AWS_ENDPOINT_URL_S3` overrides
+    /// Takes the supported ones of a user's `AWS_*` variables. `AWS_ENDPOINT_URL_S3` overrides
     /// `AWS_ENDPOINT_URL`, as in AWS's tools.
     pub(crate) fn new(variables: &BTreeMap<String, String>) -> Self {
         let known = |name: &&&str| variables.get(**name).is_some_and(|value| !value.is_empty());
@@ -80,7 +80,7 @@ impl S3Settings {
         Ok(Arc::new(CountingStore::new(store, requests, versions).without_price()))
     }
 
-    /// Reads and lists so far.
+    /// Returns the numbers of read and list requests so far.
     pub(crate) fn requests(&self) -> (u64, u64) {
         self.requests.of_store()
     }

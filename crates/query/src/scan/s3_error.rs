@@ -31,7 +31,7 @@ pub(crate) fn report_write(error: &Error, what: &str, anonymous: bool) -> ErrorR
     report_of(error, what, anonymous, ("written", "write"))
 }
 
-/// `done` and `permission` name what was tried.
+/// Makes the report of a failure. `done` and `permission` name the action that was tried.
 fn report_of(
     error: &Error,
     what: &str,

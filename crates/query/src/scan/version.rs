@@ -22,14 +22,14 @@ pub(crate) fn changed(file: &str) -> ErrorReport {
 /// The entity tags of a bucket's objects, and the first object that changed.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
-    /// `s3://bucket` or `https://host`.
+    /// The store of the objects: `s3://bucket` or `https://host`.
     place: String,
     tags: HashMap<Path, String>,
     changed: OnceLock<Path>,
 }
 
 impl Versions {
-    /// The tags by key.
+    /// Creates the versions from the entity tags of objects by their keys.
     pub(crate) fn new<'a>(
         place: &str,
         tags: impl IntoIterator<Item = (&'a String, &'a String)>,

@@ -86,7 +86,8 @@ pub(super) fn open(wire: &WireSignature, connection: UdfConnection) -> Result<Ag
         .map_err(|error| Error::Task(Box::new(error.report())))
 }
 
-/// The arguments, all of them nullable whatever is declared, and the group.
+/// Returns the schema of the arguments, all of them nullable whatever is declared, and of the
+/// group.
 fn rows_of(arguments: &Schema) -> SchemaRef {
     let nullable = |field: &FieldRef| field.as_ref().clone().with_nullable(true);
     let fields = arguments.fields().iter().map(nullable).chain([group_field()]);
@@ -158,8 +159,8 @@ impl AggregateUDFImpl for RemoteAggregate {
         AggregateOrderSensitivity::Insensitive
     }
 
-    /// The value for no rows, which only the user's code knows. DataFusion asks for it where it
-    /// turns a correlated subquery into a join; null would be a wrong answer.
+    /// Returns the value for no rows, which only the user's code knows. DataFusion asks for it
+    /// where it turns a correlated subquery into a join; null would be a wrong answer.
     fn default_value(&self, _data_type: &DataType) -> DfResult<ScalarValue> {
         let name = self.name();
         not_impl_err!(
@@ -272,7 +273,8 @@ impl GroupsAccumulator for RemoteGroups {
         self.take(emit_to, AggregateClient::take_results)
     }
 
-    /// Each row is a group of an accumulator that is used for this batch only.
+    /// Makes a state of each row: each is a group of an accumulator that is used for this batch
+    /// only.
     fn convert_to_state(
         &self,
         values: &[ArrayRef],
@@ -329,8 +331,8 @@ impl Accumulator for OneGroup {
         ScalarValue::try_from_array(&self.0.evaluate(EmitTo::All)?, 0)
     }
 
-    /// Without its state: one group cannot be moved to disk, so the memory of the worker cannot help,
-    /// and the limit of the instance applies.
+    /// Returns the bytes without the group's state: one group cannot be moved to disk, so the
+    /// memory of the worker cannot help, and the limit of the instance applies.
     fn size(&self) -> usize {
         size_of::<Self>()
     }

@@ -1,7 +1,7 @@
 //! The connections to instances of aggregate functions, one for each function.
 //!
-//! All operators of a task that call a function use one instance; each of them has an accumulator of
-//! its own there.
+//! All operators of a task that call a function use one instance. Each operator has an accumulator
+//! of its own there.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

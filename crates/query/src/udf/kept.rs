@@ -1,8 +1,9 @@
 //! Results of a deterministic function, kept by the values of its arguments, within a bound.
 //!
 //! There are two generations. New results go to the young one. When it has half of the bound, it
-//! becomes the old one, and the results of the previous old one are dropped; what is used of the old
-//! one becomes young again. So results that are used stay, without an order of their uses.
+//! becomes the old one, and the results of the previous old one are dropped. A result of the old
+//! generation that is used becomes young again. So results that are used stay, without an order of
+//! their uses.
 
 use std::collections::HashMap;
 use std::sync::Arc;

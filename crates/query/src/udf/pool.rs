@@ -17,7 +17,8 @@ use super::aggregate_pool::{AggregatePool, not_connected};
 use super::kept::Room;
 use super::repeats::Repeats;
 
-/// The share of a task's memory, and the most bytes, for kept results of each deterministic function.
+/// The divisor of a task's memory, and the most bytes, for kept results of each deterministic
+/// function.
 const KEPT_SHARE: u64 = 16;
 const KEPT_BYTES: u64 = 32 << 20;
 
@@ -101,8 +102,8 @@ impl UdfPool {
         connections.get(name).cloned().ok_or_else(|| not_connected(name))
     }
 
-    /// Calls a table function for the first rows of a batch, which begins at the row `first` of
-    /// another one: the result has those that one call answers. Blocks until they arrive.
+    /// Calls a table function for the first rows of a batch, which begins at the row `first` of a
+    /// larger one. The result has the rows that one call answers. Blocks until they arrive.
     pub(super) fn call_part(
         &self,
         name: &str,
@@ -151,8 +152,8 @@ impl UdfPool {
         Ok(result)
     }
 
-    /// Makes several calls, in the order of their results. Those of different functions are made at
-    /// the same time, each by a thread that waits for its instance.
+    /// Makes several calls, and returns their results in the same order. Calls of different
+    /// functions are made at the same time, each by a thread that waits for its instance.
     pub(crate) fn call_together(
         &self,
         calls: &[(&str, &RecordBatch)],

@@ -1,8 +1,9 @@
 //! A scalar function that runs in another sandbox.
 //!
-//! It is declared volatile, even if it is deterministic: DataFusion then never evaluates it during
-//! planning, and never moves a filter on it below the projection that computes it, which would call
-//! it twice for each row. `plan::calls` and [`super::repeats`] know what of its calls is saved.
+//! The function is declared volatile, even if it is deterministic: DataFusion then never evaluates
+//! it during planning, and never moves a filter on it below the projection that computes it, which
+//! would call it twice for each row. `plan::calls` and [`super::repeats`] know which of its calls
+//! are saved.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -60,12 +61,12 @@ impl RemoteUdf {
         self.wire.deterministic
     }
 
-    /// True if its result is a list of rows.
+    /// True if the function's result is a list of rows.
     pub(crate) fn is_table(&self) -> bool {
         self.wire.kind == UdfKind::Table
     }
 
-    /// The type of its result.
+    /// Returns the type of the function's result.
     pub(crate) fn result_type(&self) -> &DataType {
         self.result.data_type()
     }
@@ -79,8 +80,8 @@ impl RemoteUdf {
         exact::converted(&self.wire.name, batch, &self.arguments)
     }
 
-    /// The results of some of the next rows of a batch, of which `done` have one: of all that one
-    /// call of a table function answers.
+    /// Returns the results of the next rows of a batch, of which `done` rows have results already:
+    /// as many as one call of a table function answers.
     pub(crate) fn call_part(&self, arguments: &RecordBatch, done: usize) -> DfResult<ArrayRef> {
         let rest = arguments.slice(done, arguments.num_rows() - done);
         blocking(|| self.pool.call_part(&self.wire.name, &rest, done))

@@ -1,8 +1,8 @@
 //! Equal arguments of a deterministic function: one call for all of them.
 //!
-//! Of the rows of a batch only those go to the function whose arguments are not in the batch before,
-//! and for which no result is kept. Arguments are compared by their bytes, so that values which
-//! only compare as equal (0.0 and -0.0) are different ones.
+//! A row of a batch goes to the function only if no earlier row of the batch has its arguments, and
+//! no result is kept for them. Arguments are compared by their bytes, so that values which only
+//! compare as equal (0.0 and -0.0) are different ones.
 //!
 //! To find repeated arguments costs time, too. The search goes on only as long as it saves enough
 //! calls.
@@ -23,7 +23,7 @@ use super::kept::{Found, Kept, Room};
 /// Batches that decide whether repeated arguments are looked for.
 const TRIAL_BATCHES: u32 = 4;
 
-/// Batches that are sent whole after a trial that saved too little. Then there is another one,
+/// Batches that are sent whole after a trial that saved too little. Then there is another trial,
 /// because the next rows may repeat more.
 const PAUSE_BATCHES: u32 = 60;
 
@@ -53,7 +53,8 @@ enum Place {
 /// The different arguments of a batch that have no young result.
 #[derive(Default)]
 struct Different {
-    /// The first row with them, and the kept result of the old generation.
+    /// For each of the different arguments, the first row with them, and the kept result of the old
+    /// generation.
     rows: Vec<(u32, Option<(u32, u32)>)>,
     /// The places of the results, one for each row of the batch.
     places: Vec<Place>,

@@ -1,7 +1,7 @@
 //! Removes the objects of a query whose driver could not: it was lost, or the query was cancelled.
 //!
-//! The platform asks for it once all sandboxes of the query have ended. The answer is `End` or
-//! `Failure`.
+//! The platform asks for the removal once all sandboxes of the query have ended. The answer is
+//! `End` or `Failure`.
 
 use bytes::Bytes;
 use snowmelt_types::Report;

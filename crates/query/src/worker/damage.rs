@@ -52,7 +52,7 @@ pub(super) async fn find(
 struct Part {
     url: ObjectStoreUrl,
     file: PartitionedFile,
-    /// `None` means all columns.
+    /// The names of the columns that are read. `None` means all columns.
     columns: Option<HashSet<String>>,
 }
 

@@ -41,8 +41,8 @@ use crate::scan::{Counters, GrantedFiles, Versions, with_own_parquet_reader};
 use crate::udf::{self, UdfPool};
 use crate::{Error, codec};
 
-/// The share of a task's memory, and the most, that each of its inputs reads ahead from objects: of
-/// other tasks' outputs, and of the next row group of a file.
+/// The divisor of a task's memory, and the most bytes, for what each of its inputs reads ahead from
+/// objects: of other tasks' outputs, and of the next row group of a file.
 const AHEAD_SHARE: u64 = 16;
 const AHEAD_BYTES: u64 = 16 << 20;
 

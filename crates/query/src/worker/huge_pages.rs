@@ -1,8 +1,8 @@
 //! Huge pages only for workers that use much memory.
 //!
-//! The allocator advises them for all of its memory. A task that reads a small file touches a few
-//! regions of 2 MiB, and to clear these took more than half of the processor time of a cold worker,
-//! and half of its memory (decision 073). A large task gains by them.
+//! The allocator advises huge pages for all of its memory. A task that reads a small file touches a
+//! few regions of 2 MiB, and to clear these took more than half of the processor time of a cold
+//! worker, and half of its memory (decision 073). A large task gains by huge pages.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,20 +16,21 @@ const LARGE: u64 = 16 << 20;
 static AT_START: AtomicU64 = AtomicU64::new(0);
 static ARE_OFF: AtomicBool = AtomicBool::new(false);
 
-/// Turns them off, at the start of the process. In a sandbox they are off before: the allocator
-/// touches its first memory before this program's own first instruction.
+/// Turns huge pages off, at the start of the process. In a sandbox they are off before: the
+/// allocator touches its first memory before this program's own first instruction.
 pub(super) fn turn_off() {
     turn_off_with(memory::anonymous());
 }
 
-/// Turns them on if the process uses much memory. Costs three system calls until then.
+/// Turns huge pages on if the process uses much memory. Costs three system calls until then.
 pub(super) fn turn_on_if_large() {
     if ARE_OFF.load(Ordering::Relaxed) {
         turn_on_with(memory::anonymous());
     }
 }
 
-/// Memory that cannot be told at the start counts as used later: it is small.
+/// Turns huge pages off, given the memory in use. Memory that cannot be told at the start counts as
+/// used later: it is small.
 fn turn_off_with(used: io::Result<u64>) {
     if memory::set_huge_pages(false).is_ok() {
         AT_START.store(used.unwrap_or(0), Ordering::Relaxed);
@@ -37,7 +38,8 @@ fn turn_off_with(used: io::Result<u64>) {
     }
 }
 
-/// A task whose memory cannot be told may be a large one, which would stay slow without them.
+/// Turns huge pages on if much memory is in use, or if it cannot be told: the task may be a large
+/// one, which would stay slow without huge pages.
 fn turn_on_with(used: io::Result<u64>) {
     let at_start = AT_START.load(Ordering::Relaxed);
     let is_large = used.map_or(true, |used| used.saturating_sub(at_start) > LARGE);

@@ -16,7 +16,7 @@ use crate::Result;
 use crate::exchange::ExchangeReadExec;
 use crate::plan::{count, file_scan, is_partition_wise, of_union, with_children};
 
-/// The plan with only these partitions, usually as one. Its rows in all are theirs.
+/// Restricts a plan to `partitions`, usually as one partition, which has the rows of all of them.
 pub(super) fn narrow(
     node: &Arc<dyn ExecutionPlan>,
     partitions: &[u32],

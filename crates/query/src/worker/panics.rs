@@ -22,7 +22,7 @@ pub(super) fn install_hook() {
     });
 }
 
-/// The error of what panicked in this process.
+/// Returns the error of a panic in this process. `what` names the part that panicked.
 pub(super) fn report(what: &str) -> ErrorReport {
     ErrorReport::new(Code::INTERNAL, format!("{what} panicked"))
         .hint("its log has the location: please report it with the SQL")

@@ -1,8 +1,8 @@
 //! The scratch of a task: where its operators put rows that do not fit into memory.
 //!
-//! It is one granted file without a name, in which each spill file is a list of chunks. The chunks
-//! of a spill file that is not needed any more are used again, so the file grows to what is spilled
-//! at one time. It is gone with the last descriptor, that of this task.
+//! The scratch is one granted file without a name, in which each spill file is a list of chunks.
+//! The chunks of a spill file that is not needed any more are used again, so the file grows to the
+//! most that is spilled at one time. It is gone with the last descriptor, which this task has.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use snowmelt_types::Report;
 
 use crate::Error;
 
-/// The size of a chunk.
+/// Bytes of a chunk.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Bytes that are read at a time.
@@ -39,7 +39,7 @@ struct Shared {
 /// The chunks of the file.
 #[derive(Debug, Default)]
 struct Space {
-    /// Where the next new chunk begins.
+    /// Offset of the next new chunk.
     end: u64,
     free: Vec<u64>,
 }
@@ -51,7 +51,7 @@ impl Scratch {
         Self(Arc::new(Shared { file, space, written }))
     }
 
-    /// All bytes that were written.
+    /// Returns the number of bytes that were written.
     pub(crate) fn written(&self) -> u64 {
         self.0.written.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! Tasks that are so short that a second thread costs more than it saves: with one, nothing has to be
-//! started for a task, and no memory is touched that only ends with it.
+//! Tasks that are so short that a second thread costs more than it saves: with one thread, nothing
+//! has to be started for a task, and no memory is touched that is freed only at its end.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::plan::file_scan;
 /// Bytes of files that one thread has decoded within some milliseconds.
 const SHORT_BYTES: u64 = 1 << 20;
 
-/// The threads that run the plan of a task: its second one decodes files, so it needs many bytes of
-/// them, or calls that take as long as they like. How much a task reads of other tasks is not known
-/// here.
+/// Returns the number of threads that run the plan of a task. A second thread decodes files, so it
+/// is worth it for many bytes of them, or for calls, which may take any time. The bytes that a task
+/// reads of other tasks are not known here.
 pub(super) fn threads(task: &Task, plan: &Arc<dyn ExecutionPlan>, has_calls: bool) -> u32 {
     let is_long = has_calls || !task.reads.is_empty() || task.streams.is_some();
     if is_long || file_bytes(plan) > SHORT_BYTES { task.threads } else { task.threads.min(1) }

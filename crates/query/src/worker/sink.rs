@@ -87,7 +87,8 @@ fn sorted_by(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<SortKeys>, DataFusi
 /// Rows that all partitions of an output collect, to write batches of good size.
 const COLLECTED_ROWS: usize = 256 << 10;
 
-/// The share of a task's memory, and the most, that its output keeps before it is written.
+/// The divisor of a task's memory, and the most bytes, for what its output keeps before it is
+/// written.
 const OUTPUT_SHARE: u64 = 8;
 const OUTPUT_BYTES: u64 = 64 << 20;
 

@@ -14,8 +14,8 @@ use crate::scan::{
     open_bucket,
 };
 
-/// Registers the granted files, the buckets and the servers of HTTP of a task. Gives the versions of
-/// the objects of each, and the footers that were sent.
+/// Registers the granted files, the buckets and the servers of HTTP of a task. Returns the versions
+/// of the objects of each, and the footers that were sent.
 pub(super) fn register_stores(
     runtime: &RuntimeEnv,
     granted: &Arc<GrantedFiles>,

@@ -19,7 +19,8 @@ use super::outbox::Outbox;
 /// Interval between progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// When the memory of a task is first looked at; then after twice the time, until [`PROGRESS_EVERY`].
+/// Time after which the memory of a task is first looked at; then after twice the time, until
+/// [`PROGRESS_EVERY`].
 const FIRST_LOOK: Duration = Duration::from_millis(8);
 
 /// A task that runs.

@@ -23,9 +23,9 @@ const LONG_BYTES: u64 = 8 << 20;
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) text: Vec<u8>,
-    /// True if this is all of it.
+    /// True if the sample is the whole text.
     pub(super) whole: bool,
-    /// True if no longer sample can be had.
+    /// True if there is no longer sample.
     pub(super) last: bool,
 }
 

@@ -24,7 +24,7 @@ use crate::{Error, Result};
 /// The type of some values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Shape {
-    /// Only null.
+    /// No value but null.
     #[default]
     Null,
     Bool,

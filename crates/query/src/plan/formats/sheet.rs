@@ -162,7 +162,7 @@ impl Table {
 struct Detector<'o> {
     options: &'o SheetOptions,
     table: Option<Table>,
-    /// The row that comes next if none is empty.
+    /// The number of the next row, if no row between is empty.
     next: u32,
     ended: bool,
 }
@@ -188,7 +188,7 @@ impl Detector<'_> {
         ControlFlow::Continue(())
     }
 
-    /// A row before which there is no table.
+    /// Handles a row before which no table has begun.
     fn first(&mut self, row: u32, cells: Cells<'_, '_>) -> ControlFlow<()> {
         let area = match self.options.range {
             Some(area) if row < area.rows.0 => return ControlFlow::Continue(()),

@@ -12,19 +12,20 @@ const NAMES: &str = "sheet, header, range, all_varchar, ignore_errors, stop_at_e
 /// The options of `read_xlsx`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct SheetOptions {
-    /// The first sheet if absent.
+    /// The name of the sheet. `None`: the first sheet.
     pub(super) sheet: Option<String>,
     /// Whether the first row has the names of the columns.
     pub(super) header: Option<bool>,
-    /// Found in the sheet if absent.
+    /// The cells of the table. `None`: the table is found in the sheet.
     pub(super) range: Option<Area>,
     /// All columns are texts.
     pub(super) all_varchar: bool,
-    /// Errors of cells are null.
+    /// True if errors of cells are null.
     pub(super) ignore_errors: bool,
-    /// Whether the table ends before the first empty row. Unless it is given, a range does not.
+    /// Whether the table ends before the first empty row. `None`: a table without a given range
+    /// does.
     pub(super) stop_at_empty: Option<bool>,
-    /// A column without a value is one of texts.
+    /// True if a column without a value is one of texts.
     pub(super) empty_as_varchar: bool,
 }
 

@@ -47,8 +47,8 @@ impl Guess {
         });
     }
 
-    /// Whether another value has the type of those that were seen. `None` if that cannot be told: it
-    /// or they may be any text.
+    /// Whether another value has the type of the values that were seen. `None` if it cannot be
+    /// told, because the value or the seen ones may be any text.
     pub(super) fn agrees(&self, value: &str, notation: &Notation) -> Option<bool> {
         let kind = self.kind.clone().filter(|kind| *kind != Kind::Text && !value.is_empty())?;
         Some(both(kind, kind_of(value, notation)) != Kind::Text)

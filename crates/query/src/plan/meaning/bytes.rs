@@ -15,8 +15,8 @@ pub(super) fn is_bytes(data_type: &DataType) -> bool {
     matches!(data_type, Bytea | Blob(_) | Binary(_) | Varbinary(_) | Bytes(_))
 }
 
-/// A cast to a type of bytes: of a text in quotes that has a backslash, its bytes; and of all others
-/// to the type that the planner knows.
+/// Writes a cast to a type of bytes: of a text in quotes with a backslash as its bytes, and of
+/// anything else as a cast to the type that the planner knows.
 pub(super) fn cast_of(expr: &Expr, data_type: &DataType, kind: &CastKind) -> Option<Expr> {
     if !is_bytes(data_type) {
         return None;

@@ -85,7 +85,7 @@ impl VisitorMut for Meaning {
         ControlFlow::Continue(())
     }
 
-    /// After what is inside of it: a cast sees the number that it is of.
+    /// Replaces an expression after its parts, so that a cast sees the number that it converts.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
         if let Some(written) = written(expr) {
             *expr = written;

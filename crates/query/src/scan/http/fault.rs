@@ -5,7 +5,7 @@ use snowmelt_types::{Code, ErrorReport};
 
 use super::super::changed;
 
-/// The operator's list, for messages.
+/// The setting that has the operator's list of servers, for messages.
 const SETTING: &str = "server.http_sources";
 const FILE: &str = "/etc/snowmelt/config.toml";
 

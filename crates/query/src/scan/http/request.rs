@@ -27,7 +27,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Sends no request.
+    /// Creates the client. Sends no request.
     pub(super) fn new(sources: &[HttpSource]) -> Result<Self, HttpFault> {
         let client = Client::builder()
             .user_agent("snowmelt")

@@ -42,8 +42,8 @@ pub(crate) struct HttpStore(Arc<Inner>);
 struct Inner {
     origin: Url,
     requests: Requests,
-    /// The files of a server that sends no ranges. One is locked while it is read, so that it is
-    /// asked for once; others are not.
+    /// The files of a server that sends no ranges. A file is locked while it is read, so that it is
+    /// asked for once; other files are not locked meanwhile.
     whole: std::sync::Mutex<HashMap<Path, Slot>>,
     /// The number of bytes that files of this server keep in memory.
     kept: Kept,

@@ -1,14 +1,14 @@
 //! The version of a file: its size, and what its server says of it.
 //!
-//! It is sent to workers as a text, the size in the first line, as the entity tag of a bucket's object
-//! is.
+//! The version is sent to workers as a text, with the size in the first line, in the place of the
+//! entity tag of a bucket's object.
 
 use object_store::path::Path;
 use reqwest::header::{
     CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
 };
 
-/// The most bytes of what a server says.
+/// The most bytes of a version's entity tag or date that a server sends.
 const MAX_BYTES: usize = 1024;
 
 /// The version of a file.
@@ -20,7 +20,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// The version that an answer says, of a file of this size.
+    /// Reads the version of a file of `size` bytes from the headers of an answer.
     pub(super) fn of(headers: &HeaderMap, size: u64) -> Self {
         let of = |name: HeaderName| {
             let text = headers.get(name)?.to_str().ok()?.trim();
@@ -35,7 +35,7 @@ impl Version {
         format!("{}\n{}\n{}", self.size, tag.unwrap_or_default(), modified.unwrap_or_default())
     }
 
-    /// The version of a text.
+    /// Reads a version from its text.
     pub(super) fn parsed(text: &str) -> Option<Self> {
         let mut lines = text.split('\n');
         let size = lines.next()?.parse().ok()?;
@@ -54,7 +54,8 @@ impl Version {
         self.size == answer.size && same.unwrap_or(true)
     }
 
-    /// The header by which a server refuses another version. A weak tag is none of a range's bytes.
+    /// Returns the header by which a server refuses another version. A weak tag is left out,
+    /// because it does not identify the bytes of a range.
     pub(super) fn condition(&self) -> Option<(HeaderName, &str)> {
         match (&self.tag, &self.modified) {
             (Some(tag), _) if tag.starts_with('"') => Some((IF_MATCH, tag)),

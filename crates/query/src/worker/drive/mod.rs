@@ -36,7 +36,7 @@ use crate::{Answer, Cleaner, CostBasis, Error, RunOptions};
 use platform::Platform;
 use runner::PlatformRunner;
 
-/// A batch whose frame is longer is split.
+/// The most bytes of a batch's frame: a longer one is split.
 const FRAME_BYTES: usize = 16 << 20;
 
 /// Drives the query of a connection whose first frame is given. Returns when the answer is complete
@@ -161,8 +161,9 @@ async fn answer_all(
     Ok(answer)
 }
 
-/// Removes the objects of the query's exchanges; gives the number of LIST requests. A failure does
-/// not change the answer, which is complete: what is left is removed by a later query.
+/// Removes the objects of the query's exchanges. Returns the number of LIST requests. A failure
+/// does not change the answer, which is complete: objects that are left are removed by a later
+/// query.
 async fn clean(cleaner: &Cleaner, whole: bool) -> u64 {
     let cleaned = match whole {
         true => cleaner.clean().await,
