@@ -1,85 +1,91 @@
-//! Calls, what holds for all of them, and what is decided about each.
+//! Types of the scheduler's interface: calls, the policy for all calls, and the decisions on each
+//! call.
 
 use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName, Tenant};
 
-/// A call, gang or task that waits or runs. Later tickets are greater.
+/// The number of a call, gang or task that waits or runs. Tickets are given in ascending order: a
+/// later request has a greater one.
 pub type Ticket = u64;
 
-/// How many ranks of a gang each host has, in the order of ranks.
+/// The number of a gang's ranks on each host, in the order of ranks.
 pub type Parts = Vec<(HostName, u32)>;
 
-/// After which part of its patience a call is starved, usually.
+/// The usual value of [`Policy::starved_after`].
 pub const STARVED_AFTER: Duration = Duration::from_secs(10);
 
-/// What holds for all calls.
+/// The settings of a scheduler that apply to all calls.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// The most instances of a function on one host (FaaSNet 3.2: 20).
+    /// The greatest number of instances of one function on one host (FaaSNet 3.2: 20).
     pub instances_per_host: u32,
-    /// A host that is preferred among those with free instances: that of control.
+    /// The host of control, which is preferred among hosts with free instances. `None` if no host
+    /// is preferred.
     pub near: Option<HostName>,
-    /// A call that has waited for this long gets the next room that is enough for it: until then no
-    /// other call gets a new instance on a host where it could have one. For a gang its share of each
-    /// host is kept.
+    /// The time after which a waiting call or gang is starved. A starved call gets the next room
+    /// that is large enough for it: until then, no other call gets a new instance on a host where
+    /// the starved one could have one. For a starved gang, its share of each host is kept.
     pub starved_after: Duration,
-    /// A host is reclaimed from a function that was not called there for this long (FaaSNet 3.2: 15
+    /// The time without calls after which a function is taken back from a host (FaaSNet 3.2: 15
     /// minutes).
     pub reclaim_after: Duration,
 }
 
-/// What a call needs.
+/// The requirements of a call of a function.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Whose it is.
+    /// The owner of the call.
     pub tenant: Tenant,
-    /// The function with its limits: calls of the same one may use the same instances.
+    /// The digest of the function and its limits: calls with the same digest may use the same
+    /// instances.
     pub function: Digest,
-    /// The image or the packages that its instances start from, if other functions may share it.
+    /// The image or the packages that instances of the function start from. `None` if no other
+    /// function may share them.
     pub image: Option<Digest>,
-    /// Bytes: the limit of an instance.
+    /// The memory limit of an instance, in bytes.
     pub memory: u64,
-    /// Thousandths of cores.
+    /// The share of cores that a call takes, in thousandths of a core.
     pub cpu_millis: u32,
-    /// Calls that an instance takes at the same time: one of the limits of the function.
+    /// The number of calls that an instance takes at the same time, which is one of the function's
+    /// limits.
     pub concurrency: u32,
-    /// How long an instance is kept without calls.
+    /// The time for which an instance without calls is kept.
     pub idle: Duration,
-    /// The only host that can run it, if that is so.
+    /// The only host that may run the call. `None` if any host may.
     pub only: Option<HostName>,
-    /// What its client sends goes through control's own host: that one comes before idle instances of
-    /// others as long as it has a free core.
+    /// Whether control's own host comes before idle instances of other hosts, as long as it has a
+    /// free core: data from the client goes through that host in any case.
     pub near_first: bool,
 }
 
-/// What is to be done with a call, a gang or a task.
+/// The decision of the scheduler on a call, a gang or a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It runs on this host.
+    /// The call or task runs on this host.
     Run(Ticket, HostName),
     /// The ranks of the gang start on these hosts.
     Start(Ticket, Parts),
-    /// No host had room for it in time.
+    /// The call or gang has expired: no host had room for it before its deadline.
     Expired(Ticket),
-    /// No host that is there will ever have room for it.
+    /// The call or gang is refused: none of the present hosts will ever have room for it.
     Refused(Ticket),
 }
 
-/// What is to be taken back from a host.
+/// A function or an image that a host has to give up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reclaimed {
-    /// The host is to forget this function and end its idle instances.
+    /// The host has to forget this function and end its idle instances.
     Function(HostName, Digest),
-    /// The host is to leave the tree of this image.
+    /// The host has to leave the tree of this image.
     Image(HostName, Digest),
 }
 
-/// What a call or task does.
+/// The state of a call or task.
 #[derive(Debug)]
 pub(crate) enum State {
     Waits,
     RunsOn(HostName),
-    /// Its host was removed.
+    /// The host that ran the call or task was removed.
     Lost,
 }

@@ -1,12 +1,13 @@
-//! The host for a call.
+//! The choice of the host for a call.
 //!
 //! A free instance is taken first, if a core is free for it: its start is the cheapest. A new
 //! instance on a host with a free core comes next, unless that host would have to read an image
-//! first: a call on cores that others use may take several times as long, and a start does not.
-//! Control's own host comes before all of them if the call says so, and a core of it is free.
+//! first. (A call on cores that others use may take several times as long, a start does not.) If
+//! the call has `near_first` and control's own host has a free core, that host comes before all
+//! others.
 //!
-//! Few hosts are compared one by one. Among many, none is looked at that is not a candidate: what has
-//! to be compared is in an order already (`on_hosts`, `rooms`).
+//! Few hosts are compared one by one. Among many hosts, only candidates are looked at: the hosts
+//! are kept in order already (`on_hosts`, `rooms`).
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -22,69 +23,73 @@ use crate::on_hosts::OnHosts;
 use crate::ranked::{Needs, Place, Ranked};
 use crate::rooms::{Rooms, depth_of};
 
-/// By what hosts are compared for a new instance; the least is taken.
+/// The key by which hosts are compared for a new instance; the host with the least key is taken.
 ///
-/// First come hosts that have a core for it: a host whose cores are all taken is full as long as
-/// another one is not. Among those the one that holds most of what it needs, then by places in
-/// trees, and then the fullest that it fits on, so that the emptiest hosts become free.
+/// Hosts with a free core come first: a host whose cores are all taken counts as full as long as
+/// another host is not. Among those, the host comes first that holds most of what the instance
+/// needs, then the one with the better places in trees, and then the fullest host that has room for
+/// the instance, so that the emptiest hosts become free.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// Load of the cores in thousandths, if they are all taken; else 0.
+    /// The load of the host's cores in thousandths if they are all taken, else 0.
     overload: u64,
     lacks: Lacks,
     place: Place,
 }
 
-/// What a host lacks for the first instance of a function.
+/// The part of a function that a host lacks before it can start its first instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lacks {
-    /// It has instances of the function, or had some lately.
+    /// The host has instances of the function, or had some lately.
     Nothing,
-    /// It has the image or the packages, of another function.
+    /// The host has the image or the packages of the function, because it ran another function with
+    /// them.
     Code,
     Image,
 }
 
-/// What free instances are compared by; the least is taken.
+/// The key by which free instances are compared; the instance with the least key is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SlotRank {
     overload: u64,
-    /// Control's own host first, as no network is between.
+    /// Whether the host is another one than control's own. Control's own host comes first, as no
+    /// network is between.
     is_far: bool,
-    /// The one that was used last, so that those of other hosts are idle for long enough to be given
-    /// up.
+    /// The time at which the instance was used last. The latest comes first, so that instances of
+    /// other hosts are idle for long enough to be ended.
     last: Reverse<Duration>,
     order: u64,
     id: u32,
 }
 
-/// Which hosts may start an instance.
+/// The set of hosts that a search for a new instance may choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Those with a free core that have the function.
+    /// Hosts with a free core that have the function.
     Here,
-    /// Those with a free core that have its image as well.
+    /// Hosts with a free core that have at least the function's image.
     Near,
-    /// All.
+    /// All hosts.
     Any,
 }
 
-/// A call that is to run now.
+/// The search for a host that runs a call now.
 pub(crate) struct Choice<'a> {
     pub call: &'a Call,
     pub on: Option<&'a OnHosts>,
     pub hosts: &'a Hosts,
     pub rooms: &'a Rooms,
     pub policy: &'a Policy,
-    /// What becomes free on hosts that this call can start on is kept for it.
+    /// The starved call for which free room is kept, with the instances of its function: no other
+    /// call starts on a host where this one could start.
     pub kept: Option<(&'a Call, Option<&'a OnHosts>)>,
     pub now: Duration,
-    /// So many hosts are few.
+    /// The greatest number of hosts that are compared one by one, without the orders.
     pub few: usize,
 }
 
 impl Choice<'_> {
-    /// Control's own host, if it comes before all others.
+    /// Control's own host, if the call prefers it and it has a free core.
     pub fn own(&self) -> Option<u32> {
         let own = self.policy.near.as_ref().filter(|_| self.call.near_first)?;
         let id = self.hosts.id(own)?;
@@ -94,8 +99,9 @@ impl Choice<'_> {
         (has_slot || self.rank(id).is_some_and(|rank| rank.overload == 0)).then_some(id)
     }
 
-    /// As [`Self::slot`], if that can be told from few hosts: without the orders by load, which then
-    /// need not be up to date.
+    /// Returns the same host as [`Self::slot`] if a look at few hosts suffices to tell. The orders
+    /// by load are not read, so they need not be up to date. The outer `None` means that the orders
+    /// are needed.
     pub fn slot_of_few(&self, needs_core: bool) -> Option<Option<u32>> {
         let Some(on) = self.on else { return Some(None) };
         let is_near = |rank: &SlotRank| rank.overload == 0;
@@ -115,7 +121,8 @@ impl Choice<'_> {
         (are_few || first.is_some()).then_some(first)
     }
 
-    /// The host whose free instance is taken, on a core that is free too if it needs one.
+    /// Returns the host whose free instance the call takes. With `needs_core`, only hosts that have
+    /// a free core for the call count.
     pub fn slot(&self, needs_core: bool) -> Option<u32> {
         let on = self.on?;
         let may_take = |rank: &SlotRank| !needs_core || rank.overload == 0;
@@ -141,12 +148,12 @@ impl Choice<'_> {
         best.map(|rank| rank.id)
     }
 
-    /// Whether the orders of hosts for new instances are not asked.
+    /// Whether a host for a new instance is found without the orders of hosts.
     pub fn needs_no_orders(&self) -> bool {
         self.call.only.is_some() || self.hosts.len() <= self.few
     }
 
-    /// The host that starts a new instance.
+    /// Returns the host on which the call gets a new instance.
     pub fn start(&self, reach: Reach) -> Option<u32> {
         let rank = match self.few() {
             Some(few) => {
@@ -180,7 +187,8 @@ impl Choice<'_> {
         })
     }
 
-    /// The hosts that are asked for a new instance, if they are few, or not all that there are.
+    /// The hosts to compare one by one for a new instance. `None` if all hosts may be asked and are
+    /// too many for that.
     fn few(&self) -> Option<Vec<u32>> {
         if let Some(only) = &self.call.only {
             return Some(self.hosts.id(only).into_iter().collect());
@@ -204,8 +212,9 @@ impl Choice<'_> {
         }
     }
 
-    /// A host that has the function is in the orders of its image and of all hosts as well, where it
-    /// comes later than in the first one: the least of all orders is the least of all hosts.
+    /// Returns the least host of all orders. A host that has the function is also in the order of
+    /// its image and in that of all hosts, where it comes later than in the order of the function:
+    /// so the least host of all orders is the least of all hosts.
     fn least(&self, reach: Reach) -> Option<Rank> {
         let Call { memory, cpu_millis, ref image, .. } = *self.call;
         let needs = Needs { memory, cpu_millis, free_core: reach != Reach::Any };
@@ -223,7 +232,7 @@ impl Choice<'_> {
         [here, code, all].into_iter().flatten().min()
     }
 
-    /// `None` if a host does not start an instance now.
+    /// Returns the key of a host. `None` if the host cannot start an instance now.
     fn rank(&self, id: u32) -> Option<Rank> {
         let entry = self.hosts.by_id(id)?;
         let Entry { name, order, host, .. } = entry;
@@ -265,7 +274,7 @@ pub(crate) fn could_start(
     busy < policy.instances_per_host && !host.is_drained && may_ever_run(call, name, host)
 }
 
-/// Whether a host has the memory for a call while others take nothing.
+/// Whether a host has enough memory for a call if nothing else runs on it.
 pub(crate) fn may_ever_run(call: &Call, name: &HostName, host: &Host) -> bool {
     call.only.as_ref().is_none_or(|only| only == name) && host.most >= call.memory
 }

@@ -1,7 +1,7 @@
-//! The scheduler's choice of a host: brings those orders of hosts up to date that it needs, and takes
-//! the first host.
+//! The scheduler's choice of a host: brings those orders of hosts up to date that the choice needs,
+//! and takes the first host.
 //!
-//! Invariant: an order is asked only after all hosts that have changed were put where they belong.
+//! Invariant: an order is read only after all hosts that have changed were put in their place.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::hosts::{Entry, Follower};
 use crate::scheduler::Scheduler;
 
 impl Scheduler {
-    /// The host that runs a call now; `None` if none has room. What becomes free on hosts that `kept`
-    /// can start on is kept for that call.
+    /// Returns the host that runs a call now, or `None` if no host has room. No room is taken on
+    /// hosts that the call `kept` could start on.
     pub(crate) fn host_for(
         &mut self,
         call: &Call,
@@ -61,7 +61,7 @@ impl Scheduler {
         self.choice(call, kept, now).slot(needs_core)
     }
 
-    /// Whether a host has the memory for a call while others take nothing.
+    /// Whether some host has enough memory for a call if nothing else runs there.
     pub(crate) fn may_ever_run(&self, call: &Call) -> bool {
         match &call.only {
             Some(only) => self.hosts.get(only).is_some_and(|host| may_ever_run(call, only, host)),
@@ -82,7 +82,7 @@ impl Scheduler {
         }
     }
 
-    /// The same for one host.
+    /// Whether a call could have a new instance on one host if enough memory became free there.
     pub(crate) fn could_start_on(&self, call: &Call, name: &HostName, host: &Host) -> bool {
         let on = self.functions.get(&call.function);
         let instances = self.hosts.id(name).and_then(|id| on?.get(id));

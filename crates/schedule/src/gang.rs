@@ -1,5 +1,5 @@
-//! Gangs: requests of several ranks that start together or not at all, each host with ranks that
-//! follow each other.
+//! Gangs: requests for several ranks (processes that work together) that start together or not at
+//! all. Each host has ranks with consecutive numbers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use snowmelt_types::{Digest, HostName, Tenant};
 
 use crate::call::{Parts, Ticket};
 
-/// What a gang needs.
+/// The requirements of a gang.
 #[derive(Clone, Debug)]
 pub struct Gang {
-    /// Whose it is.
+    /// The owner of the gang.
     pub tenant: Tenant,
-    /// The image that it runs in, if hosts read it in a tree.
+    /// The image that the gang runs in, if hosts read it from each other in a tree.
     pub image: Option<Digest>,
-    /// Its ranks: at least one.
+    /// The number of ranks, at least 1.
     pub ranks: u32,
-    /// Bytes of each rank.
+    /// The memory of each rank in bytes.
     pub memory: u64,
-    /// Thousandths of cores of each rank.
+    /// The share of cores of each rank, in thousandths of a core.
     pub cpu_millis: u32,
-    /// The most hosts that it may run on, if it says so.
+    /// The greatest number of hosts that the gang may run on. `None` for no limit.
     pub most_hosts: Option<u32>,
-    /// The only host that can run it, if that is so.
+    /// The only host that may run the gang. `None` if any host may.
     pub only: Option<HostName>,
 }
 
@@ -33,34 +33,34 @@ pub(crate) struct HeldGang {
     pub gang: Arc<Gang>,
     pub since: Duration,
     pub deadline: Duration,
-    /// Where it runs.
+    /// The hosts on which the gang runs, with the number of ranks of each. `None` while it waits.
     pub parts: Option<Parts>,
 }
 
-/// For whom room is kept.
+/// The requests for which room is kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept {
-    /// A call that gets the next room, or the gang whose share of the hosts is kept, or the task that
-    /// has kept room on a host.
+    /// The starved call that gets the next room, the gang whose share of the hosts is kept, or the
+    /// task for which room is kept on a host.
     pub ticket: Option<Ticket>,
-    /// The gang that has waited for the longest, while its share is not kept: it waits for other gangs,
-    /// or for a call that has waited for longer.
+    /// The gang that has waited for the longest, while its share is not kept because it waits for
+    /// other gangs or for a call that has waited for longer.
     pub first_gang: Option<Ticket>,
 }
 
-/// Memory for ranks of the hosts that a gang could get now.
+/// The memory for ranks on the hosts that a gang could get now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GangRoom {
-    /// Hosts.
+    /// The number of these hosts.
     pub hosts: u32,
-    /// Bytes that are free now.
+    /// Free memory now, in bytes.
     pub free: u64,
-    /// Bytes that there would be if nothing ran.
+    /// Memory if nothing ran on these hosts, in bytes.
     pub most: u64,
 }
 
 impl Gang {
-    /// The memory of all its ranks.
+    /// The memory of all ranks of the gang, in bytes.
     pub fn bytes(&self) -> u64 {
         self.memory.saturating_mul(self.ranks.into())
     }

@@ -1,8 +1,8 @@
-//! Gangs in the scheduler: they wait in the queue of calls.
+//! The scheduling of gangs, which wait in the queue of calls.
 //!
 //! Invariant: the memory of a gang that was placed is counted on its hosts until it has ended, also
-//! on a host that was removed and came back meanwhile. Room that is kept for a waiting gang is no
-//! more than what it needs, and calls and tasks that run are all that is in its way there.
+//! on a host that was removed and has come back meanwhile. The room that is kept for a waiting gang
+//! is no more than the gang needs, and only running calls and tasks are in its way there.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Scheduler {
         ticket
     }
 
-    /// Counts a gang that runs already, on hosts that may come later.
+    /// Counts a gang that runs already. Its hosts may be added later.
     pub fn runs_gang(&mut self, gang: Arc<Gang>, parts: Parts, now: Duration) -> Ticket {
         let ticket = self.ticket();
         let held = HeldGang { gang, since: now, deadline: now, parts: None };
@@ -37,8 +37,9 @@ impl Scheduler {
         ticket
     }
 
-    /// The room of the hosts that a gang could have, those with the most if it may not have all. Parts
-    /// of hosts that are less than a rank do not count where that looked like enough.
+    /// The memory on the hosts that a gang could have. If the number of its hosts is limited, the
+    /// hosts with the most memory count. Memory of a host beyond whole ranks is left out where that
+    /// memory would make the sum look sufficient.
     pub fn gang_room(&self, gang: &Gang) -> GangRoom {
         let most_hosts = gang.most_hosts.map_or(usize::MAX, |most| most.max(1) as usize);
         let sum = |of: fn(&Host) -> u64| {
@@ -64,7 +65,8 @@ impl Scheduler {
         self.hosts.get(host).is_some_and(|host| host.ranks > 0)
     }
 
-    /// What can be done with a gang now: `None` if it waits, or is not known.
+    /// Returns the decision on a gang that is possible now. `None` if the gang goes on waiting, or
+    /// is not known.
     pub(crate) fn look_at_gang(&self, ticket: Ticket, kept: Kept) -> Option<Decision> {
         let held = self.gangs.get(&ticket).filter(|held| held.parts.is_none())?;
         let gang = &held.gang;
@@ -90,10 +92,12 @@ impl Scheduler {
         place(gang, &self.hosts, &self.policy, free).map(|parts| Decision::Start(ticket, parts))
     }
 
-    /// Keeps room for those who have waited for long: for the longest of them, be it a call or a
-    /// gang. Of a gang it is the share of each host that it would get if no calls and tasks ran. If
-    /// other gangs are in its way, calls and tasks are not: gangs that come later wait behind it, unless
-    /// their tenants have less than its own. Without such a call or gang, it is a task.
+    /// Keeps room for the request that has waited for the longest, if it has waited for as long as
+    /// the policy says. For a call, that is the next room. For a gang, that is the share of each
+    /// host that it would get if no calls and tasks ran. If other gangs are in its way, no room is
+    /// kept, as calls and tasks are not the obstacle: gangs that come later wait behind this one,
+    /// unless their tenants have less memory than its tenant. If no call or gang has waited for
+    /// long, room is kept for a task.
     pub(crate) fn keep_room(&mut self, now: Duration) -> Kept {
         let call = self.starved(now);
         let has_waited = |held: &HeldGang| {
@@ -130,13 +134,13 @@ impl Scheduler {
         Kept { ticket: Some(ticket), first_gang: None }
     }
 
-    /// What is kept while no gang has a share: a query goes on in its own room, so a task comes after
-    /// calls and gangs, which expire.
+    /// Returns the requests to keep room for while no gang has a share. A task comes after calls
+    /// and gangs, because these expire and a query does not: it goes on in its own room.
     fn kept_beside(&mut self, gang: Option<Ticket>, call: Option<Ticket>, now: Duration) -> Kept {
         Kept { ticket: call.or_else(|| self.keep_room_for_task(now)), first_gang: gang }
     }
 
-    /// A gang starts, or has started before.
+    /// Counts a gang that starts, or has started before.
     pub(crate) fn begin_gang(&mut self, ticket: Ticket, parts: Parts, now: Duration) {
         let Some(held) = self.gangs.get_mut(&ticket) else { return };
         let gang = Arc::clone(&held.gang);
@@ -154,7 +158,8 @@ impl Scheduler {
         *self.taken.entry(gang.tenant.clone()).or_default() += gang.bytes();
     }
 
-    /// A gang has ended, or nobody waits for it any more; false if it is none.
+    /// Removes a gang that has ended, or for which nobody waits any more. Returns false if the
+    /// ticket is not of a gang.
     pub(crate) fn end_gang(&mut self, ticket: Ticket) -> bool {
         let Some(HeldGang { gang, parts, deadline, .. }) = self.gangs.remove(&ticket) else {
             return false;
@@ -174,7 +179,7 @@ impl Scheduler {
         true
     }
 
-    /// The gangs that have ranks on a host, and how many.
+    /// The gangs that have ranks on a host, with the number of those ranks.
     pub(crate) fn gang_parts_on(&self, host: &HostName) -> impl Iterator<Item = (&Gang, u32)> {
         let parts = self.gangs.values().flat_map(|held| {
             held.parts.iter().flatten().map(|(name, ranks)| (&*held.gang, name, *ranks))
@@ -182,7 +187,8 @@ impl Scheduler {
         parts.filter(move |(_, name, _)| *name == host).map(|(gang, _, ranks)| (gang, ranks))
     }
 
-    /// How many further hosts, as large as the largest one, the gangs need that wait since then.
+    /// Returns how many further hosts the gangs need that have waited since `since` or longer. The
+    /// further hosts are assumed to be as large as the largest known one.
     pub(crate) fn lacking_for_gangs(&self, since: Duration) -> u32 {
         let waits = |held: &&HeldGang| {
             held.parts.is_none() && held.gang.only.is_none() && held.since <= since
@@ -206,12 +212,13 @@ impl Scheduler {
         lacking
     }
 
-    /// Whether the hosts that get new work have room for a gang while nothing else runs.
+    /// Whether the hosts that get new work have room for a gang if nothing else runs.
     fn may_ever_run_gang(&self, gang: &Gang) -> bool {
         place(gang, &self.hosts, &self.policy, |_, host| host.most_of_ranks).is_some()
     }
 
-    /// The same with those that are drained now, of which an operator may let one have work again.
+    /// Whether all hosts, drained ones included, have room for a gang if nothing else runs: an
+    /// operator may end the drain.
     fn may_run_gang_undrained(&self, gang: &Gang) -> bool {
         let ranks = self.hosts.values().map(|host| host.most_of_ranks / gang.memory.max(1));
         let mut ranks: Vec<_> = ranks.collect();
@@ -220,15 +227,16 @@ impl Scheduler {
         ranks.into_iter().take(most).sum::<u64>() >= gang.ranks.into()
     }
 
-    /// Whether a gang waits behind another one: its tenant has at least as much.
+    /// Whether a gang has to wait behind the gang `first`, because its tenant has at least as much
+    /// memory.
     fn comes_after(&self, ticket: Ticket, gang: &Gang, first: Option<Ticket>) -> bool {
         let first = first.filter(|first| *first != ticket).and_then(|it| self.gangs.get(&it));
         first.is_some_and(|first| self.taken(&gang.tenant) >= self.taken(&first.gang.tenant))
     }
 }
 
-/// Each gang and each task has a line of its own in the queue: one that fits may pass one that does
-/// not.
+/// Returns the line of the queue for a gang or task. Each has a line of its own, so that a request
+/// that fits may pass one that does not.
 pub(crate) fn line(ticket: Ticket) -> Digest {
     Digest::of(format!("line {ticket}"))
 }
@@ -238,8 +246,9 @@ fn is_open(gang: &Gang, name: &HostName, host: &Host) -> bool {
     !host.is_drained && gang.only.as_ref().is_none_or(|only| only == name)
 }
 
-/// The ranks of each host, control's own first, if there is room for all. A gang that may not have
-/// all hosts gets those that hold its image, or the ones with the most room if these are too few.
+/// Returns the number of ranks for each host, with control's own host first, or `None` if there is
+/// no room for all ranks. A gang whose number of hosts is limited gets the hosts that hold its
+/// image, or the hosts with the most room if the former are too few.
 fn place(
     gang: &Gang,
     hosts: &Hosts,

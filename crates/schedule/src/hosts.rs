@@ -1,7 +1,8 @@
-//! The hosts by name, with a number and an order for each, and which of them have changed.
+//! The hosts by name. Each has a number, a position in the order of names, and marks for those who
+//! need to see its changes.
 //!
-//! Invariant: what may have changed of a host is in the list of each follower until that has looked.
-//! The order of two hosts is that of their names.
+//! Invariant: a host that may have changed is in the list of each follower until that follower has
+//! looked. Hosts are ordered like their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,44 +10,45 @@ use snowmelt_types::{Digest, HostName};
 
 use crate::host::{Host, HostRoom};
 
-/// Who keeps hosts in an order of its own, and brings it up to date when it needs it.
+/// A part of the scheduler that keeps hosts in an order of its own, and brings that order up to
+/// date when it needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Follower {
-    /// Free instances of functions.
+    /// The order of free instances of functions.
     Slots,
-    /// Hosts that have a function.
+    /// The order of hosts that have a function.
     Starts,
-    /// All hosts, and those of images.
+    /// The orders of all hosts, and of hosts that hold an image.
     Rooms,
 }
 
 const FOLLOWERS: [Follower; 3] = [Follower::Slots, Follower::Starts, Follower::Rooms];
 
-/// Between the orders of two hosts, at first: so many names find a place between them.
+/// The distance between the order numbers of two hosts at first: as many names fit between them.
 const GAP: u64 = 1 << 32;
 
-/// All hosts.
+/// All hosts of the scheduler.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     by_name: BTreeMap<HostName, u32>,
-    /// By their numbers.
+    /// The hosts by their numbers. `None` for a number that no host has now.
     entries: Vec<Option<Entry>>,
     vacant: Vec<u32>,
-    /// By the most memory that each has reported.
+    /// The hosts by the most memory that each has reported.
     by_most: BTreeSet<(u64, u32)>,
     changed: [Vec<u32>; FOLLOWERS.len()],
 }
 
-/// A host.
+/// A host with its name and its marks.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub name: HostName,
-    /// That of its name.
+    /// The position of the host's name in the order of all names.
     pub order: u64,
     pub host: Host,
-    /// Functions that have instances here, or had some.
+    /// The functions that have instances on the host, or had some.
     pub functions: Vec<Digest>,
-    /// In whose lists it is.
+    /// For each follower, whether the host is in its list of changed hosts.
     listed: [bool; FOLLOWERS.len()],
 }
 
@@ -55,7 +57,7 @@ impl Hosts {
         self.by_id(self.id(name)?).map(|entry| &entry.host)
     }
 
-    /// A host that is about to change.
+    /// Returns a host that is about to change, and marks it as changed.
     pub fn get_mut(&mut self, name: &HostName) -> Option<&mut Host> {
         let id = self.id(name)?;
         self.has_changed(id);
@@ -70,12 +72,12 @@ impl Hosts {
         self.by_name.contains_key(name)
     }
 
-    /// The number of a host, which is its own as long as it is there.
+    /// The number of a host, which no other host has while this one is known.
     pub fn id(&self, name: &HostName) -> Option<u32> {
         self.by_name.get(name).copied()
     }
 
-    /// The number of a host, and the order of its name.
+    /// The number of a host, and the position of its name.
     pub fn number(&self, name: &HostName) -> Option<(u32, u64)> {
         let id = self.id(name)?;
         Some((id, self.by_id(id)?.order))
@@ -85,17 +87,17 @@ impl Hosts {
         self.entries.get(id as usize)?.as_ref()
     }
 
-    /// A host of which nothing changes that an order of hosts depends on.
+    /// Returns a host for a change on which no order of hosts depends.
     pub fn entry_mut(&mut self, id: u32) -> Option<&mut Entry> {
         self.entries.get_mut(id as usize)?.as_mut()
     }
 
-    /// Their numbers.
+    /// The numbers of all hosts.
     pub fn ids(&self) -> impl Iterator<Item = u32> {
         self.by_name.values().copied()
     }
 
-    /// In the order of names.
+    /// All hosts in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&HostName, &Host)> {
         let entries = self.by_name.iter().filter_map(|(name, id)| Some((name, self.by_id(*id)?)));
         entries.map(|(name, entry)| (name, &entry.host))
@@ -105,7 +107,7 @@ impl Hosts {
         self.iter().map(|(_, host)| host)
     }
 
-    /// Changes all hosts of which this is true.
+    /// Changes all hosts for which `which` is true.
     pub fn change_all(&mut self, which: impl Fn(&Host) -> bool, mut change: impl FnMut(&mut Host)) {
         for id in 0..self.entries.len() as u32 {
             if self.by_id(id).is_some_and(|entry| which(&entry.host)) {
@@ -117,7 +119,7 @@ impl Hosts {
         }
     }
 
-    /// Takes the next report of a host; false if it is not known.
+    /// Takes the next report of a host. Returns false if the host is not known.
     pub fn report(&mut self, name: &HostName, room: HostRoom) -> bool {
         let Some(id) = self.id(name) else { return false };
         self.has_changed(id);
@@ -132,7 +134,8 @@ impl Hosts {
         true
     }
 
-    /// Adds a host that is not known; true if the orders of others are others now.
+    /// Adds a host that is not known. Returns true if the order numbers of other hosts had to
+    /// change.
     pub fn insert(&mut self, name: HostName, host: Host) -> bool {
         let id = self.vacant.pop().unwrap_or(self.entries.len() as u32);
         if id as usize == self.entries.len() {
@@ -151,7 +154,7 @@ impl Hosts {
         order.is_none()
     }
 
-    /// Its number, which another host may get.
+    /// Removes a host and returns its number, which another host may get.
     pub fn remove(&mut self, name: &HostName) -> Option<u32> {
         let id = self.by_name.remove(name)?;
         self.has_changed(id);
@@ -162,17 +165,17 @@ impl Hosts {
         Some(id)
     }
 
-    /// The hosts that have reported at least so much memory at a time, those with less first.
+    /// The hosts that have once reported at least this much memory, those with less first.
     pub fn with_most(&self, memory: u64) -> impl Iterator<Item = &Entry> {
         self.by_most.range((memory, 0)..).filter_map(|(_, id)| self.by_id(*id))
     }
 
-    /// The hosts that never had so much memory.
+    /// The hosts that have never reported this much memory.
     pub fn smaller_than(&self, memory: u64) -> impl Iterator<Item = u32> {
         self.by_most.range(..(memory, 0)).map(|(_, id)| *id)
     }
 
-    /// A function has instances on a host.
+    /// Notes that a function has instances on a host.
     pub fn has_function(&mut self, id: u32, function: &Digest) {
         if let Some(entry) = self.entry_mut(id)
             && !entry.functions.contains(function)
@@ -190,7 +193,7 @@ impl Hosts {
         }
     }
 
-    /// What may have changed of a host is to be looked at.
+    /// Marks a host as changed, for all followers.
     pub fn has_changed(&mut self, id: u32) {
         let Self { entries, changed, .. } = self;
         let Some(Some(entry)) = entries.get_mut(id as usize) else { return };
@@ -201,7 +204,8 @@ impl Hosts {
         }
     }
 
-    /// The hosts that may have changed since this follower looked last. Some may be gone.
+    /// Returns the hosts that may have changed since this follower looked last. Some may have been
+    /// removed.
     pub fn changed(&mut self, follower: Follower) -> Vec<u32> {
         let changed = std::mem::take(&mut self.changed[follower as usize]);
         for id in &changed {
@@ -212,7 +216,8 @@ impl Hosts {
         changed
     }
 
-    /// An order between those of the names beside it, if there is one.
+    /// An order number between those of the neighbouring names. `None` if the neighbours leave no
+    /// gap.
     fn order_for(&self, name: &HostName) -> Option<u64> {
         let order = |(_, id): (&HostName, &u32)| self.by_id(*id).map(|entry| entry.order);
         let before = self.by_name.range::<HostName, _>(..name).next_back().and_then(order);
@@ -228,7 +233,7 @@ impl Hosts {
         }
     }
 
-    /// Gives all hosts orders with room between them.
+    /// Gives all hosts new order numbers, with gaps between them.
     fn order_anew(&mut self) {
         let ids: Vec<u32> = self.by_name.values().copied().collect();
         for (number, id) in (1..).zip(ids) {

@@ -1,4 +1,4 @@
-//! What the scheduler knows of hosts, for those who ask.
+//! Read access to the scheduler's knowledge of hosts.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use crate::on_hosts::OnHosts;
 use crate::scheduler::Scheduler;
 
 impl Scheduler {
-    /// Calls of a function that run on each host.
+    /// The number of running calls of a function on each host.
     pub fn running(&self, function: &Digest) -> impl Iterator<Item = (&HostName, u32)> {
         self.instances_of(function).map(|(host, instances)| (host, instances.calls))
     }
 
-    /// Calls that run on a host.
+    /// The number of running calls on a host.
     pub fn calls_on(&self, host: &HostName) -> u32 {
         let Some(id) = self.hosts.id(host) else { return 0 };
         self.functions.values().filter_map(|on| on.get(id)).map(|it| it.calls).sum()
     }
 
-    /// Idle instances of a function on each host.
+    /// The number of idle instances of a function on each host.
     pub fn idle(&self, call: &Call, now: Duration) -> impl Iterator<Item = (&HostName, u32)> {
         let each = call.concurrency;
         let on = self.instances_of(&call.function);
         on.map(move |(host, instances)| (host, instances.idle(each, now)))
     }
 
-    /// Memory that is taken on a host, and what it has.
+    /// The memory that is taken on a host, and the memory that it has for instances, in bytes.
     pub fn memory(&self, host: &HostName) -> Option<(u64, u64)> {
         self.hosts.get(host).map(|host| (host.memory, host.room.memory))
     }
@@ -38,7 +38,7 @@ impl Scheduler {
         on.filter_map(move |(id, instances)| Some((&self.hosts.by_id(id)?.name, instances)))
     }
 
-    /// The host that has the most memory for instances that is not taken, and how much.
+    /// The host with the most free memory for instances, and how much that is in bytes.
     pub fn most_free(&self) -> Option<(&HostName, u64)> {
         let open = self.hosts.iter().filter(|(_, host)| !host.is_drained);
         open.map(|(name, host)| (name, host.left())).max_by_key(|(_, left)| *left)

@@ -1,14 +1,14 @@
-//! Which host runs a call of a function, and when: a queue with deadlines that is fair between
-//! tenants, and a choice of host by idle instances, free cores and memory, and what the host holds
-//! already (FaaSNet 3.2 and 5). Gangs, whose ranks start together, and tasks of queries wait in the
-//! same queue. And when a host is reclaimed from a function that is not called there any more, and how
-//! many hosts there are to be.
+//! The decision which host runs a call of a function, and when: a queue with deadlines that is fair
+//! between tenants, and a choice of host by idle instances, free cores, free memory and what the
+//! host holds already (FaaSNet 3.2 and 5). Gangs, whose ranks start together, and tasks of queries
+//! wait in the same queue. The crate also decides when a function is taken back from a host on
+//! which it is not called any more, and how many hosts a cluster has.
 //!
-//! Boundary: decisions only. There is no I/O and no clock; who asks gives the time. What a host
-//! really has is known there: it may refuse a call, which then waits again.
-//! Invariants: a call is on one host at a time; by what is known, no host has more memory taken than
-//! it has, nor more instances of a function than the policy allows; a call or gang that waits runs,
-//! is refused or expires. A task that waits runs or is withdrawn.
+//! Boundary: decisions only. There is no I/O and no clock: the caller passes the time. Only a host
+//! knows what it really has: it may refuse a call, which then waits again.
+//! Invariants: a call is on one host at a time. By what is known, no host has more memory taken
+//! than it has, nor more instances of a function than the policy allows. A call or gang that waits
+//! runs, is refused or expires. A task that waits runs or is withdrawn.
 
 #![forbid(unsafe_code)]
 

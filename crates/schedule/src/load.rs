@@ -1,4 +1,4 @@
-//! How much of the cores of hosts is taken.
+//! The load of a host's cores.
 
 use crate::host::Host;
 
@@ -12,9 +12,9 @@ pub(crate) struct Load {
 /// The core that a call gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Core {
-    /// That of another call, whose instance it shares.
+    /// The core of another call, whose instance this call shares.
     Shared,
-    /// One of a host with this load.
+    /// A core of its own on a host with this load.
     Own(Load),
 }
 
@@ -23,7 +23,8 @@ impl Load {
         Self { cores: host.room.cpu_millis.max(1), taken: host.cpu_millis }
     }
 
-    /// Load of the cores in thousandths, if they do not suffice for so many thousandths more; else 0.
+    /// The load of the cores in thousandths if they do not suffice for `more` further thousandths
+    /// of a core, else 0.
     pub fn over(self, more: u32) -> u64 {
         let taken = self.taken + u64::from(more);
         if taken <= self.cores { 0 } else { taken * 1000 / self.cores }
@@ -31,7 +32,8 @@ impl Load {
 }
 
 impl Core {
-    /// As [`Load::over`].
+    /// The load of the cores in thousandths if they do not suffice for `more` further thousandths
+    /// of a core, else 0. A shared core always suffices.
     pub fn over(self, more: u32) -> u64 {
         match self {
             Self::Shared => 0,

@@ -1,10 +1,10 @@
-//! The instances of one function on all hosts, in the orders in which hosts are asked for a free
-//! instance and for a new one.
+//! The instances of one function on all hosts, in two orders: hosts with a free instance, and hosts
+//! that could start a new one.
 //!
-//! Invariant: after [`OnHosts::settle_slots`] and [`OnHosts::settle_starts`] of each host that has
-//! changed, every host with an instance for a call is in the first order, and every host of the
-//! function that may get a further instance in the second one. Time passes without a change: one
-//! whose instance is kept no longer may still be in the first order.
+//! Invariant: once [`OnHosts::settle_slots`] and [`OnHosts::settle_starts`] were called for each
+//! host that has changed, every host with an instance for a call is in the first order, and every
+//! host of the function that may get a further instance is in the second one. Time alone changes
+//! nothing: a host whose instance is kept no longer may still be in the first order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,31 +20,31 @@ use crate::load::{Core, Load};
 use crate::ranked::{Place, Ranked};
 use crate::rooms::{depth_of, place_of};
 
-/// Instances of one function, by the numbers of hosts.
+/// The instances of one function, by the numbers of their hosts.
 #[derive(Debug)]
 pub(crate) struct OnHosts {
     image: Option<Digest>,
-    /// Bytes of an instance.
+    /// The memory limit of an instance in bytes.
     memory: u64,
-    /// The most instances on a host.
+    /// The greatest number of instances on a host.
     most: u32,
-    /// How long instances are kept without calls, at the longest.
+    /// The longest time for which an instance without calls is kept.
     idle: Duration,
     by_host: BTreeMap<u32, OnHost>,
-    /// All that may have a free instance, which is always up to date.
+    /// All hosts that may have a free instance. This set is always up to date.
     free: BTreeSet<Slot>,
-    /// Free instances, by the core that a call gets there.
+    /// The free instances, by the core that a call gets there.
     slots: BTreeMap<Core, BTreeSet<Slot>>,
     starts: Ranked,
-    /// Hosts with as many instances as they may have.
+    /// The hosts with as many instances as they may have.
     full: BTreeSet<u32>,
 }
 
-/// A free instance: when one of its host was used last, the order of the host and its number. The
-/// one that was used last comes first.
+/// A free instance: the time at which an instance of its host was last used, the position of the
+/// host's name, and the host's number. The one that was used last comes first.
 type Slot = (Reverse<Duration>, u64, u32);
 
-/// The instances on a host, and where it is in the orders.
+/// The instances on a host, and its place in the two orders.
 #[derive(Debug, Default)]
 struct OnHost {
     instances: Instances,
@@ -54,7 +54,7 @@ struct OnHost {
 }
 
 impl OnHosts {
-    /// Of the function of a call, of which a host may have so many instances.
+    /// Makes an empty set for the function of a call, with at most `most` instances on a host.
     pub fn new(call: &Call, most: u32) -> Self {
         Self {
             image: call.image.clone(),
@@ -81,17 +81,18 @@ impl OnHosts {
         self.by_host.is_empty()
     }
 
-    /// Hosts that may have a free instance, the one that was used last first.
+    /// The hosts that may have a free instance, the one that was used last first.
     pub fn free(&self) -> impl ExactSizeIterator<Item = u32> {
         self.free.iter().map(|(.., host)| *host)
     }
 
-    /// The cores on which a call may find a free instance.
+    /// The kinds of cores on which a call may find a free instance.
     pub fn cores(&self) -> impl Iterator<Item = Core> {
         self.slots.keys().copied()
     }
 
-    /// Hosts that may have a free instance on such a core, the one that was used last first.
+    /// The hosts that may have a free instance on a core of this kind, the one that was used last
+    /// first.
     pub fn slots(&self, core: Core, now: Duration) -> impl Iterator<Item = u32> {
         let slots = self.slots.get(&core).into_iter().flatten();
         // Who shares an instance needs no idle one. All after the first that is over are over too.
@@ -101,7 +102,8 @@ impl OnHosts {
         kept.map(|(.., host)| *host)
     }
 
-    /// The hosts that may get a further instance beside those that they have, or had lately.
+    /// The hosts that have instances of the function, or had some lately, and may get a further
+    /// one.
     pub fn starts(&self) -> &Ranked {
         &self.starts
     }
@@ -111,7 +113,8 @@ impl OnHosts {
         self.full.iter().copied()
     }
 
-    /// A call begins on a host, whose name has this order: how many new instances that needs.
+    /// Counts a call that begins on a host. `order` is the position of the host's name. Returns how
+    /// many new instances the call needs.
     pub fn begin(&mut self, host: u32, order: u64, call: &Call) -> u32 {
         self.idle = self.idle.max(call.idle);
         let instances = &mut self.by_host.entry(host).or_default().instances;
@@ -122,8 +125,8 @@ impl OnHosts {
         new
     }
 
-    /// A call of a host has ended, which says that it has so many instances: how many less have
-    /// calls. `None` if it has none.
+    /// Counts a call that has ended on a host, which reports `count` instances. Returns by how much
+    /// the number of instances with calls went down. `None` if the host has none of the function.
     pub fn end(
         &mut self,
         (host, order): (u32, u64),
@@ -143,7 +146,7 @@ impl OnHosts {
         Some(less)
     }
 
-    /// The orders of names are others now.
+    /// Takes the new order numbers of all names.
     pub fn order_anew(&mut self, hosts: &Hosts) {
         let ids: Vec<u32> = self.by_host.keys().copied().collect();
         let entries = ids.into_iter().filter_map(|id| Some((id, hosts.by_id(id)?.order)));
@@ -160,14 +163,15 @@ impl OnHosts {
         self.full.remove(&host);
     }
 
-    /// Forgets instances that hosts may not keep any more.
+    /// Forgets instances that hosts may have ended meanwhile.
     pub fn sweep(&mut self, now: Duration) {
         let over = self.by_host.iter().filter(|(_, on)| on.instances.is_over(now));
         let over: Vec<u32> = over.map(|(host, _)| *host).collect();
         over.into_iter().for_each(|host| self.remove(host));
     }
 
-    /// Takes what has become of a host, for its free instances; false if it has none of the function.
+    /// Updates the order of free instances after a change of a host. Returns false if the host has
+    /// no instances of the function.
     pub fn settle_slots(&mut self, id: u32, host: &Host, order: u64) -> bool {
         let (most, memory) = (self.most, self.memory);
         let Some(on) = self.by_host.get_mut(&id) else { return false };
@@ -180,7 +184,7 @@ impl OnHosts {
         true
     }
 
-    /// The same for further instances.
+    /// Updates the order of hosts for new instances after a change of a host.
     pub fn settle_starts(&mut self, id: u32, entry: &Entry) {
         let Some(on) = self.by_host.get_mut(&id) else { return };
         let depth = depth_of(&entry.host, self.image.as_ref());
@@ -203,7 +207,7 @@ impl OnHosts {
         }
     }
 
-    /// Notes whether a host may have a free instance, and whether it may have a further one.
+    /// Notes whether a host may have a free instance, and whether it may get a further one.
     fn note(&mut self, host: u32, order: u64) {
         let Some(on) = self.by_host.get_mut(&host) else { return };
         let instances = &on.instances;
@@ -224,7 +228,8 @@ impl OnHosts {
     }
 }
 
-/// The core of a call on a free instance, if there is one while the instances of the host are kept.
+/// The core that a call gets on a free instance, if the host has a free instance as long as its
+/// instances are kept.
 fn core(instances: &Instances, host: &Host, most: u32, memory: u64) -> Option<Core> {
     let is_shared = instances.has_shared_slot_now();
     let has_idle = instances.may_be_idle() && instances.busy_now() < most && host.left() >= memory;

@@ -1,10 +1,10 @@
-//! How many hosts a provider is asked for, and which it gets back (FaaSNet 3.1: a pool of free VMs,
-//! from which the active ones come).
+//! The decision how many hosts a provider is asked for, and which hosts it gets back (FaaSNet 3.1:
+//! a pool of free VMs, from which the active ones come).
 //!
-//! Boundary: decisions only; who asks gives the time, and says what became of each.
-//! Invariants: there are never more hosts than the policy allows because of a request, nor fewer
-//! because of a release; control's own host, one that is not the provider's, is drained, or has
-//! work is not released; after a failure nothing is asked for longer each time.
+//! Boundary: decisions only; the caller passes the time, and reports the result of each request.
+//! Invariants: a request never leads to more hosts than the policy allows, and a release never to
+//! fewer. Control's own host is never released, nor a host that is not the provider's, is drained,
+//! or has work. After each further failure the provider is left alone for longer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -17,43 +17,45 @@ use crate::scheduler::Scheduler;
 /// The least time between two requests to a provider.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What has waited for less asks for no host: others may end meanwhile.
+/// The time for which a request must have waited before a host is asked for: others may end
+/// meanwhile.
 const WAITS_FOR: Duration = Duration::from_secs(1);
 
-/// How long nothing is asked of a provider that has failed once, and that has failed many times.
+/// The time without requests after a provider's first failure. The time after many failures is
+/// [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LAST_PAUSE: Duration = Duration::from_secs(300);
 
-/// How many hosts there are to be.
+/// The limits on the number of hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolPolicy {
-    /// At least so many, control's own included.
+    /// The least number of hosts, control's own included.
     pub least: u32,
-    /// At most so many.
+    /// The greatest number of hosts, control's own included.
     pub most: u32,
-    /// A host that was free for this long is released.
+    /// The time after which a free host is released.
     pub release_after: Duration,
 }
 
 /// A host of the cluster, as it is now.
 #[derive(Clone, Debug)]
 pub struct PoolHost {
-    /// Its name.
+    /// The name of the host.
     pub name: HostName,
-    /// It has no functions, and runs nothing.
+    /// Whether the host is free: it has no functions, and runs nothing.
     pub is_free: bool,
-    /// It gets no new work.
+    /// Whether the host is drained: it gets no new work.
     pub is_drained: bool,
-    /// The provider has started it, and may end it.
+    /// Whether the provider has started the host, and may end it.
     pub is_provided: bool,
 }
 
-/// What is to be asked of a provider.
+/// A request to the provider of hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolStep {
-    /// That the cluster has so many hosts.
+    /// The cluster is to have this number of hosts.
     Grow(u32),
-    /// That this host is ended, once it is drained.
+    /// The named host is to end, once it is drained.
     Release(HostName),
 }
 
@@ -61,21 +63,22 @@ pub enum PoolStep {
 #[derive(Debug)]
 pub struct Pool {
     policy: PoolPolicy,
-    /// Since when each host is free.
+    /// The time since which each free host is free.
     free: BTreeMap<HostName, Duration>,
-    /// Until then nothing is asked.
+    /// The time until which the provider is asked for nothing.
     quiet_until: Duration,
-    /// Requests that failed one after the other.
+    /// The number of requests that have failed in a row.
     failures: u32,
 }
 
 impl Pool {
-    /// Of which nothing is known yet.
+    /// Makes a pool without any knowledge of hosts.
     pub fn new(policy: PoolPolicy) -> Self {
         Self { policy, free: BTreeMap::new(), quiet_until: Duration::ZERO, failures: 0 }
     }
 
-    /// What is to be asked now, if `lacking` further hosts are needed for what waits.
+    /// Returns the request to make now, if any. `lacking` is how many further hosts the waiting
+    /// requests need.
     pub fn step(&mut self, hosts: &[PoolHost], lacking: u32, now: Duration) -> Option<PoolStep> {
         self.free.retain(|name, _| hosts.iter().any(|host| host.is_free && host.name == *name));
         for host in hosts.iter().filter(|host| host.is_free) {
@@ -96,7 +99,8 @@ impl Pool {
         self.to_release(hosts, now).map(PoolStep::Release)
     }
 
-    /// The host that has been free for the longest.
+    /// The host that has been free for the longest, if that is long enough and the provider may end
+    /// it.
     fn to_release(&self, hosts: &[PoolHost], now: Duration) -> Option<HostName> {
         let may_go = hosts.iter().filter(|host| host.is_provided && !host.is_drained);
         let free = may_go.filter_map(|host| Some((*self.free.get(&host.name)?, &host.name)));
@@ -105,12 +109,12 @@ impl Pool {
         long.min().map(|(_, name)| name.clone())
     }
 
-    /// Whether something may be asked of the provider now.
+    /// Whether the provider may be asked for something now.
     pub fn may_ask(&self, now: Duration) -> bool {
         now >= self.quiet_until
     }
 
-    /// A request is over.
+    /// Takes the result of a request to the provider.
     pub fn asked(&mut self, has_succeeded: bool, now: Duration) {
         if has_succeeded {
             self.failures = 0;
@@ -122,20 +126,22 @@ impl Pool {
         self.quiet_until = now + pause;
     }
 
-    /// How long nothing is asked after a failure.
+    /// The time until the next request after a failure. `None` if the last request succeeded.
     pub fn pause(&self, now: Duration) -> Option<Duration> {
         (self.failures > 0).then(|| self.quiet_until.saturating_sub(now))
     }
 }
 
 impl Scheduler {
-    /// Whether hosts may come: what the hosts are too small or too few for waits for them.
+    /// Sets whether hosts may be added. If so, a request that the present hosts are too small or
+    /// too few for waits instead of being refused.
     pub fn set_may_grow(&mut self, may_grow: bool) {
         self.is_changed |= self.may_grow != may_grow;
         self.may_grow = may_grow;
     }
 
-    /// How many further hosts, as large as the largest one, the calls, gangs and tasks need that wait.
+    /// Returns how many further hosts the waiting calls, gangs and tasks need. The further hosts
+    /// are assumed to be as large as the largest known one.
     pub fn lacking(&self, now: Duration) -> u32 {
         let Some(since) = now.checked_sub(WAITS_FOR) else { return 0 };
         let whole = self.lacking_for_gangs(since).saturating_add(self.lacking_for_tasks(since));

@@ -1,6 +1,6 @@
-//! Calls, gangs and tasks that wait for hosts: first come, first served among the calls of one
-//! function; between tenants, the one whose running calls, gangs and tasks have the least memory comes
-//! first.
+//! The queue of calls, gangs and tasks that wait for hosts. Calls of one function are served in the
+//! order in which they came. Between tenants, the one whose running calls, gangs and tasks have the
+//! least memory comes first.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +8,7 @@ use snowmelt_types::{Digest, Tenant};
 
 use crate::call::Ticket;
 
-/// Waiting calls.
+/// The tickets that wait, by tenant and function.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     tenants: BTreeMap<Tenant, BTreeMap<Digest, VecDeque<Ticket>>>,
@@ -26,7 +26,8 @@ impl Queue {
         self.waiting += 1;
     }
 
-    /// Adds a call that was refused where it stood: tickets of a function are in their order.
+    /// Adds a call that a host has refused, at the place where it stood before: tickets of a
+    /// function are in ascending order.
     pub fn push_again(&mut self, tenant: &Tenant, function: &Digest, ticket: Ticket) {
         let line = self.line(tenant, function);
         let at = line.partition_point(|other| *other < ticket);
@@ -34,7 +35,7 @@ impl Queue {
         self.waiting += 1;
     }
 
-    /// Removes a call; false if it does not wait.
+    /// Removes a call. Returns false if it does not wait.
     pub fn remove(&mut self, tenant: &Tenant, function: &Digest, ticket: Ticket) -> bool {
         let Some(functions) = self.tenants.get_mut(tenant) else { return false };
         let Some(line) = functions.get_mut(function) else { return false };
@@ -58,13 +59,13 @@ impl Queue {
         first
     }
 
-    /// The first call of each function of all tenants.
+    /// The first call of each function of each tenant.
     pub fn first(&self) -> impl Iterator<Item = Ticket> {
         let functions = self.tenants.values().flatten();
         functions.filter_map(|(_, line)| line.front().copied())
     }
 
-    /// Tenants with waiting calls.
+    /// The tenants with waiting calls.
     pub fn tenants(&self) -> impl Iterator<Item = &Tenant> {
         self.tenants.keys()
     }

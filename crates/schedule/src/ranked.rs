@@ -1,55 +1,56 @@
 //! Hosts in the order in which they are asked for a new instance.
 //!
-//! Hosts of one load are one level, ordered by their places. So the first host with enough memory is
-//! found without a look at the others: a look-up for each load and each pair of depth and number of
-//! trees that there is, however many hosts there are.
+//! Hosts with the same load form one level, and are ordered by their places in it. So the first
+//! host with enough memory is found without a look at all hosts: one look-up for each load, and for
+//! each pair of depth and number of trees, whatever the number of hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::load::Load;
 
-/// What a host is compared by for a new instance, besides its load and what it lacks; the least is
-/// taken.
+/// The key of a host within a level; the host with the least key is taken. Load and missing parts
+/// of the function are compared before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Hosts above it in the tree of the image.
+    /// The number of hosts above this one in the tree of the image.
     pub depth: u32,
-    /// Trees in which it sends to others.
+    /// The number of trees in which this host sends to others.
     pub inner: u32,
-    /// Memory that is left: the fullest host that the instance fits on is taken, so that the emptiest
-    /// ones become free.
+    /// The memory that is left in bytes. The fullest host that has room for the instance is taken,
+    /// so that the emptiest hosts become free.
     pub left: u64,
-    /// The order of its name.
+    /// The position of the host's name in the order of all names.
     pub order: u64,
-    /// Its number.
+    /// The number of the host.
     pub id: u32,
 }
 
-/// What an instance needs.
+/// The requirements of an instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
-    /// Bytes.
+    /// The memory limit in bytes.
     pub memory: u64,
-    /// Thousandths of cores.
+    /// The share of cores in thousandths of a core.
     pub cpu_millis: u32,
-    /// Whether its core must be free.
+    /// Whether the core of the instance must be free.
     pub free_core: bool,
 }
 
-/// The order.
+/// The hosts by load, and by place within a load.
 #[derive(Debug, Default)]
 pub(crate) struct Ranked(BTreeMap<Load, Level>);
 
-/// Hosts of one load.
+/// The hosts with the same load.
 #[derive(Debug, Default)]
 struct Level {
     places: BTreeSet<Place>,
-    /// How many of them have so much memory left: most levels without room are passed by one look.
+    /// The number of hosts for each amount of memory that is left. A level without enough room is
+    /// skipped with one look.
     left: BTreeMap<u64, u32>,
 }
 
 impl Ranked {
-    /// A host has another place, or one for the first time, or none any more.
+    /// Moves a host from its place `before` to its place `after`. `None` stands for no place.
     pub fn replace(&mut self, before: Option<(Load, Place)>, after: Option<(Load, Place)>) {
         if before == after {
             return;
@@ -68,8 +69,8 @@ impl Ranked {
         self.0.is_empty()
     }
 
-    /// The first host that has what an instance needs and is accepted, with the load of its cores if
-    /// they do not suffice; else with 0.
+    /// Returns the first host that meets the needs and that `accepts` takes, with the load of its
+    /// cores if they do not suffice, else with 0.
     pub fn first(&self, needs: Needs, accepts: impl Fn(u32) -> bool) -> Option<(u64, Place)> {
         let over = self.0.iter().map(|(load, level)| (load.over(needs.cpu_millis), level));
         let mut levels: Vec<_> = over

@@ -1,8 +1,8 @@
-//! What hosts have of functions and images, and when it is taken back (FaaSNet 3.2): a host on which
-//! a function was not called for the time of the policy is reclaimed from it, and leaves the tree of
-//! an image that nothing there has used for as long.
+//! The decision when hosts give up functions and images (FaaSNet 3.2). A function is taken back
+//! from a host on which it was not called for the time of the policy. A host leaves the tree of an
+//! image that nothing on it has used for as long.
 //!
-//! Invariant: nothing that runs is taken back, and nothing from control's own host.
+//! Invariant: nothing that runs is taken back, and nothing is taken from control's own host.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use crate::scheduler::Scheduler;
 use crate::uses::Use;
 
 impl Scheduler {
-    /// Something else than calls runs on a host, which may use the images that it has.
+    /// Notes that something else than calls runs on a host. It may use the images there.
     pub fn is_busy(&mut self, host: &HostName, now: Duration) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.busy = now;
         }
     }
 
-    /// Something on a host is about to use an image.
+    /// Notes that something on a host is about to use an image.
     pub fn uses(&mut self, host: &HostName, image: &Digest, now: Duration) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.uses(image, now);
         }
     }
 
-    /// A host says that it has a function, of which it may not have been told by this scheduler.
+    /// Notes that a host reports a function, which this scheduler may not have placed there.
     pub fn found(&mut self, host: &HostName, function: &Digest, now: Duration) {
         if self.hosts.contains(host) {
             let function = self.uses.function(host, function);
@@ -35,14 +35,16 @@ impl Scheduler {
         }
     }
 
-    /// A host keeps instances of a function without calls, until the function is forgotten.
+    /// Notes that a host keeps instances of a function without calls. The note holds until the
+    /// function is forgotten.
     pub fn keep(&mut self, host: &HostName, function: &Digest) {
         if self.hosts.contains(host) {
             self.uses.function(host, function).is_kept = true;
         }
     }
 
-    /// A function was removed or replaced: hosts have it only as long as its calls run.
+    /// Forgets a function that was removed or replaced: hosts have it only as long as its calls
+    /// run.
     pub fn forget(&mut self, function: &Digest) {
         for on_host in self.uses.0.values_mut() {
             if let Some(known) = on_host.get_mut(function) {
@@ -59,7 +61,8 @@ impl Scheduler {
         self.uses.0.get(host).is_some_and(|on_host| !on_host.is_empty())
     }
 
-    /// What is to be taken back from hosts now. It counts as taken from then on.
+    /// Returns the functions and images that hosts have to give up now. They count as given up from
+    /// then on.
     pub fn reclaim(&mut self, now: Duration) -> Vec<Reclaimed> {
         let (near, after) = (self.policy.near.as_ref(), self.policy.reclaim_after);
         let is_over = |last: Duration| now.saturating_sub(last) >= after;

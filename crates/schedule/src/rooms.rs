@@ -1,8 +1,8 @@
-//! All hosts, and those that hold each image, in the order in which they are asked for a new
+//! All hosts, and the hosts that hold each image, in the order in which they are asked for a new
 //! instance.
 //!
-//! Invariant: after [`Rooms::settle`] of each host that has changed, every host that may get new
-//! instances is in the order of all hosts, and in that of each image that it holds.
+//! Invariant: once [`Rooms::settle`] was called for each host that has changed, every host that may
+//! get new instances is in the order of all hosts, and in that of each image that it holds.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +16,7 @@ use crate::ranked::{Place, Ranked};
 /// The depth of a host that is in no tree of the image.
 pub(crate) const IN_NO_TREE: u32 = u32::MAX;
 
-/// The orders.
+/// The orders of all hosts and of the hosts of each image.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms {
     all: Ranked,
@@ -24,11 +24,11 @@ pub(crate) struct Rooms {
     known: BTreeMap<u32, Known>,
 }
 
-/// Where a host is in the orders.
+/// The places of a host in the orders.
 #[derive(Debug, Default)]
 struct Known {
     at: Option<(Load, Place)>,
-    /// Its depth in the tree of each image.
+    /// The depth of the host in the tree of each image.
     images: HashMap<Digest, u32>,
 }
 
@@ -42,7 +42,7 @@ impl Rooms {
         self.by_image.get(image)
     }
 
-    /// Takes what has become of a host, which may be gone.
+    /// Updates the orders after a change of a host. `entry` is `None` if the host was removed.
     pub fn settle(&mut self, id: u32, entry: Option<&Entry>) {
         let Self { all, by_image, known } = self;
         let held = known.entry(id).or_default();
@@ -73,14 +73,14 @@ impl Rooms {
     }
 }
 
-/// Where a host is in an order of hosts for new instances; `None` if it gets none.
+/// The place of a host in an order for new instances. `None` if the host gets no new instances.
 pub(crate) fn place_of(id: u32, entry: &Entry, depth: u32) -> Option<(Load, Place)> {
     let Entry { host, order, .. } = entry;
     let place = Place { depth, inner: host.inner, left: host.left(), order: *order, id };
     host.is_open().then(|| (Load::of(host), place))
 }
 
-/// The depth of a host in the tree of an image.
+/// The depth of a host in the tree of an image, or [`IN_NO_TREE`].
 pub(crate) fn depth_of(host: &Host, image: Option<&Digest>) -> u32 {
     let held = image.and_then(|image| host.images.get(image));
     held.map_or(IN_NO_TREE, Holding::depth_of_tree)

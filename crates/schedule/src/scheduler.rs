@@ -16,10 +16,12 @@ use crate::rooms::Rooms;
 use crate::task::HeldTask;
 use crate::uses::Uses;
 
-/// So many hosts are looked at in less time than it takes to keep orders of them up to date.
+/// The greatest number of hosts that are compared one by one: for so few, that takes less time than
+/// to keep their orders up to date.
 const FEW: usize = 16;
 
-/// Calls, gangs, tasks, hosts, and who waits. All times are those of one clock.
+/// The state of the scheduler: hosts, calls, gangs and tasks that wait or run. All times are from
+/// the caller's clock.
 #[derive(Debug)]
 pub struct Scheduler {
     pub(crate) policy: Policy,
@@ -27,25 +29,25 @@ pub struct Scheduler {
     pub(crate) functions: HashMap<Digest, OnHosts>,
     /// The hosts in the order in which they are asked for new instances.
     pub(crate) rooms: Rooms,
-    /// So many hosts are compared one by one.
+    /// The greatest number of hosts that are compared one by one.
     pub(crate) few: usize,
     pub(crate) uses: Uses,
     pub(crate) calls: HashMap<Ticket, Held>,
     pub(crate) gangs: BTreeMap<Ticket, HeldGang>,
     pub(crate) tasks: BTreeMap<Ticket, HeldTask>,
     pub(crate) queue: Queue,
-    /// What waits, by its deadline.
+    /// The waiting requests by deadline.
     pub(crate) deadlines: BTreeSet<(Duration, Ticket)>,
-    /// Memory of what runs.
+    /// The memory that running calls, gangs and tasks of each tenant take, in bytes.
     pub(crate) taken: HashMap<Tenant, u64>,
     next: Ticket,
-    /// Room may have become free since the queue was looked through.
+    /// Whether room may have become free since the queue was last looked through.
     pub(crate) is_changed: bool,
-    /// Hosts may come.
+    /// Whether hosts may be added to the cluster.
     pub(crate) may_grow: bool,
-    /// Room of hosts is kept for a gang or a task.
+    /// Whether room of some host is kept for a gang or a task.
     pub(crate) has_reserved: bool,
-    /// What was added since then.
+    /// The requests that were added since the queue was last looked through.
     pub(crate) new: Vec<Ticket>,
 }
 
@@ -64,7 +66,7 @@ impl Held {
 }
 
 impl Scheduler {
-    /// Without hosts.
+    /// Makes a scheduler without hosts.
     pub fn new(policy: Policy) -> Self {
         Self {
             policy,
@@ -100,7 +102,7 @@ impl Scheduler {
         self.is_changed = true;
     }
 
-    /// Gives a host no new calls, or lets it have some again.
+    /// Sets whether a host is drained: a drained host gets no new work.
     pub fn drain(&mut self, host: &HostName, is_drained: bool) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.is_drained = is_drained;
@@ -108,8 +110,8 @@ impl Scheduler {
         }
     }
 
-    /// Removes a host that was lost. Its calls are over for those who made them. What gangs and queries
-    /// have there is counted again if it comes back before they are over.
+    /// Removes a host that was lost. For their clients, its calls are over. Ranks and tasks on it
+    /// are counted again if it comes back before they are over.
     pub fn remove(&mut self, host: &HostName, now: Duration) {
         let runs_there = |held: &Held| matches!(&held.state, State::RunsOn(on) if on == host);
         let calls: Vec<_> = self.calls.values_mut().filter(|held| runs_there(held)).collect();
@@ -127,7 +129,7 @@ impl Scheduler {
         self.is_changed = true;
     }
 
-    /// Forgets idle instances and images that hosts may not keep any more.
+    /// Forgets idle instances and images that hosts may have given up meanwhile.
     pub fn sweep(&mut self, now: Duration) {
         self.hosts.change_all(|host| host.is_to_be_swept(now), |host| host.sweep(now));
         for on in self.functions.values_mut() {
@@ -140,19 +142,19 @@ impl Scheduler {
         });
     }
 
-    /// Forgets the places of hosts in trees, which are told again.
+    /// Forgets the places of hosts in trees, because they are told anew.
     pub fn forget_trees(&mut self) {
         self.hosts.change_all(Host::has_trees, Host::forget_trees);
     }
 
-    /// A host is in the tree of an image, with so many hosts above it.
+    /// Notes that a host is in the tree of an image, with `depth` hosts above it.
     pub fn holds(&mut self, host: &HostName, image: &Digest, depth: u32) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.is_in_tree(image, depth);
         }
     }
 
-    /// In how many trees a host sends to others.
+    /// Sets in how many trees a host sends to others.
     pub fn sends_in(&mut self, host: &HostName, trees: u32) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.inner = trees;
@@ -169,7 +171,7 @@ impl Scheduler {
         ticket
     }
 
-    /// The next decision; to be asked for until there is none, after each change.
+    /// Returns the next decision. After each change, callers ask until there is none.
     pub fn next(&mut self, now: Duration) -> Option<Decision> {
         let Some(&(deadline, ticket)) = self.deadlines.first() else {
             // Those that were found by a look through the whole queue.
@@ -189,8 +191,8 @@ impl Scheduler {
         Some(decision)
     }
 
-    /// What can be decided now. Looks through the whole queue only if room may have become
-    /// free; otherwise just new calls and gangs may fit.
+    /// Returns a decision that is possible now. The whole queue is looked through only if room may
+    /// have become free; otherwise only new requests may fit.
     fn candidate(&mut self, now: Duration) -> Option<Decision> {
         if !self.is_changed && self.new.is_empty() {
             return None;
@@ -217,8 +219,8 @@ impl Scheduler {
         None
     }
 
-    /// The call that room is kept for: of those that have waited for long, the one that waits the
-    /// longest and could have a new instance anywhere.
+    /// The call for which room is kept: among the calls that have waited for long and could have a
+    /// new instance on some host, the one that has waited for the longest.
     pub(crate) fn starved(&self, now: Duration) -> Option<Ticket> {
         let has_waited = |held: &&Held| {
             now.saturating_sub(held.since) >= self.policy.starved_after
@@ -248,8 +250,8 @@ impl Scheduler {
         Some(Decision::Run(ticket, host))
     }
 
-    /// A call, gang or task has ended. `instances` is how many of the call's function the host says
-    /// it has now.
+    /// Takes the end of a call, gang or task. `instances` is how many instances of the call's
+    /// function the host has now, by its answer.
     pub fn ended(&mut self, ticket: Ticket, instances: Option<u32>, now: Duration) {
         if self.end_gang(ticket) || self.end_task(ticket, now) {
             return;
@@ -270,8 +272,8 @@ impl Scheduler {
         }
     }
 
-    /// A call has ended, and its instance with it, on a host that does not say how many it has now:
-    /// those that are idle stay as they are known.
+    /// Takes the end of a call together with its instance, on a host that does not say how many
+    /// instances it has now. The number of idle instances stays as it is known.
     pub fn ended_with_instance(&mut self, ticket: Ticket, now: Duration) {
         let instances = self.calls.get(&ticket).and_then(|held| {
             let State::RunsOn(host) = &held.state else { return None };
@@ -281,13 +283,13 @@ impl Scheduler {
         self.ended(ticket, instances, now);
     }
 
-    /// Nobody waits for a call, gang or task any more, running or not.
+    /// Removes a call, gang or task for which nobody waits any more, whether it runs or not.
     pub fn withdraw(&mut self, ticket: Ticket, now: Duration) {
         self.ended(ticket, None, now);
     }
 
-    /// A host had no room for a call or task: it waits again, where it stood before, and the host
-    /// gets no new instance, or task, until its next report.
+    /// Takes the refusal of a call or task by its host. The request waits again where it stood
+    /// before, and the host gets no new instance, or task, until its next report.
     pub fn refused(&mut self, ticket: Ticket, now: Duration) {
         let Some(held) = self.calls.get_mut(&ticket) else { return self.refuse_task(ticket, now) };
         if held.is_waiting() {
@@ -307,7 +309,7 @@ impl Scheduler {
         self.is_changed = true;
     }
 
-    /// How many wait.
+    /// The number of calls, gangs and tasks that wait.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
@@ -316,7 +318,7 @@ impl Scheduler {
         self.taken.get(tenant).copied().unwrap_or_default()
     }
 
-    /// A tenant has so many bytes less.
+    /// Subtracts memory from what the running requests of a tenant take, in bytes.
     pub(crate) fn gives_back(&mut self, tenant: &Tenant, bytes: u64) {
         if let Some(taken) = self.taken.get_mut(tenant) {
             *taken = taken.saturating_sub(bytes);
@@ -352,7 +354,7 @@ impl Scheduler {
         *self.taken.entry(call.tenant.clone()).or_default() += new * call.memory;
     }
 
-    /// The new instances that a call needs on its host.
+    /// Notes the begin of a call on a host, and returns how many new instances it needs there.
     fn has_begun(&mut self, name: &HostName, call: &Call) -> u32 {
         let Some((id, order)) = self.hosts.number(name) else { return 0 };
         self.hosts.has_function(id, &call.function);

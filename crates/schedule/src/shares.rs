@@ -1,16 +1,16 @@
-//! How many ranks of a gang each host gets: all of them are placed, or none.
+//! The division of a gang's ranks between hosts: all ranks are placed, or none.
 
 /// The free resources of a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spare {
-    /// Bytes.
+    /// Free memory in bytes.
     pub memory: u64,
-    /// Cores.
+    /// The number of cores.
     pub cores: u32,
 }
 
-/// How many ranks of `each` bytes every host gets, in the order of `rooms`: in proportion to cores,
-/// as far as memory goes. `None` if there is no room for all of them.
+/// Returns how many ranks of `each` bytes every host gets, in the order of `rooms`: in proportion
+/// to cores, as far as memory suffices. `None` if there is no room for all ranks.
 ///
 /// The parts of a gang are contiguous, so that a host needs one route to each other host however
 /// many ranks there are (Particle 4).

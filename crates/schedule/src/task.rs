@@ -1,4 +1,5 @@
-//! Tasks of queries: each runs on one host, of those that its query names in an order of its own.
+//! Tasks of queries: each task runs on one of the hosts that its query names, in the query's order
+//! of preference.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,27 +8,28 @@ use snowmelt_types::{HostName, Tenant};
 
 use crate::call::State;
 
-/// What a task of a query needs.
+/// The requirements of a task of a query.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Whose it is.
+    /// The owner of the query.
     pub tenant: Tenant,
-    /// Bytes that it reserves.
+    /// The memory that the task reserves, in bytes.
     pub memory: u64,
-    /// Thousandths of cores.
+    /// The share of cores in thousandths of a core.
     pub cpu_millis: u32,
-    /// The only host that can run it, if that is so.
+    /// The only host that may run the task. `None` if any host may.
     pub only: Option<HostName>,
 }
 
-/// Where a task that waits would run.
+/// The hosts that a waiting task would run on, and the further tasks behind it.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
-    /// The hosts that could run it now, the best first.
+    /// The hosts that could run the task now, the best first.
     pub hosts: Vec<HostName>,
-    /// Further tasks of its query, as large as it, for which it is asked when it has its host.
+    /// The number of further tasks of the query, of the same size, that are asked for once this
+    /// task has its host.
     pub behind: u32,
-    /// Since when tasks of its query wait.
+    /// The time since which tasks of the query wait.
     pub since: Duration,
 }
 

@@ -1,8 +1,9 @@
-//! Tasks of queries in the scheduler: they wait in the queue of calls and gangs, without a deadline,
-//! as a query ends with its client.
+//! The scheduling of tasks of queries. They wait in the queue of calls and gangs, without a
+//! deadline, as a query ends with its client.
 //!
-//! A query keeps room for one task on control's host, of which the scheduler does not know, and so
-//! goes on whatever is decided here. So a task takes nothing that is kept for a call or a gang.
+//! A query keeps room for one task on control's host, which the scheduler does not know of, and so
+//! goes on whatever is decided here. Therefore a task takes nothing that is kept for a call or a
+//! gang.
 //!
 //! Invariant: the memory of a task is counted on its host until it has ended.
 
@@ -19,11 +20,11 @@ use crate::host::Host;
 use crate::scheduler::Scheduler;
 use crate::task::{HeldTask, Task, Wish};
 
-/// Tasks expire never.
+/// The deadline of tasks, which never expire.
 const NEVER: Duration = Duration::MAX;
 
 impl Scheduler {
-    /// Has a task run on a host; `None` if there is no room for it now.
+    /// Starts a task on a host, or returns `None` if there is no room for it now.
     pub fn start_task(
         &mut self,
         task: Arc<Task>,
@@ -43,7 +44,7 @@ impl Scheduler {
         ticket
     }
 
-    /// Adds a task, which waits for one of these hosts.
+    /// Adds a task, which waits for one of the hosts of its wish.
     pub fn ask_task(&mut self, task: Arc<Task>, wish: Wish, now: Duration) -> Ticket {
         let ticket = self.ticket();
         self.queue.push(&task.tenant, &line(ticket), ticket);
@@ -53,7 +54,7 @@ impl Scheduler {
         ticket
     }
 
-    /// A task that waits would run on these hosts from now on.
+    /// Replaces the hosts that a waiting task would run on.
     pub fn wish(&mut self, ticket: Ticket, wish: Wish) {
         if let Some(held) = self.tasks.get_mut(&ticket).filter(|held| held.is_waiting()) {
             held.wish = wish;
@@ -66,7 +67,8 @@ impl Scheduler {
         self.hosts.get(host).is_some_and(|host| host.count_of_tasks > 0)
     }
 
-    /// What can be done with a task now: `None` if it waits, or is not known.
+    /// Returns the decision on a task that is possible now. `None` if the task goes on waiting, or
+    /// is not known.
     pub(crate) fn look_at_task(&self, ticket: Ticket, kept: Kept) -> Option<Decision> {
         let held = self.tasks.get(&ticket).filter(|held| held.is_waiting())?;
         let kept = (kept, kept.ticket == Some(ticket));
@@ -75,7 +77,8 @@ impl Scheduler {
         Some(Decision::Run(ticket, host.clone()))
     }
 
-    /// Whether a host has room for a task, beside what is kept, unless that is kept for it.
+    /// Whether a host has room for a task beside the room that is kept for others. `kept` says for
+    /// whom room is kept, and whether that is this task.
     fn has_room_for_task(&self, task: &Task, name: &HostName, kept: (Kept, bool)) -> bool {
         let (kept, is_for_task) = kept;
         let Some(host) = self.hosts.get(name) else { return false };
@@ -87,7 +90,8 @@ impl Scheduler {
             && host.left_for_tasks().saturating_sub(reserved) >= task.memory
     }
 
-    /// Keeps room for the task that has waited for long, on the host that has most of it free.
+    /// Keeps room for the task that has waited for the longest, if that is long enough, on the host
+    /// that has most memory for it free.
     pub(crate) fn keep_room_for_task(&mut self, now: Duration) -> Option<Ticket> {
         let has_waited = |held: &&HeldTask| {
             held.is_waiting() && now.saturating_sub(held.since) >= self.policy.starved_after
@@ -109,7 +113,7 @@ impl Scheduler {
         Some(ticket)
     }
 
-    /// A task begins on a host.
+    /// Counts a task that begins on a host.
     pub(crate) fn begin_task(&mut self, ticket: Ticket, name: &HostName, now: Duration) {
         let Some(held) = self.tasks.get_mut(&ticket) else { return };
         let task = Arc::clone(&held.task);
@@ -122,7 +126,8 @@ impl Scheduler {
         *self.taken.entry(task.tenant.clone()).or_default() += task.memory;
     }
 
-    /// A task has ended, or nobody waits for it any more; false if it is none.
+    /// Removes a task that has ended, or for which nobody waits any more. Returns false if the
+    /// ticket is not of a task.
     pub(crate) fn end_task(&mut self, ticket: Ticket, now: Duration) -> bool {
         let Some(HeldTask { task, state, .. }) = self.tasks.remove(&ticket) else { return false };
         match state {
@@ -137,8 +142,8 @@ impl Scheduler {
         true
     }
 
-    /// A host had no room for a task: it waits again, where it stood before, and the host gets no
-    /// task until its next report.
+    /// Takes the refusal of a task by its host. The task waits again where it stood before, and the
+    /// host gets no task until its next report.
     pub(crate) fn refuse_task(&mut self, ticket: Ticket, now: Duration) {
         let Some(held) = self.tasks.get_mut(&ticket).filter(|held| !held.is_waiting()) else {
             return;
@@ -156,7 +161,7 @@ impl Scheduler {
         self.is_changed = true;
     }
 
-    /// Tasks that were placed on a host, also while it is not known.
+    /// The tasks that were placed on a host, also while that host is not known.
     pub(crate) fn tasks_on(&self, host: &HostName) -> impl Iterator<Item = &HeldTask> {
         let is_there =
             move |held: &&HeldTask| matches!(&held.state, State::RunsOn(on) if on == host);
@@ -170,7 +175,8 @@ impl Scheduler {
         self.gives_back(&task.tenant, task.memory);
     }
 
-    /// How many further hosts, as large as the largest one, the tasks need that wait since then.
+    /// Returns how many further hosts the tasks need that have waited since `since` or longer. The
+    /// further hosts are assumed to be as large as the largest known one.
     pub(crate) fn lacking_for_tasks(&self, since: Duration) -> u32 {
         let waits = |held: &&HeldTask| {
             // One that a host has just refused has no wish yet.

@@ -64,12 +64,12 @@ fn of(tenant: &str, call: Call) -> Call {
     Call { tenant: tenant.parse().unwrap(), ..call }
 }
 
-/// All decisions now.
+/// Returns all decisions that are possible now.
 fn decided(scheduler: &mut Scheduler, now: Duration) -> Vec<Decision> {
     std::iter::from_fn(|| scheduler.next(now)).collect()
 }
 
-/// Asks for a call, which runs at once.
+/// Asks for a call that runs at once.
 fn run(scheduler: &mut Scheduler, call: Call, now: Duration) -> (Ticket, HostName) {
     let ticket = scheduler.ask(Arc::new(call), now, now + 30 * SECOND);
     match scheduler.next(now) {

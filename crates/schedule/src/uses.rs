@@ -1,6 +1,7 @@
-//! The functions of each host, and how much each is used.
+//! The functions of each host, and how much each function is used.
 //!
-//! Invariant: a function has as many calls here as were placed on the host and have not ended.
+//! Invariant: the number of a function's calls here is the number of calls that were placed on the
+//! host and have not ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -9,19 +10,19 @@ use snowmelt_types::{Digest, HostName};
 
 use crate::call::Call;
 
-/// The functions of each host: those that were called there, or that the host said it has.
+/// The functions of each host: those that were called there, or that the host has reported.
 #[derive(Debug, Default)]
 pub(crate) struct Uses(pub BTreeMap<HostName, HashMap<Digest, Use>>);
 
-/// A function on a host.
+/// The use of a function on a host.
 #[derive(Debug, Default)]
 pub(crate) struct Use {
     pub image: Option<Digest>,
-    /// Calls that were placed there.
+    /// The number of calls that were placed on the host and have not ended.
     pub calls: u32,
-    /// When the last one began or ended.
+    /// The time at which the last call began or ended.
     pub last: Duration,
-    /// It keeps prewarmed instances, so that it stays without calls.
+    /// Whether the host keeps prewarmed instances of the function, so that it stays without calls.
     pub is_kept: bool,
 }
 
@@ -50,7 +51,7 @@ impl Uses {
         self.0.entry(host.clone()).or_default().entry(function.clone()).or_default()
     }
 
-    /// Whether a function on a host needs an image.
+    /// Whether some function of a host needs an image.
     pub fn need(&self, host: &HostName, image: &Digest) -> bool {
         let mut on_host = self.0.get(host).into_iter().flatten();
         on_host.any(|(_, function)| function.image.as_ref() == Some(image))

@@ -1,5 +1,5 @@
-//! The choice of a host by orders beside the one by a look at all hosts, over any sequence of
-//! requests.
+//! Compares the choice of a host by orders with the choice by a look at all hosts, over any
+//! sequence of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::tasks::of_whom;
 use super::{MIB, SECOND, call, decided, name, run};
 use crate::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
 
-/// Functions of a test, some of which share an image.
+/// The number of functions in a test, some of which share an image.
 const FUNCTIONS: u8 = 6;
 
-/// Hosts that may be there.
+/// The number of hosts that a test may add.
 const HOSTS: usize = 8;
 
-/// What a test does to the scheduler.
+/// A step of a test: a change of the scheduler.
 #[derive(Clone, Debug)]
 enum Step {
     Ask(u8),
@@ -58,7 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One that may be of any size, with or without an image, shared instances, or a host of its own.
+/// Makes a function by its number, which decides about its size, image, shared instances and host.
 fn function(number: u8) -> Call {
     let image = (number > 0).then(|| Digest::of(format!("image {}", number / 2)));
     Call {
@@ -127,7 +127,7 @@ fn apply(scheduler: &mut Scheduler, running: &mut Vec<Ticket>, step: Step, now: 
     }
 }
 
-/// Each function, alone and beside others that room may be kept for.
+/// Checks the choice for each function, alone and beside others that room may be kept for.
 fn agree(scheduler: &mut Scheduler, now: Duration) -> Result<(), TestCaseError> {
     for number in 0..FUNCTIONS {
         let call = function(number);

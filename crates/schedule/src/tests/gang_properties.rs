@@ -1,5 +1,5 @@
-//! Gangs and tasks of queries beside a plain model, over any sequence of requests, and under a flood of
-//! others.
+//! Gangs and tasks of queries compared with a plain model, over any sequence of requests, and under
+//! a flood of other requests.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::tasks::{of_whom, wish};
 use super::{SECOND, call, decided, name, of};
 use crate::{Call, Decision, Gang, GangRoom, Parts, Scheduler, Task, Ticket};
 
-/// What a test does to the scheduler.
+/// A step of a test: a request to the scheduler.
 #[derive(Clone, Debug)]
 enum Step {
     Call {
@@ -26,7 +26,8 @@ enum Step {
         memory: u8,
         most_hosts: Option<u32>,
     },
-    /// On this host at once, or on one of two in the queue.
+    /// A task that starts on this host at once or, with `waits`, waits in the queue for one of two
+    /// hosts.
     Task {
         tenant: u8,
         memory: u8,
@@ -63,7 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A plain model: what runs where, and what waits.
+/// A plain model: the requests that run, with their hosts, and the requests that wait.
 #[derive(Default)]
 struct Model {
     calls: HashMap<Ticket, (Arc<Call>, Option<HostName>)>,
@@ -97,7 +98,7 @@ impl Model {
         }
     }
 
-    /// Bytes of instances, and of ranks and tasks, on a host.
+    /// The bytes of instances on a host, and those of ranks and tasks.
     fn on(&self, host: &HostName) -> (u64, u64) {
         let calls = self.calls.values().filter(|(_, on)| on.as_ref() == Some(host));
         let gangs = self.gangs.values().flat_map(|(gang, parts)| {

@@ -18,7 +18,7 @@ pub(super) const ROOM: HostRoom = HostRoom {
     overcommit: OVERCOMMIT,
 };
 
-/// Hosts that have 100 bytes for instances of calls, or 50 for ranks, or 50 for tasks.
+/// Makes hosts that each have 100 bytes for instances of calls, or 50 for ranks, or 50 for tasks.
 pub(super) fn hosts(count: usize) -> Scheduler {
     let mut made = scheduler(0, 0, 0);
     (1..=count).for_each(|number| made.report(&name(number), ROOM));
@@ -45,7 +45,7 @@ pub(super) fn ask(scheduler: &mut Scheduler, gang: Gang, now: Duration) -> Ticke
     scheduler.ask_gang(Arc::new(gang), now, now + 300 * SECOND)
 }
 
-/// Asks for a gang, which starts at once.
+/// Asks for a gang that starts at once.
 fn start(scheduler: &mut Scheduler, gang: Gang, now: Duration) -> (Ticket, Parts) {
     let ticket = ask(scheduler, gang, now);
     match scheduler.next(now) {

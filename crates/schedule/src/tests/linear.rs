@@ -1,4 +1,4 @@
-//! The choice of a host by a look at all of them: the plain model of the choice by orders.
+//! The choice of a host by a look at all hosts: the plain model for the choice by orders.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use crate::{Call, Policy, Scheduler};
 /// A host with its instances of the function.
 type Candidate<'a> = (&'a HostName, &'a Host, Option<&'a Instances>);
 
-/// Overload, what it lacks (0 nothing, 1 the function, 2 the image), depth, trees, memory left, name.
+/// The key of a host: overload, missing parts (0 none, 1 the function, 2 the image), depth, trees,
+/// memory left, name.
 type Rank<'a> = (u64, u8, u32, u32, u64, &'a HostName);
 
-/// The host that runs a call now, as [`Scheduler::host_for`] chooses it.
+/// Returns the host that runs a call now, which must be the choice of [`Scheduler::host_for`].
 pub(super) fn choose(
     scheduler: &Scheduler,
     call: &Call,
@@ -89,7 +90,8 @@ fn may_start(call: &Call, (name, host, instances): Candidate<'_>, policy: &Polic
         && host.left() >= call.memory
 }
 
-/// Overload, whether it is not control's own host, when it was used last, name.
+/// The key of a free instance: overload, whether its host is not control's own, the time of its
+/// last use, name.
 fn slot_rank<'a>(
     call: &Call,
     (name, host, instances): Candidate<'a>,

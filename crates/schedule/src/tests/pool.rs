@@ -1,4 +1,4 @@
-//! How many hosts there are, in simulated time.
+//! Tests of the number of hosts, in simulated time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn pool() -> Pool {
     Pool::new(PoolPolicy { least: 1, most: 4, release_after: AFTER })
 }
 
-/// Host 1 is control; the others are the provider's.
+/// Makes a host: number 1 is control's, the others are the provider's.
 fn host(number: usize, is_free: bool) -> PoolHost {
     let is_provided = number > 1;
     PoolHost { name: name(number), is_free: is_free && number > 1, is_drained: false, is_provided }
@@ -110,9 +110,9 @@ fn a_provider_that_fails_is_asked_less_and_less_often() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many calls wait, and then run on the hosts.
+    /// A number of calls that wait, and then run on the hosts.
     Lack(u32),
-    /// A host has work, or has none any more.
+    /// A host begins to work, or becomes free.
     Work(usize, bool),
     Fail(bool),
     Pass(u16),

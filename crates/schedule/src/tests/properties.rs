@@ -1,4 +1,4 @@
-//! The scheduler beside a plain model, over any sequence of requests.
+//! The scheduler compared with a plain model, over any sequence of requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use snowmelt_types::{Digest, HostName};
 use super::{SECOND, call, decided, name, of, scheduler};
 use crate::{Call, Decision, HostRoom, Scheduler, Ticket};
 
-/// What a test does to the scheduler.
+/// A step of a test: a request to the scheduler.
 #[derive(Clone, Debug)]
 enum Step {
     Ask { tenant: u8, function: u8, memory: u8, concurrency: u8 },
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A plain model: which call runs where, and what it takes there.
+/// A plain model: the host of each call, and the resources that it takes there.
 #[derive(Default)]
 struct Model {
     running: HashMap<Ticket, (Arc<Call>, HostName)>,
@@ -59,7 +59,7 @@ impl Model {
         }
     }
 
-    /// Instances of each function on a host, and their memory.
+    /// The number of instances of each function on a host, and the memory of all.
     fn on(&self, host: &HostName) -> (HashMap<Digest, u32>, u64) {
         let mut calls: HashMap<Digest, (u32, Arc<Call>)> = HashMap::new();
         for (call, _) in self.running.values().filter(|(_, on)| on == host) {

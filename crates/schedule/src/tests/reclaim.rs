@@ -1,4 +1,4 @@
-//! What is taken back from hosts, in simulated time.
+//! Tests of what hosts give up, in simulated time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn reclaimed(scheduler: &mut Scheduler, now: Duration) -> Vec<Reclaimed> {
     all
 }
 
-/// A call that can run on one host only.
+/// Makes a call run on one host only.
 fn on(host: usize, call: Call) -> Call {
     Call { only: Some(name(host)), ..call }
 }
@@ -110,7 +110,7 @@ fn what_an_earlier_control_had_prepared_is_taken_back_as_well() {
     assert_eq!(scheduler.reclaim(9 * RECLAIM_AFTER), []);
 }
 
-/// What a test does.
+/// A step of a test.
 #[derive(Clone, Debug)]
 enum Step {
     Call { function: u8, host: usize },
@@ -132,7 +132,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A plain model: who runs what, and when each was used last.
+/// A plain model: what runs on each host, and when each function and image was last used.
 #[derive(Default)]
 struct Model {
     running: BTreeMap<Ticket, (HostName, Digest, Digest)>,
@@ -145,7 +145,7 @@ impl Model {
         self.functions.insert((host.clone(), function.clone()), (image.clone(), now));
     }
 
-    /// All that is to be taken back, which is forgotten.
+    /// Returns and forgets all functions and images that are due.
     fn reclaim(&mut self, now: Duration) -> BTreeSet<Reclaimed> {
         let mut all = BTreeSet::new();
         let runs: BTreeSet<_> =
@@ -171,7 +171,7 @@ impl Model {
     }
 }
 
-/// As if there were a tree of each image with all hosts that used it.
+/// Puts hosts into trees as if each image had a tree with all hosts that used it.
 fn place(scheduler: &mut Scheduler, model: &Model) {
     scheduler.forget_trees();
     for (host, image) in model.images.keys() {

@@ -1,4 +1,5 @@
-//! Tasks of queries beside calls and gangs: on which host, when, and for whom room is kept.
+//! Tests of tasks of queries beside calls and gangs: their hosts, their times, and the requests
+//! that room is kept for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ pub(super) fn of_whom(tenant: &str, memory: u64) -> Arc<Task> {
     Arc::new(Task { tenant, memory, cpu_millis: 1000, only: None })
 }
 
-/// Hosts in the order in which a query wants them.
+/// The hosts in the order in which a query wants them.
 pub(super) fn wish(numbers: &[usize]) -> Wish {
     Wish { hosts: numbers.iter().copied().map(name).collect(), ..Wish::default() }
 }
