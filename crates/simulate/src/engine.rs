@@ -1,9 +1,9 @@
 //! Streams of blocks in simulated time.
 //!
 //! The next event is the end of a block. All events of one moment are handled before rates are
-//! computed again, so that a block which is passed on as it comes in changes no rate.
-//! Invariant: a stream sends a block only when its sender has it whole, and each block once, unless
-//! the stream was interrupted.
+//! computed again: when a block is passed on as soon as it has come in, no rate changes.
+//! Invariant: a stream sends a block only when its sender has all of it, and sends each block once,
+//! unless the stream was interrupted.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -19,15 +19,16 @@ const SECOND: f64 = 1e9;
 struct Stream {
     parent: u32,
     children: Vec<u32>,
-    /// A stream into the same host whose first blocks come before this one begins.
+    /// A stream into the same host that must have brought its first blocks before this one begins.
+    /// `None` if this one begins at once.
     first: Option<u32>,
-    /// Whole blocks that the receiver has.
+    /// The number of whole blocks that the receiver has.
     have: u32,
-    /// Bytes of the next block that are still to come, at the moment `since`.
+    /// The bytes of the next block that were still to come at the moment `since`.
     left: f64,
     rate: f64,
     since: u64,
-    /// Events of other versions are out of date.
+    /// The number of the current plan for this stream. Events with another number are out of date.
     version: u32,
     alive: bool,
     touched: bool,
@@ -51,15 +52,15 @@ impl Blocks {
         if index + 1 == self.count { self.last } else { self.size }
     }
 
-    /// Bytes of all blocks.
+    /// The size of all blocks in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.count - 1) * self.size + self.last
     }
 }
 
-/// What the receiver of blocks does with them.
+/// A listener that is told about each block that arrives.
 pub(crate) trait Observe {
-    /// The receiver of a stream has a block whole, at a moment in nanoseconds.
+    /// Takes a whole block that the receiver of a stream has, at a moment `now` in nanoseconds.
     fn block(&mut self, stream: u32, index: u32, bytes: u64, now: u64);
 }
 
@@ -68,18 +69,19 @@ pub(crate) struct Engine {
     pub(crate) links: Links,
     blocks: Blocks,
     streams: Vec<Stream>,
-    /// Blocks of a first stream before others begin, and those that wait for each first stream.
+    /// The number of blocks that a first stream brings before others into the same host begin. The
+    /// streams that wait for each first stream are in `waiting`.
     on_demand: u32,
     waiting: HashMap<u32, Vec<u32>>,
     events: BinaryHeap<Reverse<(u64, u32, u32)>>,
     now: u64,
     touched: Vec<u32>,
     changed: Vec<u32>,
-    /// Ends of blocks so far.
+    /// The number of blocks whose end was handled so far.
     pub(crate) handled: u64,
-    /// Bytes that the registry sent.
+    /// The bytes that the registry has sent.
     pub(crate) from_registry: f64,
-    /// Bytes of blocks that were interrupted.
+    /// The bytes of interrupted blocks, which were sent in vain.
     pub(crate) lost: f64,
 }
 
@@ -101,8 +103,8 @@ impl Engine {
         }
     }
 
-    /// A stream, over the links of sender and receiver, that stands for `copies` equal ones of one
-    /// sender.
+    /// Adds a stream over the links of its sender and its receiver. The stream stands for `copies`
+    /// equal ones from the same sender.
     pub(crate) fn add(&mut self, parent: u32, up: u32, down: u32, copies: f64) -> u32 {
         let stream = self.links.flow(up, down, copies);
         self.streams.push(Stream {
@@ -124,7 +126,8 @@ impl Engine {
         stream
     }
 
-    /// A stream begins when its host has the first blocks of another one, as many for all streams.
+    /// Makes a stream wait until its host has the first `blocks` blocks of the stream `first`. All
+    /// streams wait for the same number of blocks.
     pub(crate) fn begin_after(&mut self, stream: u32, first: u32, blocks: u32) {
         self.on_demand = blocks.min(self.blocks.count);
         self.streams[stream as usize].first = Some(first);
@@ -136,7 +139,7 @@ impl Engine {
         self.now
     }
 
-    /// When something happens next, or earlier.
+    /// Returns the moment of the next event, or an earlier one. `None` if no events are left.
     pub(crate) fn next(&self) -> Option<u64> {
         // What was started since the last run has no events yet.
         match self.touched.is_empty() {
@@ -149,10 +152,10 @@ impl Engine {
         self.streams[stream as usize].alive
     }
 
-    /// Handles everything up to a moment; none means until nothing happens any more.
+    /// Handles all events up to a moment. Without a moment, handles events until none are left.
     ///
     /// # Errors
-    /// What does not hold that always must.
+    /// An invariant does not hold: the message says which.
     pub(crate) fn run(&mut self, until: Option<u64>, to: &mut dyn Observe) -> Result<(), String> {
         self.apply()?;
         while let Some(&Reverse((time, _, _))) = self.events.peek() {
@@ -167,7 +170,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The blocks that end now.
+    /// Handles the blocks that end now.
     fn ends(&mut self, to: &mut dyn Observe) -> Result<(), String> {
         while let Some(&Reverse((time, stream, version))) = self.events.peek() {
             if time > self.now {
@@ -218,7 +221,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The host at the end of a stream is gone, and its children wait.
+    /// Ends the stream of a host that has failed. Its children wait for other parents.
     pub(crate) fn fail(&mut self, stream: u32) {
         self.interrupt(stream);
         self.streams[stream as usize].alive = false;
@@ -228,12 +231,12 @@ impl Engine {
         }
     }
 
-    /// The receiver of a new stream has all blocks already.
+    /// Gives the receiver of a new stream all blocks.
     pub(crate) fn fill(&mut self, stream: u32) {
         self.streams[stream as usize].have = self.blocks.count;
     }
 
-    /// The host at the end of a stream leaves, and its children wait for other parents.
+    /// Removes the stream of a host that leaves. Its children wait for other parents.
     pub(crate) fn leave(&mut self, stream: u32) {
         self.fail(stream);
         self.forget_child(stream);
@@ -246,8 +249,8 @@ impl Engine {
         }
     }
 
-    /// Gives a stream another sender. What had come of its block is lost. Its rate changes with the
-    /// next solution of the links, like all rates.
+    /// Gives a stream another sender. The received bytes of its unfinished block are lost. Its rate
+    /// changes when the links are solved next, like all rates.
     pub(crate) fn reconnect(&mut self, stream: u32, parent: u32, up: u32) {
         self.interrupt(stream);
         self.links.set_active(stream, false);
@@ -260,7 +263,7 @@ impl Engine {
         self.touch(stream);
     }
 
-    /// What has come of the block that is under way is lost.
+    /// Drops the received bytes of the unfinished block of a stream.
     fn interrupt(&mut self, stream: u32) {
         self.settle(stream);
         let entry = &mut self.streams[stream as usize];
@@ -281,7 +284,7 @@ impl Engine {
         }
     }
 
-    /// Counts what came since the last event of a stream.
+    /// Adds the bytes that came since the last event of a stream.
     fn settle(&mut self, stream: u32) {
         let entry = &mut self.streams[stream as usize];
         let came = entry.rate * (self.now - entry.since) as f64 / SECOND;
@@ -299,7 +302,7 @@ impl Engine {
             && (entry.parent == REGISTRY || has(&self.streams[entry.parent as usize]))
     }
 
-    /// Starts and stops the streams that something happened to, and plans the ends of their blocks.
+    /// Starts and stops the streams whose state has changed, and plans the ends of their blocks.
     fn apply(&mut self) -> Result<(), String> {
         let touched = std::mem::take(&mut self.touched);
         for &stream in &touched {

@@ -11,24 +11,24 @@ pub enum Error {
     /// Something that must always hold did not.
     #[error("the simulation broke an invariant at {nanoseconds} ns of its time: {what}")]
     Invariant {
-        /// What does not hold.
+        /// The invariant that does not hold.
         what: String,
-        /// When.
+        /// The simulated time, in nanoseconds.
         nanoseconds: u64,
-        /// The seed that replays it.
+        /// The seed that replays the simulation.
         seed: u64,
     },
     /// A line of a trace is not as expected.
     #[error("line {line} of the trace {file}: {what}")]
     Trace {
-        /// The file.
+        /// The name of the file.
         file: String,
-        /// The line, from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// What it has, and what was expected.
+        /// The text that was found, and what was expected.
         what: String,
     },
-    /// The caller has ended it.
+    /// The caller has ended the simulation.
     #[error("the simulation was cancelled")]
     Cancelled,
 }

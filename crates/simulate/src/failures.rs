@@ -8,12 +8,12 @@ use crate::engine::{Engine, Observe, REGISTRY};
 use crate::network::{Network, Sources};
 use crate::setting::Setting;
 
-/// What the failures of a simulation came to.
+/// The effect of the failures in a simulation.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    /// The hosts that failed.
+    /// The numbers of the hosts that failed.
     pub(crate) killed: BTreeSet<u32>,
-    /// Hosts that got another parent, once for each time.
+    /// The number of times that a host got another parent.
     pub(crate) moves: u64,
 }
 
@@ -24,11 +24,11 @@ enum Event {
 }
 
 impl Failures {
-    /// Runs a simulation to its end, in which hosts fail. Their moments are even over the time that
-    /// an image takes over a host's share of its parent's link.
+    /// Runs a simulation with failing hosts to its end. The moments of failures are evenly
+    /// distributed over the time that an image takes over a host's share of its parent's link.
     ///
     /// # Errors
-    /// What does not hold that always must.
+    /// An invariant does not hold: the message says which.
     pub(crate) fn run(
         setting: &Setting,
         random: &mut Rng,
@@ -102,7 +102,7 @@ impl Failures {
     }
 }
 
-/// Failures and repairs in their order.
+/// Returns the failures and repairs in the order of their moments, in nanoseconds.
 fn plan(setting: &Setting, random: &mut Rng) -> Vec<(u64, Event)> {
     let seconds = setting.image as f64 * setting.fanout.get() as f64 / setting.link as f64;
     let mut hosts: Vec<u32> = (0..setting.hosts).collect();

@@ -1,10 +1,12 @@
 //! Provisioning in simulated time: how long an image takes to thousands of hosts, by function trees
-//! and by the ways they are compared with (FaaSNet 3 and 4), in one burst or over the hours of a trace.
+//! and by the ways that these are compared with (FaaSNet 3 and 4), in one burst or over the hours
+//! of a trace.
 //!
-//! Boundary: the trees are those of `snowmelt-tree`, and calls are placed by `snowmelt-schedule`; links, processors and failures are a model
-//! ([`Setting`] lists what it assumes). Nothing is read, sent or measured.
-//! Invariant: equal settings give equal outcomes. What must always hold is checked while a
-//! simulation runs, and a violation names the seed that replays it.
+//! Boundary: the trees are those of `snowmelt-tree`, and calls are placed by `snowmelt-schedule`.
+//! Links, processors and failures are a model ([`Setting`] lists what it assumes). Nothing is read,
+//! sent or measured.
+//! Invariant: equal settings give equal outcomes. Invariants are checked while a simulation runs,
+//! and a violation names the seed that replays it.
 
 #![forbid(unsafe_code)]
 

@@ -1,18 +1,20 @@
 //! Links that share their rate fairly between flows.
 //!
-//! Each flow goes over two links, that of its sender and that of its receiver; no link is both. A link has a level:
-//! the most that it gives to one flow. Rates are max-min fair when each flow has the lower level of
-//! its two links, and each level is as high as the link's rate allows. A change spreads only to
-//! links whose level it changes, so a change in a tree costs a few steps and not one for each host.
+//! Each flow goes over two links, that of its sender and that of its receiver; no link is both. A
+//! link has a level: the most that it gives to one flow. Rates are max-min fair when each flow has
+//! the lower level of its two links, and each level is as high as the link's rate allows. A change
+//! spreads only to links whose level it changes, so a change in a tree costs a few steps and not
+//! one for each host.
 //! Invariant: after [`Links::solve`] no link has more than its rate, and every active flow has a
 //! link that is full and gives no other flow more.
 
 use std::collections::VecDeque;
 
-/// Levels that differ by less are equal: it is rounding.
+/// The difference below which two levels count as equal, because it comes from rounding.
 const EPSILON: f64 = 1e-12;
 
-/// Steps for each link, after which the levels are computed from nothing. Changes settle in a few.
+/// The number of steps for each link after which the levels are computed from nothing. Changes
+/// settle in a few steps.
 const PATIENCE: usize = 100;
 
 #[derive(Clone, Debug)]
@@ -27,9 +29,9 @@ struct Link {
 struct Flow {
     /// The links of sender and receiver.
     ends: [u32; 2],
-    /// Equal flows that the sender's link carries; the receiver's carries one.
+    /// The number of equal flows that the sender's link carries. The receiver's link carries one.
     copies: f64,
-    /// Where the links' lists have this flow.
+    /// The position of this flow in the lists of its two links.
     position: [u32; 2],
     active: bool,
     rate: f64,
@@ -46,13 +48,13 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// A link of a rate.
+    /// Adds a link with a rate in bytes a second.
     pub(crate) fn link(&mut self, rate: f64) -> u32 {
         self.links.push(Link { rate, level: f64::INFINITY, active: Vec::new(), queued: false });
         (self.links.len() - 1) as u32
     }
 
-    /// A flow that is not active yet.
+    /// Adds a flow that is not active yet.
     pub(crate) fn flow(&mut self, up: u32, down: u32, copies: f64) -> u32 {
         let (ends, position) = ([up, down], [0, 0]);
         self.flows.push(Flow { ends, copies, position, active: false, rate: 0.0, touched: false });
@@ -77,7 +79,7 @@ impl Links {
         self.flows[flow as usize].ends[0] = up;
     }
 
-    /// Rates change with the next [`Self::solve`].
+    /// Starts or stops a flow. Rates change with the next [`Self::solve`].
     pub(crate) fn set_active(&mut self, flow: u32, active: bool) {
         if self.active(flow) == active {
             return;
@@ -147,7 +149,8 @@ impl Links {
         self.touched = touched;
     }
 
-    /// Recomputes levels until none changes, or for so many steps; whether none changes.
+    /// Recomputes levels until none changes, in at most `steps` steps. Returns whether no level
+    /// changes any more.
     fn settle(&mut self, steps: usize) -> bool {
         for _ in 0..steps {
             let Some(link) = self.queue.pop_front() else { return true };
@@ -167,8 +170,8 @@ impl Links {
         self.queue.is_empty()
     }
 
-    /// The level at which a link is full, given what the other links leave to its flows; infinite
-    /// if it is not full then.
+    /// The level at which a link is full, if its flows take what the other links leave to them.
+    /// Infinite if the link is not full then.
     fn level(&mut self, link: u32) -> f64 {
         let mut caps = std::mem::take(&mut self.caps);
         caps.clear();
@@ -199,10 +202,10 @@ impl Links {
         level
     }
 
-    /// Whether the links of some flows have at most their rate.
+    /// Checks that the links of some flows carry at most their rate.
     ///
     /// # Errors
-    /// The first link that has more.
+    /// A link carries more: the message names the first one.
     pub(crate) fn check(&self, flows: &[u32]) -> Result<(), String> {
         let ends = |&flow: &u32| self.flows[flow as usize].ends;
         let mut links: Vec<u32> = flows.iter().flat_map(ends).collect();
@@ -217,7 +220,7 @@ impl Links {
         Ok(())
     }
 
-    /// What a link carries.
+    /// The load of a link in bytes a second.
     fn load(&self, link: u32) -> f64 {
         let flows = self.links[link as usize].active.iter();
         flows

@@ -1,29 +1,30 @@
-//! What a host does with the blocks that reach it: it reads those of the start profile as they
+//! The work of a host on the blocks that reach it: it reads the blocks of the start profile as they
 //! come, and starts containers after the last of them.
 //!
-//! Invariant: the bytes of each stream are counted here once more, so that a host that got one
+//! Invariant: the bytes of each stream are counted here once more, so that a host that got a byte
 //! twice or not at all is found.
 
 use crate::engine::{Blocks, Observe};
 
-/// One function on one host, or on each host of a group.
+/// The part of a function on one host, or on each host of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
-    /// Hosts of the group.
+    /// The number of hosts in the group, 1 for a single host.
     pub(crate) hosts: u32,
-    /// Those that start one container more.
+    /// The number of hosts in the group that start one more container.
     pub(crate) fuller: u32,
-    /// Containers of each host.
+    /// The number of containers on each host.
     pub(crate) each: u32,
-    /// Nanoseconds that a byte of the start profile costs.
+    /// The time to read a byte of the start profile, in nanoseconds.
     pub(crate) per_byte: f64,
     missing_start: u32,
     missing: u32,
-    /// When the start profile is read as far as it is here.
+    /// The moment at which all blocks of the start profile that are here will have been read, in
+    /// nanoseconds.
     pub(crate) read: u64,
-    /// When the start profile is here.
+    /// The moment at which the start profile arrived, in nanoseconds.
     pub(crate) arrived: u64,
-    /// When the image is here.
+    /// The moment at which the whole image had arrived, in nanoseconds.
     pub(crate) whole: u64,
 }
 
@@ -34,12 +35,12 @@ impl Slot {
         Self { hosts, fuller, each, per_byte, missing_start, missing, read, arrived, whole }
     }
 
-    /// Whether the start profile is here.
+    /// Whether all blocks of the start profile have arrived.
     pub(crate) fn has_profile(&self) -> bool {
         self.missing_start == 0
     }
 
-    /// Whether the image is here.
+    /// Whether all blocks of the image have arrived.
     pub(crate) fn has_all(&self) -> bool {
         self.missing == 0
     }
@@ -53,10 +54,10 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Local {
     blocks: Blocks,
-    /// Blocks of each stream that a start reads.
+    /// The number of blocks of each stream that a start reads.
     start: u32,
     pub(crate) slots: Vec<Slot>,
-    /// Slots whose start profile came, or whose image did, since this was emptied.
+    /// The slots whose start profile or whole image has arrived since this list was emptied.
     pub(crate) news: Vec<u32>,
     /// The slot of each stream, and the bytes that it got.
     streams: Vec<(u32, u64)>,
@@ -69,7 +70,7 @@ impl Local {
         Self { blocks, start, slots: Vec::new(), news: Vec::new(), streams: Vec::new() }
     }
 
-    /// The next stream belongs to a slot.
+    /// Assigns the next stream to a slot.
     pub(crate) fn add_stream(&mut self, slot: u32) {
         self.streams.push((slot, 0));
         let entry = &mut self.slots[slot as usize];
@@ -77,7 +78,7 @@ impl Local {
         entry.missing += self.blocks.count;
     }
 
-    /// The receiver of a new stream has all blocks already.
+    /// Gives the receiver of a new stream all blocks.
     pub(crate) fn fill(&mut self, stream: u32) {
         let (slot, got) = &mut self.streams[stream as usize];
         *got = self.blocks.bytes();
@@ -90,13 +91,15 @@ impl Local {
         self.streams[stream as usize].0
     }
 
-    /// The bytes that a stream brought.
+    /// The number of bytes that a stream has brought.
     pub(crate) fn got(&self, stream: u32) -> u64 {
         self.streams[stream as usize].1
     }
 
+    /// Checks that a stream has brought each byte once.
+    ///
     /// # Errors
-    /// If a stream did not bring each byte once.
+    /// It has brought another number of bytes.
     pub(crate) fn check(&self, stream: u32) -> Result<(), String> {
         let (got, expected) = (self.got(stream), self.blocks.bytes());
         match got == expected {

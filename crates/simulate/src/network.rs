@@ -1,8 +1,8 @@
-//! Which streams there are: for each tree one stream into each of its hosts.
+//! The streams of a simulation: for each tree, one stream into each of its hosts.
 //!
-//! Hosts that cannot differ are one group, which is simulated once: those that have the same number
-//! of siblings, below parents of one group. A tree of 100,000 hosts has about thirty of them. Hosts
-//! are simulated one by one where they can differ: if some fail, or if trees share links.
+//! Hosts that cannot differ form one group, which is simulated once. These are hosts with the same
+//! number of siblings, below parents of one group. A tree of 100,000 hosts has about thirty groups.
+//! Hosts are simulated one by one where they can differ: if some fail, or if trees share links.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,43 +12,43 @@ use snowmelt_tree::{Striped, Tree};
 use crate::engine::{Engine, REGISTRY};
 use crate::setting::Setting;
 
-/// Who reads from whom.
+/// The sources from which hosts read images.
 pub(crate) enum Sources {
-    /// Trees of hosts, by their numbers.
+    /// A tree of hosts for each image. Hosts are numbers.
     Trees(Vec<Tree<u32>>),
-    /// Several trees of each image, each for its part of the blocks.
+    /// Several trees for each image, each for a part of its blocks.
     Striped(Vec<Striped<u32>>),
-    /// Each host from the registry, for as many images as there are lists.
+    /// The registry, for each host. There is a list of hosts for each image.
     Registry(Vec<Vec<u32>>),
 }
 
 /// A stream into a host, or into each host of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiver {
-    /// One of the hosts.
+    /// The host, or one host of the group.
     pub(crate) host: u32,
-    /// Hosts of the group.
+    /// The number of hosts in the group, 1 for a single host.
     pub(crate) hosts: u32,
-    /// Hops from the registry, without the first.
+    /// The number of hops to the root of the tree, which reads from the registry: 0 for the root.
     pub(crate) depth: u32,
-    /// The tree, or the image.
+    /// The number of the tree, or of the image if there are no trees.
     pub(crate) tree: u32,
 }
 
 /// The receivers, in the order of the engine's streams.
 pub(crate) struct Network {
     pub(crate) receivers: Vec<Receiver>,
-    /// Each host with its stream, or that of its group: once for each tree.
+    /// Each host with the number of its stream, or of its group's stream: one entry for each tree.
     pub(crate) members: Vec<(u32, u32)>,
-    /// The stream of a host in a tree, where hosts are simulated one by one.
+    /// The stream of each pair of tree and host, where hosts are simulated one by one.
     pub(crate) streams: HashMap<(u32, u32), u32>,
-    /// The links of each host, likewise: up and down.
+    /// The links of each host where hosts are simulated one by one: up, then down.
     pub(crate) links: Vec<[u32; 2]>,
     pub(crate) registry: u32,
 }
 
 impl Sources {
-    /// The number of trees, or of images that have none.
+    /// The number of trees, or of images if there are no trees.
     pub(crate) fn count(&self) -> u32 {
         match self {
             Self::Trees(trees) => trees.len() as u32,
@@ -57,7 +57,7 @@ impl Sources {
         }
     }
 
-    /// Levels of the highest tree.
+    /// The number of levels of the highest tree.
     pub(crate) fn levels(&self) -> u32 {
         match self {
             Self::Trees(trees) => trees.iter().map(Tree::height).max().unwrap_or(0) as u32,
@@ -66,7 +66,7 @@ impl Sources {
         }
     }
 
-    /// Hops from a host to the root of a tree.
+    /// The number of hops from a host to the root of a tree. `None` if the host is not in the tree.
     pub(crate) fn depth(&self, tree: u32, host: u32) -> Option<u32> {
         match self {
             Self::Trees(trees) => trees[tree as usize].depth(&host).map(|depth| depth as u32),
@@ -141,7 +141,7 @@ impl Network {
             .extend((0..setting.hosts).map(|_| [engine.links.link(rate), engine.links.link(rate)]));
     }
 
-    /// Hosts with their parents, which come first.
+    /// Adds the streams of a tree. Parents come before their children.
     fn add_tree(
         &mut self,
         tree: u32,
@@ -155,7 +155,8 @@ impl Network {
         }
     }
 
-    /// What a host reads on demand is of the first stripe; the others begin when it has that.
+    /// Makes the streams of other stripes begin when the host has the blocks that it reads on
+    /// demand, which are in the first stripe.
     fn read_on_demand(&self, setting: &Setting, mut trees: Range<u32>, engine: &mut Engine) {
         let blocks = setting.on_demand.div_ceil(setting.block) as u32;
         let Some(first) = trees.next().filter(|_| blocks > 0) else { return };
@@ -173,7 +174,7 @@ impl Network {
         self.receivers.push(Receiver { host, hosts: 1, depth, tree });
     }
 
-    /// The link over which the receiver of a stream sends.
+    /// The number of the link over which the receiver of a stream sends.
     pub(crate) fn up(&self, parent: u32) -> u32 {
         match parent {
             REGISTRY => self.registry,

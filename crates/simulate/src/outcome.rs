@@ -1,24 +1,25 @@
-//! What a simulation found.
+//! The results of a simulation.
 
 use serde::Serialize;
 
 use crate::strategy::Strategy;
 
-/// Seconds until the first, half, 99 % and the last of some things are done.
+/// The seconds until the first, half, 99 % and the last of some things are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The first.
+    /// Seconds until the first is done.
     pub first: f64,
-    /// Half of them.
+    /// Seconds until half are done.
     pub half: f64,
-    /// 99 % of them.
+    /// Seconds until 99 % are done.
     pub most: f64,
-    /// The last.
+    /// Seconds until the last is done.
     pub last: f64,
 }
 
 impl Spread {
-    /// From moments in nanoseconds, each with the number of things that are done then.
+    /// Computes a spread from moments in nanoseconds, each with the number of things that are done
+    /// at it.
     pub(crate) fn new(mut moments: Vec<(u64, u64)>) -> Self {
         moments.sort_unstable();
         let total: u64 = moments.iter().map(|&(_, count)| count).sum();
@@ -34,36 +35,36 @@ impl Spread {
     }
 }
 
-/// One simulation.
+/// The result of one simulation of a burst.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// How the images reached the hosts.
+    /// The way in which images reached the hosts.
     pub strategy: Strategy,
-    /// Hosts that start containers, without those that failed.
+    /// The number of hosts that start containers, without those that failed.
     pub hosts: u64,
-    /// Containers that started.
+    /// The number of containers that started.
     pub containers: u64,
-    /// Until a host has the blocks of the start profile of a function.
+    /// The times until a host has the blocks of the start profile of a function.
     pub arrived: Spread,
-    /// Until a container has started.
+    /// The times until a container has started.
     pub started: Spread,
-    /// Until a host has the whole image of a function.
+    /// The times until a host has the whole image of a function.
     pub whole: Spread,
-    /// What the registry sent.
+    /// Bytes that the registry sent.
     pub registry_bytes: u64,
-    /// What the hosts got.
+    /// Bytes that the hosts received.
     pub received_bytes: u64,
-    /// What was sent in vain, in blocks that were interrupted.
+    /// Bytes that were sent in vain, in blocks that were interrupted.
     pub lost_bytes: u64,
-    /// Levels of the highest tree; 0 without trees.
+    /// The number of levels of the highest tree; 0 without trees.
     pub levels: u32,
-    /// Hosts that failed.
+    /// The number of hosts that failed.
     pub killed: u64,
-    /// Hosts that got another parent, once for each time.
+    /// The number of times that a host got another parent.
     pub moves: u64,
-    /// Streams that were simulated, each for a group of equal ones.
+    /// The number of streams that were simulated, each for a group of equal ones.
     pub streams: u64,
-    /// Ends of blocks that were simulated.
+    /// The number of ends of blocks that were simulated.
     pub events: u64,
     /// The seed that gives this outcome again.
     pub seed: u64,

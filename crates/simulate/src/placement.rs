@@ -1,4 +1,5 @@
-//! Which hosts start containers of which functions, and who reads from whom at the beginning.
+//! The assignment of containers to hosts, and the sources that the hosts read from at the
+//! beginning.
 
 use std::collections::HashMap;
 
@@ -10,17 +11,17 @@ use crate::network::{Network, Sources};
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 
-/// The hosts of one function, in the order in which they are told.
+/// The hosts of one function, in the order in which they join its tree.
 pub(crate) struct Placement {
     pub(crate) hosts: Vec<u32>,
-    /// Containers on each.
+    /// The number of containers on each host.
     each: u32,
-    /// Whether a host has one more.
+    /// For each host, whether it has one more container.
     fuller: Vec<bool>,
 }
 
 impl Placement {
-    /// Each function's containers on as many hosts as there are, in an order of its own.
+    /// Places the containers of each function on as many hosts as possible, in an order of its own.
     pub(crate) fn of_all(setting: &Setting, random: &mut Rng) -> Vec<Self> {
         (0..setting.functions).map(|function| Self::of(setting, function, random)).collect()
     }
@@ -39,7 +40,7 @@ impl Placement {
     }
 }
 
-/// The trees, or the hosts that read from the registry.
+/// Builds the trees, or the lists of hosts that read from the registry.
 pub(crate) fn sources(
     setting: &Setting,
     strategy: Strategy,
@@ -84,7 +85,7 @@ pub(crate) fn sources(
     }
 }
 
-/// One slot for each function on each host, or on each host of a group.
+/// Adds a slot for each function on each host, or on each host of a group.
 pub(crate) fn add_slots(
     setting: &Setting,
     placements: &[Placement],

@@ -8,7 +8,7 @@ use crate::outcome::{Outcome, Spread};
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 
-/// Everything that a simulation leaves.
+/// The final state of a simulation.
 pub(crate) struct Report<'a> {
     pub(crate) setting: &'a Setting,
     pub(crate) strategy: Strategy,
@@ -47,7 +47,8 @@ impl Report<'_> {
         }
     }
 
-    /// The slots of hosts that did not fail, with the delay of the hops to the registry.
+    /// The slots of hosts that did not fail, each with the delay of the hops to the registry in
+    /// nanoseconds.
     fn survivors(&self) -> Vec<(&Slot, u64)> {
         let mut hops = vec![None; self.local.slots.len()];
         for (stream, receiver) in (0..).zip(&self.network.receivers) {
@@ -69,7 +70,7 @@ impl Report<'_> {
         if self.strategy == Strategy::Pull { slot.whole } else { slot.arrived }
     }
 
-    /// When the containers of a function start on its hosts.
+    /// Adds the moments at which the containers of a function start on its hosts.
     fn starts(&self, slot: &Slot, late: u64, started: &mut Vec<(u64, u64)>) {
         let read = match self.strategy {
             // The files of an image that was just unpacked are in memory.

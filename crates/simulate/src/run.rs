@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 
-/// Runs a simulation.
+/// Runs a simulation of one burst.
 ///
 /// # Errors
 /// Settings that contradict each other, and invariants that do not hold.
@@ -21,7 +21,7 @@ pub fn simulate(setting: &Setting, strategy: Strategy) -> Result<Outcome, Error>
     run(setting, strategy, setting.kill == 0)
 }
 
-/// A simulation, with equal hosts in groups or one by one.
+/// Runs a simulation, with equal hosts in groups if `grouped`, else one by one.
 pub(crate) fn run(setting: &Setting, strategy: Strategy, grouped: bool) -> Result<Outcome, Error> {
     let parts = strategy.parts(setting);
     setting.check(setting.functions.saturating_mul(parts))?;
@@ -48,7 +48,7 @@ pub(crate) fn run(setting: &Setting, strategy: Strategy, grouped: bool) -> Resul
     Ok(report.outcome())
 }
 
-/// Every host that did not fail has every byte once.
+/// Checks that every host that did not fail has every byte once.
 fn check(network: &Network, engine: &Engine, local: &Local) -> Result<(), String> {
     let streams = 0..network.receivers.len() as u32;
     streams.filter(|&stream| engine.alive(stream)).try_for_each(|stream| local.check(stream))

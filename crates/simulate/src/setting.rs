@@ -1,4 +1,4 @@
-//! What is simulated.
+//! The settings of a simulation.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -7,67 +7,68 @@ use snowmelt_tree::Repair;
 
 use crate::error::Error;
 
-/// The most streams of one simulation: streams are hosts times functions (times layers).
+/// The greatest number of streams of one simulation: hosts times functions (times layers).
 pub(crate) const MAX_STREAMS: u64 = 20_000_000;
 
-/// A tree has so many places for each host.
+/// The greatest fan-out. A tree has a place in memory for each child that a host may have.
 const MAX_CHILDREN: usize = 64;
 
-/// Moments are nanoseconds in 64 bits: they stay below this number of seconds, 31 years.
+/// The greatest time in seconds, 31 years: below it, moments fit into 64 bits as nanoseconds.
 pub(crate) const MAX_SECONDS: f64 = 1e9;
 
-/// One burst: containers of some functions start on hosts that have nothing of their images. Sizes
-/// are in bytes as they are sent, rates in bytes a second.
+/// The settings of one burst: containers of some functions start on hosts that have nothing of
+/// their images. Sizes are in bytes as they are sent, rates in bytes a second.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Hosts.
+    /// The number of hosts.
     pub hosts: u32,
-    /// Containers that start, over all functions.
+    /// The number of containers that start, over all functions.
     pub containers: u32,
-    /// Functions, each with an image of its own.
+    /// The number of functions, each with an image of its own.
     pub functions: u32,
-    /// Containers of one function that a host takes (FaaSNet 3.3).
+    /// The greatest number of containers of one function on a host (FaaSNet 3.3).
     pub per_host: u32,
-    /// Rate of each host's link, in each direction.
+    /// The rate of each host's link in each direction, in bytes a second.
     pub link: u64,
-    /// Rate at which the registry sends.
+    /// The rate at which the registry sends, in bytes a second.
     pub registry_link: u64,
-    /// Time of a message from a host to the next.
+    /// The time that a message takes from one host to the next.
     pub delay: Duration,
-    /// Size of an image.
+    /// The size of an image in bytes.
     pub image: u64,
-    /// What a start reads of it, which is sent first.
+    /// The bytes of the image that a start reads, which are sent first.
     pub start: u64,
-    /// What it reads on demand before it is known what follows: with [`crate::Strategy::Stripes`], the
-    /// other stripes begin after that.
+    /// The bytes that a start reads on demand before its host knows what follows: with
+    /// [`crate::Strategy::Stripes`], the streams of other stripes begin after that.
     pub on_demand: u64,
-    /// Size of a block.
+    /// The size of a block in bytes.
     pub block: u64,
-    /// Layers of an image, for [`crate::Strategy::Layers`].
+    /// The number of layers of an image, for [`crate::Strategy::Layers`].
     pub layers: u32,
-    /// Hosts that may read from one.
+    /// The greatest number of hosts that read from one host.
     pub fanout: NonZeroUsize,
-    /// How trees are repaired.
+    /// The way in which trees are repaired.
     pub repair: Repair,
-    /// Rate at which a start works through the bytes that it reads, while they arrive.
+    /// The rate at which a start works through the bytes that it reads, while they arrive, in bytes
+    /// a second.
     pub read_rate: u64,
-    /// What a start does after it has all bytes.
+    /// The time that a start takes after the last of its bytes has arrived.
     pub tail: Duration,
-    /// The start of each further container of a function on a host.
+    /// The time of the start of each further container of a function on a host.
     pub fork: Duration,
-    /// Functions that a host starts at the same time without slowing each other.
+    /// The number of functions that a host starts at the same time without slowing each other.
     pub cores: u32,
-    /// Rate at which a pulled image is unpacked.
+    /// The rate at which a pulled image is unpacked, in bytes a second.
     pub unpack_rate: u64,
-    /// Hosts that fail at random moments.
+    /// The number of hosts that fail at random moments.
     pub kill: u32,
-    /// From a failure until the tree is repaired.
+    /// The time from a failure until the tree is repaired.
     pub detect: Duration,
-    /// Of everything that is random: orders of hosts, failures.
+    /// The seed of everything that is random: orders of hosts, failures.
     pub seed: u64,
 }
 
-/// What the model leaves out or takes as given.
+/// The simplifications in the model of a burst.
 pub const ASSUMPTIONS: [&str; 8] = [
     "links share their rate fairly (max-min) between streams, without loss, headers or ramp-up",
     "the network between the hosts' links is never the bottleneck",
@@ -80,7 +81,7 @@ pub const ASSUMPTIONS: [&str; 8] = [
 ];
 
 impl Setting {
-    /// Checks what no type checks.
+    /// Checks the settings of a burst beyond their types.
     pub(crate) fn check(&self, trees: u32) -> Result<(), Error> {
         self.check_model()?;
         let wrong = |what: String| Err(Error::Setting(what));
@@ -102,7 +103,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Checks what bursts and traces have in common.
+    /// Checks the settings that bursts and traces have in common.
     pub(crate) fn check_model(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::Setting(what));
         let none = [
@@ -139,7 +140,7 @@ impl Setting {
         Ok(())
     }
 
-    /// A time, in seconds, that nothing exceeds.
+    /// A time in seconds that no simulation with these settings exceeds.
     fn longest(&self) -> f64 {
         let images = f64::from(self.hosts) * f64::from(self.functions);
         let rate = self.link.min(self.registry_link).min(self.read_rate).min(self.unpack_rate);
@@ -149,7 +150,7 @@ impl Setting {
         images * self.image as f64 / rate as f64 + local
     }
 
-    /// Containers of each function, as even as possible.
+    /// The number of containers of each function, as even as possible.
     pub(crate) fn containers_of(&self, function: u32) -> u32 {
         self.containers / self.functions + u32::from(function < self.containers % self.functions)
     }

@@ -1,10 +1,10 @@
-//! The ways that are compared.
+//! The ways to bring images to hosts that are compared.
 
 use serde::Serialize;
 
 use crate::setting::Setting;
 
-/// How images reach the hosts.
+/// The way in which images reach the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
@@ -14,15 +14,15 @@ pub enum Strategy {
     Registry,
     /// A tree for each layer of each image (FaaSNet 3.4).
     Layers,
-    /// As many trees for each function as the fan-out, each with its part of the blocks; a host has
-    /// children in one of them, so that no link carries more than one image.
+    /// Several trees for each function, as many as the fan-out, each with a part of the blocks. A
+    /// host has children in one of them, so that no link carries more than one image.
     Stripes,
     /// Each host pulls whole images from the registry and unpacks them.
     Pull,
 }
 
 impl Strategy {
-    /// Parts of an image that have trees of their own.
+    /// The number of parts of an image that have trees of their own.
     pub(crate) fn parts(self, setting: &Setting) -> u32 {
         match self {
             Self::Layers => setting.layers,

@@ -1,4 +1,4 @@
-//! Tests of simulations as a whole, against what can be worked out by hand.
+//! Tests of simulations as a whole, against results by hand.
 
 mod failures;
 mod reading;
@@ -20,7 +20,7 @@ use crate::{Error, Outcome, Setting, Spread, Strategy, simulate};
 const ALL: [Strategy; 5] =
     [Strategy::Tree, Strategy::Registry, Strategy::Layers, Strategy::Stripes, Strategy::Pull];
 
-/// Blocks of 1 MB over links of 100 MB a second, without anything that hosts do by themselves.
+/// Settings with blocks of 1 MB and links of 100 MB a second, without any work of hosts.
 fn bare(hosts: u32) -> Setting {
     Setting {
         hosts,
@@ -52,7 +52,7 @@ fn simulated(setting: &Setting, strategy: Strategy) -> Outcome {
     simulate(setting, strategy).unwrap()
 }
 
-/// Equal to the microsecond: each block may end a nanosecond late.
+/// Whether two times are equal to the microsecond: each block may end a nanosecond late.
 fn close(found: f64, expected: f64) -> bool {
     (found - expected).abs() < 1e-6
 }
@@ -187,8 +187,8 @@ fn a_lost_host_is_missed_until_its_tree_is_repaired() {
     assert!(slow.whole.last > quick.whole.last + 1.0);
 }
 
-/// The seed is one that the check of bytes named: streams that got another parent at the same rate
-/// had stopped.
+/// The seed once failed the check of bytes: streams got another parent at the same rate at which
+/// they had stopped.
 #[test]
 fn a_stream_goes_on_when_another_parent_gives_it_the_same_rate() {
     let setting = Setting {
@@ -204,7 +204,7 @@ fn a_stream_goes_on_when_another_parent_gives_it_the_same_rate() {
     assert_eq!(simulated(&setting, Strategy::Tree).hosts, 30);
 }
 
-/// While the hosts read on demand, a level of the tree waits for the one above it.
+/// Lets hosts read on demand: meanwhile a level of the tree waits for the one above it.
 #[test]
 fn the_other_stripes_wait_for_what_is_read_on_demand() {
     let usual = |hosts| Setting { start: 50_000_000, ..bare(hosts) };
@@ -228,7 +228,7 @@ fn the_other_stripes_wait_for_what_is_read_on_demand() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A simulation checks the balance of trees, the rates of links and the bytes of every host.
+    /// Simulations check the balance of trees, the rates of links and the bytes of every host.
     #[test]
     fn all_survivors_get_their_images(
         hosts in 2_u32..60,

@@ -1,4 +1,4 @@
-//! How a replay begins: empty hosts, or hosts with idle instances.
+//! The beginning of a replay: empty hosts, or hosts with idle instances.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use super::hosts::Server;
 use super::run::{Done, Run, number};
 use crate::error::Error;
 
-/// How long what is warm when the trace begins waits for a host: any time does.
+/// The time for which a warm instance waits for its host when the trace begins. Any time would do.
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
-    /// All hosts report that they are empty.
+    /// Reports all hosts to the scheduler as empty.
     pub(super) fn report_hosts(&mut self) -> Done {
         (0..self.setting.hosts).try_for_each(|host| self.report_host(host))
     }
 
-    /// The next host reports that it is empty.
+    /// Reports the next host to the scheduler as empty.
     pub(super) fn report_host(&mut self, number: u32) -> Done {
         let room = HostRoom {
             memory: self.policy.host_memory,
@@ -33,7 +33,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Each function has idle instances, on hosts that the scheduler chooses and that have its image.
+    /// Gives each function its idle instances, on hosts that the scheduler chooses and that have
+    /// its image.
     pub(super) fn warm_up(&mut self) -> Result<(), Error> {
         let mut placed = Vec::new();
         for (function, needs) in (0..).zip(&self.needs) {
@@ -52,7 +53,7 @@ impl Run<'_> {
         begun.map_err(|what| Error::Invariant { what, nanoseconds: 0, seed: self.setting.seed })
     }
 
-    /// Has instances on their hosts, whose calls end at once.
+    /// Places the instances on their hosts, and ends their calls at once.
     fn keep_warm(&mut self, placed: &[(u32, u64, HostName)]) -> Done {
         let mut members = Vec::new();
         for (function, _, host) in placed {

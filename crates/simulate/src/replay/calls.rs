@@ -1,8 +1,8 @@
-//! What became of each call so far.
+//! The state of each call of a replay.
 //!
-//! Invariant: a call goes forward, from one state to the next. Only one that was on a host that
-//! failed, or is asynchronous and found no host, goes back. Requests for hosts of one function are
-//! placed in the order in which they were made, but for those that come back.
+//! Invariant: a call goes forward, from one state to the next. It goes back only if it was on a
+//! host that failed, or is asynchronous and found no host. Requests for hosts of one function are
+//! placed in the order in which they were made, except for those that come back.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,48 +12,48 @@ use crate::trace::Arrival;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It has not arrived.
+    /// The call has not arrived.
     Ahead,
     Waits,
-    /// A host has it, which may still start an instance for it.
+    /// The call is on a host, which may still start an instance for it.
     Placed,
     Runs,
-    /// Its host has failed, which nobody knows yet.
+    /// The call is on a host that has failed, which nobody has noticed yet.
     Lost,
-    /// It will be asked for again.
+    /// The call will be requested again.
     Pauses,
     Ended,
-    /// No host had room for it in time.
+    /// The call expired: no host had room for it in time.
     Expired,
-    /// No host can ever have room for it.
+    /// The call was refused: no host can ever have room for it.
     Refused,
-    /// Its host was lost, and it is not asynchronous.
+    /// The call failed: its host was lost, and it is not asynchronous.
     Failed,
 }
 
 pub(crate) struct Calls<'a> {
     arrivals: &'a [Arrival],
-    /// Those that are asynchronous, if some are.
+    /// For each call, whether it is asynchronous. Empty if none is.
     asynchronous: Vec<bool>,
     states: Vec<State>,
-    /// The member that has a placed call.
+    /// For each call, the member (a function on a host) that it was placed on.
     members: Vec<u32>,
-    /// How often a call was lost with its host.
+    /// The number of times that each call was lost with its host.
     losses: HashMap<u32, u32>,
-    /// How often an asynchronous call is asked for again.
+    /// The number of times that each asynchronous call was requested again.
     tries: HashMap<u32, u32>,
     has_started: Vec<bool>,
-    /// The call of each ticket, and when its patience is over.
+    /// For each ticket, its call and the end of its patience, in nanoseconds.
     tickets: Vec<(u32, u64)>,
     /// The last ticket of each call.
     last_tickets: Vec<Ticket>,
-    /// Tickets that wait a second time.
+    /// The tickets that wait a second time.
     back: HashSet<Ticket>,
     /// The ticket of the first call.
     first_ticket: Ticket,
-    /// The request of each function that was placed last.
+    /// For each function, the ticket that was placed last.
     last: Vec<Option<Ticket>>,
-    /// Calls that are over.
+    /// The number of calls that are over.
     pub over: usize,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// The tickets of calls begin with this one.
+    /// Sets the first ticket of the calls.
     pub fn begin(&mut self, first: Ticket) {
         self.first_ticket = first;
     }
@@ -97,7 +97,8 @@ impl<'a> Calls<'a> {
         self.asynchronous.get(call as usize).copied().unwrap_or(false)
     }
 
-    /// How often it was lost: what was planned before is over.
+    /// The number of times that a call was lost. Events that were planned with a smaller number are
+    /// out of date.
     pub fn losses(&self, call: u32) -> u32 {
         self.losses.get(&call).copied().unwrap_or(0)
     }
@@ -112,12 +113,12 @@ impl<'a> Calls<'a> {
         self.last_tickets[call as usize]
     }
 
-    /// When the patience of a call is over.
+    /// The moment at which the patience of a call is over, in nanoseconds.
     pub fn deadline(&self, call: u32) -> Result<u64, String> {
         self.asked(self.ticket(call)).map(|(_, deadline)| deadline)
     }
 
-    /// It arrives, or is asked for again: the scheduler has this ticket for it.
+    /// Notes that a call arrives or is requested again, with this ticket of the scheduler.
     pub fn is_asked(&mut self, call: u32, ticket: Ticket, deadline: u64) -> Result<(), String> {
         if ticket != self.first_ticket + self.tickets.len() as u64 {
             return Err(format!("call {call} has ticket {ticket}"));
@@ -149,7 +150,8 @@ impl<'a> Calls<'a> {
         self.members[call as usize] = member;
     }
 
-    /// It starts: after which time of waiting, if it does so for the first time.
+    /// Notes that a call starts. Returns how long it waited, in nanoseconds, if it starts for the
+    /// first time.
     pub fn starts(&mut self, call: u32, now: u64) -> Result<Option<u64>, String> {
         self.goes(call, State::Placed, State::Runs)?;
         let arrived = self.arrival(call).at;
@@ -165,13 +167,13 @@ impl<'a> Calls<'a> {
         self.goes(call, State::Runs, State::Ended)
     }
 
-    /// It will not run.
+    /// Notes that a call will not run, with its last state.
     pub fn is_given_up(&mut self, call: u32, state: State) -> Result<(), String> {
         self.over += 1;
         self.goes(call, State::Waits, state)
     }
 
-    /// The calls that these members have, up to this one.
+    /// Returns the calls that are on these members, among those with numbers below `until`.
     pub fn on(&self, members: &HashSet<u32>, until: u32) -> Vec<u32> {
         let is_there = |call: &u32| {
             matches!(self.state(*call), State::Placed | State::Runs)
@@ -180,7 +182,7 @@ impl<'a> Calls<'a> {
         (0..until).filter(is_there).collect()
     }
 
-    /// It was sent to a host that has failed, or fails now.
+    /// Notes that a call is on a host that has failed, or fails now.
     pub fn is_lost(&mut self, call: u32) -> Result<(), String> {
         *self.losses.entry(call).or_default() += 1;
         match self.state(call) {
@@ -189,19 +191,21 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// A host that has failed had not begun with it: it waits where it stood before.
+    /// Puts a call back in the queue where it stood before, because its failed host had not begun
+    /// with it.
     pub fn is_back(&mut self, call: u32) -> Result<(), String> {
         self.back.insert(self.ticket(call));
         self.goes(call, State::Placed, State::Waits)
     }
 
-    /// It is known that its host is lost.
+    /// Fails a call whose host is now known to be lost.
     pub fn fails(&mut self, call: u32) -> Result<(), String> {
         self.over += 1;
         self.goes(call, State::Lost, State::Failed)
     }
 
-    /// It is asynchronous, and was lost or found no host: how often that happened before.
+    /// Makes an asynchronous call pause that was lost or found no host. Returns how often it has
+    /// paused before.
     pub fn pauses(&mut self, call: u32, was: State) -> Result<u32, String> {
         let tries = self.tries.entry(call).or_default();
         *tries += 1;
@@ -209,8 +213,10 @@ impl<'a> Calls<'a> {
         self.goes(call, was, State::Pauses).map(|()| before)
     }
 
+    /// Checks that all calls are over.
+    ///
     /// # Errors
-    /// A call that is not over.
+    /// A call is not over: the message names the first one.
     pub fn check(&self) -> Result<(), String> {
         let is_over = |state: &State| {
             matches!(state, State::Ended | State::Expired | State::Refused | State::Failed)

@@ -1,9 +1,10 @@
-//! Hosts that fail during a replay, and what becomes of their calls.
+//! The failures of hosts during a replay, and their effect on calls.
 //!
-//! A host ends at one moment, with all that it has: it answers nobody from then on. Control notices
-//! that after a time, takes it out of trees and scheduler, and may have placed calls there meanwhile.
-//! What it was sent may have run: such a call fails, or is run again if it is asynchronous. Where the
-//! function was not even prepared, nothing has run: the call is placed again.
+//! A host fails at one moment, with everything on it: it answers nobody from then on. Control
+//! notices that after a time and takes the host out of trees and scheduler; it may have placed
+//! calls there meanwhile. A call that was sent to the host may have run: it fails, or is run again
+//! if it is asynchronous. A call whose function was not even prepared there has not run: it is
+//! placed again.
 //!
 //! Invariant: which hosts fail follows from the seed, the settings and the trace.
 
@@ -16,8 +17,8 @@ use super::calls::State;
 use super::failures::Silent;
 use super::run::{Done, Event, Run, nanoseconds};
 
-/// How long until an asynchronous call is tried again: at first, and, doubled each time, at most. As
-/// in control.
+/// The time until an asynchronous call is tried again for the first time. It doubles with each try,
+/// up to [`LAST_PAUSE`], as in control.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -28,7 +29,7 @@ impl Run<'_> {
         }
     }
 
-    /// Random hosts fail.
+    /// Makes random hosts fail.
     pub(super) fn fail(&mut self, kill: u32) -> Done {
         let Kill { hosts, .. } = self.policy.kills[kill as usize];
         let mut members = HashSet::new();
@@ -45,7 +46,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A host fails: the functions that it had, as members.
+    /// Makes a host fail. Returns the functions that it had, as members.
     fn lose(&mut self, host: u32) -> Vec<u32> {
         let lost = self.hosts.fail(host);
         let function = |member: &u32| self.hosts.members[*member as usize].function;
@@ -62,7 +63,7 @@ impl Run<'_> {
         lost
     }
 
-    /// A call is placed on a host that has failed.
+    /// Places a call on a host that has failed.
     pub(super) fn place_in_vain(&mut self, call: u32, host: u32) -> Done {
         let function = self.calls.arrival(call).function;
         let silent = self.silent(host)?;
@@ -74,14 +75,15 @@ impl Run<'_> {
         self.calls.is_lost(call)
     }
 
-    /// Bytes of the calls that control has placed on a host that has failed.
+    /// The memory of the calls that control has placed on a host that has failed, in bytes. `None`
+    /// if the host has not failed or control has noticed it.
     pub(super) fn memory_in_vain(&self, host: u32) -> Option<u64> {
         let Silent { sent, unsent, .. } = self.failures.unnoticed.get(&host)?;
         let memory = |call: &u32| self.needs[self.calls.arrival(*call).function as usize].memory;
         Some(sent.iter().chain(unsent).map(memory).sum())
     }
 
-    /// Control knows that a host has failed.
+    /// Handles that control notices the failure of a host.
     pub(super) fn noticed(&mut self, host: u32) -> Done {
         let silent = self.failures.unnoticed.remove(&host);
         let silent = silent.ok_or_else(|| format!("host {host} was noticed before it failed"))?;
@@ -114,7 +116,7 @@ impl Run<'_> {
         self.decide()
     }
 
-    /// An asynchronous call is asked for again after a while, which is longer each time.
+    /// Plans the next request for an asynchronous call, after a pause that is longer each time.
     pub(super) fn pause(&mut self, call: u32, was: State) -> Done {
         let before = self.calls.pauses(call, was)?;
         let pause = FIRST_PAUSE.saturating_mul(1 << before.min(16)).min(LAST_PAUSE);
@@ -122,7 +124,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A host joins in place of one that has failed, with a name of its own.
+    /// Adds a host in place of a failed one, with a name of its own.
     pub(super) fn joins(&mut self) -> Done {
         let host = self.names.len() as u32;
         self.hosts.add();
@@ -133,10 +135,10 @@ impl Run<'_> {
         self.decide()
     }
 
-    /// After the last call: control notices what it has not noticed yet.
+    /// Handles, after the last call, the failures that control has not noticed yet.
     ///
     /// # Errors
-    /// As [`Self::noticed`].
+    /// The same as of [`Self::noticed`].
     pub(super) fn notice_all(&mut self) -> Done {
         while let Some(Reverse((time, event))) = self.events.pop() {
             if let Event::Noticed(host) = event {
@@ -148,7 +150,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Nothing is left on any host, and no host is known that has failed.
+    /// Checks that no host has calls left, and that no failed host is known as alive.
     pub(super) fn check_hosts(&self) -> Done {
         let alive: HashSet<&u32> = self.failures.alive.iter().collect();
         for (host, name) in (0..).zip(&self.names) {

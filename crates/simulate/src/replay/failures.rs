@@ -1,4 +1,4 @@
-//! Which hosts have failed, what they had, and what is counted of them.
+//! The hosts that have failed, the functions and calls that they had, and the counts of losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,36 +6,36 @@ use fastrand::Rng;
 
 use super::figures::{Losses, Waits};
 
-/// For how long after a failure calls count as those around it.
+/// The time after a failure in nanoseconds within which calls count as around it.
 const AROUND: u64 = 60_000_000_000;
 
 /// The failures of a replay.
 pub(super) struct Failures {
     random: Rng,
-    /// Hosts that have not failed.
+    /// The numbers of the hosts that have not failed.
     pub alive: Vec<u32>,
-    /// Hosts that have failed, which nobody knows yet.
+    /// The hosts whose failure nobody has noticed yet.
     pub unnoticed: BTreeMap<u32, Silent>,
-    /// When hosts fail.
+    /// The moments of failures in nanoseconds, in ascending order.
     moments: Vec<u64>,
     pub losses: Losses,
     around: Vec<u64>,
     otherwise: Vec<u64>,
 }
 
-/// A host that does not answer.
+/// A host that has failed and does not answer.
 #[derive(Default)]
 pub(super) struct Silent {
-    /// The functions that it had.
+    /// The functions that were on the host.
     pub functions: BTreeSet<u32>,
-    /// Calls that were sent to it.
+    /// The calls that were sent to the host.
     pub sent: Vec<u32>,
-    /// Calls whose function it does not get prepared any more.
+    /// The calls for functions that were not prepared on the host.
     pub unsent: Vec<u32>,
 }
 
 impl Failures {
-    /// Of these hosts, at these moments.
+    /// Makes the state for a number of hosts, with failures at these moments in nanoseconds.
     pub fn new(hosts: u32, mut moments: Vec<u64>, random: Rng) -> Self {
         moments.sort_unstable();
         Self {
@@ -49,10 +49,10 @@ impl Failures {
         }
     }
 
-    /// A random host that has not failed, which fails now.
+    /// Returns a random host that has not failed, and marks it as failed.
     ///
     /// # Errors
-    /// There is none.
+    /// No such host is left.
     pub fn pick(&mut self) -> Result<u32, String> {
         match self.alive.len() {
             0 => Err("no host is left that could fail".to_owned()),
@@ -60,12 +60,12 @@ impl Failures {
         }
     }
 
-    /// Whether a host has failed and nobody knows it yet.
+    /// Whether a host has failed and nobody has noticed it yet.
     pub fn is_silent(&self, host: u32) -> bool {
         self.unnoticed.contains_key(&host)
     }
 
-    /// A call has its answer.
+    /// Counts the answer to a call.
     pub fn answers(&mut self, arrived: u64, now: u64) {
         if self.moments.is_empty() {
             return;
@@ -76,7 +76,7 @@ impl Failures {
         responses.push(now - arrived);
     }
 
-    /// What they came to, if there are any.
+    /// Returns the counts, or `None` if no hosts were to fail.
     pub fn into_losses(self) -> Option<Losses> {
         let Self { losses, moments, around, otherwise, .. } = self;
         let (response_around, response_otherwise) = (Waits::new(around), Waits::new(otherwise));

@@ -1,31 +1,31 @@
-//! What a replay found.
+//! The results of a replay.
 
 use serde::Serialize;
 
 use crate::strategy::Strategy;
 use crate::trace::Origin;
 
-/// Seconds that some things took.
+/// The distribution of times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Waits {
-    /// The mean.
+    /// The mean, in seconds.
     pub mean: f64,
-    /// The shortest.
+    /// The shortest time, in seconds.
     pub least: f64,
-    /// Half of them took no longer.
+    /// The median, in seconds.
     pub p50: f64,
-    /// 90 % of them.
+    /// The 90th percentile, in seconds.
     pub p90: f64,
-    /// 99 % of them.
+    /// The 99th percentile, in seconds.
     pub p99: f64,
-    /// 99.9 % of them.
+    /// The 99.9th percentile, in seconds.
     pub p999: f64,
-    /// The longest.
+    /// The longest time, in seconds.
     pub most: f64,
 }
 
 impl Waits {
-    /// From nanoseconds.
+    /// Computes the distribution from times in nanoseconds.
     pub(super) fn new(mut times: Vec<u64>) -> Self {
         if times.is_empty() {
             return Self::default();
@@ -49,104 +49,107 @@ impl Waits {
     }
 }
 
-/// What happened in one part of the time.
+/// The events in one part of the simulated time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Window {
-    /// When it begins, in seconds from the first call.
+    /// The begin of the window, in seconds from the first call.
     pub start: f64,
-    /// Calls that arrived in it.
+    /// The number of calls that arrived in the window.
     pub arrived: u64,
-    /// Those of them that started.
+    /// The number of calls of this window that started.
     pub started: u64,
-    /// Their mean wait, in seconds.
+    /// The mean wait of these calls, in seconds.
     pub wait_mean: f64,
-    /// Their longest wait, in seconds.
+    /// The longest wait of these calls, in seconds.
     pub wait_most: f64,
-    /// Instances that were started in it.
+    /// The number of instances that were started in the window.
     pub cold_starts: u64,
-    /// Hosts that have a function at its end.
+    /// The number of hosts that have a function at the end of the window.
     pub hosts: u32,
-    /// Bytes that the registry sent in it.
+    /// Bytes that the registry sent in the window.
     pub registry_bytes: u64,
-    /// Calls whose loss with their host was noticed in it.
+    /// The number of calls whose loss with their host was noticed in the window.
     pub failed: u64,
 }
 
-/// What hosts that failed came to.
+/// The effect of failed hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Losses {
-    /// Hosts that failed.
+    /// The number of hosts that failed.
     pub hosts: u32,
-    /// Hosts that joined in place of them.
+    /// The number of hosts that joined in place of failed ones.
     pub joined: u32,
-    /// Calls that were sent to a host that failed, and are not asynchronous.
+    /// The number of calls that failed because they were sent to a host that failed, and are not
+    /// asynchronous.
     pub failed: u64,
-    /// Times that an asynchronous call was run again after such a loss.
+    /// The number of times that an asynchronous call was run again after its host had failed.
     pub run_again: u64,
-    /// Times that a call was placed again, because the host that failed had not begun with it.
+    /// The number of times that a call was placed again because the failed host had not begun with
+    /// it.
     pub placed_again: u64,
-    /// From the arrival to the answer of calls that were under way at a failure or arrived within the
-    /// minute after one.
+    /// The times from arrival to answer of calls that were under way at a failure or arrived within
+    /// the minute after one.
     pub response_around: Waits,
-    /// The same of all other calls.
+    /// The times from arrival to answer of all other calls.
     pub response_otherwise: Waits,
 }
 
-/// One replay of a trace.
+/// The result of one replay of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Replayed {
-    /// How the images reached the hosts.
+    /// The way in which images reached the hosts.
     pub strategy: Strategy,
-    /// Where the trace is from.
+    /// The origin of the trace.
     pub origin: Origin,
-    /// Whether it was made up.
+    /// Whether the trace was made up.
     pub synthetic: bool,
-    /// Calls that arrived.
+    /// The number of calls that arrived.
     pub calls: u64,
-    /// Calls that ran.
+    /// The number of calls that ran.
     pub ran: u64,
-    /// Calls for which no host had room in time.
+    /// The number of calls for which no host had room in time.
     pub expired: u64,
-    /// Calls for which no host ever has room.
+    /// The number of calls for which no host ever has room.
     pub refused: u64,
-    /// Instances that were started.
+    /// The number of instances that were started.
     pub cold_starts: u64,
-    /// Times that a host began to read the image of a function.
+    /// The number of times that a host began to read the image of a function.
     pub provisioned: u64,
-    /// Times that a host was reclaimed from a function.
+    /// The number of times that a function was taken back from a host.
     pub reclaimed: u64,
-    /// From a call's arrival to its first start, of those that started.
+    /// The times from the arrival of a call to its first start, for calls that started.
     pub wait: Waits,
-    /// From a host's first call of a function to the start of its first instance.
+    /// The times from a host's first call of a function to the start of its first instance.
     pub provisioning: Waits,
-    /// The starts that were recorded with the trace, for comparison.
+    /// The times of starts that were recorded with the trace, for comparison. `None` if it has
+    /// none.
     pub recorded: Option<Waits>,
-    /// The most hosts that had a function at the same time.
+    /// The greatest number of hosts that had a function at the same time.
     pub most_hosts: u32,
-    /// Time of hosts that had a function, in minutes of a host.
+    /// The sum of the times for which hosts had a function, in host-minutes.
     pub host_minutes: f64,
-    /// What the registry sent.
+    /// Bytes that the registry sent.
     pub registry_bytes: u64,
-    /// What was sent in vain, in blocks that were interrupted.
+    /// Bytes that were sent in vain, in blocks that were interrupted.
     pub lost_bytes: u64,
-    /// Hosts that got another parent, once for each time.
+    /// The number of times that a host got another parent.
     pub moves: u64,
-    /// Levels of the highest tree at any time; 0 without trees.
+    /// The number of levels of the highest tree at any time; 0 without trees.
     pub levels: u64,
-    /// When the last call ended, in seconds from the first.
+    /// The end of the last call, in seconds from the first call.
     pub seconds: f64,
-    /// Ends of blocks that were simulated.
+    /// The number of ends of blocks that were simulated.
     pub events: u64,
     /// The seed that gives this outcome again.
     pub seed: u64,
-    /// What the failures of hosts came to, if hosts fail.
+    /// The effect of failed hosts. `None` if no hosts were to fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub losses: Option<Losses>,
     /// The table over time, until the last call arrived.
     pub windows: Vec<Window>,
 }
 
-/// What is counted on the way.
+/// The counts of a replay that is under way.
 pub(super) struct Figures {
     every: u64,
     pub waits: Vec<u64>,
@@ -158,14 +161,14 @@ pub(super) struct Figures {
     pub provisioned: u64,
     pub reclaimed: u64,
     pub most_hosts: u32,
-    /// Nanoseconds of active hosts until `since`.
+    /// The time of active hosts until the moment `since`, in nanoseconds.
     host_time: u128,
     hosts: u32,
     since: u64,
     windows: Vec<Window>,
-    /// Windows that are over.
+    /// The number of windows that are over.
     closed: usize,
-    /// Bytes of the registry until then.
+    /// Bytes that the registry had sent when the last window was closed.
     registry_bytes: f64,
 }
 
@@ -201,7 +204,7 @@ impl Figures {
         }
     }
 
-    /// So many hosts have a function from now on.
+    /// Sets how many hosts have a function from now on.
     pub fn hosts(&mut self, hosts: u32, now: u64) {
         self.host_time += u128::from(self.hosts) * u128::from(now - self.since);
         (self.hosts, self.since) = (hosts, now);
@@ -227,12 +230,12 @@ impl Figures {
         self.window(now).cold_starts += 1;
     }
 
-    /// A call fails with its host.
+    /// Counts a call that fails with its host.
     pub fn fails(&mut self, now: u64) {
         self.window(now).failed += 1;
     }
 
-    /// Minutes of hosts until now.
+    /// The host-minutes until now.
     pub fn host_minutes(&mut self, now: u64) -> f64 {
         self.hosts(self.hosts, now);
         self.host_time as f64 / 60e9
@@ -256,7 +259,8 @@ impl Figures {
         self.closed += 1;
     }
 
-    /// The window of a moment; what is after the last arrival counts in the last one.
+    /// The window of a moment in nanoseconds. Moments after the last arrival belong to the last
+    /// window.
     fn window(&mut self, at: u64) -> &mut Window {
         let number = ((at / self.every) as usize).min(self.windows.len() - 1);
         &mut self.windows[number]

@@ -1,28 +1,28 @@
-//! What hosts have: instances, and the processes that further ones are forked from.
+//! The instances on hosts, and the processes from which further instances are forked.
 //!
-//! Invariant: the instances of a host have no more memory than it has. Idle ones are ended for new
-//! ones, those that were used least lately first.
+//! Invariant: the instances of a host have no more memory than the host. Idle instances are ended
+//! to make room for new ones, the least recently used first.
 
 use std::collections::{HashMap, VecDeque};
 
-/// A function on a host, from its first call there until the host is reclaimed from it.
+/// A function on a host, from its first call there until it is taken back from the host.
 pub(super) struct Member {
     pub function: u32,
     pub host: u32,
-    /// When it joined the trees.
+    /// The moment at which it joined the trees, in nanoseconds.
     pub joined: u64,
-    /// Nothing has started yet.
+    /// Whether no instance has started yet.
     pub is_new: bool,
-    /// Calls that were placed here: each has an instance, or waits for its start.
+    /// The number of calls that were placed here: each has an instance, or waits for its start.
     pub calls: u32,
-    /// Since when instances are idle, the last ones at the end.
+    /// The moments since which instances are idle, the latest at the end.
     idle: VecDeque<u64>,
     pub server: Server,
-    /// Calls that wait for the first start.
+    /// The calls that wait for the first start.
     pub waiting: Vec<u32>,
-    /// When the last fork is done.
+    /// The moment at which the last fork is done, in nanoseconds.
     pub forked: u64,
-    /// Its host has failed.
+    /// Whether the host has failed.
     pub is_lost: bool,
 }
 
@@ -30,33 +30,33 @@ pub(super) struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Server {
     None,
-    /// It waits for the image.
+    /// The process waits for the image.
     Waits,
-    /// It is known when it will have started.
+    /// The process starts, and the end of its start is known.
     Starts,
     Runs,
 }
 
 #[derive(Clone, Default)]
 struct Host {
-    /// Bytes of all instances.
+    /// The memory of all instances in bytes.
     memory: u64,
-    /// Its functions.
+    /// The numbers of the members (functions) on the host.
     members: Vec<u32>,
-    /// Those that start.
+    /// The members on the host that are starting.
     starting: Vec<u32>,
 }
 
 pub(super) struct Hosts {
-    /// Members are never forgotten: their numbers are those of the images' slots.
+    /// All members. Members are never forgotten: their numbers are those of the images' slots.
     pub members: Vec<Member>,
     by_place: HashMap<(u32, u32), u32>,
     hosts: Vec<Host>,
-    /// Bytes of an instance of each function.
+    /// The memory of an instance of each function, in bytes.
     memory: Vec<u64>,
     room: u64,
     keep_idle: u64,
-    /// Hosts that have a function.
+    /// The number of hosts that have a function.
     pub active: u32,
 }
 
@@ -75,7 +75,7 @@ impl Hosts {
         self.by_place.get(&(function, host)).copied()
     }
 
-    /// A function comes to a host.
+    /// Adds a function to a host. Returns the number of the new member.
     pub fn join(&mut self, function: u32, host: u32, now: u64) -> u32 {
         let number = self.members.len() as u32;
         self.members.push(Member {
@@ -97,7 +97,7 @@ impl Hosts {
         number
     }
 
-    /// The host is reclaimed from the function: its idle instances end.
+    /// Takes a function back from a host: its idle instances end.
     pub fn leave(&mut self, number: u32) {
         let member = &mut self.members[number as usize];
         let (function, host) = (member.function, &mut self.hosts[member.host as usize]);
@@ -108,12 +108,12 @@ impl Hosts {
         self.active -= u32::from(host.members.is_empty());
     }
 
-    /// A new host, without anything.
+    /// Adds a new, empty host.
     pub fn add(&mut self) {
         self.hosts.push(Host::default());
     }
 
-    /// A host fails with all that it has: its functions, as members.
+    /// Makes a host fail with everything on it. Returns the functions that it had, as members.
     pub fn fail(&mut self, host: u32) -> Vec<u32> {
         let lost = std::mem::take(&mut self.hosts[host as usize]).members;
         self.active -= u32::from(!lost.is_empty());
@@ -138,10 +138,10 @@ impl Hosts {
         member.idle.pop_back().is_some()
     }
 
-    /// A placed call gets a new instance that has started before.
+    /// Gives a placed call a new instance that counts as started before.
     ///
     /// # Errors
-    /// As [`Self::take_room`].
+    /// The same as of [`Self::take_room`].
     pub fn take_new(&mut self, number: u32, now: u64) -> Result<(), String> {
         self.members[number as usize].calls += 1;
         self.take_room(number, now)
@@ -150,7 +150,7 @@ impl Hosts {
     /// Makes room for a new instance, and takes it.
     ///
     /// # Errors
-    /// There is none, although the scheduler has counted on it.
+    /// The host has no room, although the scheduler has counted on it.
     pub fn take_room(&mut self, number: u32, now: u64) -> Result<(), String> {
         let Member { function, host, .. } = self.members[number as usize];
         let needed = self.memory[function as usize];
@@ -168,7 +168,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// A call has ended; its instance is kept. How many there are now.
+    /// Ends a call, and keeps its instance. Returns how many instances there are now.
     pub fn end(&mut self, number: u32, now: u64) -> u32 {
         let member = &mut self.members[number as usize];
         member.calls -= 1;
@@ -178,7 +178,8 @@ impl Hosts {
         member.calls + member.idle.len() as u32
     }
 
-    /// A function begins or ends its start on a host: those that start there, which share its cores.
+    /// Notes that a function begins or ends its start on a host. Returns the members that are
+    /// starting there, which share its cores.
     pub fn starting(&mut self, number: u32, begins: bool) -> &[u32] {
         let host = &mut self.hosts[self.members[number as usize].host as usize];
         match begins {
@@ -188,14 +189,14 @@ impl Hosts {
         &host.starting
     }
 
-    /// Bytes of the instances of a host that have calls.
+    /// The memory of the instances of a host that have calls, in bytes.
     pub fn busy_memory(&self, host: u32) -> u64 {
         let members = self.hosts[host as usize].members.iter();
         let member = |number: &u32| &self.members[*number as usize];
         members.map(member).map(|it| u64::from(it.calls) * self.memory[it.function as usize]).sum()
     }
 
-    /// Ends the idle instance of a host that was used least lately.
+    /// Ends the least recently used idle instance of a host. Returns false if there is none.
     fn evict(&mut self, host: u32) -> bool {
         let members = &self.hosts[host as usize].members;
         let idle = |&number: &u32| {

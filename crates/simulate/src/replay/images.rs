@@ -1,8 +1,8 @@
 //! The images of functions on their way to hosts that come and go: the trees of each function, and
 //! the streams between its hosts.
 //!
-//! Invariant: a host that is with a function has one stream for each part of its image, from the
-//! parent that it has in that part's tree.
+//! Invariant: a host that has a function has one stream for each part of its image, from the host's
+//! parent in the tree of that part.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,11 @@ use crate::local::{Local, Slot};
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 
-/// Trees are looked at as a whole after so many changes, in parts of their hosts.
+/// The number of changes after which trees are checked as a whole, as a part of the number of their
+/// hosts.
 const CHECKED_PART: usize = 16;
 
-/// Where the hosts of a function read from.
+/// The source from which the hosts of a function read.
 enum Source {
     Tree(Tree<u32>),
     Striped(Striped<u32>),
@@ -27,32 +28,33 @@ pub(super) struct Images {
     pub engine: Engine,
     pub local: Local,
     sources: Vec<Source>,
-    /// Changes of each function's trees since they were looked at.
+    /// For each function, the number of changes of its trees since they were checked.
     unchecked: Vec<usize>,
-    /// The hosts in the trees of each function, unless they have changed since.
+    /// For each function, the hosts in its trees. `None` if the trees have changed since this was
+    /// computed.
     roles: Vec<Option<Vec<Role>>>,
-    /// The stream of a host in a tree. Trees are numbered function by function.
+    /// The stream of each pair of tree and host. Trees are numbered function by function.
     streams: HashMap<(u32, u32), u32>,
     /// The host of each stream.
     hosts: Vec<u32>,
-    /// Links of each host, up and down.
+    /// The links of each host: up, then down.
     links: Vec<[u32; 2]>,
-    /// Their rate.
+    /// The rate of hosts' links in bytes a second.
     rate: f64,
     registry: u32,
     parts: u32,
-    /// Hosts that got another parent, once for each time.
+    /// The number of times that a host got another parent.
     pub moves: u64,
-    /// Levels of the highest tree so far.
+    /// The number of levels of the highest tree so far.
     pub levels: usize,
 }
 
 /// A host in the trees of a function.
 pub(super) struct Role {
     pub host: u32,
-    /// Hosts above it, where they are the fewest.
+    /// The number of hosts above it, in the tree where that is the least.
     pub depth: u32,
-    /// Whether others read from it.
+    /// Whether other hosts read from it.
     pub is_inner: bool,
 }
 
@@ -89,10 +91,11 @@ impl Images {
         }
     }
 
-    /// A host joins the trees of a function, and begins to read its image: the slot of it.
+    /// Adds a host to the trees of a function: it begins to read the image. Returns the number of
+    /// the host's slot.
     ///
     /// # Errors
-    /// What does not hold that always must.
+    /// An invariant does not hold: the message says which.
     pub fn join(&mut self, function: u32, host: u32) -> Result<u32, String> {
         let slot = self.local.slots.len() as u32;
         self.local.slots.push(Slot::new(1, 0.0));
@@ -121,7 +124,7 @@ impl Images {
         Ok(slot)
     }
 
-    /// A host that has just joined has the whole image already.
+    /// Gives a host that has just joined the whole image.
     pub fn fill(&mut self, function: u32, host: u32) {
         for part in 0..self.parts {
             let stream = self.streams[&(self.tree(function, part), host)];
@@ -130,14 +133,14 @@ impl Images {
         }
     }
 
-    /// A new host, without anything.
+    /// Adds a new, empty host.
     pub fn add_host(&mut self) {
         let links = &mut self.engine.links;
         self.links.push([links.link(self.rate), links.link(self.rate)]);
     }
 
-    /// A host has failed: nothing comes to it or from it any more. It stays in the trees until it
-    /// [leaves](Self::leave) them.
+    /// Interrupts all streams from and to a host that has failed. The host stays in the trees until
+    /// it [leaves](Self::leave) them.
     pub fn fail(&mut self, function: u32, host: u32) {
         for part in 0..self.parts {
             if let Some(&stream) = self.streams.get(&(self.tree(function, part), host)) {
@@ -146,7 +149,7 @@ impl Images {
         }
     }
 
-    /// Streams so far.
+    /// The number of streams so far.
     pub fn streams(&self) -> u64 {
         self.hosts.len() as u64
     }
@@ -156,11 +159,11 @@ impl Images {
         self.sources.iter().any(|source| !matches!(source, Source::Registry))
     }
 
-    /// A host is reclaimed from a function, or it has failed: it leaves the trees, and has nothing of
-    /// the image.
+    /// Removes a host from the trees of a function, because the function is taken back or the host
+    /// has failed. The host keeps nothing of the image.
     ///
     /// # Errors
-    /// As [`Self::join`].
+    /// The same as of [`Self::join`].
     pub fn leave(&mut self, function: u32, host: u32) -> Result<(), String> {
         for part in 0..self.parts {
             if let Some(stream) = self.streams.remove(&(self.tree(function, part), host)) {
@@ -183,7 +186,8 @@ impl Images {
         self.changed(function)
     }
 
-    /// Hops from the registry to a host of a function, over the longest of its trees.
+    /// The number of hops from the registry to a host of a function, in the tree where that is the
+    /// most.
     pub fn hops(&self, function: u32, host: u32) -> u64 {
         let depth = match &self.sources[function as usize] {
             Source::Tree(tree) => tree.depth(&host),
@@ -202,11 +206,11 @@ impl Images {
         roles[function as usize].get_or_insert_with(|| source.roles())
     }
 
-    /// Whether every host that is there has each byte of its images once. All streams must have
+    /// Checks that every present host has each byte of its images once. All streams must have
     /// ended.
     ///
     /// # Errors
-    /// The first that has not.
+    /// A host has not: the message names the first one.
     pub fn check_all(&mut self) -> Result<(), String> {
         (0..self.sources.len()).try_for_each(|function| self.check_trees(function))?;
         let streams = 0..self.hosts.len() as u32;
@@ -252,7 +256,7 @@ impl Images {
         function * self.parts + part
     }
 
-    /// The link over which the receiver of a stream sends.
+    /// The number of the link over which the receiver of a stream sends.
     fn up(&self, parent: u32) -> u32 {
         match parent {
             REGISTRY => self.registry,

@@ -1,7 +1,7 @@
-//! Traces in simulated time: calls arrive over hours, each is placed by the scheduler of control, and
-//! images get to hosts through the trees of control.
+//! Replays of traces in simulated time: calls arrive over hours, each is placed by control's
+//! scheduler, and images get to hosts through control's trees.
 //!
-//! Boundary: what is decided is decided by `snowmelt-schedule` and `snowmelt-tree`. What hosts do
+//! Boundary: all decisions are made by `snowmelt-schedule` and `snowmelt-tree`. The work of hosts
 //! (instances, images, failures) is a model.
 //! Invariant: each call arrives once, and then runs once, or expires, is refused, or fails with its
 //! host.
@@ -28,50 +28,53 @@ use crate::trace::Trace;
 pub(crate) use calls::{Calls, State};
 pub use figures::{Losses, Replayed, Waits, Window};
 
-/// The most rows of the table over time.
+/// The greatest number of rows in the table over time.
 const MAX_WINDOWS: u128 = 1_000_000;
 
-/// No time of a policy is longer, so that moments are nanoseconds in 64 bits: 31 years.
+/// The longest time in a policy, 31 years, so that moments fit into 64 bits as nanoseconds.
 const LONGEST: Duration = Duration::from_secs(1_000_000_000);
 
-/// How calls are placed, and what hosts keep. Links, images and starts are those of [`Setting`].
+/// The rules by which calls are placed, and what hosts keep. Links, images and starts are those of
+/// [`Setting`].
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Bytes that the instances on a host may have together.
+    /// The memory that the instances on a host may have together, in bytes.
     pub host_memory: u64,
-    /// Bytes of an instance, if the trace does not say it.
+    /// The memory of an instance in bytes, if the trace does not say it.
     pub memory: u64,
-    /// Thousandths of a core that an instance counts for.
+    /// The share of cores that an instance counts for, in thousandths of a core.
     pub cpu_millis: u32,
-    /// How long an instance is kept without calls.
+    /// The time for which an instance without calls is kept.
     pub keep_idle: Duration,
-    /// After how long without a call a host is reclaimed from a function (FaaSNet 3.2).
+    /// The time without a call after which a function is taken back from a host (FaaSNet 3.2).
     pub reclaim: Duration,
-    /// How long a call waits for a host.
+    /// The time for which a call waits for a host.
     pub patience: Duration,
-    /// The time of one row of the table over time.
+    /// The length of one row of the table over time.
     pub every: Duration,
-    /// Instances of each function that are idle when the trace begins, on hosts that have its image.
+    /// The number of instances of each function that are idle when the trace begins, on hosts that
+    /// have its image.
     pub warm: u32,
-    /// Hosts that fail.
+    /// The failures of hosts.
     pub kills: Vec<Kill>,
-    /// From the failure of a host until another one joins in place of it, if one does.
+    /// The time from the failure of a host until another one joins in place of it. `None` if none
+    /// joins.
     pub absent: Option<Duration>,
-    /// Part of the calls that are asynchronous, from 0 to 1: they are run again when their host is
-    /// lost, or when no host had room for them in time.
+    /// The part of the calls that are asynchronous, from 0 to 1. An asynchronous call is run again
+    /// when its host is lost, or when no host had room for it in time.
     pub asynchronous: f64,
 }
 
-/// Hosts that fail at the same time.
+/// Several hosts that fail at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// How many, of those that are there.
+    /// The number of hosts, which are chosen at random among those that are left.
     pub hosts: u32,
-    /// From the first call.
+    /// The time of the failure from the first call on.
     pub at: Duration,
 }
 
-/// What a replay leaves out or takes as given, in place of [`crate::ASSUMPTIONS`].
+/// The simplifications in the model of a replay, in place of [`crate::ASSUMPTIONS`].
 pub const TRACE_ASSUMPTIONS: [&str; 9] = [
     "links share their rate fairly (max-min) between streams, without loss, headers or ramp-up",
     "the network between the hosts' links is never the bottleneck",
@@ -84,18 +87,18 @@ pub const TRACE_ASSUMPTIONS: [&str; 9] = [
     "a host that fails does not answer any more; control and the hosts below it in trees notice that at the same time",
 ];
 
-/// How far a replay is.
+/// The progress of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Calls that have ended.
+    /// The number of calls that have ended.
     pub ended: usize,
-    /// All calls.
+    /// The number of all calls.
     pub calls: usize,
     /// Simulated time since the first call.
     pub now: Duration,
 }
 
-/// Replays a trace. Of `setting`, functions, containers and the number of failures are not used.
+/// Replays a trace. The numbers of functions, containers and failures in `setting` are not used.
 /// `progress` is called now and then, and may end the replay.
 ///
 /// # Errors
@@ -153,7 +156,7 @@ fn check(
     check_kills(trace, setting, policy)
 }
 
-/// At any time a host is left, and no host fails when the trace is over.
+/// Checks that some host is left at any time, and that no host fails after the end of the trace.
 fn check_kills(trace: &Trace, setting: &Setting, policy: &Policy) -> Result<(), Error> {
     let wrong = |what: String| Err(Error::Setting(what));
     let mut kills = policy.kills.clone();

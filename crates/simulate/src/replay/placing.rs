@@ -1,4 +1,4 @@
-//! What happens to calls and hosts at one moment of a replay.
+//! The events of calls and hosts at one moment of a replay.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use super::hosts::Server;
 use super::run::{Done, Event, Run, nanoseconds, number};
 use crate::strategy::Strategy;
 
-/// How often control tells the scheduler the places of hosts in trees.
+/// The time in nanoseconds after which control tells the scheduler the places of hosts in trees.
 const BEAT: u64 = 1_000_000_000;
 
-/// How often the scheduler forgets what is over, and is compared with the hosts.
+/// The time in nanoseconds after which the scheduler forgets what is over, and is compared with the
+/// hosts.
 const SWEEP: u64 = 60_000_000_000;
 
 impl Run<'_> {
@@ -39,7 +40,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Everything that the scheduler can decide now.
+    /// Carries out all decisions that the scheduler can make now.
     pub(super) fn decide(&mut self) -> Done {
         while let Some(decision) = self.scheduler.next(self.clock()) {
             match decision {
@@ -73,7 +74,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A call is on a host: it gets an idle instance, or a new one.
+    /// Puts a call on a host, where it gets an idle instance or a new one.
     fn place(&mut self, call: u32, host: u32) -> Done {
         let function = self.calls.arrival(call).function;
         let member = match self.hosts.find(function, host) {
@@ -124,7 +125,7 @@ impl Run<'_> {
         }
     }
 
-    /// Functions that start on one host share its cores.
+    /// Divides the cores of a host between the functions that start on it.
     fn share_cores(&mut self, member: u32, begins: bool) {
         let starting = self.hosts.starting(member, begins);
         let crowd = (starting.len() as f64 / f64::from(self.setting.cores)).max(1.0);
@@ -134,7 +135,7 @@ impl Run<'_> {
         }
     }
 
-    /// Plans the first start of a member, if what it reads is here.
+    /// Plans the first start of a member, if the blocks that it reads have arrived.
     pub(super) fn plan_start(&mut self, member: u32) {
         let slot = &self.images.local.slots[member as usize];
         let is_pull = self.strategy == Strategy::Pull;
@@ -162,7 +163,7 @@ impl Run<'_> {
         self.events.push(Reverse((ready, Event::Ready(member))));
     }
 
-    /// The first instance of a member has started: further ones are forked.
+    /// Handles the first start of a member: further instances are forked from it.
     pub(super) fn ready(&mut self, member: u32) -> Done {
         if self.hosts.member(member).is_lost {
             return Ok(());
@@ -212,7 +213,7 @@ impl Run<'_> {
         self.decide()
     }
 
-    /// Has a member without calls be looked at when it may be reclaimed: control looks once a second.
+    /// Plans a check of whether a member without calls is taken back: control checks once a second.
     pub(super) fn watch(&mut self, member: u32) {
         if self.hosts.member(member).calls > 0 {
             return;
@@ -223,8 +224,8 @@ impl Run<'_> {
         }
     }
 
-    /// Takes back what the scheduler says. The trees of an image are left together with its only
-    /// function.
+    /// Takes back the functions and images that the scheduler names. A host leaves the trees of an
+    /// image together with the only function of the image.
     pub(super) fn reclaim(&mut self) -> Done {
         let mut reclaimed = self.scheduler.reclaim(self.clock());
         // The scheduler says it in any order.
@@ -259,7 +260,7 @@ impl Run<'_> {
         }
     }
 
-    /// Tells the scheduler which hosts have which place in trees.
+    /// Tells the scheduler the places of hosts in trees.
     pub(super) fn tell_roles(&mut self) {
         self.has_roles_due = false;
         self.scheduler.forget_trees();

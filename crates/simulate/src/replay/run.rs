@@ -1,7 +1,7 @@
 //! A replay from its first call to its last.
 //!
-//! Everything that happens at one moment is handled before time goes on: first blocks that are
-//! whole, then instances and calls in the order of [`Event`], and then arrivals.
+//! All events of one moment are handled before time goes on: first blocks that are whole, then
+//! instances and calls in the order of [`Event`], and then arrivals.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -24,29 +24,30 @@ use crate::setting::{MAX_STREAMS, Setting};
 use crate::strategy::Strategy;
 use crate::trace::Trace;
 
-/// Moments between two reports of progress.
+/// The number of moments between two reports of progress.
 const REPORTED: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     /// The first instance of a member is ready.
     Ready(u32),
-    /// A further instance is ready for a call, which was lost so often when this was planned.
+    /// A further instance is ready for a call. The second number is how often the call was lost
+    /// before this was planned.
     Start(u32, u32),
-    /// A call ends, likewise.
+    /// A call ends. The second number is how often the call was lost before this was planned.
     End(u32, u32),
     /// Hosts fail.
     Fail(u32),
-    /// Control knows that a host has failed.
+    /// Control notices the failure of a host.
     Noticed(u32),
-    /// A host joins.
+    /// A host joins in place of a failed one.
     Joins,
-    /// Control looks which hosts are to be reclaimed.
+    /// Control checks which functions and images are taken back from hosts.
     Reclaim,
-    /// Control tells the scheduler who is where in the trees.
+    /// Control tells the scheduler the places of hosts in trees.
     Roles,
     Sweep,
-    /// An asynchronous call is asked for again.
+    /// An asynchronous call is requested again.
     Again(u32),
     /// The time of a waiting call is over.
     Wake,
@@ -58,9 +59,9 @@ pub(super) struct Run<'a> {
     pub policy: &'a Policy,
     pub strategy: Strategy,
     pub scheduler: Scheduler,
-    /// What a call of each function needs.
+    /// The requirements of a call of each function.
     pub needs: Vec<Arc<Call>>,
-    /// The number of each function.
+    /// The number of each function by its digest.
     pub numbers: HashMap<Digest, u32>,
     pub names: Vec<HostName>,
     pub calls: Calls<'a>,
@@ -72,7 +73,7 @@ pub(super) struct Run<'a> {
     /// The call that arrives next.
     pub next: u32,
     pub now: u64,
-    /// When control looks last which hosts are to be reclaimed, as far as that is planned.
+    /// The last moment for which a check by control is planned of what is taken back from hosts.
     pub reclaims_at: Option<u64>,
     pub has_roles_due: bool,
     pub has_sweep_due: bool,
@@ -132,7 +133,7 @@ impl<'a> Run<'a> {
     /// Replays all calls.
     ///
     /// # Errors
-    /// As [`super::replay`].
+    /// The same as of [`super::replay`].
     pub fn replay(
         mut self,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
@@ -166,7 +167,7 @@ impl<'a> Run<'a> {
         Ok(self.replayed(ended, minutes))
     }
 
-    /// Handles the next moment; false if all calls are over.
+    /// Handles the next moment. Returns false if all calls are over.
     fn step(&mut self) -> Result<bool, String> {
         let calls = &self.trace.calls;
         let arrival = calls.get(self.next as usize).map(|call| call.at);
@@ -220,7 +221,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// After the last call: images that are under way come to their ends.
+    /// Completes, after the last call, the images that are under way.
     fn finish(&mut self) -> Done {
         self.calls.check()?;
         match self.scheduler.waiting() {
@@ -274,19 +275,20 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The number of a host in its name.
+/// Returns the number of a host from its name.
 pub(super) fn number(host: &HostName) -> Result<u32, String> {
     let number = host.as_str().trim_start_matches('h');
     number.parse().map_err(|_| format!("there is no host {host}"))
 }
 
-/// Which calls are asynchronous: none without a part.
+/// Decides at random for each call whether it is asynchronous. Empty if no part of the calls is.
 fn asynchronous(part: f64, calls: usize, random: &mut Rng) -> Vec<bool> {
     let count = if part > 0.0 { calls } else { 0 };
     (0..count).map(|_| random.f64() < part).collect()
 }
 
-/// What the scheduler needs to know of the calls of a function. All functions are of one tenant.
+/// The requirements of the calls of a function, for the scheduler. All functions belong to one
+/// tenant.
 fn needs(number: u64, memory: u64, policy: &Policy) -> Arc<Call> {
     let digest = Digest::of(number.to_le_bytes());
     Arc::new(Call {

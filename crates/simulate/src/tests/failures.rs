@@ -1,4 +1,4 @@
-//! Hosts that fail while a trace is replayed.
+//! Tests of hosts that fail while a trace is replayed.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn kill(hosts: u32, seconds: u64) -> Kill {
     Kill { hosts, at: Duration::from_secs(seconds) }
 }
 
-/// Hosts that fail, which is noticed after two seconds.
+/// Settings with hosts that fail, which is noticed after two seconds.
 fn failing(hosts: u32, kills: impl Into<Vec<Kill>>) -> (Setting, Policy) {
     let setting = Setting { detect: Duration::from_secs(2), ..starting(hosts) };
     (setting, Policy { kills: kills.into(), ..policy() })
@@ -174,8 +174,8 @@ fn failures_that_make_no_sense_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A replay checks that each call is accounted for, that hosts have nothing left at the end, and
-    /// all that it checks without failures.
+    /// Replays check that each call is accounted for, that hosts have nothing left at the end, and
+    /// everything that they check without failures.
     #[test]
     fn no_call_is_lost_without_account(
         (hosts, functions, per_host, fanout) in (3_u32..14, 1_u32..5, 1_u32..6, 1_usize..4),

@@ -1,4 +1,4 @@
-//! Traces from CSV: what is read, and what is refused with its line.
+//! Tests of reading traces from CSV, and of the errors that name a line.
 
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ fn synthetic_calls_come_at_the_rates_of_the_paper() {
 }
 
 proptest! {
-    /// Bytes of any kind are read or refused.
+    /// Arbitrary bytes are read or refused.
     #[test]
     fn any_bytes_are_read_or_refused(
         header in prop_oneof![Just(""), Just(AZURE), Just(FAASNET)],

@@ -1,5 +1,5 @@
-//! Rates of flows against progressive filling: all rates grow together, and those of a link stop
-//! when it is full.
+//! Compares the rates of flows with progressive filling, in which all rates grow together, and
+//! those of a link stop when the link is full.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::links::Links;
 struct Case {
     ups: Vec<u32>,
     downs: Vec<u32>,
-    /// Sender, receiver, copies, and whether it stops again.
+    /// Each flow's sender, receiver and number of copies, and whether it stops again.
     flows: Vec<(usize, usize, u32, bool)>,
 }
 
@@ -22,7 +22,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// The links and copies of a flow in the model: receivers are numbered after senders.
+/// The rates of flows by progressive filling. Receivers are numbered after senders.
 fn filled(rates: &[f64], flows: &[(usize, usize, f64)]) -> Vec<f64> {
     let (mut rest, mut done) = (rates.to_vec(), vec![None; flows.len()]);
     let copies = |link: usize, flow: &(usize, usize, f64)| match link {

@@ -1,4 +1,4 @@
-//! Replays of traces, against what can be worked out by hand and against single bursts.
+//! Tests of replays of traces, against results by hand and against single bursts.
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -34,7 +34,8 @@ pub(super) fn policy() -> Policy {
     }
 }
 
-/// Calls of functions at so many milliseconds, which take so many.
+/// Makes a trace of calls, each at a time in milliseconds, of a function, for a duration in
+/// milliseconds.
 pub(super) fn trace(functions: u32, calls: impl IntoIterator<Item = (u64, u32, u64)>) -> Trace {
     let function = |number| Function { name: format!("f{number}"), memory: None };
     let milliseconds = |time: u64| time * SECOND / 1000;
@@ -61,7 +62,7 @@ pub(super) fn replayed(
     replayed.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Reading, a tail and forks, so that nothing that a start consists of is left out.
+/// Settings with reading, a tail and forks, so that no part of a start is left out.
 pub(super) fn starting(hosts: u32) -> Setting {
     Setting {
         read_rate: 50_000_000,
@@ -281,7 +282,7 @@ pub(super) fn go_on(_: crate::Progress) -> ControlFlow<()> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A replay checks the limits of hosts, the order of calls, the balance of trees, the rates of
+    /// Replays check the limits of hosts, the order of calls, the balance of trees, the rates of
     /// links and the bytes of every host.
     #[test]
     fn each_call_runs_once_expires_or_is_refused(

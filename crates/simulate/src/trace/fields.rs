@@ -1,17 +1,18 @@
-//! The fields of a line of CSV (RFC 4180), and the values in them. Nothing is guessed: what is not
-//! as expected is an error that says what was.
+//! The fields of a line of CSV (RFC 4180), and the values in them. Nothing is guessed: an
+//! unexpected value is an error that says what was expected.
 
 use std::borrow::Cow;
 
-/// Times of traces are below this, so that they are nanoseconds in 63 bits: 285 years.
+/// The bound on times in traces, in seconds: 285 years, so that they fit into 63 bits as
+/// nanoseconds.
 const MAX_SECONDS: f64 = 9e9;
 
-/// The most memory of an instance, in MB: 1 PB.
+/// The greatest memory of an instance, in MB: 1 PB.
 const MAX_MEMORY_MB: f64 = 1e9;
 
 const NANOSECONDS: f64 = 1e9;
 
-/// Splits a line. Lines end within no field.
+/// Splits a line into its fields. No field contains the end of a line.
 pub(super) fn split(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
     let mut fields = Vec::new();
     let mut rest = line;
@@ -28,7 +29,7 @@ pub(super) fn split(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
     }
 }
 
-/// A field without quotes, and what is after its comma.
+/// Reads a field without quotes. Returns it with the text after its comma.
 fn plain(text: &str) -> Result<(Cow<'_, str>, Option<&str>), String> {
     let (field, after) = match text.split_once(',') {
         Some((field, after)) => (field, Some(after)),
@@ -40,7 +41,7 @@ fn plain(text: &str) -> Result<(Cow<'_, str>, Option<&str>), String> {
     }
 }
 
-/// A field in quotes, after the first of them.
+/// Reads a quoted field after its first quote. Returns it with the text after its comma.
 fn unquote(text: &str) -> Result<(Cow<'_, str>, Option<&str>), String> {
     let mut field = String::new();
     let mut rest = text;
@@ -63,13 +64,13 @@ fn unquote(text: &str) -> Result<(Cow<'_, str>, Option<&str>), String> {
     }
 }
 
-/// Seconds that are not negative, in nanoseconds.
+/// Reads seconds that are not negative, as nanoseconds.
 pub(super) fn seconds(column: &str, text: &str) -> Result<u64, String> {
     let seconds = number(column, text, "seconds", MAX_SECONDS)?;
     Ok((seconds * NANOSECONDS).round() as u64)
 }
 
-/// MB of memory, more than none, in bytes: Function Compute counts in units of 2^20.
+/// Reads a positive amount of memory in MB, as bytes: Function Compute counts in units of 2^20.
 pub(super) fn memory(column: &str, text: &str) -> Result<u64, String> {
     let megabytes = number(column, text, "MB", MAX_MEMORY_MB)?;
     let bytes = (megabytes * f64::from(1 << 20)).round() as u64;
@@ -79,12 +80,12 @@ pub(super) fn memory(column: &str, text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number of calls.
+/// Reads a number of calls.
 pub(super) fn count(column: &str, text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{column}` is `{text}`, expected a number of calls"))
 }
 
-/// A name, which is not empty.
+/// Reads a name, which must not be empty.
 pub(super) fn name<'a>(column: &str, text: &'a str) -> Result<&'a str, String> {
     match text.is_empty() {
         true => Err(format!("`{column}` is empty, expected a name")),

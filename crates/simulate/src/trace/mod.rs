@@ -1,4 +1,4 @@
-//! Traces: which function is called when, and how long each call takes.
+//! Traces: the calls of functions over time, with the duration of each call.
 //!
 //! Invariant: the calls are in the order of their arrivals, the first of which is at 0.
 
@@ -15,53 +15,53 @@ use crate::setting::MAX_SECONDS;
 
 pub use synthetic::Profile;
 
-/// Calls over time.
+/// The calls of functions over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// Where it is from.
+    /// The origin of the trace.
     pub origin: Origin,
-    /// The functions, by the numbers that calls have.
+    /// The functions, by the numbers in calls.
     pub functions: Vec<Function>,
-    /// The calls, by their arrival.
+    /// The calls in the order of their arrival.
     pub calls: Vec<Arrival>,
-    /// The latencies of starts that were recorded with it, in nanoseconds.
+    /// The latencies of starts that were recorded with the trace, in nanoseconds.
     pub recorded: Vec<u64>,
 }
 
-/// Where a trace is from.
+/// The origin of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
-    /// The cold starts of FaaSNet's artifact. It does not say how long calls take.
+    /// The cold starts of FaaSNet's artifact. They come without the durations of calls.
     FaasNet,
-    /// Azure Functions, 2019: calls of each minute. It does not say how long they take, nor when in
-    /// the minute they came.
+    /// Azure Functions, 2019: the number of calls in each minute, without their durations and their
+    /// moments in the minute.
     Azure2019,
     /// Azure Functions, 2021.
     Azure2021,
-    /// Made up, after the IoT application of FaaSNet 4.2.
+    /// A made-up trace after the IoT application of FaaSNet 4.2.
     SyntheticIot,
-    /// Made up, after the gaming application of FaaSNet 4.2.
+    /// A made-up trace after the gaming application of FaaSNet 4.2.
     SyntheticGaming,
 }
 
 /// A function of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name there.
+    /// The name of the function in the trace.
     pub name: String,
-    /// Bytes of memory of an instance, if the trace says so.
+    /// The memory of an instance in bytes. `None` if the trace does not say it.
     pub memory: Option<u64>,
 }
 
-/// A call.
+/// A call of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Nanoseconds from the first call.
+    /// The arrival, in nanoseconds from the first call.
     pub at: u64,
-    /// Nanoseconds that it runs.
+    /// The duration in nanoseconds.
     pub duration: u64,
-    /// The number of its function.
+    /// The number of the called function.
     pub function: u32,
 }
 
@@ -74,8 +74,8 @@ struct Row {
 }
 
 impl Trace {
-    /// Puts the rows of a trace in the order of their arrivals; equal ones stay in the order in
-    /// which they came.
+    /// Puts the rows of a trace in the order of their arrivals. Rows with equal arrivals stay in
+    /// the order in which they came.
     fn in_order(
         origin: Origin,
         functions: Vec<Function>,
@@ -97,19 +97,19 @@ impl Trace {
         Ok(Self { origin, functions, calls, recorded })
     }
 
-    /// From the first arrival to the last.
+    /// The time from the first arrival to the last.
     pub fn length(&self) -> Duration {
         Duration::from_nanos(self.calls.last().map_or(0, |call| call.at))
     }
 }
 
 impl Origin {
-    /// Whether it says how long calls take.
+    /// Whether traces of this origin say how long calls take.
     pub fn has_durations(self) -> bool {
         !matches!(self, Self::FaasNet | Self::Azure2019)
     }
 
-    /// Whether it was made up.
+    /// Whether traces of this origin are made up.
     pub fn is_synthetic(self) -> bool {
         matches!(self, Self::SyntheticIot | Self::SyntheticGaming)
     }

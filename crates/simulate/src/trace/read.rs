@@ -1,7 +1,7 @@
-//! Traces from CSV. The header tells the format, and the order of the columns; further columns are
-//! not read.
+//! Reads traces from CSV. The header decides the format and the order of the columns. Further
+//! columns are not read.
 //!
-//! Invariant: a line that is not as expected ends the reading with its number.
+//! Invariant: an unexpected line ends the reading, with an error that has its number.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,29 +14,32 @@ use crate::error::Error;
 
 const FAASNET: [&str; 5] = ["__time__", "functionName", "latency", "runtime", "memoryMB"];
 const AZURE: [&str; 4] = ["app", "func", "end_timestamp", "duration"];
-/// Beside them there is a column for each minute of a day, which is named by its number.
+/// The named columns of Azure's format of 2019. Beside them there is a column for each minute of a
+/// day, named by its number.
 const AZURE_2019: [&str; 2] = ["HashApp", "HashFunction"];
 const MINUTES: std::ops::RangeInclusive<u64> = 1..=1440;
 const MINUTE: f64 = 60e9;
-/// Calls of functions do not come at the same moments of each minute.
+/// The factor that spreads the moments of different functions over a minute, so that they do not
+/// come at the same moments.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_894_9;
 
-/// Functions and hosts are numbers of 32 bits, and all calls are in memory.
+/// The greatest number of calls in a trace: functions and hosts are numbers of 32 bits, and all
+/// calls are in memory.
 const MAX_CALLS: usize = 100_000_000;
 
-/// The longest line: a file without line ends must not fill the memory.
+/// The length of the longest line in bytes: a file without line ends must not fill the memory.
 const LONGEST_LINE: u64 = 1 << 20;
 
-/// What has been read so far.
+/// The state of reading a trace.
 struct Reader {
     origin: Origin,
-    /// Where the columns of the format are.
+    /// The positions of the format's columns in a line.
     places: Vec<usize>,
-    /// Where the minutes of a day are, and which.
+    /// The columns of the minutes of a day: position and minute.
     minutes: Vec<(usize, u64)>,
-    /// Columns of the header.
+    /// The number of columns in the header.
     columns: usize,
-    /// Of calls of which the trace does not say how long they take.
+    /// The duration in nanoseconds of calls for which the trace has none.
     duration: u64,
     numbers: HashMap<(String, Option<u64>), u32>,
     functions: Vec<Function>,
@@ -46,14 +49,14 @@ struct Reader {
 
 impl Trace {
     /// Reads a trace in the format of FaaSNet's artifact (`__time__`, `functionName`, `latency`,
-    /// `runtime`, `memoryMB`) or of Azure Functions 2021 (`app`, `func`, `end_timestamp`,
+    /// `runtime`, `memoryMB`), or of Azure Functions 2021 (`app`, `func`, `end_timestamp`,
     /// `duration`), where times are seconds, or of a day of Azure Functions 2019 (`HashApp`,
     /// `HashFunction`, and calls in the minutes `1` to `1440`), whose calls are spread over their
-    /// minute. `file` is its name for errors, `duration` how long calls
-    /// take if the trace does not say it.
+    /// minute. `file` is the name for errors, `duration` the duration of calls if the trace has
+    /// none.
     ///
     /// # Errors
-    /// [`Error::Trace`] with the first line that is not as expected; a file without calls.
+    /// [`Error::Trace`] with the first unexpected line; a file without calls.
     pub fn read(file: &str, mut input: impl BufRead, duration: Duration) -> Result<Self, Error> {
         let wrong = |line: usize, what: String| Error::Trace { file: file.to_owned(), line, what };
         let mut bytes = Vec::new();
@@ -150,7 +153,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The calls of a function in each minute, at equal distances.
+    /// Adds the calls of a function in each minute, at equal distances.
     fn minutes(&mut self, fields: &[Cow<'_, str>]) -> Result<(), String> {
         let text = |column: usize| (AZURE_2019[column], &*fields[self.places[column]]);
         let app = name(text(0).0, text(0).1)?;

@@ -1,5 +1,5 @@
-//! Made-up traces: the rates of calls that FaaSNet 4.2 tells of its IoT and gaming applications, with
-//! random arrivals. What the paper does not tell is said at each number.
+//! Made-up traces with random arrivals. The rates of calls are those that FaaSNet 4.2 gives for its
+//! IoT and gaming applications. A comment at each number says where the paper gives none.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use serde::Serialize;
 use super::{Function, Origin, Row, Trace};
 use crate::error::Error;
 
-/// Calls take up to so much more or less than their mean. The paper says about 2 s.
+/// The greatest deviation of a call's duration from the mean, as a part of the mean. The paper says
+/// that calls take about 2 s.
 const SPREAD: f64 = 0.25;
 
 /// The shape of a synthetic trace.
@@ -23,8 +24,8 @@ pub enum Profile {
     Gaming,
 }
 
-/// From a minute on, the calls a second: the rate goes from the first number to the second until the
-/// next piece begins.
+/// A piece of a rate over time, in calls a second. From the minute `minute` until the next piece
+/// begins, the rate goes from the first number to the second.
 struct Piece {
     minute: f64,
     from: f64,
@@ -35,7 +36,8 @@ const fn piece(minute: f64, from: f64, to: f64) -> Piece {
     Piece { minute, from, to }
 }
 
-/// FaaSNet 4.2 and Figure 11. It does not say when the second burst ends: at minute 52.
+/// The rates of FaaSNet 4.2 and Figure 11. The paper does not say when the second burst ends: here,
+/// at minute 52.
 const IOT: [Piece; 8] = [
     piece(0.0, 10.0, 10.0),
     // The level of each minute is between 300 and 400.
@@ -49,11 +51,12 @@ const IOT: [Piece; 8] = [
 ];
 const IOT_MINUTES: f64 = 55.0;
 
-/// Stands for a random level.
+/// The mark for a random level in place of a rate.
 const LEVEL: f64 = -1.0;
 const LEVELS: std::ops::Range<f64> = 300.0..400.0;
 
-/// FaaSNet 4.2 and Figure 12. It does not say how long the bursts are: two minutes.
+/// The rates of FaaSNet 4.2 and Figure 12. The paper does not say how long the bursts are: here,
+/// two minutes.
 const GAMING: [Piece; 5] = [
     piece(0.0, 1.0, 1.0),
     piece(11.0, 100.0, 100.0),
@@ -73,12 +76,12 @@ impl Profile {
 }
 
 impl Trace {
-    /// A synthetic trace of so many functions, whose calls take about `duration`. The second function
-    /// has half of the calls of the first one, the third a third of them, and so on (Zipf). Equal
-    /// seeds give equal traces.
+    /// Makes a synthetic trace of a number of functions, whose calls take about `duration`. The
+    /// second function has half as many calls as the first one, the third a third of them, and so
+    /// on (Zipf). Equal seeds give equal traces.
     ///
     /// # Errors
-    /// There is no function.
+    /// The number of functions is 0.
     pub fn synthetic(
         profile: Profile,
         functions: u32,
@@ -130,7 +133,8 @@ fn rate(pieces: &[Piece], minutes: f64, levels: &[f64], minute: f64) -> f64 {
     piece.from + (piece.to - piece.from) * part
 }
 
-/// Up to which number from 0 to 1 each function is called.
+/// The cumulative shares of calls: a random number from 0 to 1 below the entry of a function, and
+/// not below the one before, is a call of it.
 fn shares(functions: u32) -> Vec<f64> {
     let all: f64 = (1..=functions).map(|rank| 1.0 / f64::from(rank)).sum();
     let mut sum = 0.0;
