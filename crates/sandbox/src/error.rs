@@ -12,7 +12,7 @@ pub enum Error {
     /// The machine or the user's rights do not allow sandboxes.
     #[error("sandboxes cannot be made here: {reason}")]
     Unsupported {
-        /// What is missing.
+        /// The requirement that is missing.
         reason: String,
     },
     /// The spawner's program did not start.
@@ -27,10 +27,10 @@ pub enum Error {
     /// platform is shutting down.
     #[error("the spawner is gone, and its sandboxes with it")]
     SpawnerLost,
-    /// The spawner died and no other could be started so far.
+    /// The spawner died, and no other one could be started so far.
     #[error("the spawner died and cannot be started again: {reason}")]
     NotReplaced {
-        /// What failed.
+        /// The reason why the last attempt failed.
         reason: String,
     },
     /// The ranges of user ids for zygotes are all in use.
@@ -55,7 +55,7 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// One step of making a sandbox failed.
+    /// A step of making a sandbox failed.
     #[error("sandbox {id} could not be started: cannot {step}: {source}")]
     Start {
         /// The sandbox.
@@ -70,7 +70,7 @@ pub enum Error {
     Spec {
         /// The refused sandbox.
         id: SandboxId,
-        /// What is wrong with it.
+        /// The fault in the spec.
         reason: String,
     },
     /// The zygote ended, or broke its protocol and was killed.
@@ -90,7 +90,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error for another caller that waited for the same spawner.
+    /// Returns the error for another caller that waited for the same spawner.
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::NotReplaced { reason } => Self::NotReplaced { reason: reason.clone() },

@@ -22,7 +22,7 @@ use crate::run_dir::RunDir;
 use crate::spec::{ForkSpec, NetworkProgram, SandboxSpec, Total, ZygoteSpec};
 use crate::{Error, Result};
 
-/// How to start a spawner.
+/// The options for starting a spawner.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A folder for this process only, created here (mode 0711) and removed at the end. Its parent
@@ -45,7 +45,7 @@ pub struct SpawnerProcess {
 }
 
 impl SpawnerProcess {
-    /// The process id of its first lane.
+    /// The process id of the spawner's first lane.
     pub fn pid(&self) -> u32 {
         reader::pid_of(&self.launched.pidfd)
     }
@@ -57,7 +57,7 @@ impl SpawnerProcess {
         Self { lanes: most, ..self }
     }
 
-    /// Starts reading its socket; must be called in a tokio runtime.
+    /// Starts reading the spawner's socket; must be called in a tokio runtime.
     ///
     /// # Errors
     /// [`Error::Launch`] when the runtime cannot watch the socket.
@@ -165,8 +165,8 @@ impl Spawner {
     /// to kill the zygote.
     ///
     /// # Errors
-    /// As [`Self::start`], [`Error::ZygoteLost`] when it ends before it is ready, and
-    /// [`Error::ZygoteSlots`] when all slots are in use.
+    /// The same as of [`Self::start`], [`Error::ZygoteLost`] when the zygote ends before it is
+    /// ready, and [`Error::ZygoteSlots`] when all slots are in use.
     pub async fn start_zygote(&self, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits) = (spec.id.clone(), spec.limits);
         // Each lane has slots of its own.
@@ -185,8 +185,8 @@ impl Spawner {
     /// child ends at the latest when its zygote ends.
     ///
     /// # Errors
-    /// As [`Self::start`], and [`Error::ZygoteLost`] when the zygote is dead or breaks its
-    /// protocol.
+    /// The same as of [`Self::start`], and [`Error::ZygoteLost`] when the zygote is dead or breaks
+    /// its protocol.
     pub async fn fork(&self, zygote: &Zygote, spec: ForkSpec) -> Result<Sandbox> {
         let (id, limits) = (spec.id.clone(), spec.limits);
         let lane = zygote.lane();
@@ -204,33 +204,34 @@ impl Spawner {
     }
 
     /// Forks a zygote into another that imports more: a copy of `parent` in its own sandbox with
-    /// the root, limits, import path and imports of `spec`; interpreter and environment are those
-    /// of `parent`. It ends at the latest when `parent` ends, and `parent` does not end before it.
-    /// A chain has at most three zygotes.
+    /// the root, limits, import path and imports of `spec`. Interpreter and environment are those
+    /// of `parent`. The new zygote ends at the latest when `parent` ends, and `parent` does not end
+    /// before it. A chain has at most three zygotes.
     ///
     /// # Errors
-    /// As [`Self::start_zygote`], and [`Error::Spec`] when `parent` can have no more zygotes below
-    /// it.
+    /// The same as of [`Self::start_zygote`], and [`Error::Spec`] when `parent` can have no more
+    /// zygotes below it.
     pub async fn grow(&self, parent: &Zygote, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits, zygote) = (spec.id.clone(), spec.limits, parent.id().clone());
         let started = parent.lane().begin(id, limits, Operation::Grow { zygote, spec }).await?;
         Ok(Zygote::new(started))
     }
 
-    /// Makes an empty network namespace: for the children of `owner`, or for programs. The caller
-    /// configures its interfaces, addresses and routes.
+    /// Makes an empty network namespace for the children of `owner`, or for programs if `owner` is
+    /// `None`. The caller configures its interfaces, addresses and routes.
     ///
     /// # Errors
-    /// As [`Self::start`], and [`Error::ZygoteLost`].
+    /// The same as of [`Self::start`], and [`Error::ZygoteLost`].
     pub async fn make_network(&self, owner: Option<&Zygote>) -> Result<NetworkNamespace> {
         self.network(owner, Addresses::Free).await
     }
 
-    /// As [`Self::make_network`], with a seccomp notifier in each sandbox of the network: calls
-    /// that name an address wait until the caller has answered them ([`Sandbox::take_listener`]).
+    /// Makes an empty network namespace like [`Self::make_network`], with a seccomp notifier in
+    /// each sandbox of the network: calls that name an address wait until the caller has answered
+    /// them ([`Sandbox::take_listener`]).
     ///
     /// # Errors
-    /// As [`Self::make_network`].
+    /// The same as of [`Self::make_network`].
     pub async fn make_network_with_notifier(
         &self,
         owner: Option<&Zygote>,
@@ -238,12 +239,12 @@ impl Spawner {
         self.network(owner, Addresses::Notifier).await
     }
 
-    /// As [`Self::make_network`]. The entries of programs ([`Self::start_many_in`]) are written into
-    /// this table of the kernel (a BPF map), whose keys are the numbers of control groups of version
-    /// 2 in the machine's order of bytes.
+    /// Makes an empty network namespace like [`Self::make_network`]. The entries of programs
+    /// ([`Self::start_many_in`]) are written into this table of the kernel (a BPF map), whose keys
+    /// are the numbers of control groups of version 2 in the machine's order of bytes.
     ///
     /// # Errors
-    /// As [`Self::make_network`].
+    /// The same as of [`Self::make_network`].
     pub async fn make_network_with_table(
         &self,
         owner: Option<&Zygote>,

@@ -24,7 +24,7 @@ use crate::reader;
 use crate::registry::Registry;
 use crate::spec::Limits;
 
-/// The state that sandboxes and zygotes share: the process and its end.
+/// The state that sandboxes and zygotes have in common: the process and its end.
 pub(crate) struct SandboxProcess {
     id: SandboxId,
     limits: Limits,
@@ -33,7 +33,7 @@ pub(crate) struct SandboxProcess {
     paused: AtomicBool,
     open_freezer: OpenFreezerFile,
     started_at: Instant,
-    /// The first reason for which the caller killed it.
+    /// The first reason for which the caller killed the process. `None` if it did not.
     reason: Mutex<Option<End>>,
     outcome: watch::Sender<Option<Outcome>>,
 }
@@ -79,7 +79,7 @@ impl SandboxProcess {
         });
     }
 
-    /// Resumes it if it is paused.
+    /// Resumes the process if it is paused.
     fn resume(&self) -> io::Result<()> {
         if self.paused.swap(false, Ordering::AcqRel) {
             self.open_freezer.thaw(self.freezer_file()?)
@@ -88,8 +88,8 @@ impl SandboxProcess {
         }
     }
 
-    /// Resumes it before it ends. A process stopped by the version 1 freezer cannot die, and the
-    /// next sandbox may get the same control group.
+    /// Resumes the process before it ends. A process stopped by the version 1 freezer cannot die,
+    /// and the next sandbox may get the same control group.
     fn release(&self) {
         // Fails only for a group that is gone.
         drop(self.resume());
@@ -112,7 +112,7 @@ impl SandboxProcess {
         })
     }
 
-    /// Its cgroup v2 path, where there is one.
+    /// The cgroup v2 path of the process. `None` where the kernel has no such hierarchy.
     fn group(&self) -> Option<&Path> {
         self.started.freezer.as_ref()?.unified_group()
     }
@@ -209,13 +209,13 @@ impl Sandbox {
         Self(started)
     }
 
-    /// Its cgroup v2 path, by which eBPF programs identify it; `None` where the kernel has no
-    /// cgroup v2 hierarchy.
+    /// The cgroup v2 path of the sandbox, by which eBPF programs identify it; `None` where the
+    /// kernel has no cgroup v2 hierarchy.
     pub fn group(&self) -> Option<&Path> {
         self.0.process.group()
     }
 
-    /// Its identifier.
+    /// The identifier of the sandbox.
     pub fn id(&self) -> &SandboxId {
         &self.0.process.id
     }
@@ -236,26 +236,26 @@ impl Sandbox {
         Ok(socket.into())
     }
 
-    /// The read end of its standard output and error; returned once. The caller must read it: a
-    /// program that fills the pipe (64 KiB) blocks.
+    /// The read end of the sandbox's standard output and error; returned once. The caller must read
+    /// it: a program that fills the pipe (64 KiB) blocks.
     pub fn take_log(&mut self) -> Option<OwnedFd> {
         self.0.log.take()
     }
 
-    /// The seccomp listener for its calls that name an address; returned once, if the network has a
-    /// notifier ([`crate::Spawner::make_network_with_notifier`]). The calls wait until they are
-    /// answered, and fail with `ENOSYS` once the listener is closed.
+    /// The seccomp listener for the sandbox's calls that name an address; returned once, if the
+    /// network has a notifier ([`crate::Spawner::make_network_with_notifier`]). The calls wait
+    /// until they are answered, and fail with `ENOSYS` once the listener is closed.
     pub fn take_listener(&mut self) -> Option<OwnedFd> {
         self.0.listener.take()
     }
 
-    /// Waits for its end. Any number of tasks may wait, before and after the end.
+    /// Waits for the end of the sandbox. Any number of tasks may wait, before and after the end.
     pub async fn wait(&self) -> Outcome {
         self.0.process.wait().await
     }
 
-    /// Stops all its processes until [`Self::resume`], at their next return from the kernel. Data
-    /// sent to it is buffered. It can be killed while paused.
+    /// Stops all processes of the sandbox until [`Self::resume`], at their next return from the
+    /// kernel. Data sent to the sandbox is buffered. It can be killed while paused.
     ///
     /// # Errors
     /// `Unsupported` where the kernel has no freezer of control groups.
@@ -265,37 +265,39 @@ impl Sandbox {
         self.0.process.open_freezer.freeze(freezer_file)
     }
 
-    /// Resumes its processes if they are paused.
+    /// Resumes the processes of the sandbox if they are paused.
     ///
     /// # Errors
-    /// As [`Self::pause`].
+    /// The same as of [`Self::pause`].
     pub fn resume(&self) -> io::Result<()> {
         self.0.process.resume()
     }
 
-    /// Kills all its processes. `reason` ([`End::Timeout`] or [`End::Killed`]) is the one that the
-    /// outcome reports.
+    /// Kills all processes of the sandbox. `reason` ([`End::Timeout`] or [`End::Killed`]) is the
+    /// one that the outcome reports.
     pub fn kill(&self, reason: End) {
         self.0.process.kill(reason);
     }
 
-    /// The peak of its memory so far.
+    /// The peak memory of the sandbox so far.
     pub fn memory_peak(&self) -> Option<ByteSize> {
         self.0.process.memory_peak()
     }
 
-    /// The memory charged to it now: its own pages, its scratch, and file pages that it read first.
+    /// The memory that is charged to the sandbox now: its own pages, its scratch, and file pages
+    /// that it read first.
     pub fn memory(&self) -> Option<ByteSize> {
         self.0.process.memory()
     }
 
-    /// The total time its processes were throttled by its CPU limit. Only the difference between
-    /// two readings is meaningful: its control group may be older than the sandbox.
+    /// The total time for which the sandbox's processes were throttled by their CPU limit. Only the
+    /// difference between two readings is meaningful: the control group may be older than the
+    /// sandbox.
     pub fn throttled(&self) -> Option<Duration> {
         self.0.process.started.throttled_file.as_ref()?.read()
     }
 
-    /// Its process id on the host. Valid only while the caller keeps this handle.
+    /// The process id of the sandbox on the host. Valid only while the caller keeps this handle.
     pub fn pid(&self) -> i32 {
         self.0.process.pid()
     }
@@ -313,28 +315,30 @@ impl Zygote {
         Self(started)
     }
 
-    /// Its identifier.
+    /// The identifier of the zygote.
     pub fn id(&self) -> &SandboxId {
         &self.0.process.id
     }
 
-    /// The lane that it and its children belong to.
+    /// The lane that the zygote and its children belong to.
     pub(crate) fn lane(&self) -> &Arc<Registry> {
         &self.0.registry
     }
 
-    /// What it reported when its imports were done. Reported by the zygote, so not trusted.
+    /// The report of the zygote when its imports were done. It comes from the zygote, so it is not
+    /// trusted.
     pub fn ready(&self) -> &ZygoteReady {
         &self.0.ready
     }
 
-    /// `module: error` of each failed import. Reported by the zygote, so not trusted.
+    /// The failed imports, each as `module: error`. Reported by the zygote, so not trusted.
     pub fn failed_imports(&self) -> &[String] {
         &self.0.ready.failed
     }
 
-    /// Threads that the imports left running. Forking such a process is unsafe, so do not use it.
-    /// Reported by the zygote, so not trusted.
+    /// The number of threads that the imports left running. Forking a process with such threads is
+    /// unsafe, so the zygote must not be used if there are any. Reported by the zygote, so not
+    /// trusted.
     pub fn threads(&self) -> u32 {
         self.0.ready.threads
     }
@@ -344,27 +348,28 @@ impl Zygote {
         self.0.log.take()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the zygote.
     pub async fn wait(&self) -> Outcome {
         self.0.process.wait().await
     }
 
-    /// Kills it and all its children.
+    /// Kills the zygote and all its children.
     pub fn kill(&self, reason: End) {
         self.0.process.kill(reason);
     }
 
-    /// The peak of its memory so far.
+    /// The peak memory of the zygote so far.
     pub fn memory_peak(&self) -> Option<ByteSize> {
         self.0.process.memory_peak()
     }
 
-    /// The memory charged to it now: its own pages, its scratch, and file pages that it read first.
+    /// The memory that is charged to the zygote now: its own pages, its scratch, and file pages
+    /// that it read first.
     pub fn memory(&self) -> Option<ByteSize> {
         self.0.process.memory()
     }
 
-    /// Its process id on the host. Valid only while the caller keeps this handle.
+    /// The process id of the zygote on the host. Valid only while the caller keeps this handle.
     pub fn pid(&self) -> i32 {
         self.0.process.pid()
     }

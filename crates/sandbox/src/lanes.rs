@@ -1,4 +1,5 @@
-//! The lanes of a spawner: which lane makes a sandbox, and when to start another lane.
+//! The lanes of a spawner: the choice of the lane that makes a sandbox, and of the time to start
+//! another lane.
 //!
 //! A lane makes one sandbox at a time, and waits in the kernel for a large part of that time, so
 //! several lanes make more sandboxes per second, even on one core. The first lane exists from the
@@ -29,25 +30,26 @@ pub(crate) struct Lanes {
     /// The maximum number of lanes.
     pub(super) most: u32,
     state: Mutex<State>,
-    /// Held while a lane is made.
+    /// The lock that is held while a lane is made.
     pub(super) opening: tokio::sync::Mutex<()>,
     pub(super) replacement: Replacement,
-    /// Until the end. The readers of the lanes share it, and the last one cleans it.
+    /// The run directory; `None` once the platform ends. The readers of the lanes share it, and the
+    /// last one cleans it.
     run_dir: Mutex<Option<Arc<RunDir>>>,
     own: Weak<Self>,
 }
 
 pub(super) struct State {
-    /// Includes dead lanes that are not cleaned up yet.
+    /// All lanes, including dead ones that are not cleaned up yet.
     pub(super) lanes: Vec<Arc<Registry>>,
-    /// Starts that found every lane busy since the last lane was made.
+    /// The number of starts that found every lane busy since the last lane was made.
     busy_starts: usize,
-    /// No further lane is made.
+    /// Whether the platform ends, so that no further lane is made.
     pub(super) is_ending: bool,
 }
 
 impl Lanes {
-    /// Starts with the first lane; there may be up to `most` in all.
+    /// Makes the list of lanes with the first one. There may be up to `most` in all.
     pub fn new(first: Ready, launcher: Launcher, run_dir: RunDir, most: u32) -> Arc<Self> {
         let run_dir = Arc::new(run_dir);
         Arc::new_cyclic(|lanes| {
@@ -69,8 +71,9 @@ impl Lanes {
         self.most
     }
 
-    /// The least loaded lane, for a sandbox of this id. If a live sandbox has that id, its lane,
-    /// which refuses the request. Waits for another spawner if every lane has died.
+    /// Returns the least loaded lane, for a sandbox of this id. If a live sandbox has that id,
+    /// returns its lane, which refuses the request. Waits for another spawner if every lane has
+    /// died.
     ///
     /// # Errors
     /// [`Error::SpawnerLost`] when there is no lane, [`Error::NotReplaced`] when none can be
@@ -83,11 +86,11 @@ impl Lanes {
         self.least_loaded(id).ok_or(Error::SpawnerLost)
     }
 
-    /// As [`Self::pick`], without the lanes whose numbers are in `full`; makes a new lane if
-    /// needed. `None` if there can be no more.
+    /// Returns a lane like [`Self::pick`], without the lanes whose numbers are in `full`; makes a
+    /// new lane if needed. `None` if there can be no more.
     ///
     /// # Errors
-    /// As [`Self::pick`].
+    /// The same as of [`Self::pick`].
     pub async fn pick_without(
         &self,
         id: &SandboxId,
@@ -143,15 +146,15 @@ impl Lanes {
         Ok(parts)
     }
 
-    /// A lane has died and is not cleaned up yet.
+    /// Notes that a lane has died. It is not cleaned up yet.
     pub fn lost(&self) {
         if !self.any_alive() && !self.is_ending() {
             self.replacement.is_needed();
         }
     }
 
-    /// Everything of the lane of this number is removed. If it was the last one, another spawner is
-    /// started.
+    /// Removes the lane of this number from the list, because everything of it is removed. If it
+    /// was the last one, another spawner is started.
     pub fn forget(&self, lane: u32) {
         let mut state = self.state();
         state.lanes.retain(|known| known.lane() != lane);

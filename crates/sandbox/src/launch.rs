@@ -1,4 +1,5 @@
-//! Executes the spawner's program: before the runtime exists, and again when it has died.
+//! The execution of the spawner's program: before the runtime exists, and again when the spawner
+//! has died.
 //!
 //! The second time the server has threads and much memory. That memory is not copied: the child
 //! borrows it until its exec (`posix_spawn`), and does nothing else before.
@@ -25,14 +26,14 @@ use crate::reader::{self, Processes};
 use crate::run_dir::RunDir;
 use crate::{Error, Result};
 
-/// How long the spawner may take to set itself up. It takes milliseconds; a program that is not a
-/// spawner would never answer.
+/// The limit on the time in which the spawner sets itself up. It takes milliseconds; a program that
+/// is not a spawner would never answer.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The spawner's command.
 pub(crate) struct Launcher {
     options: Options,
-    /// The program's file; `None` where the command is not an absolute path.
+    /// The open file of the program; `None` where the command is not an absolute path.
     program: Option<OwnedFd>,
 }
 
@@ -105,7 +106,7 @@ impl Launcher {
     }
 
     /// Sends the spawner its set-up message, and waits until it is ready or reports an error.
-    /// `made` gets the processes that it makes meanwhile.
+    /// Processes that the spawner makes meanwhile are added to `made`.
     fn set_up(
         &self,
         run_dir: &RunDir,

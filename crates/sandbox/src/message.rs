@@ -42,7 +42,7 @@ pub struct SetupDone(pub Result<(), String>);
 /// From the handle to the spawner.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// Repeated in the answer.
+    /// The number of the request, which the answer repeats.
     pub sequence: u64,
     /// The requested operation.
     pub operation: Operation,
@@ -57,8 +57,8 @@ pub enum Operation {
     StartZygote(ZygoteSpec),
     /// Each spec is answered as a `Start`, with consecutive sequence numbers.
     StartMany(Vec<SandboxSpec>),
-    /// As `StartMany`, in the network of a job. A program's entry is written into the table of the
-    /// network before the program is executed.
+    /// Starts programs in the network of a job; each is answered as in `StartMany`. A program's
+    /// entry is written into the table of the network before the program is executed.
     StartManyIn(Vec<NetworkProgram>),
     /// Answered by `Started` or `Failed`.
     Fork { zygote: SandboxId, spec: ForkSpec },
@@ -87,10 +87,10 @@ pub enum Operation {
 /// From the spawner to the handle.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
-    /// With three descriptors: pidfd, the channel's inode (`O_PATH`), the log's read end; and a
-    /// fourth in a network with a notifier: the seccomp listener.
+    /// A sandbox was started. Comes with three descriptors: pidfd, the channel's inode (`O_PATH`),
+    /// the log's read end; and a fourth in a network with a notifier: the seccomp listener.
     Started { sequence: u64, started: Started },
-    /// With one descriptor: the network namespace.
+    /// A network namespace was made. Comes with one descriptor: the namespace.
     Network { sequence: u64 },
     /// Nothing was started, or everything of it is removed.
     Failed { sequence: u64, failure: Failure },
@@ -101,15 +101,15 @@ pub enum Event {
 /// The properties of a sandbox that are known at its start.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Started {
-    /// The file with its peak memory.
+    /// The file with the sandbox's peak memory. `None` where the kernel has none.
     pub memory_peak_file: Option<PathBuf>,
-    /// The file with its current memory.
+    /// The file with the sandbox's current memory. `None` where the kernel has none.
     pub memory_file: Option<PathBuf>,
-    /// The file with the time it was throttled by its CPU limit.
+    /// The file with the time for which the sandbox was throttled by its CPU limit.
     pub throttled_file: Option<ThrottledFile>,
-    /// Its freezer, where the kernel has one.
+    /// The freezer of the sandbox's control group, where the kernel has one.
     pub freezer: Option<FreezerFile>,
-    /// For a zygote: its report when its imports were done.
+    /// The report of a zygote when its imports were done. `None` for other sandboxes.
     pub zygote: Option<ZygoteReady>,
 }
 
@@ -117,7 +117,7 @@ pub struct Started {
 /// trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZygoteReady {
-    /// `module: error` of each import that failed.
+    /// The imports that failed, each as `module: error`.
     pub failed: Vec<String>,
     /// Threads other than the main one that the imports left running.
     pub threads: u32,
@@ -136,23 +136,23 @@ pub struct ZygoteReady {
 pub struct Imported {
     /// The module's name.
     pub module: String,
-    /// Its duration, in microseconds.
+    /// The duration of the import in microseconds.
     pub us: u64,
-    /// The growth of the zygote's private memory.
+    /// The growth of the zygote's private memory, in bytes.
     pub bytes: u64,
 }
 
-/// How a process ended.
+/// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Status {
-    /// Normal exit.
+    /// A normal exit, with this code.
     Exit(i32),
-    /// By a signal.
+    /// A signal of this number.
     Signal(i32),
 }
 
 impl Status {
-    /// Whether it is anything but an exit with 0.
+    /// Whether the status is anything but an exit with 0.
     pub fn is_failure(self) -> bool {
         self != Self::Exit(0)
     }
@@ -161,23 +161,23 @@ impl Status {
 /// The end of a sandbox, with the kernel's counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// How its first process ended.
+    /// The status of the sandbox's first process.
     pub status: Status,
     /// Processes that the kernel killed because of the memory limit.
     pub oom_kills: u64,
     /// Forks refused because of the pids limit.
     pub forks_refused: u64,
-    /// The time it was throttled by its CPU limit, in microseconds.
+    /// The time for which the sandbox was throttled by its CPU limit, in microseconds.
     pub throttled_us: u64,
-    /// Its peak memory.
+    /// The peak memory of the sandbox.
     pub memory_peak: Option<ByteSize>,
     /// CPU time, user and system, in microseconds.
     pub cpu_us: Option<u64>,
-    /// From its creation to its end, in microseconds.
+    /// The time from the creation of the sandbox to its end, in microseconds.
     pub wall_us: u64,
 }
 
-/// Why nothing was started.
+/// The reason why nothing was started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Failure {
     /// A system call failed while doing `step`.
@@ -186,6 +186,6 @@ pub enum Failure {
     Spec { reason: String },
     /// The zygote does not exist or has ended.
     ZygoteLost { zygote: SandboxId },
-    /// This lane has no free range of user ids for a zygote.
+    /// The lane has no free range of user ids for a zygote.
     ZygoteSlots,
 }

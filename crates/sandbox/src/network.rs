@@ -10,17 +10,17 @@ use crate::registry::Registry;
 use crate::request::no_sandbox;
 use crate::spec::NetworkId;
 
-/// Network numbers are unique within a process.
+/// The next number of a network. Numbers are unique within a process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// How sandboxes of a network are held to their addresses.
+/// The way in which sandboxes of a network are held to their addresses.
 #[derive(Clone, Copy)]
 pub(crate) enum Addresses<'a> {
-    /// Not by the spawner.
+    /// The spawner does not hold them to their addresses.
     Free,
-    /// Their calls that name an address wait for an answer.
+    /// Calls that name an address wait for an answer.
     Notifier,
-    /// By entries in this table of the kernel, by control group.
+    /// Entries in this table of the kernel, by control group.
     Table(BorrowedFd<'a>),
 }
 
@@ -50,12 +50,13 @@ impl NetworkNamespace {
         NetworkId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Its id in specs.
+    /// The id of the network in specs.
     pub fn id(&self) -> NetworkId {
         self.id
     }
 
-    /// Whether sandboxes can still be put into it: not once the lane that made it has ended.
+    /// Whether sandboxes can still be put into the network. They cannot once the lane that made it
+    /// has ended.
     pub fn is_alive(&self) -> bool {
         self.lane.load().is_some()
     }

@@ -1,4 +1,4 @@
-//! Starting further lanes: which lane is copied, and under which number.
+//! The start of further lanes: the choice of the lane to copy, and of the number of the copy.
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! The system call policies: combinations of JSON files, by kind of process and by network.
 //!
-//! The spawner confines itself first, to the calls of its sandboxes and those that make them. A
-//! program inherits that filter and installs only the difference to its own policy: the kernel
-//! translates a filter anew at each installation, so its length is time of each start.
+//! The spawner confines itself first, to the calls of its sandboxes and the calls that make
+//! sandboxes. A program inherits that filter and installs only the difference to its own policy:
+//! the kernel translates a filter anew at each installation, so the length of a filter adds to the
+//! time of each start.
 
 use snowmelt_kernel::seccomp::{self, CompileError, Program};
 
@@ -26,7 +27,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Compiles them for this machine.
+    /// Compiles the filters for this machine.
     pub fn compile() -> Result<Self> {
         let compile = |name: &str, parts: &[&str]| {
             let program = put_together(parts).and_then(|policy| policy.compile());
@@ -79,9 +80,9 @@ fn refused(name: &str, error: &CompileError) -> Error {
     Error::Policy { name: name.to_owned(), reason: error.to_string() }
 }
 
-/// The spawner's policy: all calls of its sandboxes, and those that make them. It has the refusals
-/// that all sandboxes share, so that a program need not install them again, except those of calls
-/// that the spawner itself needs.
+/// The spawner's policy: all calls of its sandboxes, and the calls that make sandboxes. It has the
+/// refusals that all sandboxes share, so that a program need not install them again, except
+/// refusals of calls that the spawner itself needs.
 fn spawner() -> std::result::Result<seccomp::Policy, CompileError> {
     let own = seccomp::Policy::parse(SPAWNER)?;
     let mut whole = put_together(&[COMMON, SPAWNER])?;

@@ -13,14 +13,14 @@ use snowmelt_kernel::{clone, landlock};
 use crate::spec::Limits;
 use crate::{Result, cgroup};
 
-/// One fact for `snowmelt doctor`.
+/// A fact about the machine for `snowmelt doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The name of the requirement.
     pub name: &'static str,
     /// The result, or the kernel's error.
     pub found: String,
-    /// Whether it is sufficient.
+    /// Whether the machine is sufficient in this respect.
     pub ok: bool,
 }
 

@@ -21,15 +21,15 @@ use crate::{Error, Result};
 
 /// A lane that has reported that it is ready, and whose socket is not read yet.
 pub(crate) struct Ready {
-    /// Its number.
+    /// The number of the lane.
     pub lane: u32,
-    /// Its process, a child of this one.
+    /// The process of the lane, a child of this one.
     pub pidfd: OwnedFd,
     pub socket: Arc<AsyncFd<OwnedFd>>,
 }
 
 impl Ready {
-    /// The first lane of a spawner.
+    /// Makes the first lane of a spawner.
     ///
     /// # Errors
     /// [`Error::Launch`] when the runtime cannot watch its socket.
@@ -83,7 +83,8 @@ pub(crate) fn ready(
     }
 }
 
-/// Starts a task that reads the lane until it ends; returns the lane's registry.
+/// Starts a task that reads the messages of a lane until the lane ends; returns the lane's
+/// registry.
 pub(crate) fn start_reading(
     ready: Ready,
     run_dir: Arc<RunDir>,
@@ -173,8 +174,8 @@ pub(crate) fn end_inits(run_dir: &RunDir) {
     end_all(&run_dir.take_inits());
 }
 
-/// Ends processes and waits for that. All are killed first, because the init of a pid namespace ends
-/// after the others in it have been reaped.
+/// Ends processes and waits until they have ended. All are killed first, because the init of a pid
+/// namespace ends after the others in it have been reaped.
 pub(crate) fn end_all(processes: &[OwnedFd]) {
     for process in processes {
         // Fails only for one that has ended already.

@@ -23,13 +23,14 @@ use crate::run_dir::RunDir;
 use crate::spec::{Limits, NetworkId};
 use crate::{Error, Result};
 
-/// Shared by the handle, its clones and everything that the lane started for them.
+/// The state of a lane, shared by the handle, its clones and everything that the lane started for
+/// them.
 pub(crate) struct Registry {
     lane: u32,
     pid: u32,
     socket: Arc<AsyncFd<OwnedFd>>,
-    /// The readers of the lanes and the list of lanes hold strong references: the last one cleans
-    /// it.
+    /// The run directory. The readers of the lanes and the list of lanes hold strong references:
+    /// the last one cleans it.
     run_dir: Weak<RunDir>,
     sequence: AtomicU64,
     state: Mutex<State>,
@@ -40,7 +41,7 @@ pub(crate) struct Registry {
 struct State {
     lost: bool,
     waiting: HashMap<u64, Waiter>,
-    /// How many of those keep the lane busy.
+    /// The number of pending requests that keep the lane busy.
     busy: usize,
     living: HashMap<SandboxId, Arc<SandboxProcess>>,
     networks: HashMap<u64, oneshot::Sender<Result<OwnedFd>>>,
@@ -115,7 +116,8 @@ impl Registry {
         self.send(&no_sandbox(), &request, &[socket.as_fd()]).await
     }
 
-    /// Requests a sandbox and waits for it; if the caller stops waiting, it is killed.
+    /// Requests a sandbox and waits until it has started. If the caller stops waiting, the sandbox
+    /// is killed.
     pub async fn begin(
         self: &Arc<Self>,
         id: SandboxId,
@@ -245,7 +247,7 @@ impl Registry {
         drop(self.gone.subscribe().wait_for(|gone| *gone).await);
     }
 
-    /// Everything of the lane is removed.
+    /// Notes that everything of the lane is removed.
     pub fn is_gone(&self) {
         self.gone.send_replace(true);
     }
@@ -306,7 +308,8 @@ impl Registry {
         drop(waiter.reply.send(Ok(sandbox)));
     }
 
-    /// The lane is dead, and the kernel has killed its sandboxes, or is about to.
+    /// Ends all waiting and all sandboxes of a dead lane: the kernel has killed the sandboxes, or
+    /// is about to.
     pub fn mark_lost(&self) {
         let mut state = self.state();
         (state.lost, state.busy) = (true, 0);
@@ -347,7 +350,7 @@ pub(crate) struct PendingStart {
 }
 
 impl PendingStart {
-    /// Waits until it has started.
+    /// Waits until the sandbox has started.
     pub async fn started(mut self) -> Result<StartedSandbox> {
         let Some(answer) = &mut self.answer else { return Err(Error::SpawnerLost) };
         let result = answer.await.unwrap_or(Err(Error::SpawnerLost));
@@ -355,7 +358,7 @@ impl PendingStart {
         result
     }
 
-    /// The request that contained this one was never sent.
+    /// Withdraws the start because the request that contained it was never sent.
     fn withdraw_many(self, error: &Error) -> Error {
         let error = match error {
             Error::Spec { reason, .. } => {
@@ -366,7 +369,7 @@ impl PendingStart {
         self.withdraw(error)
     }
 
-    /// The request was never sent.
+    /// Withdraws the start because its request was never sent.
     fn withdraw(mut self, error: Error) -> Error {
         self.answer = None;
         self.registry.state().answered(self.sequence);

@@ -1,5 +1,5 @@
-//! Replaces a spawner that died: when another is started, which calls wait for it, and which errors
-//! they get meanwhile (decision 020).
+//! The replacement of a spawner that died: when another is started, which calls wait for it, and
+//! which errors they get meanwhile (decision 020).
 //!
 //! Invariant: while no lane lives and the platform does not end, a replacement is in progress. No
 //! call waits for it longer than [`WAIT_LIMIT`], and it is retried until it succeeds.
@@ -18,18 +18,19 @@ use crate::{Error, Result};
 /// The longest that a start waits for another spawner.
 const WAIT_LIMIT: Duration = Duration::from_secs(15);
 
-/// How many attempts may fail before waiting calls get an error: the remains of the dead spawner
-/// may take a moment to disappear.
+/// The number of attempts that may fail before waiting calls get an error: the remains of the dead
+/// spawner may take a moment to disappear.
 const RETRIES_BEFORE_ERROR: u32 = 2;
 
 /// The state of the spawner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpawnerHealth {
-    /// The process ids of its lanes; none while another one is started in its place.
+    /// The process ids of the spawner's lanes; none while another spawner is started in its place.
     pub processes: Vec<u32>,
-    /// How often it died and another took its place.
+    /// The number of times that the spawner died and another took its place.
     pub replaced: u32,
-    /// Why no other could be started yet.
+    /// The reason why no other spawner could be started yet. `None` if there is a spawner or
+    /// nothing has failed.
     pub failure: Option<String>,
 }
 
@@ -50,7 +51,7 @@ enum Condition {
 
 struct History {
     started: Instant,
-    /// How many in a row died soon after their start.
+    /// The number of spawners in a row that died soon after their start.
     soon: u32,
     replaced: u32,
 }
@@ -66,22 +67,22 @@ impl Replacement {
         }
     }
 
-    /// No lane lives.
+    /// Notes that no lane lives.
     pub fn is_needed(&self) {
         self.condition.send_replace(Condition::Replacing);
     }
 
-    /// A lane lives.
+    /// Notes that a lane lives.
     pub fn is_done(&self) {
         self.condition.send_replace(Condition::Running);
     }
 
-    /// The platform ends: calls no longer wait.
+    /// Notes that the platform ends: calls no longer wait.
     pub fn is_given_up(&self) {
         self.condition.send_modify(|_| {});
     }
 
-    /// The pause before the next one is started: none, unless they die one after another.
+    /// The pause before the next spawner is started: none, unless spawners die one after another.
     fn pause(&self) -> Duration {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         if history.started.elapsed() > STABLE_AFTER {
@@ -138,7 +139,7 @@ impl Lanes {
         tokio::time::timeout(WAIT_LIMIT, one).await.unwrap_or(Err(Error::SpawnerLost))
     }
 
-    /// Starts another spawner, unless there is one or the platform ends; says whether it did.
+    /// Starts another spawner, unless there is one or the platform ends. Returns whether it did.
     async fn start_again(&self) -> Result<bool> {
         // A lane may be in the making, of a copy that outlived its original.
         let _turn = self.opening.lock().await;

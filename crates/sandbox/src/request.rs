@@ -11,7 +11,7 @@ use crate::message::{Failure, LONGEST_PACKET, Request};
 use crate::{Error, Result};
 
 /// Splits specs so that each batch fits into a packet with room to spare. A spec that is too long
-/// alone is refused when it is sent.
+/// by itself is refused when it is sent.
 pub(crate) fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
     const MOST: usize = LONGEST_PACKET - 4096;
     let (mut batches, mut left) = (Vec::new(), 0);
@@ -34,7 +34,7 @@ pub(crate) fn no_sandbox() -> SandboxId {
     SandboxId::from(String::new())
 }
 
-/// The bytes of a request; refused if they do not fit into a packet.
+/// Encodes a request. A request that does not fit into a packet is refused.
 pub(crate) fn encode(id: &SandboxId, request: &Request) -> Result<Vec<u8>> {
     let refused = |reason: String| Error::Spec { id: id.clone(), reason };
     let bytes = serde_json::to_vec(request).map_err(|error| refused(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The run directory of one process, and the removal of those whose process has ended.
+//! The run directory of one process, and the removal of run directories whose process has ended.
 //!
 //! Invariant: the holder of the lock (flock on the folder itself) owns the resources that the
 //! folder names. The server and its spawner share one lock, so it is free only when both have
@@ -26,12 +26,12 @@ pub(crate) struct RunDir {
     path: PathBuf,
     parent_cgroup: String,
     lock: Lock,
-    /// The init process of each of its spawners' pid namespaces.
+    /// The init processes of the pid namespaces of this process's spawners.
     inits: Mutex<Vec<OwnedFd>>,
 }
 
 impl RunDir {
-    /// Creates and locks it; fails if it exists already.
+    /// Creates and locks a run directory. Fails if it exists already.
     pub fn create(path: &Path, parent_cgroup: &str) -> Result<Self> {
         let base = path.parent().unwrap_or(Path::new("/"));
         make_folder(base, true).map_err(at(base))?;
@@ -60,12 +60,12 @@ impl RunDir {
         self.inits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its path.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The descriptor that holds the lock, for the spawner to hold it too.
+    /// The descriptor that holds the lock, which the spawner gets to hold the lock too.
     pub fn lock(&self) -> &Lock {
         &self.lock
     }
@@ -81,7 +81,7 @@ impl RunDir {
     }
 
     /// Removes the remains of a dead spawner: processes, control groups, the folder. Does nothing
-    /// where the spawner has done it.
+    /// where the spawner has removed them.
     pub fn clean(&self) -> Result<()> {
         remove(&self.path, &self.parent_cgroup)
     }
@@ -131,9 +131,9 @@ fn remove_path(path: &Path) -> Result<()> {
     unless_gone(remove_folder(path)).map_err(at(path))
 }
 
-/// The file that identifies the folder is removed last: a process killed during the removal leaves
-/// a folder that a sweep recognises. Two lanes that end concurrently, or a lane and the server, may
-/// both remove it.
+/// Removes the folder. The file that identifies it is removed last: a process killed during the
+/// removal leaves a folder that a sweep recognises. Two lanes that end concurrently, or a lane and
+/// the server, may both remove it.
 fn remove_folder(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;

@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, CpuMillis, SandboxId};
 
-/// The descriptor on which a sandboxed program finds its listening socket
-/// (`SNOWMELT_CHANNEL_FD` in its environment).
+/// The descriptor on which a sandboxed program finds its listening socket (`SNOWMELT_CHANNEL_FD` in
+/// its environment).
 pub const CHANNEL_FD: i32 = 3;
 
 /// The user and group of a function inside its sandbox, unless its image names others.
@@ -21,29 +21,31 @@ pub(crate) const FUNCTION_ID: u32 = 1000;
 pub struct Bind {
     /// Absolute path on the host.
     pub source: PathBuf,
-    /// Absolute path inside.
+    /// Absolute path inside the sandbox.
     pub target: PathBuf,
 }
 
-/// The programs and libraries that a sandbox sees. `/dev`, `/proc`, `/tmp` and `/run` are its own.
+/// The programs and libraries that a sandbox sees. `/dev`, `/proc`, `/tmp` and `/run` are always
+/// the sandbox's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Base {
     /// The host's `/usr`, `/bin` and `/lib*`, and a minimal `/etc`.
     #[default]
     Host,
     /// The unpacked file system of an image, in this folder of the host. Files that only root can
-    /// read are not readable inside.
+    /// read are not readable inside the sandbox.
     Folder(PathBuf),
     /// The file system of an image that another process has mounted.
     Image(MountedImage),
 }
 
-/// Where to request a copy of an image's mount; see [`crate::root_of_image`].
+/// An image that another process has mounted, and the way to a copy of the mount; see
+/// [`crate::root_of_image`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MountedImage {
-    /// The socket of the process that mounted it.
+    /// The socket of the process that has mounted the image.
     pub socket: PathBuf,
-    /// The image by its digest.
+    /// The digest of the image.
     pub digest: String,
 }
 
@@ -52,13 +54,13 @@ pub struct MountedImage {
 pub struct ImageBind {
     /// The image, which need not be the base.
     pub image: MountedImage,
-    /// The folder's name in it.
+    /// The folder's name in the image.
     pub folder: String,
-    /// Absolute path inside.
+    /// Absolute path inside the sandbox.
     pub target: PathBuf,
 }
 
-/// What a sandbox sees. Equal roots are assembled once and shared.
+/// The file system that a sandbox sees. Equal roots are assembled once and shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Root {
     /// Programs and libraries.
@@ -114,25 +116,25 @@ pub enum Policy {
 /// The limits of one sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Memory, including page cache and scratch. There is no swap.
+    /// Limit on memory, including page cache and scratch. There is no swap.
     pub memory: ByteSize,
-    /// CPU time, in thousandths of a core.
+    /// Limit on CPU time, in thousandths of a core.
     pub cpu: CpuMillis,
-    /// Processes and threads.
+    /// Greatest number of processes and threads.
     pub pids: u32,
     /// Size in bytes of the scratch at `/tmp`.
     pub scratch: ByteSize,
-    /// Open descriptors of one process.
+    /// Greatest number of open descriptors of one process.
     pub open_files: u64,
 }
 
 /// The limits of all sandboxes of a spawner together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Total {
-    /// Memory. Default: the machine's memory minus the larger of one eighth and 512 MiB.
+    /// Limit on memory. Default: the machine's memory minus the larger of one eighth and 512 MiB.
     pub memory: Option<ByteSize>,
-    /// Processes and threads. Default: three quarters of what the kernel's pid range and memory
-    /// allow.
+    /// Greatest number of processes and threads. Default: three quarters of what the kernel's pid
+    /// range and memory allow.
     pub processes: Option<u32>,
 }
 
@@ -152,24 +154,25 @@ impl Default for Limits {
 /// own host user, which owns nothing; these ids are only how that user appears inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessSettings {
-    /// Its user id inside; not 0.
+    /// User id inside the sandbox; not 0.
     pub user: u32,
-    /// Its group id inside; not 0.
+    /// Group id inside the sandbox; not 0.
     pub group: u32,
-    /// An absolute path inside.
+    /// Working directory, an absolute path inside the sandbox.
     pub working_folder: PathBuf,
-    /// Folders of the root in which it may write; what they hold counts to the scratch.
+    /// Folders of the root in which the program may write. Their contents count to the scratch.
     #[serde(default)]
     pub writable: Vec<PathBuf>,
-    /// Whether it may have transparent huge pages from its first instruction. It can change that
-    /// itself, but not before its allocator has touched its first memory.
+    /// Whether the program may have transparent huge pages from its first instruction. It can
+    /// change that itself, but not before its allocator has touched its first memory.
     pub huge_pages: bool,
 }
 
-/// The most writable folders of a program.
+/// The greatest number of writable folders of a program.
 pub const MAX_WRITABLE: usize = 16;
 
-/// The folder of files for one run, as every sandbox has it; what is in that of an image is not seen.
+/// The folder of files for one run, which every sandbox has. The contents of an image's `/run` are
+/// not visible.
 pub(crate) const RUN: &str = "/run";
 
 /// Whether a program may have this folder as a writable one: an absolute path without `..`, below
@@ -200,11 +203,11 @@ impl Default for ProcessSettings {
 /// A program to execute in a sandbox of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SandboxSpec {
-    /// Unique among live sandboxes.
+    /// Identifier, unique among live sandboxes.
     pub id: SandboxId,
-    /// What it sees.
+    /// The file system that the sandbox sees.
     pub root: Root,
-    /// Absolute path of the program inside, and its arguments.
+    /// Absolute path of the program inside the sandbox, and its arguments.
     pub command: Vec<String>,
     /// The complete environment, except `SNOWMELT_CHANNEL_FD`.
     pub env: Vec<(String, String)>,
@@ -221,22 +224,23 @@ pub struct SandboxSpec {
 /// A program of a job's network.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NetworkProgram {
-    /// The program; its network is that of the job.
+    /// The program, whose network is that of the job.
     pub program: SandboxSpec,
-    /// Its entry in the table of the network ([`crate::Spawner::make_network_with_table`]).
+    /// The entry of the program in the table of the network
+    /// ([`crate::Spawner::make_network_with_table`]). `None` without such a table.
     pub entry: Option<Vec<u8>>,
 }
 
 /// A Python interpreter that imports some modules and then only forks (SOCK 4.1).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ZygoteSpec {
-    /// Unique among live sandboxes.
+    /// Identifier, unique among live sandboxes.
     pub id: SandboxId,
-    /// What the zygote itself sees: the interpreter and the packages to import.
+    /// The file system that the zygote itself sees: the interpreter and the packages to import.
     pub root: Root,
-    /// Absolute path of the interpreter inside.
+    /// Absolute path of the interpreter inside the sandbox.
     pub python: PathBuf,
-    /// Prepended to the interpreter's own `sys.path`.
+    /// Folders that are prepended to the interpreter's own `sys.path`.
     pub python_path: Vec<String>,
     /// Modules to import. A failed import is logged and left to the children.
     pub imports: Vec<String>,
@@ -250,19 +254,19 @@ pub struct ZygoteSpec {
 /// A child of a zygote, in a sandbox of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForkSpec {
-    /// Unique among live sandboxes.
+    /// Identifier, unique among live sandboxes.
     pub id: SandboxId,
-    /// What the child sees.
+    /// The file system that the child sees.
     pub root: Root,
-    /// Prepended to the zygote's `sys.path`.
+    /// Folders that are prepended to the zygote's `sys.path`.
     pub sys_path: Vec<String>,
     /// The complete environment, except `SNOWMELT_CHANNEL_FD`.
     pub env: Vec<(String, String)>,
     /// The limits.
     pub limits: Limits,
-    /// The network of its job, made for its zygote; `None` reaches nothing.
+    /// The network of the child's job, made for its zygote. `None` reaches nothing.
     pub network: Option<NetworkId>,
-    /// `package.module:function` or `package.module:object.function`, called with the listening
-    /// socket.
+    /// The function to call with the listening socket: `package.module:function` or
+    /// `package.module:object.function`.
     pub entry: String,
 }

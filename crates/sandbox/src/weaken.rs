@@ -9,19 +9,19 @@
 /// The defences that can be disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defence {
-    /// All capabilities are dropped.
+    /// The dropping of all capabilities.
     Capabilities,
     /// The spawner's check that a child of a zygote has its own user and is in its control group.
     ChildIdentity,
     /// The limits of the control group.
     ControlGroup,
-    /// No core dump when a process crashes.
+    /// The limit that suppresses core dumps when a process crashes.
     CoreLimit,
-    /// All descriptors but the four of a sandbox are closed.
+    /// The closing of all descriptors but the four of a sandbox.
     Descriptors,
-    /// The groups of the server's user are dropped.
+    /// The dropping of the groups of the server's user.
     Groups,
-    /// Mounts are read-only, nosuid and nodev.
+    /// The attributes of mounts: read-only, nosuid and nodev.
     Inert,
     /// A new session keyring.
     Keyring,
@@ -29,7 +29,7 @@ pub(crate) enum Defence {
     Init,
     /// Landlock for files, abstract sockets and signals.
     Landlock,
-    /// Files of `/proc` about the whole machine are covered.
+    /// The covers over files of `/proc` about the whole machine.
     MaskedProc,
     /// The empty network namespace.
     Network,
@@ -37,7 +37,7 @@ pub(crate) enum Defence {
     NoNewPrivileges,
     /// The limit of open descriptors.
     OpenFiles,
-    /// Paths in a root are resolved inside it.
+    /// The resolution of paths in a root inside that root.
     OwnTree,
     /// A host user of its own for the per-user counts of a zygote and its children.
     OwnCounts,
@@ -47,7 +47,7 @@ pub(crate) enum Defence {
     PendingSignals,
     /// The pid namespace.
     Processes,
-    /// `/proc` is read-only.
+    /// The read-only mount of `/proc`.
     ReadOnlyProc,
     /// The size of the scratch.
     ScratchSize,
@@ -63,7 +63,7 @@ pub(crate) const fn is_disabled(_: Defence) -> bool {
     false
 }
 
-/// Whether a defence is disabled: whether the variable `SNOWMELT_WEAKEN` names it.
+/// Whether a defence is disabled: if the variable `SNOWMELT_WEAKEN` names it.
 #[cfg(feature = "weaken")]
 pub(crate) fn is_disabled(defence: Defence) -> bool {
     let named = std::env::var(VARIABLE).unwrap_or_default();
@@ -78,7 +78,7 @@ const VARIABLE: &str = "SNOWMELT_WEAKEN";
 #[cfg(not(feature = "weaken"))]
 pub(crate) const fn pass_on(_: &mut [(String, String)]) {}
 
-/// Gives a zygote the variable, for its native loop.
+/// Gives a zygote the variable `SNOWMELT_WEAKEN`, for its native loop.
 #[cfg(feature = "weaken")]
 pub(crate) fn pass_on(env: &mut Vec<(String, String)>) {
     env.extend(std::env::var(VARIABLE).ok().map(|named| (VARIABLE.to_owned(), named)));

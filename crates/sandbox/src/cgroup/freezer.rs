@@ -1,5 +1,5 @@
-//! Freezing all processes of a group: `cgroup.freeze` of version 2, which also works on a bare
-//! hierarchy without controllers, or the freezer of version 1.
+//! The freezing of all processes of a group: by `cgroup.freeze` of version 2, which also works on a
+//! bare hierarchy without controllers, or by the freezer of version 1.
 //!
 //! A process that enters a version 2 group waits until every processor has passed through the
 //! kernel, 6 to 20 ms, unless it has one thread and moves between threaded groups below the same
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::make;
 
-/// One of the kernel's two interfaces, mounted at a folder.
+/// The kernel's interface for freezing groups, with the folder where it is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Freezer {
     /// Version 2.
@@ -60,7 +60,7 @@ impl OpenFreezerFile {
         self.write(freezer_file, &freezer_file.frozen)
     }
 
-    /// Thaws them.
+    /// Thaws every process of the group.
     pub fn thaw(&self, freezer_file: &FreezerFile) -> io::Result<()> {
         self.write(freezer_file, &freezer_file.thawed)
     }
@@ -104,7 +104,7 @@ impl Freezer {
         }
     }
 
-    /// Lets processes of another such group enter a fresh group without waiting.
+    /// Lets processes of another group of this freezer enter a fresh group without waiting.
     pub fn enable_fast_entry(&self, group: &str) -> io::Result<()> {
         match self {
             Self::Unified(root) => fs::write(root.join(group).join("cgroup.type"), "threaded"),
@@ -112,7 +112,7 @@ impl Freezer {
         }
     }
 
-    /// Moves this process into such a group; false where that is not possible.
+    /// Moves this process into a group of this freezer. Returns false where that is not possible.
     pub fn enter_spawner_group(&self, group: &str) -> bool {
         let Self::Unified(root) = self else { return false };
         let folder = root.join(group);
@@ -126,7 +126,7 @@ impl Freezer {
         entered
     }
 
-    /// Moves this process out, so that its group can be removed.
+    /// Moves this process out of the spawner's group, so that the group can be removed.
     pub fn leave_spawner_group(&self) {
         if let Self::Unified(root) = self {
             // Fails only without permission, and then this process never entered the group.
@@ -153,7 +153,7 @@ pub(super) fn is_threaded(folder: &Path) -> bool {
     fs::read_to_string(folder.join("cgroup.type")).is_ok_and(|kind| kind.trim() == "threaded")
 }
 
-/// Whether this process may make groups there. Every group but the root has the file
+/// Whether this process may make groups below `root`. Every group but the root has the file
 /// `cgroup.procs`.
 fn can_freeze(root: &Path) -> bool {
     rustix::fs::access(root, rustix::fs::Access::WRITE_OK).is_ok()

@@ -1,5 +1,5 @@
 //! Control groups of ended sandboxes that could not be removed immediately, because a process is
-//! still in them. It is killed repeatedly in the background.
+//! still in them. The process is killed repeatedly in the background.
 //!
 //! The processes of a sandbox die at the first attempt, since its pid namespace has ended or is
 //! about to. If new processes appear as fast as they are killed, a process outside puts them there:
@@ -16,12 +16,12 @@ use crate::times::{GROUP_FIRST_PAUSE, GROUP_LONGEST_PAUSE};
 /// The maximum number of groups per attempt.
 const MAX_AT_ONCE: usize = 32;
 
-/// After this many attempts in a row that each found new processes, the owner is reported.
+/// The number of attempts in a row that each found new processes after which the owner is reported.
 const CHURN: u32 = 5;
 
 struct Leftover {
     group: String,
-    /// The zygote that may be putting processes there.
+    /// The zygote that may be putting processes into the group.
     owner: Option<u64>,
     due: Instant,
     pause: Duration,
@@ -53,7 +53,7 @@ impl Leftovers {
         self.0.clear();
     }
 
-    /// When the next attempt is due.
+    /// The time of the next attempt. `None` if no groups are left.
     pub fn due(&self) -> Option<Instant> {
         self.0.iter().map(|leftover| leftover.due).min()
     }
@@ -75,7 +75,7 @@ impl Leftovers {
 }
 
 impl Leftover {
-    /// Tries once; true if the group is removed.
+    /// Tries once to remove the group. Returns true if it is removed.
     fn attempt(&mut self, backend: &dyn Backend, now: Instant) -> bool {
         let folders = backend.folders(&self.group);
         let found: BTreeSet<i32> = folders.iter().flat_map(|folder| kill_once(folder)).collect();

@@ -34,7 +34,7 @@ impl Meters {
         self.file(folder, name)?.write_at(text.as_bytes(), 0).map(drop)
     }
 
-    /// A kernel file is short and returned whole by one read.
+    /// Reads a file and parses its text. A kernel file is short and returned whole by one read.
     fn text<T>(
         &mut self,
         folder: &Path,

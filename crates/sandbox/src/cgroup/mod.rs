@@ -40,16 +40,16 @@ pub(crate) struct Usage {
     pub oom_kills: u64,
     /// Forks refused because of the pids limit.
     pub forks_refused: u64,
-    /// How long its processes were throttled by their CPU limit.
+    /// The time for which the processes were throttled by their CPU limit, in microseconds.
     pub throttled_us: u64,
-    /// Peak memory.
+    /// The peak memory. `None` where the kernel does not report it.
     pub memory_peak: Option<ByteSize>,
-    /// CPU time in microseconds, where the group counts it.
+    /// The CPU time in microseconds. `None` where the group does not count it.
     pub cpu_us: Option<u64>,
 }
 
-/// One version of the kernel's interface. Groups are named by their path below the hierarchy, as
-/// `snowmelt/<instance>/<sandbox>`.
+/// A version of the kernel's interface for control groups. Groups are named by their path below the
+/// hierarchy, as `snowmelt/<instance>/<sandbox>`.
 pub(crate) trait Backend {
     /// Makes the parent of all groups of this process.
     fn prepare(&self, parent: &str) -> Result<()>;
@@ -63,7 +63,7 @@ pub(crate) trait Backend {
     /// Makes a group.
     fn create(&self, group: &str) -> Result<()>;
     /// Moves this process into a group from which its children can enter other groups without
-    /// waiting; false where there is no such gain.
+    /// waiting. Returns false where there is no such gain.
     fn enter_spawner_group(&self, _group: &str) -> bool {
         false
     }
@@ -75,17 +75,18 @@ pub(crate) trait Backend {
     }
     /// Sets the limits of a group.
     fn set_limits(&self, group: &str, limits: &Limits) -> Result<()>;
-    /// Resets an empty group for reuse; false if it must be removed instead.
+    /// Resets an empty group for reuse. Returns false if it must be removed instead.
     fn reset(&self, group: &str, meters: &mut Meters) -> bool;
-    /// Files into which a process with one thread writes `0` to enter the group; none where it
-    /// starts in the group or is moved there. A process that moves itself does not wait; moving
-    /// another one waits for every processor to pass through the kernel, 10 ms under load.
+    /// Opens the files into which a process with one thread writes `0` to enter the group. There
+    /// are none where the process starts in the group or is moved there. A process that moves
+    /// itself does not wait; moving another one waits for every processor to pass through the
+    /// kernel, 10 ms under load.
     fn entry_fds(&self, group: &str) -> Result<Vec<OwnedFd>>;
     /// Ensures that a process is in the group.
     fn ensure_member(&self, group: &str, pid: i32) -> Result<()>;
     /// The group in which clone3 starts the process, where the kernel supports that.
     fn clone_target(&self, group: &str) -> Result<Option<OwnedFd>>;
-    /// The kernel's counts.
+    /// Reads the kernel's counts for a group.
     fn usage(&self, group: &str, meters: &mut Meters) -> Usage;
     /// The file with the peak memory.
     fn memory_peak_file(&self, group: &str) -> Option<PathBuf>;
@@ -118,7 +119,8 @@ impl ThrottledFile {
         Self { path, name: name.to_owned(), nanoseconds }
     }
 
-    /// Since the group was made; `None` where the kernel does not count it.
+    /// Reads the time for which the group was throttled since it was made. `None` where the kernel
+    /// does not count it.
     pub fn read(&self) -> Option<Duration> {
         // Short, and returned whole by one read.
         let mut buffer = [0; 1024];
@@ -130,7 +132,7 @@ impl ThrottledFile {
     }
 }
 
-/// The backend for this machine; version 2 has precedence over 1.
+/// Returns the backend for this machine. Version 2 has precedence over version 1.
 pub(crate) fn detect() -> Result<Box<dyn Backend>> {
     let mounts = fs::read_to_string("/proc/self/mounts")
         .map_err(|source| Error::Cgroup { path: "/proc/self/mounts".into(), source })?;
@@ -169,7 +171,7 @@ pub(crate) fn describe() -> std::result::Result<&'static str, String> {
     }
 }
 
-/// Removes a group if it is empty; true if it is gone. Does not wait.
+/// Removes a group if it is empty, without waiting. Returns true if it is gone.
 fn remove_now(backend: &dyn Backend, group: &str) -> bool {
     let gone = |folder: &PathBuf| match fs::remove_dir(folder) {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -179,7 +181,8 @@ fn remove_now(backend: &dyn Backend, group: &str) -> bool {
     backend.folders(group).iter().filter(|folder| !gone(folder)).count() == 0
 }
 
-/// Retries, because a dead process leaves its group only a moment after it was reaped.
+/// Removes the folder of a group. Retries, because a dead process leaves its group only a moment
+/// after it was reaped.
 fn remove_folder(folder: &Path) -> Result<()> {
     const ATTEMPTS: u32 = 100;
     for _ in 0..ATTEMPTS {
@@ -218,7 +221,8 @@ pub(crate) fn remove_tree(backend: &dyn Backend, parent: &str) -> Result<()> {
     })
 }
 
-/// Removes `parent`, and empty groups above it, if there is no group below it; true if it is gone.
+/// Removes `parent`, and empty groups above it, if there is no group below it. Returns true if it
+/// is gone.
 pub(crate) fn remove_if_empty(backend: &dyn Backend, parent: &str) -> bool {
     let gone = |folder: &PathBuf| match fs::remove_dir(folder) {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -252,7 +256,8 @@ fn folders_of(backend: &dyn Backend, parent: &str) -> Vec<PathBuf> {
     if ours { backend.folders(parent) } else { Vec::new() }
 }
 
-/// Fails with EBUSY while another process of Snowmelt has groups in it.
+/// Removes the folder above. This fails with EBUSY while another process of Snowmelt has groups in
+/// it.
 fn remove_above(folder: &Path) {
     if let Some(above) = folder.parent() {
         drop(fs::remove_dir(above));
@@ -264,7 +269,7 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
-/// Kills until the group is empty: a process may fork while the list is read.
+/// Kills the processes of a group until it is empty: a process may fork while the list is read.
 fn kill_all(folder: &Path) {
     const ATTEMPTS: u32 = 200;
     for _ in 0..ATTEMPTS {

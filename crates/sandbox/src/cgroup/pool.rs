@@ -1,5 +1,5 @@
 //! Control groups that are made before they are needed, and reused (SOCK 3.1: making and removing
-//! them is among the most expensive steps of a container's life).
+//! groups is among the most expensive steps of a container's life).
 //!
 //! Invariant: a group is handed out empty, with the requested limits, and earlier counts are not
 //! attributed to its next sandbox.
@@ -24,15 +24,15 @@ const READY: usize = 8;
 /// A control group of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Its path below the hierarchy.
+    /// The path of the group below the hierarchy.
     pub path: String,
-    /// See [`Backend::entry_fds`].
+    /// The files through which a process enters the group; see [`Backend::entry_fds`].
     pub entry_fds: Vec<OwnedFd>,
     limits: Limits,
     meters: Meters,
-    /// The counts when it was handed out.
+    /// The counts when the group was handed out.
     before: Usage,
-    /// The counts when its sandbox had ended.
+    /// The counts when the sandbox of the group had ended.
     last: Option<Usage>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Pool {
     made: u64,
     /// The limits of the last request, and so probably of the next.
     usual: Limits,
-    /// See [`Self::enter_spawner_group`].
+    /// Whether this process is in a group of the spawner; see [`Self::enter_spawner_group`].
     is_in_spawner_group: bool,
     leftovers: Leftovers,
 }
@@ -63,8 +63,8 @@ impl Pool {
         Ok(Self { backend, parent, lane: 0, free, made, usual, is_in_spawner_group, leftovers })
     }
 
-    /// Moves this process into a group beside those that are made from now on, so that its children
-    /// enter them without waiting for every processor.
+    /// Moves this process into a group beside the groups that are made from now on, so that its
+    /// children enter those without waiting for every processor.
     pub fn enter_spawner_group(&mut self) {
         let group = format!("{}/{}spawner", self.parent, prefix(self.lane));
         self.is_in_spawner_group = self.backend.enter_spawner_group(&group);
@@ -124,9 +124,9 @@ impl Pool {
         }
     }
 
-    /// Resets a group whose processes have all ended; false if that is not possible, or if the kernel
-    /// ended one for its memory: the group's limit may have been lowered from outside, which the next
-    /// sandbox would meet too.
+    /// Resets a group whose processes have all ended. Returns false if that is not possible, or if
+    /// the kernel ended a process for its memory: the group's limit may have been lowered from
+    /// outside, which the next sandbox would meet too.
     pub fn reset(&self, group: &mut Group) -> bool {
         let (path, meters) = (&group.path, &mut group.meters);
         let now = group.last.take().unwrap_or_else(|| self.backend.usage(path, meters));
@@ -205,7 +205,7 @@ impl Pool {
         }
     }
 
-    /// When [`Self::tidy`] has work to do.
+    /// The time at which [`Self::tidy`] has work to do.
     pub fn next_tidy(&self) -> Option<Instant> {
         self.leftovers.due()
     }

@@ -18,8 +18,8 @@ impl Total {
         self.memory.or_else(|| of_machine(&text()?))
     }
 
-    /// The limit of processes and threads that they get; `None` if the kernel does not report its
-    /// own.
+    /// The limit on processes and threads that the sandboxes get; `None` if the kernel does not
+    /// report its own limit.
     pub fn process_limit(&self) -> Option<u32> {
         let read = |name: &str| {
             let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;

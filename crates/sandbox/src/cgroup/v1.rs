@@ -23,8 +23,8 @@ pub(crate) struct Hierarchies {
     freezer: Option<Freezer>,
 }
 
-/// A group that still holds more memory than this after its sandbox is not reused: the memory would
-/// count for the next sandbox.
+/// The memory in bytes up to which a group is reused after its sandbox. Memory that a group still
+/// holds would count for the next sandbox.
 const CLEAN: u64 = 1 << 20;
 
 /// The file with the peak memory; a write resets it.

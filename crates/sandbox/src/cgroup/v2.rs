@@ -22,7 +22,7 @@ pub(crate) struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds it in the text of `/proc/self/mounts`, if it has the required controllers.
+    /// Finds the hierarchy in the text of `/proc/self/mounts`, if it has the required controllers.
     pub fn find(mounts: &str) -> Option<Self> {
         let target = mounts.lines().find_map(|line| {
             let mut fields = line.split(' ').skip(1);
@@ -80,7 +80,7 @@ impl Backend for Hierarchy {
         write(folder.join("pids.max"), limits.pids)
     }
 
-    /// The peak of a group cannot be reset, and a fresh group costs little.
+    /// Never resets a group: its peak memory cannot be reset, and a fresh group costs little.
     fn reset(&self, _group: &str, _meters: &mut Meters) -> bool {
         false
     }

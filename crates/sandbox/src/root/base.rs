@@ -1,5 +1,5 @@
 //! The base of every sandbox: the host's programs and libraries, and the few other files that
-//! programs need. Nothing of the host's `/etc` about this host or its users.
+//! programs need. It contains nothing of the host's `/etc` that is about this host or its users.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::root::builder::RootBuilder;
 use crate::root::copy;
 use crate::spec::Network;
 
-/// Programs and libraries. On a merged `/usr` all but the first are links.
+/// The folders of programs and libraries. On a merged `/usr` all but the first are links.
 const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
-/// Included where the host has them: the loader's index, alternatives links, public certificates,
-/// the time zone.
+/// The files that the base has where the host has them: the loader's index, alternatives links,
+/// public certificates, the time zone.
 const CONFIGURATION: [&str; 8] = [
     "/etc/ld.so.cache",
     "/etc/alternatives",
@@ -62,7 +62,8 @@ fn programs(builder: &RootBuilder<'_>, path: &Path) -> Result<(), Fault> {
     builder.bind(path, path)
 }
 
-/// Name resolution: as on the host with its network, and only `localhost` without.
+/// The files for name resolution: like the host's for a sandbox in its network, else with only
+/// `localhost`.
 fn name_service(network: Network) -> [(&'static str, Vec<u8>); 3] {
     let of_host = |path: &str| match network {
         Network::Host => fs::read(path).ok(),

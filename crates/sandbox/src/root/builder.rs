@@ -23,7 +23,7 @@ pub(crate) struct RootBuilder<'a> {
 }
 
 impl<'a> RootBuilder<'a> {
-    /// Starts with the empty file system `top`.
+    /// Starts with the empty file system whose root is `top`.
     pub fn new(top: BorrowedFd<'a>) -> Self {
         Self { top }
     }
@@ -140,7 +140,7 @@ fn is_folder(tree: impl AsFd) -> io::Result<bool> {
     Ok(FileType::from_raw_mode(fstat(tree)?.st_mode) == FileType::Directory)
 }
 
-/// The path below the root; a path with `..` is refused.
+/// Returns a path without its leading `/`. A path with `..` is refused.
 fn inside(path: &Path) -> io::Result<PathBuf> {
     let mut parts = path.components();
     let absolute = parts.next() == Some(Component::RootDir);

@@ -13,7 +13,8 @@ use super::{Fault, doing};
 const DEVICES: [(&str, (u32, u32)); 5] =
     [("null", (1, 3)), ("zero", (1, 5)), ("full", (1, 7)), ("random", (1, 8)), ("urandom", (1, 9))];
 
-/// `shm` is a link to the scratch, so that its limit includes shared memory.
+/// The links in `/dev`. `shm` is a link to the scratch, so that the limit of the scratch includes
+/// shared memory.
 const LINKS: [(&str, &str); 5] = [
     ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
@@ -22,9 +23,9 @@ const LINKS: [(&str, &str); 5] = [
     ("/dev/shm", "/tmp"),
 ];
 
-/// Mounts it at `/dev`. The nodes are made here, not bind-mounted from the host, so that a file in
-/// the place of a device there cannot get in (CVE-2025-31133). Where this process may not make
-/// nodes, the host's are bind-mounted after a check of their numbers.
+/// Mounts the file system at `/dev`. The nodes are made here, not bind-mounted from the host, so
+/// that a file in the place of a device there cannot get in (CVE-2025-31133). Where this process
+/// may not make nodes, the host's are bind-mounted after a check of their numbers.
 pub(super) fn assemble(builder: &RootBuilder<'_>) -> Result<(), Fault> {
     let options = [("size", "64k"), ("mode", "755")];
     let attributes = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NOEXEC;

@@ -41,8 +41,8 @@ pub(super) fn assemble(
     Ok(())
 }
 
-/// `/etc` of an image, if that has no file over which one of `binds` is to be mounted: a read-only
-/// folder gets none.
+/// Returns `/etc` of an image, if it lacks a file over which one of `binds` is to be mounted. No
+/// file can be added to a read-only folder.
 fn lacking(top: &OwnedFd, binds: &[Bind]) -> Result<Option<OwnedFd>, Fault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = openat2(top, CONFIGURATION, flags, Mode::empty(), ResolveFlags::BENEATH);
@@ -60,7 +60,7 @@ fn lacking(top: &OwnedFd, binds: &[Bind]) -> Result<Option<OwnedFd>, Fault> {
     Ok(None)
 }
 
-/// Mounts what a folder of the image has one by one, in a folder of the platform's own.
+/// Mounts the contents of a folder of the image one by one, in a folder of the platform's own.
 fn mount_all(builder: &RootBuilder<'_>, folder: &OwnedFd, name: &str) -> Result<(), Fault> {
     let target = Path::new("/").join(name);
     builder.folder(&target)?;
@@ -68,8 +68,8 @@ fn mount_all(builder: &RootBuilder<'_>, folder: &OwnedFd, name: &str) -> Result<
     names.iter().try_for_each(|name| mount_entry(builder, folder, &target, name))
 }
 
-/// Mounts one top-level folder of the image at `image`. A link there is refused: it would lead to a
-/// path of the host.
+/// Mounts one top-level folder of the image at `image`. If the folder is a link, it is refused: the
+/// link would lead to a path of the host.
 pub(super) fn folder(
     builder: &RootBuilder<'_>,
     image: &Path,
@@ -107,8 +107,9 @@ fn names(top: &OwnedFd) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Uses a descriptor that was opened without following a link, so that the inspected file is the
-/// one that is mounted, even if the folder changes concurrently (CVE-2021-30465).
+/// Mounts an entry through a descriptor that was opened without following a link, so that the
+/// inspected file is the one that is mounted, even if the folder changes concurrently
+/// (CVE-2021-30465).
 fn mount_entry(
     builder: &RootBuilder<'_>,
     top: &OwnedFd,

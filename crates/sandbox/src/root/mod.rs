@@ -1,8 +1,8 @@
 //! Root file systems, assembled once for equal specs.
 //!
-//! A template is a mount namespace whose root is that tree: a program starts in a copy of it, and
-//! attaches only its scratch and its `/proc`. No mount is visible on the host, and all vanish with
-//! the spawner. Every mount in it is read-only and nosuid, and all but `/dev` are nodev.
+//! A template is a mount namespace with such a root: a program starts in a copy of it, and attaches
+//! only its scratch and its `/proc`. No mount is visible on the host, and all vanish with the
+//! spawner. Every mount in a template is read-only and nosuid, and all but `/dev` are nodev.
 
 mod base;
 mod builder;
@@ -22,7 +22,7 @@ use crate::spec::{Base, MountedImage, Network, Root};
 use builder::RootBuilder;
 pub use mounted::root_of_image;
 
-/// The maximum number of cached templates; the least recently used is dropped first.
+/// The maximum number of cached templates; the least recently used one is dropped first.
 const MAX_TEMPLATES: usize = 64;
 
 const FOLDERS: [&str; 3] = ["/proc", "/tmp", "/run"];
@@ -40,7 +40,7 @@ const FILES: [(&str, &[u8]); 4] = [
 /// A failed step, as a verb phrase, and the kernel's error.
 #[derive(Debug)]
 pub(crate) struct Fault {
-    /// The step.
+    /// The step, as a verb phrase.
     pub step: String,
     /// The kernel's error.
     pub source: io::Error,
@@ -55,7 +55,7 @@ pub(crate) fn doing<T>(step: impl Into<String>, result: io::Result<T>) -> Result
 pub(crate) struct Roots {
     folder: PathBuf,
     lane: u32,
-    /// Most recently used last.
+    /// The cached templates, the most recently used last.
     templates: Vec<Template>,
     made: u64,
 }
@@ -82,13 +82,13 @@ impl Roots {
         Self { folder, lane: 0, templates: Vec::new(), made: 0 }
     }
 
-    /// Assembles further templates in folders of that lane; the existing templates serve both
+    /// Assembles further templates in folders of that lane. The existing templates serve both
     /// lanes.
     pub fn become_lane(&mut self, lane: u32) {
         (self.lane, self.made) = (lane, 0);
     }
 
-    /// The namespaces for programs with this root.
+    /// Returns the namespaces for programs with this root.
     pub fn namespaces_for(
         &mut self,
         namespaces: &Namespaces,
@@ -113,7 +113,7 @@ impl Roots {
         doing("find the root", last.ok_or(io::ErrorKind::NotFound.into()))
     }
 
-    /// A detached copy of this root.
+    /// Makes a detached copy of this root.
     pub fn copy(
         &mut self,
         namespaces: &Namespaces,
@@ -165,7 +165,7 @@ impl Roots {
         Ok(Template { root: root.clone(), network, namespace, empty_network })
     }
 
-    /// Makes an empty folder. A killed lane of the same number may have left some.
+    /// Makes an empty folder. A killed lane of the same number may have left some folders.
     fn new_folder(&mut self) -> io::Result<PathBuf> {
         loop {
             let path = self.folder.join(format!("{}-{}", self.lane, self.made));
@@ -232,7 +232,7 @@ impl Drop for MountPoint {
 mod tests {
     use super::*;
 
-    /// The native loop of the product knows no name of a step that could be left out.
+    /// Checks that the native loop of the product knows no name of a step that could be left out.
     #[test]
     fn only_the_feature_weaken_can_leave_out_steps_of_the_native_loop() {
         let (_, library) = FILES[3];

@@ -11,12 +11,12 @@ use snowmelt_kernel::packet;
 
 use crate::spec::MountedImage;
 
-/// Long enough for a killed process to be replaced.
+/// The limit on the wait for an answer, long enough for a killed process to be replaced.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// The limit of an answer, which is empty or an error text.
+/// The limit on the length of an answer in bytes. An answer is empty or an error text.
 const LONGEST_ANSWER: usize = 4096;
 
-/// The root of the image's mount, detached. Blocks.
+/// Requests the root of the image's mount, detached. Blocks.
 pub fn root_of_image(image: &MountedImage) -> io::Result<OwnedFd> {
     let socket = packet::connect(&image.socket)?;
     packet::send(&socket, image.digest.as_bytes(), &[])?;

@@ -1,8 +1,8 @@
 //! The mounts of a zygote's child, which the spawner attaches from outside.
 //!
-//! Zygotes and their children have run code of users, so their filter allows no call that mounts.
-//! A child enters namespaces of its own and reports its process; then the spawner attaches what the
-//! child sees, in the child's mount namespace, and lets it continue.
+//! Zygotes and their children have run code of users, so their filter allows no call that mounts. A
+//! child enters namespaces of its own and reports its process. Then the spawner attaches the
+//! child's mounts in the child's mount namespace, and lets it continue.
 //!
 //! Invariant: paths are resolved with the root of the child's mount namespace, which nobody but the
 //! spawner can change.

@@ -1,5 +1,6 @@
-//! The generated headers of `runtimes/native`: what the native loop of zygotes has in common with
-//! the Rust code. `UPDATE_NATIVE=1 cargo test -p snowmelt-sandbox --lib c_header` writes them.
+//! The generated headers of `runtimes/native`, which declare everything that the native loop of
+//! zygotes has in common with the Rust code. `UPDATE_NATIVE=1 cargo test -p snowmelt-sandbox --lib
+//! c_header` writes them.
 //!
 //! Invariant: a number, a list or a layout that both need is declared once, in Rust.
 
@@ -24,7 +25,8 @@ macro_rules! numbers {
     ($($name:ident,)*) => { [$((stringify!($name), libc::$name as i64),)*] };
 }
 
-/// Of the kernel. Not from its C headers, which are old on some distributions.
+/// Constants of the kernel. They do not come from its C headers, which are old on some
+/// distributions.
 fn kernel_numbers() -> Vec<(&'static str, i64)> {
     let mut all = Vec::from(numbers![
         AT_FDCWD,
@@ -110,7 +112,7 @@ fn own_numbers() -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// For the author of a zygote: names that cannot be taken by another header.
+/// The header for the author of a zygote. Its names cannot be taken by another header.
 fn public() -> String {
     let mut text = format!("{NOTE}#ifndef SNOWMELT_CONSTANTS_H\n#define SNOWMELT_CONSTANTS_H\n\n");
     for (name, value) in [
@@ -157,7 +159,7 @@ fn internal() -> String {
     text + "\n#endif\n"
 }
 
-/// Texts and lists.
+/// The texts and lists that both sides need.
 fn tables() -> String {
     let mut text = String::new();
     for (name, value) in [
@@ -179,7 +181,7 @@ fn tables() -> String {
     text
 }
 
-/// A declaration in C, with the check that it has the layout that Rust has.
+/// A declaration in C, with a check that it has the same layout as in Rust.
 fn declare(layout: &Layout) -> String {
     let name = layout.name;
     let mut text = format!("\nstruct {name} {{\n");
@@ -215,7 +217,7 @@ fn the_c_headers_are_those_of_the_rust_tables() {
     }
 }
 
-/// A later version of Landlock is used like the newest that has a row.
+/// Checks the rules of Landlock: a version later than the newest row is used like the newest.
 #[test]
 fn the_rules_of_landlock_do_not_change_after_the_newest_row() {
     let newest = landlock::rules_of(landlock::NEWEST);
@@ -225,8 +227,8 @@ fn the_rules_of_landlock_do_not_change_after_the_newest_row() {
     }
 }
 
-/// The Python part of a zygote has a few of the numbers as literals: importing them would leave one
-/// more module in every function.
+/// Checks the numbers in the Python part of a zygote, which are literals there: importing them
+/// would leave one more module in every function.
 #[test]
 fn the_python_runtime_has_the_same_numbers() {
     let letter = |byte: u8| format!("kind == \"{}\":", char::from(byte));

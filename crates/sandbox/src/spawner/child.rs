@@ -28,7 +28,7 @@ use crate::root::{Fault, doing};
 use crate::spec::CHANNEL_FD;
 use crate::weaken::{Defence, is_disabled};
 
-/// Files of `/proc` about the whole machine that a sandbox has no use for: its memory, boot
+/// The files of `/proc` about the whole machine that a sandbox has no use for: its memory, boot
 /// parameters, build configuration, activity and identity. Each costs a mount in every sandbox.
 pub(crate) const MASKED: [&str; 7] = [
     "cmdline",
@@ -40,43 +40,45 @@ pub(crate) const MASKED: [&str; 7] = [
     "timer_list",
 ];
 
-/// The files of [`MASKED`] that this kernel has, according to a fresh `/proc`: the host's may hide
-/// some.
+/// Returns the files of [`MASKED`] that this kernel has, according to a fresh `/proc`: the host's
+/// may hide some.
 pub(super) fn masked(namespaces: &Namespaces) -> io::Result<Vec<&'static str>> {
     let is_there = |name: &&str| Path::new("/proc").join(name).exists();
     namespaces.in_zygote_template(|| Ok(MASKED.into_iter().filter(is_there).collect()))
 }
 
-/// SYS_ADMIN and SYS_CHROOT for the namespaces of its children, SETUID and SETGID for their ids.
+/// The capabilities of a zygote: SYS_ADMIN and SYS_CHROOT for the namespaces of its children,
+/// SETUID and SETGID for their ids.
 pub(crate) const ZYGOTE_CAPABILITIES: [u32; 4] = [21, 18, 7, 6];
 
-/// Files are made without write access of others.
+/// The umask of sandboxes: files are made without write access for others.
 pub(crate) const UMASK: u32 = 0o022;
 
 /// The inputs of the child, prepared by the spawner.
 pub(super) struct Child<'a> {
-    /// The files through which it enters its control group.
+    /// The files through which the child enters its control group.
     pub entry_fds: &'a [OwnedFd],
     pub scratch: &'a OwnedFd,
-    /// Becomes descriptor 0.
+    /// The file that becomes descriptor 0.
     pub null: &'a OwnedFd,
-    /// Becomes descriptor 3.
+    /// The socket that becomes descriptor 3.
     pub channel: &'a OwnedFd,
-    /// Becomes descriptors 1 and 2.
+    /// The pipe that becomes descriptors 1 and 2.
     pub log: &'a OwnedFd,
     /// The spawner's own pidfd.
     pub spawner: &'a OwnedFd,
     pub filter: &'a seccomp::Program,
-    /// See [`masked`].
+    /// The files of `/proc` to cover; see [`masked`].
     pub masked: &'a [&'static str],
     pub open_files: u64,
-    /// Its working directory, an absolute path inside.
+    /// The child's working directory, an absolute path inside the sandbox.
     pub working_folder: &'a Path,
-    /// Folders of its root in which it may write.
+    /// The folders of the root in which the child may write.
     pub writable: &'a [PathBuf],
-    /// Whether it may have transparent huge pages from the start.
+    /// Whether the child may have transparent huge pages from the start.
     pub huge_pages: bool,
-    /// The address notifier, with the other end of our socket pair, if its network has one.
+    /// The address notifier with the other end of the spawner's socket pair. `None` if the network
+    /// has no notifier.
     pub notifier: Option<(&'a NotifierSetup, &'a OwnedFd)>,
     pub program: &'a Program,
     /// The path of the program, for error messages.
@@ -86,15 +88,15 @@ pub(super) struct Child<'a> {
 
 /// The differences between a program and a zygote.
 pub(super) enum Kind<'a> {
-    /// It starts in its root and takes the user id `id` of the host, which inside is the user and
-    /// group `inside`; `proc` is the spawner's `/proc`. For `score` see [`oom`].
+    /// A program. It starts in its root and takes the user id `id` of the host, which inside is the
+    /// user and group `inside`; `proc` is the spawner's `/proc`. For `score` see [`oom`].
     Program { id: u32, inside: (u32, u32), proc: &'a OwnedFd, score: &'a str },
-    /// It attaches its root, and reads "go" from `sync` when its id maps are written.
+    /// A zygote. It attaches its root, and reads "go" from `sync` when its id maps are written.
     Zygote { root: &'a OwnedFd, sync: &'a OwnedFd },
 }
 
 impl Child<'_> {
-    /// Becomes the program. Returns only if a step fails.
+    /// Turns this process into the program. Returns only if a step fails.
     pub fn run(&self) -> Fault {
         let Err(fault) = self.become_program();
         fault
@@ -168,8 +170,9 @@ impl Child<'_> {
         mask(self.masked)
     }
 
-    /// The setting belongs to the memory, which a program borrows: so each one sets its own, and not
-    /// that of the program before it. A kernel without the setting has none of these pages.
+    /// Sets whether the program may have huge pages. The setting belongs to the memory, which a
+    /// program borrows: so each program sets its own, and does not keep that of the program before
+    /// it. A kernel without the setting has no huge pages.
     fn choose_huge_pages(&self) {
         _ = memory::set_huge_pages(self.huge_pages);
     }
@@ -189,8 +192,8 @@ impl Child<'_> {
         Ok(())
     }
 
-    /// An image may name any path, and descriptors of the spawner are still open: a link in
-    /// `/proc/self/fd` would lead to folders of the host (CVE-2024-21626).
+    /// Enters the working directory. An image may name any path, and descriptors of the spawner are
+    /// still open: a link in `/proc/self/fd` would lead to folders of the host (CVE-2024-21626).
     fn enter_working_folder(&self) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_MAGICLINKS;
@@ -212,8 +215,8 @@ impl Child<'_> {
         doing("set the parent-death signal", self.tie_to_spawner())
     }
 
-    /// A second barrier behind the mounts. A zygote must still attach the mounts of its children,
-    /// which confine themselves.
+    /// Restricts file access by Landlock, a second barrier behind the mounts. A zygote is left out,
+    /// as it must still attach the mounts of its children, which confine themselves.
     fn confine(&self) -> io::Result<()> {
         if matches!(self.kind, Kind::Zygote { .. }) {
             return landlock::scope();
@@ -227,9 +230,9 @@ impl Child<'_> {
         landlock::confine(&writable, open(Path::new("/dev"))?.as_fd())
     }
 
-    /// Has the kernel kill it when the spawner dies. The kernel clears this setting when ids or
-    /// capabilities change, so it is set after those steps; a spawner that died before is detected
-    /// by its pidfd.
+    /// Has the kernel kill this process when the spawner dies. The kernel clears this setting when
+    /// ids or capabilities change, so it is set after those steps; a spawner that died before is
+    /// detected by its pidfd.
     fn tie_to_spawner(&self) -> io::Result<()> {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -240,8 +243,8 @@ impl Child<'_> {
         Ok(())
     }
 
-    /// Closes all others: immediately, or by exec for a zygote, which must be able to report a
-    /// fault.
+    /// Puts the sandbox's descriptors in their places and closes all others: immediately, or by
+    /// exec for a zygote, which must be able to report a fault.
     fn place_descriptors(&self) -> io::Result<()> {
         // Copies above the targets first, so that no placement closes a source.
         let above = |source: BorrowedFd<'_>| {
@@ -261,7 +264,8 @@ impl Child<'_> {
     }
 }
 
-/// The attributes of a sandbox's `/proc`. The children of a zygote write their id maps through its.
+/// The mount attributes of a sandbox's `/proc`. The children of a zygote write their id maps
+/// through the zygote's `/proc`.
 pub(super) fn proc_attributes(is_zygote: bool) -> Attributes {
     let mut attributes = mount::inert() | Attributes::MOUNT_ATTR_NOEXEC;
     let read_only = !is_zygote && !is_disabled(Defence::ReadOnlyProc);
@@ -277,8 +281,9 @@ pub(super) fn mask(masked: &[&str]) -> io::Result<()> {
         .try_for_each(|name| mount::bind(Path::new("/dev/null"), &Path::new("/proc").join(name)))
 }
 
-/// Sets the limit of these objects to 0 in its user namespace and those below. No function needs
-/// one, and the host allows few per user. Not every kernel has every kind.
+/// Sets the limits on kernel objects to 0 in this process's user namespace and those below. No
+/// function needs such an object, and the host allows few per user. Not every kernel has every
+/// kind.
 fn deny_kernel_objects() -> io::Result<()> {
     const KINDS: [&str; 7] = [
         "fanotify_groups",

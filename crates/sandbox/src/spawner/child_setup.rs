@@ -1,4 +1,5 @@
-//! A child of a zygote has reported its process: the spawner verifies it and continues its set-up.
+//! The set-up of a zygote's child that has reported its process: the spawner verifies the child and
+//! continues its set-up.
 
 use std::fs;
 use std::io;
@@ -18,8 +19,8 @@ use crate::times::PREFORKED_KEPT;
 use crate::weaken::{Defence, is_disabled};
 
 impl Service {
-    /// A child has reported its process: puts it into its control group and lets it continue. A
-    /// sender without the id made for this child is an attack, and its zygote is killed.
+    /// Handles the report of a child: puts its process into its control group and lets it continue.
+    /// A sender without the id made for this child is an attack, and its zygote is killed.
     pub(super) fn child_is_here(&mut self, token: Token, sender: Sender) {
         let (fault, attacker) = match self.adopt(token, sender) {
             Ok(()) => match self.go_on(token) {
@@ -48,7 +49,7 @@ impl Service {
         }
     }
 
-    /// Verifies the process, and keeps it.
+    /// Verifies the process of a child, and keeps its pidfd.
     fn adopt(&mut self, token: Token, sender: Sender) -> Result<(), Fault> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let expected = self.forked_id(token).ok_or_else(gone);
@@ -69,7 +70,7 @@ impl Service {
         doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))
     }
 
-    /// Lets a verified child continue, once.
+    /// Lets a verified child continue its set-up, once.
     fn go_on(&mut self, token: Token) -> Result<(), Fault> {
         let Some(record) = self.records.get(&token) else { return Ok(()) };
         let Phase::Starting(Starting { mounts: Some(_), .. }) = &record.phase else {
@@ -85,7 +86,7 @@ impl Service {
         Ok(())
     }
 
-    /// Tells a child that is set up what to call, if that is known yet.
+    /// Tells a child that is set up which entry to call, if that is known yet.
     fn call_child(&mut self, token: Token) -> Result<(), Fault> {
         let Some(record) = self.records.get_mut(&token) else { return Ok(()) };
         let (Phase::Starting(starting), Origin::Forked(forked)) =
@@ -105,7 +106,7 @@ impl Service {
         }
     }
 
-    /// One child less is in flight.
+    /// Counts one child less of the zygote as in flight.
     pub(super) fn leave_flight(&mut self, token: Token) {
         if let Some(zygote) = self.zygote_of(token) {
             if let Some(state) = self.zygote(zygote) {

@@ -16,7 +16,7 @@ use crate::cgroup::Group;
 use crate::message::{Ended, Event, Failure, Status};
 
 impl Service {
-    /// A child that is being set up has sent a message, or closed its end.
+    /// Handles a message of a child that is being set up, or the end of its socket.
     pub(super) fn on_child_message(&mut self, token: Token) {
         let Some(record) = self.records.get_mut(&token) else { return };
         let Phase::Starting(starting) = &mut record.phase else { return };
@@ -35,7 +35,7 @@ impl Service {
         }
     }
 
-    /// The child has closed its end: it runs its program, or has ended.
+    /// Handles that a child has closed its end of the socket: it runs its program, or has ended.
     fn child_closed(&mut self, token: Token) {
         let Some(record) = self.records.get_mut(&token) else { return };
         if record.pidfd.is_none() {
@@ -71,7 +71,7 @@ impl Service {
         }
     }
 
-    /// The kernel reports that a process has ended.
+    /// Handles the kernel's report that a process has ended.
     pub(super) fn process_ended(&mut self, token: Token) {
         // Its messages before the end come first.
         while self.has_unread(token) {
@@ -112,7 +112,8 @@ impl Service {
         starting.fault.is_none() && poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// A zygote reports how a child ended; this takes effect when the kernel reports its death.
+    /// Takes a zygote's report of how a child ended. It takes effect when the kernel reports the
+    /// child's death.
     pub(super) fn forked_ended(&mut self, token: Token, status: Status, cpu_us: u64) {
         let Some(SandboxRecord { origin: Origin::Forked(forked), .. }) =
             self.records.get_mut(&token)
@@ -125,8 +126,8 @@ impl Service {
         }
     }
 
-    /// A deadline has passed: a forked child was not set up in time, or its zygote does not report
-    /// how it ended; or a preforked child is due, or has expired.
+    /// Handles a deadline that has passed: a forked child was not set up in time, or its zygote
+    /// does not report how it ended; or a preforked child is due, or has expired.
     pub(super) fn on_deadline(&mut self, token: Token) {
         if self.make_due_preforked(token, Instant::now()) || self.end_expired_preforked(token) {
             return;
@@ -202,7 +203,7 @@ impl Service {
         }
     }
 
-    /// The children of a dead zygote are dead too, and their status is not reported.
+    /// Ends the children of a dead zygote. They are dead too, and their status is not reported.
     fn end_orphans(&mut self, zygote: Token) {
         if let Some(state) = self.zygote(zygote) {
             let queue = std::mem::take(&mut state.queue);
@@ -250,8 +251,8 @@ impl Service {
         Some((id, phase))
     }
 
-    /// A zygote had the files that enter its child's group and may have kept them, so the group is
-    /// reused only for children of the same zygote.
+    /// Takes back the group of a zygote's child. The zygote had the files that enter the group and
+    /// may have kept them, so the group is reused only for children of the same zygote.
     pub(super) fn return_group(&mut self, zygote: Token, mut group: Group) {
         let clean = self.groups.reset(&mut group);
         match self.zygote(zygote) {
@@ -299,7 +300,7 @@ impl Service {
     }
 }
 
-/// ECHILD: the child has ended.
+/// The error number for a child that has ended.
 const CHILD_LOST: i32 = rustix::io::Errno::CHILD.raw_os_error();
 
 const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();

@@ -21,12 +21,12 @@ use crate::message::Failure;
 use crate::root::{Fault, doing};
 use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 
-/// How long a child may take to call its entry. A fork of a large process takes tens of
+/// The limit on the time until a child calls its entry. A fork of a large process takes tens of
 /// milliseconds; a compromised zygote may never finish.
 pub(super) const FORK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The additional time for each of its siblings in flight: on a busy machine they compete for the
-/// processor.
+/// The additional time for each sibling of a child in flight: on a busy machine they compete for
+/// the processor.
 const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The resources made for a child while its zygote forks.
@@ -34,12 +34,12 @@ struct Made {
     answer: Answer,
     sync: OwnedFd,
     mounts: Mounts,
-    /// For a zygote: our end of its control socket.
+    /// The spawner's end of the control socket, if the child is a zygote.
     control: Option<OwnedFd>,
 }
 
 impl Service {
-    /// Forks a zygote, now or when fewer of its children are in flight.
+    /// Forks a zygote, immediately or when fewer of its children are in flight.
     pub(super) fn fork(&mut self, sequence: u64, zygote: &SandboxId, mut spec: ForkSpec) {
         spec.env.push(("SNOWMELT_CHANNEL_FD".to_owned(), CHANNEL_FD.to_string()));
         self.queue(sequence, zygote, Wanted::Handler(spec));
@@ -153,8 +153,8 @@ impl Service {
         group.map_err(group_fault)
     }
 
-    /// Tells the zygote to fork, and meanwhile makes the resources of the child. If that fails, the
-    /// child finds its end of the socket pair closed, and ends.
+    /// Tells the zygote to fork, and meanwhile makes the resources of the child. If making them
+    /// fails, the child finds its end of the socket pair closed, and ends.
     fn make_child(
         &mut self,
         zygote: Token,

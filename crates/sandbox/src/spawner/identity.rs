@@ -1,8 +1,8 @@
 //! The user of a program: a unique id of the host, in its own user namespace that maps only this
 //! id.
 //!
-//! The user namespace is created last, so that pid and mount namespaces belong to the host's: even
-//! a program with every capability over its own user namespace has none over them.
+//! The user namespace is created last, so that pid and mount namespaces belong to the host's user
+//! namespace: even a program with every capability over its own user namespace has none over them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,8 +14,8 @@ use snowmelt_kernel::process;
 use crate::root::{Fault, doing};
 use crate::weaken::{Defence, is_disabled};
 
-/// Becomes the user `id` of the host, and enters new namespaces in which that is `user` and
-/// `group`. `proc` is the spawner's `/proc`: the process's own is read-only.
+/// Makes this process the user `id` of the host, and enters new namespaces in which that user is
+/// `user` and `group`. `proc` is the spawner's `/proc`: the process's own is read-only.
 pub(super) fn take(proc: &OwnedFd, id: u32, (user, group): (u32, u32)) -> Result<(), Fault> {
     let groups = is_disabled(Defence::Groups).then(rustix::process::getgroups);
     doing("change the user", process::become_user_with_privileges(id, id))?;

@@ -7,9 +7,10 @@
 
 use crate::message::{MAX_LANES, ZYGOTES};
 
-/// The ids per program: one is used, the others keep it away from the next program's.
+/// The number of ids per program: one is used, the others keep it away from the next program's id.
 const PROGRAM_IDS: u32 = 16;
-/// The ids of a zygote at the top: its children's, and those of the zygotes below it.
+/// The number of ids of a zygote that was not forked from another: for its children, and for the
+/// zygotes below it.
 const ZYGOTE_IDS: u32 = 1 << 19;
 
 /// The number of programs per lane.
@@ -99,13 +100,13 @@ impl Slots {
 pub(super) struct Numbers {
     first: u32,
     taken: Vec<bool>,
-    /// Where the next search starts.
+    /// The position at which the next search starts.
     next: usize,
     live: usize,
 }
 
 impl Numbers {
-    /// The numbers from `first` to `end`, without `end`.
+    /// Makes a set of the numbers from `first` up to, but not including, `end`.
     pub fn new(first: u32, end: u32) -> Self {
         let count = end.saturating_sub(first) as usize;
         Self { first, taken: vec![false; count], next: 0, live: 0 }

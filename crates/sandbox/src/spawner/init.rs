@@ -5,8 +5,9 @@
 //! executes a program. But no process can leave its pid namespace: when init ends, the kernel kills
 //! all others in it, however deep.
 //!
-//! Invariant: init only waits for the end of a pipe whose other end only the lanes have, and then
-//! ends. So when the last lane is dead, by whatever signal, no process of a sandbox is left.
+//! Invariant: init only waits for the end of a pipe, the other end of which only the lanes have,
+//! and then ends. So when the last lane is dead, by whatever signal, no process of a sandbox is
+//! left.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,8 +32,9 @@ impl AsFd for Init {
     }
 }
 
-/// Makes the namespace, init, and the first lane, which does `work`; both are children of the server.
-/// Init is announced before there is anything that it can end. This process can exit then.
+/// Makes the namespace, init, and the first lane, which does `work`; both processes are children of
+/// the server. Init is announced before there is anything that it can end. This process can exit
+/// then.
 pub(super) fn make(control: OwnedFd, work: impl FnOnce(OwnedFd, Init) -> i32) -> io::Result<()> {
     let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
     unshare(flags::PID)?;
@@ -45,7 +47,8 @@ pub(super) fn make(control: OwnedFd, work: impl FnOnce(OwnedFd, Init) -> i32) ->
     Ok(())
 }
 
-/// The work of init. Sandboxes of a dead lane become its children, and the kernel reaps them.
+/// Waits for the end of the pipe, as init. Sandboxes of a dead lane become its children, and the
+/// kernel reaps them.
 fn wait(end: &OwnedFd) -> io::Result<()> {
     fds::duplicate_to(end.as_fd(), 0)?;
     fds::close_from(1)?;

@@ -19,7 +19,7 @@ use super::service::{Service, Watched};
 use crate::run_dir;
 
 impl Service {
-    /// Reports that it is ready, serves until its end, and removes everything of its own.
+    /// Reports that the lane is ready, serves until its end, and removes everything of its own.
     pub fn run(&mut self) -> io::Result<()> {
         self.groups.enter_spawner_group();
         let own = [self.pidfd.as_fd()].into_iter();
@@ -51,8 +51,8 @@ impl Service {
         }
     }
 
-    /// The main function of the copy. The descriptors of the original lane are closed first: while
-    /// they are open here, the server cannot see that lane end.
+    /// Runs the copy as the lane of this number. The descriptors of the original lane are closed
+    /// first: while they are open here, the server cannot see that lane end.
     fn run_as(&mut self, lane: u32, control: OwnedFd) -> io::Result<()> {
         self.control = control;
         // The epoll set is shared with that lane, so nothing is removed from it.

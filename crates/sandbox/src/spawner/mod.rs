@@ -84,7 +84,7 @@ fn run() -> io::Result<()> {
     })
 }
 
-/// `process` is the id of the process that the server executed.
+/// Becomes the first lane. `process` is the id of the process that the server executed.
 fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) -> io::Result<()> {
     if init.is_some() {
         packet::send(&control, MADE, &[pidfd_open(getpid(), PidfdFlags::empty())?.as_fd()])?;
@@ -101,8 +101,8 @@ fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) 
     }
 }
 
-/// The control socket, with standard input replaced, so that no other number refers to it: a lane
-/// that is copied from this process must be able to close it.
+/// Returns the control socket, and replaces standard input, so that no other number refers to the
+/// socket: a lane that is copied from this process must be able to close it.
 fn take_standard_input() -> io::Result<OwnedFd> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let null: OwnedFd = std::fs::File::open("/dev/null")?.into();
@@ -110,7 +110,7 @@ fn take_standard_input() -> io::Result<OwnedFd> {
     Ok(control)
 }
 
-/// The set-up message, and the lock of the run directory, which is held until the end.
+/// Receives the set-up message, and the lock of the run directory, which is held until the end.
 fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
     let mut buffer = vec![0; LONGEST_PACKET];
     let mut packet = packet::receive(control, &mut buffer)?;
@@ -118,7 +118,7 @@ fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
     Ok((serde_json::from_slice(&buffer[..packet.length])?, lock))
 }
 
-/// Reports that this lane is ready, or why it cannot be.
+/// Reports that this lane is ready, or the reason why it cannot be.
 fn send_setup_done(
     control: &OwnedFd,
     outcome: Result<(), String>,
@@ -163,8 +163,8 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     Ok(Tools { namespaces, roots, programs, groups, slots })
 }
 
-/// Makes an empty folder. An existing one is of a spawner that died; its mounts went with its mount
-/// namespace.
+/// Makes an empty folder. An existing folder belongs to a spawner that died; its mounts went with
+/// its mount namespace.
 fn recreate_folder(folder: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -172,15 +172,15 @@ fn recreate_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Applies to all processes made here. At 1 the kernel writes no core and, unlike at 0, does not
-/// start the host's core handler.
+/// Disables core dumps for all processes made here. With the limit 1 the kernel writes no core and,
+/// unlike with 0, does not start the host's core handler.
 fn deny_cores() -> io::Result<()> {
     let limit = Rlimit { current: Some(1), maximum: Some(1) };
     if is_disabled(Defence::CoreLimit) { Ok(()) } else { Ok(setrlimit(Resource::Core, limit)?) }
 }
 
-/// Pending signals and timers take memory that no control group counts. The limit applies to a
-/// program, and to a zygote with all its children.
+/// Limits pending signals and timers, which take memory that no control group counts. The limit
+/// applies to a program, and to a zygote with all its children.
 fn limit_pending_signals() -> io::Result<()> {
     const MOST: Option<u64> = Some(4096);
     let limit = Rlimit { current: MOST, maximum: MOST };
@@ -191,7 +191,8 @@ fn limit_pending_signals() -> io::Result<()> {
     }
 }
 
-/// Ctrl-C goes to the server, which then sends a shutdown request.
+/// Leaves the terminal's foreground group: Ctrl-C goes to the server, which then sends a shutdown
+/// request.
 fn detach_from_terminal() -> io::Result<()> {
     // Fails only for a process group leader, which is not in the terminal's foreground group.
     let _ = rustix::process::setsid();

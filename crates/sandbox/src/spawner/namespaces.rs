@@ -27,23 +27,23 @@ use crate::root::{Fault, doing};
 use crate::spec::{Network, NetworkId};
 use crate::weaken::{Defence, is_disabled};
 
-/// Where a starting zygote attaches its root.
+/// The folder where a starting zygote attaches its root.
 pub(super) const NEW_ROOT: &str = "/root";
 
 /// The namespaces by their descriptors; the spawner itself is in the assembly namespace.
 pub(crate) struct Namespaces {
     assembly: OwnedFd,
     zygote_template: OwnedFd,
-    /// The spawner's own, empty.
+    /// The empty network namespace of the spawner itself.
     shared_network: OwnedFd,
     host_network: OwnedFd,
     /// The spawner's `/proc`, for processes that see another one or none.
     proc: OwnedFd,
     /// The spawner's pid namespace.
     pids: OwnedFd,
-    /// Whether this kernel makes a `/proc` of a pid namespace that is named (Linux 6.18).
+    /// Whether this kernel can make a `/proc` of a pid namespace that is named (Linux 6.18).
     names_pids_of_proc: bool,
-    /// The networks of jobs.
+    /// The network namespaces of jobs.
     pub(super) networks: BTreeMap<NetworkId, JobNetwork>,
 }
 
@@ -95,8 +95,8 @@ impl Namespaces {
         self.in_zygote_template(|| self.enter_namespace_of(&tree))
     }
 
-    /// The same, in the user namespace of another process, in which that has capabilities: it may
-    /// copy only such a namespace.
+    /// Makes a mount namespace whose root is the detached `tree`, in the user namespace of another
+    /// process. That process has capabilities there, and may copy only such a namespace.
     pub fn namespace_in_users_of(
         &self,
         process: BorrowedFd<'_>,
@@ -119,7 +119,7 @@ impl Namespaces {
         Ok(openat(&self.proc, "self/ns/mnt", flags, Mode::empty())?)
     }
 
-    /// A `/proc` of the pid namespace of another process, attached nowhere.
+    /// Makes a `/proc` of the pid namespace of another process, attached nowhere.
     pub fn proc_of(
         &self,
         (pid, process): (i32, BorrowedFd<'_>),
@@ -187,12 +187,12 @@ impl Namespaces {
         Ok(openat(&self.proc, "self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// The spawner's own network namespace, for processes that never use it.
+    /// The spawner's own network namespace, which processes get that never use a network.
     pub fn shared_network(&self) -> io::Result<OwnedFd> {
         self.shared_network.try_clone()
     }
 
-    /// The network of a sandbox; `own` if it has no network.
+    /// Returns the network namespace of a sandbox; `own` if it has no network.
     pub fn network<'a>(
         &'a self,
         network: Network,
@@ -243,7 +243,8 @@ impl Drop for Restore<'_> {
     }
 }
 
-/// What `work` makes in a process of its own, which enters namespaces that this one must not enter.
+/// Runs `work` in a process of its own, which enters namespaces that this one must not enter.
+/// Returns the descriptor that `work` makes.
 fn made_by_process(
     stack: &mut Stack,
     work: &mut dyn FnMut() -> io::Result<OwnedFd>,

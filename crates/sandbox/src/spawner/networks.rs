@@ -29,9 +29,9 @@ use crate::spec::{Network, NetworkId};
 /// A network for sandboxes.
 pub(super) struct JobNetwork {
     pub namespace: OwnedFd,
-    /// Calls of its sandboxes that name an address wait for an answer.
+    /// Whether the sandboxes' calls that name an address wait for an answer.
     pub has_notifier: bool,
-    /// The entries of its programs, by control group.
+    /// The table of the kernel with the entries of the network's programs, by control group.
     table: Option<Map>,
 }
 
@@ -95,7 +95,8 @@ impl Service {
         Ok(self.fresh_network(user.as_ref())?)
     }
 
-    /// Made by a helper process, because a process cannot return from another user namespace.
+    /// Makes a network namespace in a helper process, because a process cannot return from another
+    /// user namespace.
     fn fresh_network(&self, user: Option<&OwnedFd>) -> Result<OwnedFd, Fault> {
         let (ours, theirs) = doing("make a pair of sockets", packet::pair())?;
         let make = || -> io::Result<()> {

@@ -1,8 +1,8 @@
-//! Enforces addresses by seccomp notifier, where no cgroup BPF program can: the sandbox's calls
-//! that name an address wait for an answer. Each sandbox installs a filter of its own and sends its
-//! listener to the spawner.
+//! The enforcement of addresses by seccomp notifier, where no cgroup BPF program can do it: the
+//! sandbox's calls that name an address wait for an answer. Each sandbox installs a filter of its
+//! own and sends its listener to the spawner.
 //!
-//! Sending it is itself a call that would have to wait, so it goes through the *handover
+//! Sending the listener is itself a call that would have to wait, so it goes through the *handover
 //! descriptor*: a copy of the sandbox's socket pair with the spawner, at the first number beyond
 //! its limit of descriptors, for which the filter makes an exception.
 //!
@@ -25,23 +25,23 @@ use crate::spec::{CHANNEL_FD, NetworkId};
 pub(super) struct NotifierSetup {
     /// The number of the handover descriptor, which is also the sandbox's limit of descriptors.
     pub handover_fd: u32,
-    /// The filter that makes its calls wait.
+    /// The filter that makes the sandbox's calls wait.
     pub filter: Program,
 }
 
 /// The seccomp listener of a sandbox.
 pub(super) enum NotifierListener {
-    /// It has no address notifier.
+    /// The sandbox has no address notifier.
     Unused,
-    /// It has not sent its listener yet.
+    /// The sandbox has not sent its listener yet.
     Pending,
-    /// It has sent this listener.
+    /// The sandbox has sent this listener.
     Received(OwnedFd),
 }
 
 impl NotifierSetup {
-    /// For a sandbox of this network with this limit of descriptors; `None` if the network has no
-    /// notifier.
+    /// Makes the notifier for a sandbox of this network with this limit of descriptors; `None` if
+    /// the network has no notifier.
     pub fn of(
         namespaces: &Namespaces,
         network: Option<NetworkId>,
@@ -84,7 +84,7 @@ impl NotifierListener {
         }
     }
 
-    /// Why its sandbox must not run: its address would not be enforced.
+    /// Returns the reason why the sandbox must not run, if its address would not be enforced.
     pub fn fault(&self) -> Option<Fault> {
         let step = || "hand over the seccomp listener".to_owned();
         let fault = || Fault { step: step(), source: rustix::io::Errno::PROTO.into() };

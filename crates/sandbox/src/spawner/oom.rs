@@ -1,4 +1,4 @@
-//! Which processes the kernel kills first when the machine is out of memory: functions, then
+//! The order in which the kernel kills processes when the machine is out of memory: functions, then
 //! zygotes and query workers; the spawner and the server no sooner than other processes of the
 //! host.
 //!
@@ -13,12 +13,12 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::spec::Policy;
 
-/// Values of `oom_score_adj`, in thousandths of the machine's memory. For a zygote, whose children
-/// end with it:
+/// The `oom_score_adj` of a zygote, whose children end with it, in thousandths of the machine's
+/// memory.
 pub(super) const ZYGOTE: &str = "500";
-/// For a query worker, whose end fails the query.
+/// The `oom_score_adj` of a query worker, whose end fails the query.
 const WORKER: &str = "500";
-/// For a function.
+/// The `oom_score_adj` of a function.
 pub(crate) const FUNCTION: &str = "800";
 
 const FILE: &str = "self/oom_score_adj";
@@ -32,7 +32,7 @@ pub(super) fn of(policy: Policy) -> &'static str {
     }
 }
 
-/// Sets the score of this process. `proc` is a `/proc` that shows it.
+/// Sets the score of this process. `proc` is a `/proc` that shows this process.
 pub(super) fn set(proc: &OwnedFd, score: &str) -> io::Result<()> {
     let file = openat(proc, FILE, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(file, score.as_bytes())?;

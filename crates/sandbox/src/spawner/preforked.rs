@@ -1,9 +1,9 @@
 //! A preforked child of a zygote: made before a request, which then finds it set up and warm.
 //! Instead of a fork, the request costs one message with the entry to call.
 //!
-//! Each recently used zygote has one. It is made when the zygote has been idle for a moment, with
-//! the root and the limits of the last request. A job's network belongs to one job, so children
-//! with a network are never preforked.
+//! Each recently used zygote has one preforked child. It is made when the zygote has been idle for
+//! a moment, with the root and the limits of the last request. A job's network belongs to one job,
+//! so children with a network are never preforked.
 //!
 //! Invariant: a preforked child serves one request, with exactly its root and limits, and runs no
 //! user code before. The server does not know about it, and it never keeps a zygote from ending.
@@ -30,9 +30,9 @@ pub(super) struct Preforked {
 }
 
 enum State {
-    /// To be made at this time.
+    /// The child is to be made at this time.
     Due(Instant),
-    /// Made, and perhaps still in flight.
+    /// The child is made, and perhaps still in flight.
     Made(Token),
 }
 
@@ -45,7 +45,7 @@ pub(super) struct PreforkedSpec {
 }
 
 impl Preforked {
-    /// When it is to be made, if it is not.
+    /// The time at which the child is to be made. `None` if it is made already.
     pub fn due(&self) -> Option<Instant> {
         match self.state {
             State::Due(then) => Some(then),
@@ -62,8 +62,8 @@ impl Preforked {
 }
 
 impl Service {
-    /// Serves a request with the zygote's preforked child; false if there is none that matches.
-    /// Schedules the next one.
+    /// Serves a request with the zygote's preforked child, and schedules the next one. Returns
+    /// false if there is no child that matches.
     pub(super) fn use_preforked(
         &mut self,
         zygote: Token,
@@ -89,7 +89,7 @@ impl Service {
         Ok(self.hand_over(token, sequence, spec))
     }
 
-    /// Assigns a preforked child to a request. False if it is about to end.
+    /// Assigns a preforked child to a request. Returns false if the child is about to end.
     fn hand_over(&mut self, token: Token, sequence: u64, spec: &ForkSpec) -> bool {
         let Some(record) = self.records.get_mut(&token) else { return false };
         let is_set_up = record.pidfd.is_some();
@@ -115,8 +115,8 @@ impl Service {
         true
     }
 
-    /// Answers immediately: a child that is set up has no step left that could fail, and its
-    /// channel accepts connections already.
+    /// Answers a request that got a preforked child, immediately: a child that is set up has no
+    /// step left that could fail, and its channel accepts connections already.
     fn send_handed_over(&mut self, token: Token) {
         let Some(record) = self.records.get_mut(&token) else { return };
         match std::mem::replace(&mut record.phase, Phase::Running) {
@@ -128,8 +128,8 @@ impl Service {
         }
     }
 
-    /// Makes the preforked child of a zygote if it is due; false if the token is about something
-    /// else.
+    /// Makes the preforked child of a zygote if it is due. Returns false if the token is about
+    /// something else.
     pub(super) fn make_due_preforked(&mut self, zygote: Token, now: Instant) -> bool {
         let Some(state) = self.zygote(zygote) else { return false };
         let Some(preforked) =
@@ -160,7 +160,8 @@ impl Service {
         }
     }
 
-    /// Ends a preforked child that no request has used in time; false if the token is not one.
+    /// Ends a preforked child that no request has used in time. Returns false if the token is not
+    /// one of a preforked child.
     pub(super) fn end_expired_preforked(&mut self, token: Token) -> bool {
         let Some(record) = self.records.get_mut(&token) else { return false };
         let (Some(_), Phase::Starting(starting)) = (&record.pidfd, &mut record.phase) else {
@@ -185,7 +186,7 @@ impl Service {
         }
     }
 
-    /// A child has ended; forgets it if it was the zygote's preforked child.
+    /// Forgets a child that has ended, if it was the zygote's preforked child.
     pub(super) fn forget_preforked(&mut self, zygote: Token, child: Token) {
         if let Some(state) = self.zygote(zygote) {
             state.preforked.take_if(|preforked| preforked.token() == Some(child));
@@ -194,12 +195,12 @@ impl Service {
 }
 
 impl SandboxRecord {
-    /// When the preforked child of this zygote is to be made.
+    /// The time at which the preforked child of this zygote is to be made.
     pub(super) fn preforked_due(&self) -> Option<Instant> {
         self.zygote.as_ref()?.preforked.as_ref()?.due()
     }
 
-    /// When it must have been used, or be about to call its entry.
+    /// The time until which the child must have been used, or be about to call its entry.
     pub(super) fn started_by(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Starting(Starting { deadline, .. }) => *deadline,

@@ -23,7 +23,8 @@ use crate::root::{Fault, ProgramNamespaces, doing};
 use crate::spec::{CHANNEL_FD, Policy, SandboxSpec};
 
 impl Service {
-    /// Starts a program, whose entry is then in the table of its network, and answers the server.
+    /// Starts a program and answers the server. If there is an `entry`, it is in the table of the
+    /// program's network when the program runs.
     pub(super) fn start(&mut self, sequence: u64, mut spec: SandboxSpec, entry: Option<&[u8]>) {
         spec.env.push(("SNOWMELT_CHANNEL_FD".to_owned(), CHANNEL_FD.to_string()));
         if let Err(failure) = self.begin(sequence, &spec, entry) {

@@ -1,7 +1,7 @@
 //! The packets from the spawner to a zygote and to its children.
 //!
-//! Invariant: their C declarations in `runtimes/native/snowmelt_internals.h` are generated from
-//! those here (`c_header`).
+//! Invariant: the C declarations of the packets in `runtimes/native/snowmelt_internals.h` are
+//! generated from the declarations here (`c_header`).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use super::notifier::NotifierSetup;
 use super::record::Token;
 use crate::spec::ForkSpec;
 
-/// The longest packet to a child: its filters, or its entries.
+/// The length of the longest packet to a child in bytes: its filters, or its entries.
 pub(crate) const LONGEST_TO_CHILD: usize = 192 << 10;
 
 /// The kinds of children, as in a request (`enum snowmelt_kind`).
@@ -29,7 +29,7 @@ shared_structure! {
         kind: u32,
         /// The child's first user id in the zygote's range.
         number: u32,
-        /// The number of its ids.
+        /// The number of the child's ids.
         count: u32,
         /// The zygote's number for the root.
         root: u32,
@@ -37,7 +37,7 @@ shared_structure! {
         fresh: u32,
         /// 1 if the network of the child's job is sent with this order, as the last descriptor.
         network: u32,
-        /// Repeated in reports about the child.
+        /// The number of the child that reports about it repeat.
         token: u64,
     }
 }
@@ -49,9 +49,9 @@ shared_structure! {
     /// entries.
     #[repr(C)]
     pub(crate) struct SetupPacket as "setup" {
-        /// Bytes of the system call filter that follows.
+        /// Length of the system call filter that follows, in bytes.
         filter: u32,
-        /// Bytes of the address notifier's filter after that.
+        /// Length of the address notifier's filter after that, in bytes.
         notifier: u32,
         /// The limit of open descriptors. With a notifier: also the handover descriptor.
         open_files: u64,
@@ -60,18 +60,18 @@ shared_structure! {
 
 /// The request for one child.
 pub(super) struct Order {
-    /// Repeated in reports about the child.
+    /// The number of the child that reports about it repeat.
     pub token: Token,
     pub is_zygote: bool,
-    /// Its first user id in the zygote's range.
+    /// The child's first user id in the zygote's range.
     pub number: u32,
-    /// The number of its ids.
+    /// The number of the child's ids.
     pub count: u32,
     /// The zygote's number for the root.
     pub root: u32,
-    /// The root is sent with this order.
+    /// Whether the root is sent with this order.
     pub fresh: bool,
-    /// The network of the child's job is sent with this order.
+    /// Whether the network of the child's job is sent with this order.
     pub has_network: bool,
 }
 
@@ -90,7 +90,8 @@ impl Order {
     }
 }
 
-/// The letters with which entries begin.
+/// The letters with which entries begin: a variable of the environment here, a folder of the import
+/// path next.
 pub(crate) const ENVIRONMENT: u8 = b'e';
 pub(crate) const IMPORT_PATH: u8 = b'p';
 pub(crate) const CALL: u8 = b'c';
@@ -143,7 +144,8 @@ pub(super) fn send_setup(
     send_to_child(sync, &bytes, &fds)
 }
 
-/// A longer packet is refused, because the child would receive only its beginning.
+/// Sends a packet to a child. A packet that is too long is refused, because the child would receive
+/// only its beginning.
 fn send_to_child(sync: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     match bytes.len() > LONGEST_TO_CHILD {
         true => Err(rustix::io::Errno::TOOBIG.into()),

@@ -18,29 +18,30 @@ pub(super) const UNREQUESTED: u64 = u64::MAX;
 /// Identifies a record for the life of the spawner; never reused.
 pub(super) type Token = u64;
 
-/// One sandbox, from the creation of its control group to its removal.
+/// The state of a sandbox, from the creation of its control group to its removal.
 pub(super) struct SandboxRecord {
     pub id: SandboxId,
-    /// Its control group.
+    /// The control group of the sandbox.
     pub group: Group,
     pub started_at: Instant,
-    /// Its process id on the host; 0 until it is known.
+    /// The process id on the host; 0 until it is known.
     pub pid: i32,
-    /// `None` for a child of a zygote that has not reported its process yet.
+    /// The pidfd of the process. `None` for a child of a zygote that has not reported its process
+    /// yet.
     pub pidfd: Option<OwnedFd>,
     pub phase: Phase,
     pub origin: Origin,
-    /// The additional state of a zygote.
+    /// The additional state of a zygote. `None` for other sandboxes.
     pub zygote: Option<Box<ZygoteState>>,
 }
 
 /// The progress of a start.
 pub(super) enum Phase {
-    /// It is being set up, and the server waits for the answer.
+    /// The sandbox is being set up, and the server waits for the answer.
     Starting(Starting),
-    /// A zygote that is importing; the server waits for the answer.
+    /// The zygote is importing; the server waits for the answer.
     Importing(Answer),
-    /// The server has been told that it runs.
+    /// The sandbox runs, and the server has been told so.
     Running,
 }
 
@@ -52,31 +53,32 @@ pub(super) struct Answer {
     pub channel: OwnedFd,
     /// The read end of the log.
     pub log: OwnedFd,
-    /// The seccomp listener of its address notifier.
+    /// The seccomp listener of the sandbox's address notifier.
     pub listener: NotifierListener,
 }
 
 /// The state of a sandbox while its process sets it up.
 pub(super) struct Starting {
     pub answer: Answer,
-    /// Our end of the socket pair with the child.
+    /// The spawner's end of the socket pair with the child.
     pub sync: OwnedFd,
-    /// What is attached when a zygote's child has reported its process.
+    /// The mounts to attach when a zygote's child has reported its process. `None` for other
+    /// sandboxes, and once they are attached.
     pub mounts: Option<Mounts>,
-    /// The fault that the child reported; it is about to end.
+    /// The fault that the child has reported; the child is about to end.
     pub fault: Option<Failure>,
-    /// When a zygote's child must be about to call its entry.
+    /// The time until which a zygote's child must be about to call its entry.
     pub deadline: Option<Instant>,
 }
 
-/// What a child of a zygote sees besides the root that it has entered.
+/// The mounts that a child of a zygote gets besides the root that it has entered.
 pub(super) struct Mounts {
     pub scratch: OwnedFd,
-    /// The root of a zygote, which enters none itself.
+    /// The root of a zygote, which enters none itself. `None` for other children.
     pub root: Option<OwnedFd>,
 }
 
-/// How the process was made, and which user ids it has.
+/// The way in which the process was made, and its user ids.
 pub(super) enum Origin {
     /// Cloned by the spawner.
     Cloned { slot: Slot },
@@ -86,24 +88,24 @@ pub(super) enum Origin {
 
 /// A child of a zygote.
 pub(super) struct Forked {
-    /// The record of its zygote.
+    /// The record of the child's zygote.
     pub zygote: Token,
-    /// Its first user id, relative to the zygote's range.
+    /// The first user id of the child, relative to the zygote's range.
     pub number: u32,
     /// The end that the zygote reported, with CPU time in microseconds.
     pub reported: Option<(Status, u64)>,
-    /// When the kernel reported its death.
+    /// The time at which the kernel reported the child's death.
     pub died: Option<Instant>,
-    /// What it runs once it is set up.
+    /// The work of the child once it is set up.
     pub call: Call,
 }
 
 /// The purpose of a child of a zygote.
 pub(super) enum Call {
-    /// It serves a request and gets these entries.
+    /// The child serves a request and gets these entries.
     Handler(Entries),
-    /// It waits for a request.
+    /// The child waits for a request.
     Preforked,
-    /// It imports; its control socket lists the modules.
+    /// The child is a zygote that imports the modules listed in its control socket.
     Zygote,
 }

@@ -12,7 +12,7 @@ const MAX_REPORTS: usize = 32;
 
 impl Service {
     /// Reads the reports of a zygote, up to a limit: the loop comes back for the rest, so a zygote
-    /// that never stops does not block the others. An invalid report ends it.
+    /// that never stops does not block the others. An invalid report ends the zygote.
     pub(super) fn on_zygote_message(&mut self, token: Token) {
         for _ in 0..MAX_REPORTS {
             let Some(received) = self.zygote(token).map(|state| state.receive()) else { return };

@@ -20,7 +20,7 @@ use crate::weaken::{Defence, is_disabled};
 /// The name of the socket in the scratch.
 const SOCKET: &str = "channel.sock";
 
-/// Connections that may wait to be accepted.
+/// The number of connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 /// A scratch that no process sees yet.
@@ -38,7 +38,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a scratch that belongs to `owner` (an id of the host).
+    /// Makes a scratch that belongs to `owner`, an id of the host.
     pub fn make(size: ByteSize, owner: u32) -> io::Result<Self> {
         let mount = file_system(size, owner)?;
         let listener =

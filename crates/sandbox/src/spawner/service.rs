@@ -37,12 +37,12 @@ pub(super) struct Service {
     pub(super) programs: Programs,
     pub(super) groups: Pool,
     pub(super) slots: Slots,
-    /// Kills everything when the last lane has ended.
+    /// The handle of init, which kills everything when the last lane has ended.
     pub(super) init: Option<Init>,
     pub(super) records: BTreeMap<Token, SandboxRecord>,
     /// The standard input of every child.
     pub(super) null: OwnedFd,
-    /// This process: readable once it has ended.
+    /// The pidfd of this process: readable once it has ended.
     pub(super) pidfd: OwnedFd,
     /// Files of `/proc` to hide from programs.
     pub(super) masked: Vec<&'static str>,
@@ -52,7 +52,7 @@ pub(super) struct Service {
     next: Token,
 }
 
-/// What an event is about: the token of a record and one of these.
+/// The subject of an event. The data of an event is the token of a record and one of these.
 #[derive(Clone, Copy)]
 pub(super) enum Watched {
     Control = 0,
@@ -64,7 +64,7 @@ pub(super) enum Watched {
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 impl Service {
-    /// The first lane, without sandboxes.
+    /// Makes the first lane, without sandboxes.
     pub fn new(
         control: OwnedFd,
         home: Setup,
@@ -188,14 +188,14 @@ impl Service {
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
-    /// Unregisters it. Closing is not enough: the server has a copy of each pidfd, so the loop
-    /// would report it forever.
+    /// Unregisters a descriptor from the event loop. Closing it is not enough: the server has a
+    /// copy of each pidfd, so the loop would report it forever.
     pub(super) fn unwatch(&self, fd: BorrowedFd<'_>) {
         // Fails only for a descriptor that is not registered.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// A token for a new sandbox, or why it is refused.
+    /// Returns a token for a new sandbox, or the reason why the sandbox is refused.
     pub(super) fn new_token(&mut self, id: &SandboxId) -> Result<Token, Failure> {
         let refused = |reason: &str| Err(Failure::Spec { reason: reason.to_owned() });
         let text = id.as_str();
@@ -225,7 +225,7 @@ impl Service {
         self.names.get(id).copied()
     }
 
-    /// Time until the first deadline; `None` without deadlines.
+    /// The time until the first deadline; `None` without deadlines.
     fn time_left(&self) -> Option<Timespec> {
         let records = self.records.values().filter_map(SandboxRecord::deadline);
         let first = records.chain(self.groups.next_tidy()).min()?;

@@ -31,9 +31,10 @@ use crate::spec::{
 };
 use crate::weaken::{self, Defence, is_disabled};
 
-/// Without most of these, libraries start threads when they are imported, and a process with
-/// threads cannot be forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With
-/// `LD_BIND_NOW` functions are bound in the zygote and not in each child.
+/// The environment variables that every zygote gets unless its spec sets them. Without most of
+/// these, libraries start threads when they are imported, and a process with threads cannot be
+/// forked safely; `JE_ARROW_MALLOC_CONF` is for the allocator of pyarrow. With `LD_BIND_NOW`
+/// functions are bound in the zygote and not in each child.
 const FOR_ZYGOTES: [(&str, &str); 8] = [
     ("LD_BIND_NOW", "1"),
     ("OPENBLAS_NUM_THREADS", "1"),
@@ -164,7 +165,7 @@ impl Service {
         Ok(Made { process, answer, sync, control })
     }
 
-    /// A control group for the owner of this slot, which is returned if that fails.
+    /// Takes a control group for the owner of this slot. If that fails, the slot is returned.
     pub(super) fn group_for(&mut self, limits: &Limits, slot: &Slot) -> Result<Group, Failure> {
         let taken = self.groups.take(limits);
         taken.map_err(|error| {
@@ -174,7 +175,7 @@ impl Service {
     }
 
     /// Registers all descriptors of a new record except the zygote's control socket: that one is
-    /// read once the zygote has closed its socket pair, however soon it sends.
+    /// read once the zygote has closed its socket pair, however early the zygote sends.
     pub(super) fn watch_all(&mut self, token: Token) {
         let Some(record) = self.records.get(&token) else { return };
         let process = record.pidfd.as_ref().map(|fd| (fd.as_fd(), Watched::Process));
@@ -196,7 +197,7 @@ impl Service {
     }
 }
 
-/// Both ends of a zygote's control socket.
+/// The two ends of a zygote's control socket.
 type Control = io::Result<(OwnedFd, OwnedFd)>;
 
 /// The resources of a zygote that has been released.

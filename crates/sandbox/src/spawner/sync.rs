@@ -29,7 +29,7 @@ pub(super) enum ChildMessage {
     Listener(OwnedFd),
     /// A step failed.
     Fault(Failure),
-    /// It closed its end: it runs its program, or is dead.
+    /// The child has closed its end: it runs its program, or is dead.
     Closed,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn send_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
     packet::send(socket, format!("{FAULT}{errno} {step}").as_bytes(), &[])
 }
 
-/// Receives the next message of the child. It comes from the tenant, so it is not trusted.
+/// Receives the next message of the child. The message comes from the tenant, so it is not trusted.
 pub(super) fn receive(socket: impl AsFd) -> ChildMessage {
     let mut buffer = [0; LONGEST];
     let Ok(mut packet) = packet::receive(socket, &mut buffer) else { return ChildMessage::Closed };

@@ -1,8 +1,10 @@
-//! Folders of its root in which a program may write: copies of them in its scratch, mounted over them.
+//! The folders of its root in which a program may write: they are copies in the program's scratch,
+//! mounted over the originals.
 //!
-//! Invariants: what they hold counts to the size of the scratch, and so to the memory of the sandbox.
-//! Paths are looked up in the root of the sandbox, before it has a `/proc` whose links lead elsewhere.
-//! What not all users of the root may read is not copied: the copy belongs to the function.
+//! Invariants: the contents of the copies count to the size of the scratch, and so to the memory of
+//! the sandbox. Paths are looked up in the root of the sandbox, before it has a `/proc` whose links
+//! lead elsewhere. Files that not all users of the root may read are not copied: the copy belongs
+//! to the function.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -16,13 +18,14 @@ use crate::spec::{RUN, may_be_writable};
 /// The folder of the copies in the scratch.
 const COPIES: &str = "/tmp/.writable";
 
-/// The folder in `/run` with what the platform gives to a sandbox.
+/// The folder in `/run` with the files that the platform gives to a sandbox.
 const OURS: &str = "snowmelt";
 
-/// Folders below each other that are copied.
+/// The greatest depth of folders below each other that are copied.
 const MAX_DEPTH: usize = 64;
 
-/// Makes folders writable for the owner, a user of the host. A failure is a step and its error.
+/// Makes folders writable for the owner, a user of the host. On failure returns a step and its
+/// error.
 pub(super) fn attach(folders: &[PathBuf], owner: u32) -> Result<(), (String, io::Error)> {
     for (at, folder) in folders.iter().enumerate() {
         let copy = Path::new(COPIES).join(at.to_string());
@@ -57,7 +60,7 @@ fn step(folder: &Path) -> String {
     format!("make {} writable", folder.display())
 }
 
-/// Copies what a folder holds to another one, which gets its mode.
+/// Copies the contents of a folder to another one, which gets the mode of the former.
 fn copy_folder(from: &Path, to: &Path, owner: u32, depth: usize) -> io::Result<()> {
     let found = fs::metadata(from)?;
     if !found.is_dir() {

@@ -24,14 +24,15 @@ use crate::spec::{ForkSpec, NetworkId, Root, ZygoteSpec};
 /// The longest packet from a zygote.
 const LONGEST_FROM_ZYGOTE: usize = 128 << 10;
 
-/// The maximum number of requested forks; the rest are queued here, so that its socket never fills.
+/// The maximum number of requested forks in flight; the rest are queued here, so that the zygote's
+/// socket never fills.
 pub(super) const MAX_IN_FLIGHT: usize = 32;
 
 /// The maximum number of root file systems of children that a zygote caches.
 pub(crate) const MAX_ROOTS: usize = 32;
 
 /// The number of ids that a zygote gives to one below it, by its own depth: a zygote's children
-/// take theirs from the first block, and each zygote below takes one of the other blocks.
+/// take their ids from the first block, and each zygote below takes one of the other blocks.
 const BLOCK_IDS: [u32; 3] = [MAX_CHILDREN, 1 << 11, 1 << 11];
 
 /// The maximum number of children of a zygote.
@@ -42,23 +43,24 @@ pub(super) const MAX_GROUPS: usize = 32;
 
 /// The spawner's state of a zygote.
 pub(super) struct ZygoteState {
-    /// Its first user id on the host.
+    /// The first user id of the zygote on the host.
     first_id: u32,
-    /// 0 for one that was not forked from another zygote.
+    /// The number of zygotes that this one descends from: 0 if it was not forked from another
+    /// zygote.
     depth: usize,
-    /// Our end of its control socket.
+    /// The spawner's end of the zygote's control socket.
     pub control: OwnedFd,
-    /// The ids of the first block that its children have; 0 is its own.
+    /// The ids of the first block that children have. Id 0 is the zygote's own.
     children: Numbers,
-    /// The other blocks that zygotes below it have.
+    /// The blocks of ids, besides the first, that zygotes below this one have.
     below: Numbers,
     /// The cached roots, most recently used last, each with the zygote's number for it.
     roots: Vec<(u32, Root)>,
-    /// Children that have not reported their process yet.
+    /// The number of children that have not reported their process yet.
     pub in_flight: usize,
     /// Children to request later, with the sequence number of their request.
     pub queue: VecDeque<(u64, Wanted)>,
-    /// It ends with its last child.
+    /// Whether the zygote ends with its last child.
     pub retired: bool,
     /// Control groups of former children, for reuse.
     pub groups: Vec<Group>,
@@ -104,7 +106,7 @@ impl Wanted {
 }
 
 impl ZygoteState {
-    /// A zygote without children; its `count` ids begin at `first_id`.
+    /// Makes the state of a zygote without children. Its `count` ids begin at `first_id`.
     pub fn new(first_id: u32, count: u32, depth: usize, control: OwnedFd) -> Self {
         let block = BLOCK_IDS[depth.min(BLOCK_IDS.len() - 1)];
         Self {
@@ -127,7 +129,7 @@ impl ZygoteState {
         self.depth + 1
     }
 
-    /// The first id, in the zygote's range, for a child; `None` when all are taken.
+    /// Takes the first id, in the zygote's range, for a child; `None` when all are taken.
     pub fn take_number(&mut self, is_zygote: bool) -> Option<u32> {
         match is_zygote {
             true => self.below.take().map(|block| block * self.block()),
@@ -153,12 +155,12 @@ impl ZygoteState {
         BLOCK_IDS[self.depth.min(BLOCK_IDS.len() - 1)]
     }
 
-    /// Whether it has no child, and none is queued.
+    /// Whether the zygote has no child, and none is queued.
     pub fn is_childless(&self) -> bool {
         self.queue.is_empty() && self.children.is_unused() && self.below.is_unused()
     }
 
-    /// The zygote's number for a root, and whether it has that root already.
+    /// Returns the zygote's number for a root, and whether the zygote has that root already.
     pub fn root(&mut self, root: &Root) -> (u32, bool) {
         let known = self.roots.iter().position(|(_, known)| known == root);
         let entry = match known {
@@ -170,7 +172,7 @@ impl ZygoteState {
         (self.roots[self.roots.len() - 1].0, known.is_some())
     }
 
-    /// Makes every root be sent again.
+    /// Forgets all cached roots, so that every root is sent again.
     pub fn forget_roots(&mut self) {
         self.roots.clear();
     }
@@ -181,8 +183,8 @@ impl ZygoteState {
         packet::send(&self.control, &order.to_bytes(), &fds)
     }
 
-    /// The next report; `None` when there is none now, an error when the zygote broke the protocol
-    /// or closed its end.
+    /// Receives the next report; `None` when there is none now, an error when the zygote broke the
+    /// protocol or closed its end.
     pub fn receive(&self) -> io::Result<Option<Report>> {
         let mut buffer = vec![0; LONGEST_FROM_ZYGOTE];
         match packet::receive(&self.control, &mut buffer) {
@@ -193,7 +195,8 @@ impl ZygoteState {
         }
     }
 }
-/// A control socket for a Python zygote, with the first message sent: our end and the zygote's.
+/// Makes a control socket for a Python zygote, with the first message sent. Returns the spawner's
+/// end and the zygote's.
 pub(super) fn configure(spec: &ZygoteSpec) -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = packet::pair()?;
     rustix::io::ioctl_fionbio(&ours, true)?;
