@@ -13,11 +13,11 @@ use crate::Signature;
 /// A statement that may define a function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Statement {
-    /// Its text.
+    /// The text of the statement.
     pub sql: String,
 }
 
-/// What a statement defines.
+/// The function that a statement defines or removes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Definition {
@@ -25,12 +25,12 @@ pub enum Definition {
     Create(Box<CreateFunction>),
     /// `DROP FUNCTION`.
     Drop {
-        /// The function.
+        /// The name of the function.
         name: String,
-        /// Whether it is no error if there is no such function.
+        /// Whether an unknown function is no error.
         if_exists: bool,
     },
-    /// No function.
+    /// A statement that defines no function.
     Other,
 }
 
@@ -41,13 +41,13 @@ pub struct CreateFunction {
     pub signature: Signature,
     /// Whether a function of the same name gets another version.
     pub or_replace: bool,
-    /// Requirements in pip's syntax.
+    /// The Python packages that the function needs, in pip's syntax.
     pub packages: Vec<String>,
-    /// Secrets by the names that the code uses, as references.
+    /// References to secrets, by the names that the code uses.
     #[serde(default)]
     pub secrets: BTreeMap<String, String>,
-    /// The block image to run in.
+    /// The block image to run in. `None` for the platform's own files.
     pub image: Option<String>,
-    /// The bytes of the statement that are the code.
+    /// The range of the statement's bytes that is the code.
     pub code: Range<usize>,
 }

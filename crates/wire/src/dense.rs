@@ -16,14 +16,14 @@ use arrow_schema::DataType;
 
 use crate::Result;
 
-/// The same rows, with buffers of which at least half is used.
+/// Copies a batch so that at least half of each buffer is used. `None` if that is so already.
 pub(crate) fn dense(batch: &RecordBatch) -> Result<Option<RecordBatch>> {
     let Some(columns) = all_dense(batch.columns()) else { return Ok(None) };
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(Some(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?))
 }
 
-/// The arrays with those replaced that are not dense; `None` if all are.
+/// Replaces the arrays that are not dense. `None` if all are dense.
 fn all_dense(arrays: &[ArrayRef]) -> Option<Vec<ArrayRef>> {
     let denser: Vec<_> = arrays.iter().map(denser).collect();
     if denser.iter().all(Option::is_none) {
@@ -33,7 +33,7 @@ fn all_dense(arrays: &[ArrayRef]) -> Option<Vec<ArrayRef>> {
     Some(both.map(|(denser, array)| denser.unwrap_or_else(|| Arc::clone(array))).collect())
 }
 
-/// The same values in a denser array; `None` if it is dense.
+/// Copies the values of an array into a denser one. `None` if the array is dense.
 fn denser(array: &ArrayRef) -> Option<ArrayRef> {
     match array.data_type() {
         DataType::Utf8View => denser_views(array.as_string_view()),
@@ -68,13 +68,14 @@ mod tests {
 
     const ROWS: usize = 10_000;
 
-    /// Texts too long to be in their views.
+    /// An array of texts that are too long to be in their views.
     fn texts() -> StringViewArray {
         let text = |row| (row % 7 > 0).then(|| format!("a text of some length, row {row}"));
         (0..ROWS).map(text).collect()
     }
 
-    /// The bytes of its message, after it was decoded to the same rows.
+    /// The length in bytes of the message with a column, which is checked to decode to the same
+    /// rows.
     fn encoded(column: ArrayRef) -> usize {
         let batch = RecordBatch::try_from_iter([("column", column)]).unwrap();
         let (mut encoder, mut decoder) = (BatchEncoder::default(), BatchDecoder::default());

@@ -36,38 +36,39 @@ pub const MAX_ANSWER_BYTES: u32 = 64 << 20;
 /// A query for the driver to plan and run.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Drive {
-    /// Its id.
+    /// The id of the query.
     pub query: String,
-    /// One statement.
+    /// The text of one statement.
     pub sql: String,
     /// Values of the statement's parameters.
     pub params: Parameters,
-    /// Table name to location.
+    /// The location of each table, by name.
     pub tables: BTreeMap<String, String>,
-    /// Options for all its CSV files.
+    /// Options for all CSV files of the query.
     pub csv: Vec<CsvOption>,
     /// Functions that the SQL may call in addition to the built-in ones.
     pub udfs: Vec<Signature>,
-    /// `AWS_*` variables, for `s3://` locations.
+    /// The client's `AWS_*` variables, for `s3://` locations.
     pub aws: BTreeMap<String, String>,
-    /// The servers of HTTP whose files it may read. The node sets them, from its operator's list.
+    /// The HTTP servers whose files the query may read. The node sets them, from its operator's
+    /// list.
     #[serde(default)]
     pub http_sources: Vec<HttpSource>,
-    /// Workers: partitions of each scan. At least 1.
+    /// The number of workers, and so of partitions of each scan. At least 1.
     pub workers: u32,
-    /// Bytes of files that are worth a task.
+    /// The number of bytes of files that are worth a task.
     pub scan_task_bytes: u64,
-    /// Threads that run the driver's part of the plan.
+    /// The number of threads that run the driver's part of the plan.
     pub threads: u32,
-    /// Bytes that the operators of the driver's part may reserve.
+    /// The memory that the operators of the driver's part may reserve, in bytes.
     pub memory_bytes: u64,
-    /// How many times a task is retried after its worker was lost.
+    /// The number of times that a task is retried after its worker was lost.
     pub retries: u32,
-    /// How its stages exchange rows.
+    /// The way in which the stages of the query exchange rows.
     pub exchange: ExchangeOptions,
     /// The query's folder in the locations of its exchange.
     pub exchange_folder: String,
-    /// Memory limit of each worker in bytes: its cost is that of its limit.
+    /// The memory limit of each worker in bytes, from which its cost is computed.
     #[serde(default)]
     pub worker_memory: u64,
     /// Memory limit of the driver in bytes.
@@ -76,11 +77,12 @@ pub struct Drive {
     /// The user's prices; the shipped ones if absent.
     #[serde(default)]
     pub prices: Option<PriceFile>,
-    /// Microseconds since the query was accepted.
+    /// The time since the query was accepted, in microseconds.
     pub elapsed_us: u64,
-    /// The part of them that was spent on packages and signatures of its functions.
+    /// The part of `elapsed_us` that was spent on packages and signatures of functions, in
+    /// microseconds.
     pub packages_us: u64,
-    /// The hosts on which its tasks may run.
+    /// The number of hosts on which the query's tasks may run.
     #[serde(default = "one")]
     pub hosts: u32,
 }
@@ -99,7 +101,7 @@ impl std::fmt::Debug for Drive {
 /// A request of the driver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// The id of the reply; 0 if none is expected.
+    /// The id for the reply; 0 if none is expected.
     pub id: u64,
     /// The operation.
     pub ask: Ask,
@@ -109,7 +111,7 @@ pub struct Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
-    /// The files of a local location. Reply: [`Answered::Listed`].
+    /// Lists the files of a local location. Reply: [`Answered::Listed`].
     List {
         /// A file, a folder or a glob, as the user wrote it.
         location: String,
@@ -120,8 +122,8 @@ pub enum Ask {
         /// At most [`MAX_DESCRIPTORS`](crate::MAX_DESCRIPTORS) paths.
         paths: Vec<String>,
     },
-    /// The footers of these files that earlier queries of the same tenant and credentials have kept.
-    /// Reply: [`Answered::Footers`].
+    /// Requests the footers of these files that earlier queries of the same tenant and credentials
+    /// have kept. Reply: [`Answered::Footers`].
     RecallFooters {
         /// At most [`MAX_FOOTERS`](crate::MAX_FOOTERS) files, each with its version.
         files: Vec<String>,
@@ -134,25 +136,25 @@ pub enum Ask {
     /// Announces the functions that the tasks will call, once for each task that calls it. No
     /// reply.
     Expect {
-        /// Their names.
+        /// The names of the functions.
         udfs: Vec<String>,
     },
     /// Reserves room for all tasks of a gang at once, and connects them. Reply:
     /// [`Answered::Reserved`].
     Reserve(GangAsk),
-    /// The gang of this number is over: what its tasks did not use is free. No reply.
+    /// Ends the gang of this number: the room that its tasks did not use is free. No reply.
     Disband(u64),
     /// Starts an attempt of a task. Reply: [`Answered::Started`] with the connection to its worker,
     /// over which the plan and the grants were sent already.
     Run(TaskAsk),
     /// Ends an attempt. Reply: [`Answered::Ended`], or [`Answered::Failed`] with the reason.
     Ended {
-        /// The number of [`Answered::Started`].
+        /// The number from [`Answered::Started`].
         started: u64,
-        /// Why it has no result; `None` if it has one.
+        /// The reason why the attempt has no result; `None` if it has one.
         failure: Option<Failed>,
     },
-    /// The outputs of these tasks are not read any more. No reply.
+    /// Releases the outputs of these tasks, which are not read any more. No reply.
     Release {
         /// The tasks.
         tasks: Vec<u32>,
@@ -163,72 +165,73 @@ pub enum Ask {
         /// The function's name.
         udf: String,
     },
-    /// The query is planned; its tasks are requested next. No reply.
+    /// Reports that the query is planned; its tasks are requested next. No reply.
     Planned,
-    /// The progress of the query. No reply.
+    /// Reports the progress of the query. No reply.
     Progress(RunProgress),
-    /// All tasks are done. No reply.
+    /// Reports that all tasks are done. No reply.
     Merging,
-    /// A note for the user. No reply.
+    /// Passes a note to the user. No reply.
     Note {
-        /// One line.
+        /// The text of the note, one line.
         text: String,
     },
 }
 
-/// One attempt of a task, as the driver requests it.
+/// An attempt of a task, as the driver requests it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskAsk {
     /// The task's index in the query, from 0.
     pub task: u32,
     /// The number of earlier attempts.
     pub attempt: u32,
-    /// The partitions of the plan that it runs.
+    /// The partitions of the plan that the task runs.
     pub partitions: Vec<u32>,
     /// The index, from 0, of one of the plans that were sent as [`Kind::Plan`](crate::Kind::Plan).
     pub plan: u32,
-    /// The local files that it reads.
+    /// The local files that the task reads.
     pub files: Vec<FileGrant>,
-    /// Names of the functions that it calls.
+    /// The names of the functions that the task calls.
     pub udfs: Vec<String>,
-    /// Access to the buckets that it reads.
+    /// Access to the buckets that the task reads.
     pub s3: BTreeMap<String, S3Access>,
-    /// Rows in a batch.
+    /// The number of rows in a batch.
     pub batch_rows: u32,
-    /// What it reads of the outputs of tasks that have ended well.
+    /// The partitions that the task reads from outputs of tasks that have ended well.
     #[serde(default)]
     pub reads: Vec<TaskRead>,
-    /// True if it writes its batches to a file, which the platform keeps for the tasks that read
-    /// it.
+    /// True if the task writes its batches to a file, which the platform keeps for the tasks that
+    /// read it.
     #[serde(default)]
     pub output: bool,
     /// True for an attempt beside another one of the same task: it is refused as lost if there is
     /// no room for it at once.
     #[serde(default)]
     pub twin: bool,
-    /// The objects that it writes its batches to instead.
+    /// The objects that the task writes its batches to, instead of a file. `None` if it writes
+    /// none.
     #[serde(default)]
     pub objects: Option<ObjectOutput>,
-    /// True if it is granted a file for what does not fit into its memory.
+    /// True if the task is granted a file for what does not fit into its memory.
     #[serde(default)]
     pub scratch: bool,
-    /// True if it joins by sorting.
+    /// True if the task joins by sorting.
     #[serde(default)]
     pub sort_merge: bool,
-    /// How often what its operators may reserve is halved.
+    /// The number of times that the memory which the task's operators may reserve is halved.
     #[serde(default)]
     pub memory_halvings: u32,
-    /// What it does with its streams, if it is one of a gang.
+    /// The use of the task's streams, if it is one of a gang.
     #[serde(default)]
     pub streams: Option<TaskStreams>,
-    /// The number of its gang, in whose room it starts.
+    /// The number of the task's gang, in whose room it starts. `None` without a gang.
     #[serde(default)]
     pub gang: Option<u64>,
 }
 
 impl TaskAsk {
-    /// The header that is sent to its worker. Its operators may usually reserve `memory_bytes`, less
-    /// than the sandbox's limit; `threads` run the plan.
+    /// Returns the header that is sent to the task's worker. Its operators may usually reserve
+    /// `memory_bytes`, less than the sandbox's limit; `threads` run the plan.
     pub fn header(&self, query: &str, memory_bytes: u64, threads: u32) -> Task {
         Task {
             query: query.to_owned(),
@@ -263,15 +266,14 @@ pub struct Reply {
 pub enum Answered {
     /// The files of a location, in the order of their names.
     Listed {
-        /// At least one.
+        /// The files of the location: at least one.
         files: Vec<LocalFile>,
     },
     /// The files are open; their descriptors are attached, in order.
     Opened,
     /// The footers that were kept.
     Footers {
-        /// Those of the files that were asked for, in the same order; without bytes where there are
-        /// none.
+        /// The footers in the order of the requested files; without bytes where none was kept.
         footers: Vec<KeptFooter>,
     },
     /// The number of a gang; `None` if there is no room for all of its tasks now.
@@ -283,7 +285,7 @@ pub enum Answered {
     },
     /// The resource use of the sandboxes of a successful attempt.
     Ended {
-        /// Its worker.
+        /// The use of the task's worker.
         worker: SandboxUse,
         /// The instances of its functions, in the order of [`TaskAsk::udfs`].
         udfs: Vec<SandboxUse>,
@@ -293,11 +295,11 @@ pub enum Answered {
         /// The time limit for one batch in milliseconds; 0 means no limit.
         timeout_ms: u64,
     },
-    /// There is no result.
+    /// The request has no result.
     Failed(Failed),
 }
 
-/// Why a request has no result.
+/// The reason why a request has no result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failed {
     /// True if another attempt may succeed.
@@ -311,22 +313,22 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// A failure that would recur.
+    /// Makes a failure that would recur.
     pub fn of(report: ErrorReport) -> Self {
         Self { lost: false, outputs: Vec::new(), report: Box::new(report) }
     }
 
-    /// The loss of a sandbox: another attempt may succeed.
+    /// Makes a failure by the loss of a sandbox: another attempt may succeed.
     pub fn lost(report: ErrorReport) -> Self {
         Self { lost: true, outputs: Vec::new(), report: Box::new(report) }
     }
 
-    /// The loss of outputs of these tasks, which an attempt needs to read.
+    /// Makes a failure by the loss of outputs of these tasks, which an attempt needs to read.
     pub fn lost_outputs(tasks: Vec<u32>, report: ErrorReport) -> Self {
         Self { lost: true, outputs: tasks, report: Box::new(report) }
     }
 
-    /// A failure of the connection to a worker: an ended connection is a lost worker, and a
+    /// Makes a failure of the connection to a worker: an ended connection is a lost worker, and a
     /// violation of the protocol would recur.
     pub fn of_worker(task: u32, error: Error) -> Self {
         match error {
@@ -339,34 +341,34 @@ impl Failed {
     }
 }
 
-/// The use of one sandbox by a task. Times are microseconds since the query was accepted.
+/// The use of a sandbox by a task. Times are microseconds since the query was accepted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SandboxUse {
-    /// For example `worker 3` or `score 3`.
+    /// The name of the sandbox, for example `worker 3` or `score 3`.
     pub name: String,
-    /// The host that it is on; `None` if the query has one host.
+    /// The host of the sandbox; `None` if the query has one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// True if it was started for this query.
+    /// True if the sandbox was started for this query.
     pub cold: bool,
-    /// When it was requested.
+    /// The time at which the sandbox was requested.
     pub asked_us: u64,
-    /// When it was ready.
+    /// The time at which the sandbox was ready.
     pub ready_us: u64,
-    /// When its task began: all other sandboxes of the task were ready then.
+    /// The time at which the task began: all other sandboxes of the task were ready then.
     pub began_us: u64,
-    /// When its task was done.
+    /// The time at which the task was done.
     pub done_us: u64,
     /// The peak memory use in bytes.
     pub peak_memory: Option<u64>,
-    /// Its memory limit in bytes.
+    /// The memory limit of the sandbox in bytes.
     #[serde(default)]
     pub memory_limit: u64,
-    /// Processor time of an instance of a function during the task; 0 for a worker, which reports
-    /// its own.
+    /// The processor time of an instance of a function during the task in microseconds; 0 for a
+    /// worker, which reports its own.
     pub cpu_us: u64,
-    /// How long the set-up functions of an instance ran, in its time until `ready_us`; 0 if they ran
-    /// before.
+    /// The time for which the set-up functions of an instance ran, in microseconds, as a part of
+    /// its time until `ready_us`; 0 if they ran before.
     #[serde(default)]
     pub setup_us: u64,
 }
@@ -376,16 +378,16 @@ pub struct SandboxUse {
 pub struct RunProgress {
     /// The number of tasks.
     pub tasks: u32,
-    /// Tasks that were started and are not done.
+    /// The number of tasks that were started and are not done.
     pub running: u32,
-    /// Tasks that are done.
+    /// The number of tasks that are done.
     pub done: u32,
-    /// Rows read.
+    /// The number of rows read.
     pub rows: u64,
-    /// Bytes read from storage.
+    /// The number of bytes read from storage.
     pub bytes: u64,
-    /// Upper bound of `bytes`.
+    /// An upper bound of `bytes`.
     pub bytes_total: u64,
-    /// Rows passed to functions.
+    /// The number of rows passed to functions.
     pub udf_rows: u64,
 }

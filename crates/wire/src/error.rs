@@ -11,7 +11,7 @@ pub enum Error {
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The other side closed the connection where a frame was expected.
+    /// The other side has closed the connection where a frame was expected.
     #[error("the other side closed the connection")]
     Closed,
     /// The frame's kind is unknown to this version.
@@ -20,7 +20,7 @@ pub enum Error {
     /// The frame's kind is not expected at this point.
     #[error("received a {found:?} frame, expected {expected}")]
     Unexpected {
-        /// The kind received.
+        /// The kind of the received frame.
         found: Kind,
         /// The kind expected.
         expected: &'static str,
@@ -42,7 +42,7 @@ pub enum Error {
     /// The number of descriptors is wrong.
     #[error("received {found} descriptors, expected {expected}")]
     Descriptors {
-        /// The number received.
+        /// The number of received descriptors.
         found: usize,
         /// The number expected.
         expected: usize,

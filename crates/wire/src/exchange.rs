@@ -1,4 +1,5 @@
-//! How the stages of a query exchange their rows: what its user chooses, and where objects are.
+//! The exchange of rows between the stages of a query: the user's options, and the places of
+//! objects.
 //!
 //! Invariant: options that passed [`ExchangeOptions::check`] name what an exchange needs.
 
@@ -8,48 +9,49 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 use utoipa::ToSchema;
 
-/// The most levels of an exchange.
+/// The greatest number of levels of an exchange.
 pub const MAX_LEVELS: u32 = 3;
 
-/// The most locations over which an exchange spreads its objects.
+/// The greatest number of locations over which an exchange spreads its objects.
 pub const MAX_LOCATIONS: usize = 64;
 
 /// The folder of all exchanges below a location. Each query has a folder in it, named by
 /// [`exchange_folder`].
 pub const EXCHANGES: &str = "snowmelt-exchange";
 
-/// Where rows are between two stages.
+/// The medium that holds rows between two stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
-    /// What fits the hosts of the query.
+    /// The medium that fits the hosts of the query.
     #[default]
     Auto,
     /// Files of one host, granted as descriptors.
     Files,
     /// Files of several hosts, which pass ranges of them to each other.
     Hosts,
-    /// Streams between tasks that run at the same time, where that is possible; elsewhere what fits
-    /// the hosts of the query.
+    /// Streams between tasks that run at the same time, where that is possible; elsewhere the
+    /// medium that fits the hosts of the query.
     Streams,
     /// Objects on S3 (Lambada 4.4).
     Objects,
 }
 
-/// How a query exchanges rows between its stages.
+/// The way in which a query exchanges rows between its stages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExchangeOptions {
-    /// Where the rows are.
+    /// The medium of the exchanged rows.
     pub medium: Medium,
-    /// `s3://bucket/prefix/` for `objects`, which are spread over several (Lambada 4.4.1).
+    /// Places for `objects`, as `s3://bucket/prefix/`. Objects are spread over several places
+    /// (Lambada 4.4.1).
     pub locations: Vec<String>,
     /// Levels of an exchange by objects, 1 to 3 (Lambada 4.4.2).
     pub levels: u32,
     /// True if a task writes all its partitions into one object (Lambada 4.4.3).
     pub combining: bool,
-    /// Bytes of exchanged rows that are worth a task: a stage that reads fewer has fewer tasks than
-    /// workers.
+    /// The number of exchanged bytes that are worth a task: a stage that reads fewer has fewer
+    /// tasks than workers.
     pub task_bytes: ByteSize,
 }
 
@@ -147,10 +149,10 @@ impl ObjectsAt {
     }
 }
 
-/// Where a task writes its batches, if not to a granted file.
+/// The objects to which a task writes its batches, if it writes to no granted file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectOutput {
-    /// Its objects.
+    /// The places of the objects.
     pub at: ObjectsAt,
     /// Partitions whose numbers agree but for the remainder by this go to the same cell of the
     /// level's grid (Lambada 4.4.2); 1 for the last level, whose cells are the partitions.
@@ -162,9 +164,9 @@ pub struct ObjectOutput {
 pub struct Clean {
     /// The locations.
     pub locations: Vec<String>,
-    /// The query's folder in each.
+    /// The query's folder in each location.
     pub folder: String,
-    /// `AWS_*` variables.
+    /// The client's `AWS_*` variables.
     pub aws: std::collections::BTreeMap<String, String>,
 }
 

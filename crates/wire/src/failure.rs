@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report, SourceLocation};
 
-/// Why user code failed.
+/// The reason why user code failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// It raised.
+    /// The code raised an exception.
     Raised,
     /// A value is not of the declared type.
     Type,
@@ -17,17 +17,17 @@ pub enum FailureKind {
     Load,
     /// Annotations are missing or have no SQL type.
     Signature,
-    /// One of its set-up functions raised.
+    /// A set-up function of the code raised an exception.
     Setup,
-    /// It raised because its scratch space is full.
+    /// The code raised because its scratch space is full.
     Scratch,
-    /// It raised because it reached its limit of open files.
+    /// The code raised because it reached its limit of open files.
     Files,
-    /// It raised because it reached its limit of processes and threads.
+    /// The code raised because it reached its limit of processes and threads.
     Processes,
-    /// It raised because its heap is full (Java).
+    /// The code raised because its heap is full (Java).
     Memory,
-    /// It gave more than a row may give.
+    /// The code returned more than is allowed for a row.
     Size,
 }
 
@@ -36,7 +36,7 @@ pub enum FailureKind {
 pub struct FunctionFailure {
     /// The kind of failure.
     pub kind: FailureKind,
-    /// The function.
+    /// The name of the function.
     pub function: String,
     /// Exception type and text on one line: `ValueError: too short`.
     pub exception: String,
@@ -46,22 +46,23 @@ pub struct FunctionFailure {
     /// The user's frames and lines; the platform's frames are left out.
     #[serde(default)]
     pub traceback: Vec<String>,
-    /// Row in the batch, from 0.
+    /// The row in the batch, from 0. `None` if the failure is not about one row.
     #[serde(default)]
     pub row: Option<u64>,
-    /// The arguments, shortened: `phone = "+4"`.
+    /// The arguments of the call, shortened: `phone = "+4"`.
     #[serde(default)]
     pub input: Option<String>,
-    /// Calls of this batch that failed.
+    /// The number of calls of this batch that failed.
     #[serde(default)]
     pub failed: u64,
-    /// Calls of this batch.
+    /// The number of calls of this batch.
     #[serde(default)]
     pub calls: u64,
-    /// The limit that was reached: bytes of scratch, open files, processes.
+    /// The limit that was reached: bytes of scratch, or a number of open files or processes. `None`
+    /// for other failures.
     #[serde(default)]
     pub limit: Option<u64>,
-    /// The peak use.
+    /// The peak use of what the limit is for. `None` for other failures.
     #[serde(default)]
     pub peak: Option<u64>,
     /// A hint of the instance, which takes precedence over the platform's.
@@ -103,7 +104,7 @@ impl FunctionFailure {
         }
     }
 
-    /// The platform's hint.
+    /// The platform's hint for this kind of failure.
     fn hint(&self) -> Option<String> {
         let twice = self.limit.map_or(0, |limit| limit.saturating_mul(2));
         let twice_mib = (twice >> 20).max(1);

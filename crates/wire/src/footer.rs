@@ -9,20 +9,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// [`S3Access::versions`](crate::S3Access::versions).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectFooter {
-    /// Its bytes at the end of the object, with its length and the magic number.
+    /// The length of the footer at the end of the object in bytes, with its length field and the
+    /// magic number.
     pub length: u64,
-    /// The encoded metadata of the row groups that the task reads, without its length and the magic
+    /// The encoded metadata of the row groups that the task reads, without length field and magic
     /// number; `None` if it is too long to be sent.
     #[serde(default, with = "as_base64", skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Bytes>,
 }
 
-/// A footer that the platform keeps for later queries. For the platform both are opaque.
+/// A footer that the platform keeps for later queries. The platform interprets neither name nor
+/// bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFooter {
     /// The file and its version: at most [`MAX_KEPT_NAME`] bytes.
     pub file: String,
-    /// Its bytes, with their length and the magic number; at most [`MAX_KEPT_FOOTER`].
+    /// The bytes of the footer, with their length and the magic number; at most
+    /// [`MAX_KEPT_FOOTER`].
     #[serde(default, with = "as_base64", skip_serializing_if = "Option::is_none")]
     pub footer: Option<Bytes>,
 }

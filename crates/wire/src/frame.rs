@@ -93,11 +93,11 @@ kinds! {
     Partition = 35,
     /// JSON [`crate::Clean`]: what a worker removes from the locations of an exchange.
     Clean = 22,
-    /// Memory for batches, as a descriptor, and the sizes of its two parts (two u64). An instance of a
-    /// UDF maps it and answers with an empty frame of this kind.
+    /// A descriptor of memory for batches, and the sizes of the two parts of this memory (two u64).
+    /// An instance of a UDF maps it and answers with an empty frame of this kind.
     SharedMemory = 36,
-    /// The range of a batch in this memory (offset and length, two u64), and a byte: 1 if the function
-    /// keeps the arguments of its last call, which then must not be overwritten.
+    /// The range of a batch in the shared memory (offset and length, two u64), and a byte: 1 if the
+    /// function keeps the arguments of its last call, which then must not be overwritten.
     SharedBatch = 37,
     /// JSON [`crate::AggregateCall`] to an instance of an aggregate function, and its answer
     /// [`crate::AggregateDone`].

@@ -39,11 +39,11 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SourceCode {
-    /// One Python file.
+    /// A single Python file.
     Source {
         /// The file's name as the user gave it, for tracebacks: `udfs.py`.
         file: String,
-        /// Its text.
+        /// The text of the file.
         text: String,
     },
     /// A folder of Python files, which import each other, and of files that they read.
@@ -62,7 +62,7 @@ pub enum SourceCode {
         /// File name to text of the source files that the function came from, for tracebacks.
         #[serde(default)]
         sources: BTreeMap<String, String>,
-        /// Whether it contains a shared set-up, which the zygote of this code runs.
+        /// Whether the pickle contains a shared set-up, which the zygote of this code runs.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         shared_setup: bool,
     },
@@ -86,13 +86,13 @@ pub enum SourceCode {
     },
 }
 
-/// One file of a program.
+/// A file of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CodeFile {
-    /// Base64 of its bytes.
+    /// The bytes of the file in base64.
     pub data: String,
-    /// Whether it can be executed.
+    /// Whether the file can be executed.
     #[serde(default)]
     pub executable: bool,
 }
@@ -115,12 +115,12 @@ impl SourceCode {
 }
 
 impl CodeFile {
-    /// A file with these bytes.
+    /// Makes a file with these bytes.
     pub fn new(bytes: &[u8], executable: bool) -> Self {
         Self { data: STANDARD.encode(bytes), executable }
     }
 
-    /// Its bytes; `None` if they are not base64.
+    /// The bytes of the file; `None` if `data` is not base64.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         STANDARD.decode(&self.data).ok()
     }
@@ -151,8 +151,8 @@ pub struct Ready {
     /// Process id inside the sandbox.
     #[serde(default)]
     pub pid: i64,
-    /// How long the set-up functions of the code ran for this connection, in microseconds; 0 if there
-    /// are none or they ran before.
+    /// The time for which the set-up functions of the code ran for this connection, in
+    /// microseconds; 0 if there are none or they ran before.
     #[serde(default)]
     pub setup_us: u64,
 }
@@ -168,20 +168,21 @@ pub enum OnError {
     Null,
 }
 
-/// What a function of SQL is called for.
+/// The unit for which SQL calls a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum UdfKind {
-    /// Each row.
+    /// The function is called for each row.
     #[default]
     Scalar,
-    /// Each group of rows.
+    /// The function is called for each group of rows.
     Aggregate,
-    /// Each row, for which it gives rows: its result is a list of structs, which have the columns.
+    /// The function is called for each row and returns rows: its result is a list of structs whose
+    /// fields are the columns.
     Table,
 }
 
-/// One call of a function.
+/// A call of a function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Call {
     /// The invocation's id, for logs.
@@ -196,23 +197,24 @@ pub struct Call {
 pub struct Signature {
     /// Name in SQL and in the code.
     pub name: String,
-    /// Whether it is called for rows or for groups, or gives rows.
+    /// The unit for which the function is called: a row, a group, or a row for which it returns
+    /// rows.
     #[serde(default)]
     pub kind: UdfKind,
     /// `scalar`, `arrow`, `pandas` or `numpy`.
     pub batch: String,
-    /// Base64 of an Arrow IPC schema: a field for each argument, then one named `return`. If a
-    /// field is not nullable, the function is not called for nulls and the result is null; an aggregate
-    /// function gets only the other rows.
+    /// The types of the function: base64 of an Arrow IPC schema with a field for each argument,
+    /// then one named `return`. If a field is not nullable, the function is not called for nulls
+    /// and the result is null; an aggregate function gets only the other rows.
     pub schema: String,
     /// The handling of rows on which the function raises.
     #[serde(default)]
     pub on_error: OnError,
-    /// True if equal arguments give the same result throughout a query, so that it may be used again
-    /// instead of a call.
+    /// True if equal arguments give the same result throughout a query, so that a result may be
+    /// reused instead of a call.
     #[serde(default)]
     pub deterministic: bool,
-    /// Requirements in pip's syntax.
+    /// The Python packages that the function needs, in pip's syntax.
     #[serde(default)]
     pub packages: Vec<String>,
     /// Memory limit of an instance, as text (`512MiB`), if the user gave one.

@@ -15,22 +15,22 @@ pub struct GangAsk {
 }
 
 impl GangAsk {
-    /// The number of its streams.
+    /// The number of streams between the tasks of the gang.
     pub fn streams(&self) -> usize {
         self.senders.len().saturating_mul(self.receivers.len())
     }
 }
 
-/// What a task of a gang needs of its host.
+/// The requirements of a task of a gang on its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangTask {
-    /// The task.
+    /// The task's index in the query.
     pub task: u32,
-    /// Names of the functions that it calls.
+    /// The names of the functions that the task calls.
     pub udfs: Vec<String>,
-    /// True if it reads from buckets.
+    /// True if the task reads from buckets.
     pub network: bool,
-    /// The local files that it reads: it runs on a host that has them.
+    /// The local files that the task reads: it runs on a host that has them.
     #[serde(default)]
     pub files: Vec<FileGrant>,
 }

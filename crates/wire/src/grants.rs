@@ -20,13 +20,13 @@ pub struct Grants {
     pub udfs: Vec<(UdfGrant, OwnedFd)>,
     /// The outputs that the task reads, by task, opened for reading.
     pub inputs: Vec<(u32, OwnedFd)>,
-    /// The outputs that it reads from other hosts: a connection to each of these.
+    /// The outputs on other hosts that the task reads, each with a connection to the host.
     pub hosts: Vec<(HostOutputs, OwnedFd)>,
-    /// The file for its own output.
+    /// The file for the task's own output.
     pub output: Option<OwnedFd>,
-    /// Its streams, by the task at the other end.
+    /// The task's streams, by the task at the other end.
     pub streams: Vec<(u32, OwnedFd)>,
-    /// The file for what does not fit into its memory.
+    /// The file for what does not fit into the task's memory.
     pub scratch: Option<OwnedFd>,
 }
 

@@ -31,7 +31,7 @@ pub struct ReadRange {
     pub output: u32,
     /// The first byte.
     pub offset: u64,
-    /// How many bytes, at most [`MAX_READ_BYTES`].
+    /// The number of bytes, at most [`MAX_READ_BYTES`].
     pub length: u64,
 }
 

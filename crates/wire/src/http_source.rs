@@ -1,4 +1,4 @@
-//! Servers of files that the operator of a platform lets queries read.
+//! The HTTP servers that the operator of a platform lets queries read files from.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,20 +7,21 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// An entry of the operator's list: `data.example.org`, `*.example.org:8443` or
-/// `http://10.0.0.5:8080`. Without a scheme it is one of HTTPS, and without a port the scheme's own.
+/// `http://10.0.0.5:8080`. Without a scheme it stands for HTTPS, and without a port for the
+/// scheme's own port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HttpSource {
     is_plain: bool,
     host: String,
-    /// All names below the host's, and not the host itself.
+    /// True if the entry stands for all names below the host's, and not for the host itself.
     below: bool,
     port: u16,
 }
 
 impl HttpSource {
-    /// True if a URL of this scheme, host and port is one of the entry. The host is that of a parsed
-    /// URL: in small letters, and an address of IPv6 in brackets.
+    /// True if the entry matches a URL of this scheme, host and port. The host must come from a
+    /// parsed URL: in lower case, and an IPv6 address in brackets.
     pub fn matches(&self, scheme: &str, host: &str, port: u16) -> bool {
         let own = if self.is_plain { "http" } else { "https" };
         let same = match self.below {

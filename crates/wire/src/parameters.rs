@@ -1,8 +1,8 @@
 //! Values of the parameters of a statement: of `?`, `$1` and `:name`.
 //!
 //! A value travels beside the statement and with its type, so it is never read as SQL. JSON's own
-//! values are parameters, except numbers with a point: a decoder may round these. They and all
-//! other types are sent as `{"type": "double", "value": "0.1"}`.
+//! values are parameters, except numbers with a point, which a decoder may round. Such numbers and
+//! all other types are sent as `{"type": "double", "value": "0.1"}`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,9 +16,9 @@ use utoipa::ToSchema;
 #[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Parameters {
-    /// By place: those of `?`, in their order, or of `$1`, `$2` and so on.
+    /// The values by place: for each `?` in order, or for `$1`, `$2` and so on.
     Places(Vec<Parameter>),
-    /// By name: those of `:name` and `$name`.
+    /// The values by name, for `:name` and `$name`.
     Names(BTreeMap<String, Parameter>),
 }
 
@@ -45,10 +45,10 @@ pub enum Parameter {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TypedText {
-    /// Its type.
+    /// The type of the value.
     #[serde(rename = "type")]
     pub data_type: ParameterType,
-    /// Its text; a BLOB's in hexadecimal digits.
+    /// The text of the value; for a BLOB in hexadecimal digits.
     pub value: String,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for ParameterType {
 }
 
 impl Parameters {
-    /// True if there are none.
+    /// True if there are no values.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Places(values) => values.is_empty(),

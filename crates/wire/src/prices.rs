@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A file with prices. It is read by the driver, because it is untrusted input.
+/// A file with prices. The driver reads it, because it is untrusted input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PriceFile {
-    /// Its name, for errors.
+    /// The name of the file, for errors.
     pub file: String,
-    /// Its content, which is TOML.
+    /// The content of the file, which is TOML.
     pub text: String,
 }

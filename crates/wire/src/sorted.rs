@@ -13,11 +13,11 @@ pub const MARK_KEY_BYTES: usize = 128;
 /// A place in a sorted partition at which a frame begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The rows before it.
+    /// The number of rows before it in the partition.
     pub rows: u64,
-    /// The bytes before it.
+    /// The number of bytes before it in the partition.
     pub bytes: u64,
-    /// The key of its first row, or the first [`MARK_KEY_BYTES`] of that.
+    /// The key of the first row of the frame, or the first [`MARK_KEY_BYTES`] of it.
     pub key: Vec<u8>,
     /// True if the key is longer.
     pub cut: bool,
@@ -26,9 +26,9 @@ pub struct Mark {
 /// A part of sorted rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRange {
-    /// Where it begins: at the first row if absent.
+    /// The begin of the range: the first row if absent.
     pub from: Option<Edge>,
-    /// Where it ends: after the last row if absent.
+    /// The end of the range: after the last row if absent.
     pub to: Option<Edge>,
 }
 
@@ -37,7 +37,7 @@ pub struct KeyRange {
 pub struct Edge {
     /// The key.
     pub key: Vec<u8>,
-    /// True if it is after all rows with this key, false if it is before them.
+    /// True if the edge is after all rows with this key, false if it is before them.
     pub after: bool,
 }
 

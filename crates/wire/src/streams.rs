@@ -8,16 +8,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The most streams of one query at a time.
+/// The greatest number of streams of one query at a time.
 pub const MAX_STREAMS: usize = 1024;
 
-/// What a task of a gang does with its streams.
+/// The use that a task of a gang makes of its streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStreams {
-    /// It writes its batches to them, instead of an output.
+    /// The task writes its batches to the streams, instead of an output.
     Send(Vec<Receiver>),
-    /// It reads the output of a stage from them.
+    /// The task reads the output of a stage from the streams.
     Receive {
         /// The stage, by which the plan names it.
         stage: u32,
@@ -27,8 +27,8 @@ pub enum TaskStreams {
 /// A task to which another one sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receiver {
-    /// The task.
+    /// The receiving task's index in the query.
     pub task: u32,
-    /// The partitions that it reads.
+    /// The partitions that the task reads.
     pub partitions: Vec<u32>,
 }

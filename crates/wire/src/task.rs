@@ -22,7 +22,7 @@ use crate::streams::TaskStreams;
 /// The header of a task: one worker's share of a query's plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
-    /// The query, for logs.
+    /// The id of the query, for logs.
     pub query: String,
     /// The task's index in the query, from 0.
     pub task: u32,
@@ -30,16 +30,17 @@ pub struct Task {
     pub attempt: u32,
     /// The partitions of the plan that this worker runs.
     pub partitions: Vec<u32>,
-    /// Bytes that operators may reserve: less than the sandbox's limit, which includes buffers.
+    /// The memory that operators may reserve in bytes: less than the sandbox's limit, which
+    /// includes buffers.
     pub memory_bytes: u64,
-    /// Threads that run the plan.
+    /// The number of threads that run the plan.
     pub threads: u32,
-    /// Rows in a batch.
+    /// The number of rows in a batch.
     pub batch_rows: u32,
-    /// Access to S3 by bucket, and to servers of HTTP by their address (`https://host`), if the plan
+    /// Access to S3 by bucket, and to HTTP servers by their address (`https://host`), if the plan
     /// reads from them.
     pub s3: BTreeMap<String, S3Access>,
-    /// What the plan reads of the outputs of other tasks.
+    /// The partitions that the plan reads from outputs of other tasks.
     #[serde(default)]
     pub reads: Vec<TaskRead>,
     /// True if the batches go to the granted output file.
@@ -48,22 +49,22 @@ pub struct Task {
     /// The objects that the batches go to, if they go to no file and not to the driver.
     #[serde(default)]
     pub objects: Option<ObjectOutput>,
-    /// True if it joins by sorting, because a hash join did not fit into memory.
+    /// True if the task joins by sorting, because a hash join did not fit into memory.
     #[serde(default)]
     pub sort_merge: bool,
-    /// What it does with its streams, if it is one of a gang.
+    /// The use of the task's streams, if it is one of a gang.
     #[serde(default)]
     pub streams: Option<TaskStreams>,
 }
 
-/// What a task reads of the output of one other task.
+/// The part that a task reads of the output of one other task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRead {
     /// The stage of the other task, by which the plan names it.
     pub stage: u32,
-    /// The other task.
+    /// The index of the other task.
     pub task: u32,
-    /// The attempt of it that was complete.
+    /// The attempt of the other task that was complete.
     #[serde(default)]
     pub attempt: u32,
     /// The partitions that are read.
@@ -71,35 +72,36 @@ pub struct TaskRead {
     /// The objects of its stage, if the output is not a granted file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectsAt>,
-    /// True if these are all of its partitions, and other tasks read all of them too: a host needs
-    /// the output only once.
+    /// True if these are all partitions of the output, and other tasks read all of them too: a host
+    /// needs the output only once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
-    /// The rows that are read of sorted partitions; all of them if absent.
+    /// The range of rows that are read from sorted partitions; all rows if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<KeyRange>,
 }
 
-/// Where a partition is in the output of a task.
+/// The place of a partition in the output of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputPartition {
-    /// Its number.
+    /// The number of the partition.
     pub partition: u32,
-    /// Its rows.
+    /// The number of rows in the partition.
     pub rows: u64,
-    /// Its byte ranges in the order of its batches: offset and length. Each range holds whole
-    /// `Batch` frames.
+    /// The byte ranges of the partition in the order of its batches: offset and length. Each range
+    /// holds whole `Batch` frames.
     pub ranges: Vec<(u64, u64)>,
-    /// The number of the object that holds each range; empty for a file.
+    /// The number of the object that holds each range; empty if the output is a file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<u32>,
-    /// Some places in it, if it is sorted: at most [`MAX_MARKS`](crate::MAX_MARKS), in order.
+    /// Marked places in the partition, if it is sorted: at most [`MAX_MARKS`](crate::MAX_MARKS), in
+    /// order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
 }
 
 impl OutputPartition {
-    /// Its size in bytes.
+    /// The size of the partition in bytes.
     pub fn bytes(&self) -> u64 {
         self.ranges.iter().map(|(_, length)| length).sum()
     }
@@ -110,9 +112,10 @@ impl OutputPartition {
 pub struct FileGrant {
     /// The path in the plan.
     pub path: String,
-    /// Its size in bytes when the query was planned.
+    /// The size of the file in bytes when the query was planned.
     pub bytes: u64,
-    /// Its version then, which changes when the file is replaced or written to.
+    /// The version of the file when the query was planned, which changes when the file is replaced
+    /// or written to.
     #[serde(default)]
     pub version: String,
 }
@@ -120,13 +123,13 @@ pub struct FileGrant {
 /// A local file as it was listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalFile {
-    /// Its absolute path, without links.
+    /// The absolute path of the file, without links.
     pub path: String,
-    /// Its size in bytes.
+    /// The size of the file in bytes.
     pub bytes: u64,
     /// The time of its last modification, in nanoseconds since 1970.
     pub modified_nanos: i64,
-    /// Changes when the file is replaced or written to.
+    /// The version of the file, which changes when the file is replaced or written to.
     pub version: String,
 }
 
@@ -139,7 +142,8 @@ pub struct UdfGrant {
     pub timeout_ms: u64,
 }
 
-/// Access to a bucket, or to a server of HTTP. Sent to the platform's own workers only, never to user code.
+/// Access to a bucket, or to an HTTP server. Sent to the platform's own workers only, never to user
+/// code.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct S3Access {
     /// Settings of `object_store` by their AWS variable (`AWS_ENDPOINT_URL`, `AWS_REGION`, …).
@@ -150,7 +154,7 @@ pub struct S3Access {
     /// The footers of Parquet objects by key, which the worker then need not read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub footers: BTreeMap<String, ObjectFooter>,
-    /// The servers that requests over HTTP may reach, also where one refers to another.
+    /// The HTTP servers that requests may reach, also when a server redirects to another one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub http: Vec<HttpSource>,
 }
@@ -162,14 +166,14 @@ impl std::fmt::Debug for S3Access {
     }
 }
 
-/// Why a task has no result.
+/// The reason why a task has no result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskFailure {
     /// The error for the user.
     #[serde(flatten)]
     pub report: ErrorReport,
-    /// The tasks whose outputs it reads and that are gone: another attempt can succeed once they were
-    /// made again.
+    /// The tasks whose outputs the task reads and that are gone: another attempt can succeed once
+    /// they were made again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<u32>,
 }
@@ -177,35 +181,36 @@ pub struct TaskFailure {
 /// The progress of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskProgress {
-    /// Rows read by its scans.
+    /// The number of rows read by the task's scans.
     pub rows_read: u64,
-    /// Bytes read from storage.
+    /// The number of bytes read from storage.
     pub bytes_read: u64,
-    /// Requests to storage, local files included.
+    /// The number of requests to storage, local files included.
     pub requests: u64,
-    /// Of these, the requests to object storage, which cost money.
+    /// The number of these requests that went to object storage, which cost money.
     #[serde(default)]
     pub store_reads: u64,
-    /// How its scans made these requests.
+    /// Counts of the ways in which scans made these requests.
     #[serde(default)]
     pub scans: ScanCounts,
-    /// Parts of files and row groups that scans left out because of statistics.
+    /// The number of parts of files and row groups that scans left out because of statistics.
     #[serde(default)]
     pub pruned: u64,
-    /// Bytes that operators wrote to scratch, because their memory was full.
+    /// The number of bytes that operators wrote to scratch, because their memory was full.
     #[serde(default)]
     pub spilled_bytes: u64,
-    /// Rows passed to UDFs.
+    /// The number of rows passed to UDFs.
     pub udf_rows: u64,
-    /// Rows for which a UDF was not called, because the result of an equal call was there.
+    /// The number of rows for which a UDF was not called, because the result of an equal call was
+    /// there.
     #[serde(default)]
     pub udf_rows_saved: u64,
-    /// Nanoseconds spent waiting for UDFs.
+    /// The time spent waiting for UDFs, in nanoseconds.
     pub udf_nanos: u64,
-    /// Requests that read objects of exchanges.
+    /// The number of requests that read objects of exchanges.
     #[serde(default)]
     pub exchange_reads: u64,
-    /// Requests that wrote objects of exchanges.
+    /// The number of requests that wrote objects of exchanges.
     #[serde(default)]
     pub exchange_writes: u64,
     /// Bytes read from objects of exchanges.
@@ -252,24 +257,24 @@ impl AddAssign<&Self> for TaskProgress {
     }
 }
 
-/// How scans made their requests to object storage: the levels of concurrency in Lambada 4.3, and
-/// races of slow requests.
+/// Counts of the ways in which scans made their requests to object storage: the levels of
+/// concurrency in Lambada 4.3, and races of slow requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScanCounts {
-    /// Footers that needed no request of a task, because planning had read them.
+    /// The number of footers that needed no request of a task, because planning had read them.
     pub footers_ahead: u64,
-    /// The most row groups that one task read at a time.
+    /// The greatest number of row groups that one task read at a time.
     pub row_groups_in_flight: u64,
-    /// Requests that were saved by reading near column chunks together.
+    /// The number of requests that were saved by reading near column chunks together.
     pub merged: u64,
-    /// Requests that were added because a column chunk was read in several pieces.
+    /// The number of requests that were added because a column chunk was read in several pieces.
     pub split: u64,
-    /// Requests that were sent a second time because they were slow.
+    /// The number of requests that were sent a second time because they were slow.
     pub hedged: u64,
 }
 
 impl ScanCounts {
-    /// The counts of several tasks.
+    /// Combines the counts of several tasks.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -285,14 +290,14 @@ impl ScanCounts {
 /// The use of a UDF by one task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UdfUse {
-    /// Name in the plan.
+    /// The function's name in the plan.
     pub name: String,
-    /// Rows passed to it.
+    /// The number of rows passed to the UDF.
     pub rows: u64,
-    /// Rows whose results were those of equal calls.
+    /// The number of rows whose results were those of equal calls.
     #[serde(default)]
     pub saved: u64,
-    /// Nanoseconds spent waiting for it.
+    /// The time spent waiting for the UDF, in nanoseconds.
     pub nanos: u64,
 }
 
@@ -301,13 +306,14 @@ pub struct UdfUse {
 pub struct OperatorMetric {
     /// The operator's number in its stage, in preorder.
     pub id: u32,
-    /// Its depth below the stage's root.
+    /// The depth of the operator below the stage's root.
     pub depth: u32,
-    /// For example `ParquetExec` or `FilterExec: l_quantity < 24`, shortened to one line.
+    /// The name of the operator, for example `ParquetExec` or `FilterExec: l_quantity < 24`,
+    /// shortened to one line.
     pub name: String,
-    /// Rows that it returned.
+    /// The number of rows that the operator returned.
     pub rows: u64,
-    /// Nanoseconds of its own computation, without the UDFs that it calls.
+    /// The time of the operator's own computation, without the UDFs that it calls, in nanoseconds.
     pub compute_nanos: u64,
 }
 
@@ -316,20 +322,20 @@ pub struct OperatorMetric {
 pub struct TaskDone {
     /// The final progress.
     pub progress: TaskProgress,
-    /// Rows of its result.
+    /// The number of rows of the task's result.
     pub rows: u64,
-    /// The peak of bytes that its operators reserved.
+    /// The peak memory that the task's operators reserved, in bytes.
     pub peak_reserved_bytes: u64,
-    /// Nanoseconds from the task's arrival to its end.
+    /// The time from the task's arrival to its end, in nanoseconds.
     pub wall_nanos: u64,
-    /// Nanoseconds of processor time of the process during the task.
+    /// The processor time of the process during the task, in nanoseconds.
     pub cpu_nanos: u64,
-    /// Its operators, each followed by the UDFs that it calls.
+    /// The operators of the task, each followed by the UDFs that it calls.
     pub operators: Vec<OperatorMetric>,
     /// The use of each UDF.
     #[serde(default)]
     pub udfs: Vec<UdfUse>,
-    /// The partitions of its output, without empty ones.
+    /// The partitions of the task's output, without empty ones.
     #[serde(default)]
     pub output: Vec<OutputPartition>,
 }
