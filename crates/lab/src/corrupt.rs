@@ -1,8 +1,8 @@
-//! Damage of what a host sends to other hosts, by a BPF program at its port of the bridge: as if its
-//! network card changed bytes and computed the checksums afterwards.
+//! Damage to the packets from a host to other hosts, by a BPF program at its port of the bridge: as
+//! if its network card changed bytes and computed the checksums afterwards.
 //!
-//! Invariant: only large packets between agents, and between an agent and control, are changed. So the
-//! host joins and reports, and what it sends in large pieces is wrong.
+//! Invariant: only large packets between agents, and between an agent and control, are changed. So
+//! the host joins and reports, and only data that it sends in large pieces is wrong.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -28,13 +28,13 @@ const SOURCE_PORT: i16 = 0;
 const TARGET_PORT: i16 = 2;
 /// Packets of fewer bytes than this (times 256) are not changed: heartbeats, small requests and answers.
 const LEAST_LENGTH: i32 = 5;
-/// What is changed, behind the headers of Ethernet, IP and TCP: four bytes.
+/// The offset of the four bytes that are changed, behind the headers of Ethernet, IP and TCP.
 const DAMAGED_AT: i32 = 14 + IP_HEADER + 32 + 1000;
 const WRONG: i32 = 0x5a0f_a55a;
 const AT_HEADER: i16 = -32;
 const AT_WRONG: i16 = -8;
 
-/// Begins to damage what a machine sends.
+/// Begins to damage the packets of a machine.
 pub fn start(bridge: &mut Socket, machine: &Machine) -> Result<()> {
     let loaded = Program::load(Hook::Packets, damage());
     let program = loaded.map_err(Error::step("load a program that damages packets"))?;

@@ -1,6 +1,6 @@
 //! The file system of a host's persistent data, which a fault can fill.
 //!
-//! Invariant: a full disk takes no memory: its size is reduced to what is used of it.
+//! Invariant: a full disk takes no memory: its size is reduced to the space in use.
 
 use rustix::fs::statvfs;
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use snowmelt_types::ByteSize;
 use crate::host::Host;
 use crate::{Error, Result, folder};
 
-/// How often the size is reduced again if the host has written something meanwhile.
+/// The number of times that the size is reduced again if the host has written something meanwhile.
 const ATTEMPTS: usize = 50;
 const FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 

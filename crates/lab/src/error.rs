@@ -41,10 +41,10 @@ pub enum Error {
     /// A lab of that name is running.
     #[error("a lab named `{name}` is running already")]
     Runs {
-        /// Its name.
+        /// The name of the lab.
         name: HostName,
     },
-    /// There is no lab of that name.
+    /// No lab of that name exists.
     #[error("there is no lab named `{name}`")]
     NoLab {
         /// The name.
@@ -57,7 +57,7 @@ pub enum Error {
         lab: HostName,
         /// The requested name.
         host: String,
-        /// The names of its hosts.
+        /// The names of the lab's hosts.
         hosts: Vec<String>,
     },
     /// The program of a service is not installed.
@@ -65,7 +65,7 @@ pub enum Error {
     Program {
         /// The service.
         kind: Kind,
-        /// Its program.
+        /// The program that was looked for.
         program: PathBuf,
     },
     /// Only hosts can have the fault.

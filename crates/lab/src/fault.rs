@@ -1,4 +1,4 @@
-//! The faults of hosts and services, and the record of those that are not healed.
+//! The faults of hosts and services, and the record of the faults that are not healed.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,38 +9,38 @@ use crate::{Result, folder};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// Its program is killed, without notice to other hosts.
+    /// The program is killed, without notice to other hosts.
     Kill,
-    /// All of its processes are stopped; the kernel still accepts connections for them.
+    /// All processes are stopped; the kernel still accepts connections for them.
     Freeze,
-    /// Its link is down.
+    /// The link is down.
     Unplug,
-    /// Its link has a hundredth of its rate.
+    /// The link has a hundredth of its rate.
     Slow,
-    /// It and the other hosts cannot reach each other; control is still reachable.
+    /// The host and the other hosts cannot reach each other; control is still reachable.
     Partition,
-    /// What it sends to other hosts and to control is damaged on its way.
+    /// Packets to other hosts and to control are damaged on their way.
     Corrupt,
     /// The file system of its persistent data is full.
     DiskFull,
-    /// Its wall clock is an hour ahead.
+    /// The wall clock is an hour ahead.
     ClockAhead,
-    /// Its wall clock is an hour behind.
+    /// The wall clock is an hour behind.
     ClockBehind,
 }
 
 impl Fault {
-    /// Whether a registry or an S3 server can have it.
+    /// Whether a registry or an S3 server can have the fault.
     pub(crate) fn is_of_services(self) -> bool {
         !matches!(self, Self::Partition | Self::Corrupt | Self::DiskFull)
     }
 
-    /// Whether it is one of its wall clock, of which a machine has one at most.
+    /// Whether the fault is one of the wall clock, of which a machine has one at most.
     pub(crate) fn is_of_clock(self) -> bool {
         matches!(self, Self::ClockAhead | Self::ClockBehind)
     }
 
-    /// Whether it is over when its program is.
+    /// Whether the fault is over when the program has ended.
     pub(crate) fn is_of_processes(self) -> bool {
         self == Self::Freeze || self.is_of_clock()
     }

@@ -1,5 +1,5 @@
-//! The folders of a lab: the run folder for what is removed with the lab, the state folder for the
-//! persistent data of its hosts.
+//! The folders of a lab: the run folder with files that are removed with the lab, and the state
+//! folder with the persistent data of its hosts.
 //!
 //! Invariant: the plan is written last, so a lab without a plan is incomplete or being removed, and
 //! the holder of the lock may remove it.
@@ -19,9 +19,9 @@ use crate::{Error, Result};
 /// The platform's folders, which contain those of labs.
 #[derive(Clone, Debug)]
 pub struct Roots {
-    /// For files that are removed with the lab.
+    /// The folder for files that are removed with the lab.
     pub run: PathBuf,
-    /// For the data of its hosts.
+    /// The folder for the data of the lab's hosts.
     pub state: PathBuf,
 }
 
@@ -42,7 +42,7 @@ impl Folder {
         Self { run: below(&roots.run), state: below(&roots.state) }
     }
 
-    /// Whether any part of it exists.
+    /// Whether any part of the folders exists.
     pub fn exists(&self) -> bool {
         self.run.exists() || self.state.exists()
     }
@@ -57,7 +57,7 @@ impl Folder {
         self.run.join(NAMESPACES).join(name)
     }
 
-    /// All such files that exist.
+    /// The files of all namespaces of the lab.
     pub fn namespaces(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.run.join(NAMESPACES)).into_iter().flatten();
         entries.flatten().map(|entry| entry.path()).collect()
@@ -99,7 +99,7 @@ impl Folder {
         write().map_err(Error::folder(&path))
     }
 
-    /// The plan of a complete lab; none before it is complete.
+    /// Reads the plan of a complete lab; `None` before the lab is complete.
     pub fn plan<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         read(&self.run.join(PLAN))
     }
@@ -127,7 +127,7 @@ impl Folder {
     }
 }
 
-/// Held while labs are made, changed and ended.
+/// Takes the lock that is held while labs are made, changed and ended.
 pub(crate) fn lock(roots: &Roots) -> Result<Lock> {
     make(&roots.run, 0o711)?;
     // Outside the labs' folder, which is removed with the last lab.
@@ -152,7 +152,7 @@ pub(crate) fn make(path: &Path, mode: u32) -> Result<()> {
     made.map_err(Error::folder(path))
 }
 
-/// A value from a file; none if the file does not exist.
+/// Reads a value from a file; `None` if the file does not exist.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -21,39 +21,39 @@ pub type Address = SocketAddr;
 /// A program that starts and ends hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Provider {
-    /// Its path.
+    /// The path of the program.
     pub program: PathBuf,
-    /// Hosts that there are at least.
+    /// The least number of hosts.
     pub least: u32,
-    /// Hosts that there are at most.
+    /// The greatest number of hosts.
     pub most: u32,
 }
 
 /// The parameters of a host's program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Host {
-    /// Its name, link and folders; the first one is control.
+    /// The name, link and folders of the host. The first host is control.
     #[serde(flatten)]
     pub machine: Machine,
-    /// The address of its agent; of the first host: where other hosts join.
+    /// The address of the host's agent; for the first host, the address at which other hosts join.
     pub address: Address,
-    /// The address at which control accepts hosts: that of the first host.
+    /// The address at which control accepts hosts, which is that of the first host.
     pub control: Address,
     /// The file with the lab's token.
     pub token_file: PathBuf,
-    /// What control starts and ends hosts with, if it does.
+    /// The program with which control starts and ends hosts. `None` if it does not.
     pub provider: Option<Provider>,
     /// The socket of control.
     pub socket: PathBuf,
-    /// The folder of its persistent data.
+    /// The folder of the host's persistent data.
     pub state: PathBuf,
-    /// The folder of its runtime data.
+    /// The folder of the host's runtime data.
     pub run: PathBuf,
     /// The limit of memory for functions.
     pub memory: ByteSize,
-    /// The size of the file system of its persistent data; that of the machine if none.
+    /// The size of the file system of the host's persistent data. `None` for the machine's own.
     pub disk: Option<ByteSize>,
-    /// The certificate of the lab's registry, if it has one.
+    /// The certificate of the lab's registry. `None` without a registry.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -80,18 +80,19 @@ impl Host {
         }
     }
 
-    /// Its name.
+    /// The name of the host.
     pub fn name(&self) -> &str {
         &self.machine.name
     }
 
-    /// Whether it is the host with the gateway, which also runs functions unless it is control alone.
+    /// Whether the host is the one with the gateway. It also runs functions unless it is control
+    /// alone.
     pub fn is_control(&self) -> bool {
         self.machine.number == 1
     }
 }
 
-/// The program of a host. The command line provides it: it is its own binary.
+/// The program of a host. The command line provides it: its own binary.
 pub trait Program {
     /// A command that serves as this host in the foreground.
     fn command(&self, host: &Host) -> Command;

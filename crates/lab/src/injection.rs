@@ -15,11 +15,11 @@ use crate::namespace::{self, Namespace};
 use crate::wiring::set_shape;
 use crate::{Error, Result, clock, corrupt, disk, process, shape};
 
-/// How far a wrong clock is ahead or behind, in seconds.
+/// The number of seconds by which a wrong clock is ahead or behind.
 const WRONG_BY: i64 = 3600;
 
 impl Lab {
-    /// Causes a fault. A fault that it already has is not caused again.
+    /// Causes a fault. A fault that the member already has is not caused again.
     ///
     /// # Errors
     /// The kernel refuses a step, or this member cannot have the fault.
@@ -104,9 +104,10 @@ fn check(lab: &Lab, member: &Member, fault: Fault) -> Result<()> {
     Ok(())
 }
 
-/// A frozen process can be killed, but what is below it cannot clean up while it is frozen. The next
-/// one has the right time. Returns when the process has ended: who heals the machine then starts the
-/// next one, and does not take the dying one for one that runs.
+/// Kills the program of a machine, and returns when its process has ended: whoever heals the
+/// machine then starts the next process, and does not take the dying one for one that runs. A
+/// frozen process can be killed, but the processes below it cannot clean up while they are frozen.
+/// The next process has the right time.
 fn kill(machine: &Machine, mut faults: Vec<Fault>) -> Result<()> {
     let Some(process) = process_of(machine)? else { return Ok(()) };
     let below = process.below();
@@ -132,7 +133,7 @@ fn set_clock(machine: &Machine, ahead: i64) -> Result<()> {
     process.map_or(Ok(()), |process| clock::set(process, ahead))
 }
 
-/// The machine's device loses its carrier when its port of the bridge is down.
+/// Plugs or unplugs a machine: its device loses its carrier when its port of the bridge is down.
 fn set_plugged(lab: &Lab, machine: &Machine, plugged: bool) -> Result<()> {
     let mut batch = Batch::new();
     let step = if plugged { "plug in a host" } else { "unplug a host" };
@@ -164,7 +165,8 @@ fn set_partitioned(lab: &Lab, host: &Host, partitioned: bool) -> Result<()> {
     Ok(())
 }
 
-/// A partitioned host is separated from all but control; control from all.
+/// Whether a fault of `host` separates it from `other`: a host is separated from all hosts but
+/// control, and control from all hosts.
 fn are_partitioned(host: &Host, other: &Host) -> bool {
     host.machine.number != other.machine.number && (host.is_control() || !other.is_control())
 }
@@ -196,7 +198,7 @@ mod tests {
     use crate::process::tests::Started;
     use crate::rate::Link;
 
-    /// It has so many threads that their end takes the kernel some time.
+    /// The killed process has so many threads that their end takes the kernel some time.
     #[test]
     fn a_machine_is_killed_when_its_process_has_ended() {
         let code = "import threading, time

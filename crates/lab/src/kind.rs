@@ -1,8 +1,8 @@
-//! The kinds of services, and the programs that they usually are.
+//! The kinds of services, and their usual programs.
 
 use serde::{Deserialize, Serialize};
 
-/// What a service is.
+/// The kind of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {

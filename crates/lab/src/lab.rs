@@ -21,7 +21,7 @@ use crate::{Error, Result};
 pub(crate) const BRIDGE: &str = "bridge";
 /// The number of log lines that are reported when a process ended.
 const TAIL: usize = 10;
-/// How long services may take until they can be used.
+/// The limit on the time until services can be used.
 const SERVE_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -31,11 +31,11 @@ pub struct State<T> {
     /// The host or service.
     #[serde(flatten)]
     pub of: T,
-    /// The pid of the process that was started last for it.
+    /// The pid of the process that was started last for the member.
     pub pid: Option<i32>,
     /// Whether that process runs.
     pub runs: bool,
-    /// Its faults that are not healed.
+    /// The faults that are not healed.
     pub faults: Vec<Fault>,
 }
 
@@ -73,34 +73,34 @@ impl Lab {
         opened.filter(|lab| !matches!(lab, Err(Error::NoLab { .. }))).collect()
     }
 
-    /// Its name.
+    /// The name of the lab.
     pub fn name(&self) -> &HostName {
         &self.name
     }
 
-    /// Its parameters.
+    /// The parameters of the lab.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Its hosts.
+    /// The hosts of the lab.
     pub fn hosts(&self) -> Vec<Host> {
         (1..=self.plan.hosts).map(|number| self.host(number)).collect()
     }
 
-    /// Its services.
+    /// The services of the lab.
     pub fn services(&self) -> Vec<Service> {
         let services = self.plan.services();
         services.map(|(kind, plan)| Service::new(&self.folder, kind, plan)).collect()
     }
 
-    /// Its services and hosts, in the order in which they are started.
+    /// The services and hosts of the lab, in the order in which they are started.
     pub fn members(&self) -> Vec<Member> {
         let services = self.services().into_iter().map(Member::Service);
         services.chain(self.hosts().into_iter().map(Member::Host)).collect()
     }
 
-    /// The current states of its hosts.
+    /// Reads the current states of the lab's hosts.
     ///
     /// # Errors
     /// A file of the lab cannot be read.
@@ -108,7 +108,7 @@ impl Lab {
         self.hosts().into_iter().map(|host| state(host.machine.clone(), host)).collect()
     }
 
-    /// The current states of its services.
+    /// Reads the current states of the lab's services.
     ///
     /// # Errors
     /// A file of the lab cannot be read.
@@ -144,7 +144,8 @@ impl Lab {
             .map_err(Error::step("enter a host's network namespace"))
     }
 
-    /// Fails if a program has ended, with the end of the first such log.
+    /// Checks that all programs run that should. The error has the last lines of the first ended
+    /// program's log.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -161,7 +162,7 @@ impl Lab {
     /// Waits until all services can be used.
     ///
     /// # Errors
-    /// The program of one ends, or none answers in time.
+    /// The program of a service ends, or a service does not answer in time.
     pub fn wait_for_services(&self) -> Result<()> {
         for service in self.services() {
             let deadline = Instant::now() + SERVE_TIMEOUT;
@@ -191,7 +192,8 @@ impl Lab {
         folder::lock(&self.roots)
     }
 
-    /// Runs work in the network namespace of a machine, in a thread that does not return from it.
+    /// Runs work in the network namespace of a machine, in a thread that never leaves that
+    /// namespace.
     fn within<T: Send>(&self, machine: &Machine, work: impl FnOnce() -> T + Send) -> Result<T> {
         thread::scope(|scope| {
             let visitor = scope.spawn(|| self.enter(machine).map(|()| work()));

@@ -1,8 +1,9 @@
 //! A cluster on one machine: hosts as network namespaces, connected by a bridge with shaped links,
-//! each running the real `snowmelt node`; a registry and an S3 server beside them; faults on demand.
+//! each running the real `snowmelt node`; a registry and an S3 server beside them; faults on
+//! demand.
 //!
-//! [`Lab`] creates, opens and removes one. The machine's own network is not touched: the bridge is
-//! in a namespace of its own.
+//! [`Lab`] creates, opens and removes a lab. The machine's own network is not touched: the bridge
+//! is in a namespace of its own.
 //!
 //! Invariant: the folder of a lab describes it completely. Its namespaces are mounted there, and
 //! all processes in them belong to the lab: so any process can end a lab, even if the one that

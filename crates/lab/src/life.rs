@@ -21,7 +21,7 @@ use crate::plan::{MAX_HOSTS, Plan};
 use crate::process::{self, Process};
 use crate::{Error, Result, disk, namespace, service, wiring};
 
-/// How long to wait for hosts to end before they are killed, and again after it.
+/// The limit on the wait for hosts to end before they are killed, and again after that.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 impl Lab {
@@ -64,7 +64,7 @@ impl Lab {
     /// Adds hosts to a running lab.
     ///
     /// # Errors
-    /// As for [`Lab::up`]; the hosts added before the error stay until [`Lab::down`].
+    /// The same as of [`Lab::up`]; the hosts added before the error stay until [`Lab::down`].
     pub fn add(&mut self, hosts: u32, program: &impl Program) -> Result<Vec<Host>> {
         let _lock = self.lock()?;
         // Another process may have added hosts.
@@ -95,7 +95,7 @@ fn check(hosts: u32) -> Result<()> {
     }
 }
 
-/// With the paths of the programs of services, which are started again later.
+/// Returns the plan with the paths of the services' programs, which are started again later.
 fn with_programs(mut plan: Plan) -> Result<Plan> {
     let (registry, store) = (&mut plan.registry, &mut plan.store);
     for (kind, planned) in [(Kind::Registry, registry), (Kind::Store, store)] {
@@ -139,8 +139,8 @@ fn clear(folder: &Folder) -> Result<()> {
     folder.remove()
 }
 
-/// What is frozen cannot clean up after itself. Services have nothing to clean up, and the store takes
-/// long to end.
+/// Kills the services and thaws the hosts of a lab. A frozen process cannot clean up after itself.
+/// Services have nothing to clean up, and the store takes long to end.
 fn make_ready_to_end(folder: &Folder) -> Result<()> {
     for file in folder.namespaces() {
         let name = file.file_name().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a host and a service of a lab have in common: a namespace with an address on the bridge, a
+//! The common part of hosts and services of a lab: a namespace with an address on the bridge, a
 //! link, and one program.
 
 use std::net::Ipv4Addr;
@@ -11,24 +11,24 @@ use crate::rate::Link;
 
 /// The network of the machines (RFC 5737), which is not used by real hosts.
 const NETWORK: [u8; 3] = [192, 0, 2];
-/// The length of its prefix.
+/// The length of the network's prefix in bits.
 pub(crate) const PREFIX: u8 = 24;
 
 /// A network namespace of a lab with its program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// Its number, from which its address follows.
+    /// The number of the machine, from which its address follows.
     pub number: u32,
-    /// `host-1` and so on, `registry` or `store`.
+    /// The name: `host-1` and so on, `registry` or `store`.
     pub name: String,
-    /// The file with its program's output.
+    /// The file with the program's output.
     pub log: PathBuf,
     #[serde(skip)]
     pub(crate) link: Link,
-    /// The folder for the records of its process and faults.
+    /// The folder for the records of the machine's process and faults.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
-    /// The file that its namespace is mounted on.
+    /// The file that the machine's namespace is mounted on.
     #[serde(skip)]
     pub(crate) namespace: PathBuf,
 }
@@ -40,12 +40,12 @@ impl Machine {
         Self { number, name, log, link, folder: own, namespace }
     }
 
-    /// Its address.
+    /// The address of the machine.
     pub fn ip(&self) -> Ipv4Addr {
         address(self.number)
     }
 
-    /// Its link without faults.
+    /// The link of the machine without faults.
     pub fn link(&self) -> Link {
         self.link
     }

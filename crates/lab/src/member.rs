@@ -1,4 +1,4 @@
-//! A host or a service of a lab: what has a name, an address and a link, and can be made to fail.
+//! A host or a service of a lab: both have a name, an address and a link, and can be made to fail.
 
 use crate::host::{Host, Program};
 use crate::machine::Machine;
@@ -17,7 +17,7 @@ pub enum Member {
 }
 
 impl Member {
-    /// Its name, address and link.
+    /// The name, address and link of the member.
     pub fn machine(&self) -> &Machine {
         match self {
             Self::Host(host) => &host.machine,
@@ -25,7 +25,7 @@ impl Member {
         }
     }
 
-    /// The host, if it is one.
+    /// The host, if the member is one.
     pub fn host(&self) -> Option<&Host> {
         match self {
             Self::Host(host) => Some(host),
@@ -33,7 +33,7 @@ impl Member {
         }
     }
 
-    /// Starts its program.
+    /// Starts the program of the member.
     pub(crate) fn start(&self, namespace: &Namespace, program: &impl Program) -> Result<()> {
         let machine = self.machine();
         folder::make(&machine.folder, 0o711)?;
@@ -45,7 +45,7 @@ impl Member {
         folder::write(&machine.process_file(), &process)
     }
 
-    /// Starts its program unless it runs.
+    /// Starts the program of the member unless it runs.
     pub(crate) fn start_again(&self, program: &impl Program) -> Result<()> {
         match process_of(self.machine())? {
             Some(process) if process.is_alive() => Ok(()),
@@ -54,7 +54,7 @@ impl Member {
     }
 }
 
-/// The process that was started for a machine.
+/// The process that was last started for a machine.
 pub(crate) fn process_of(machine: &Machine) -> Result<Option<Process>> {
     folder::read(&machine.process_file())
 }

@@ -30,8 +30,8 @@ impl AsFd for Namespace {
     }
 }
 
-/// Creates a namespace for each path, in a thread of its own, which does not have to return to its
-/// namespace.
+/// Creates a namespace for each path, in a thread of its own, so that no thread has to return to
+/// its namespace.
 pub fn make(paths: Vec<PathBuf>) -> Result<Vec<Namespace>> {
     visit(move || paths.iter().map(|path| make_here(path)).collect())
 }
@@ -45,7 +45,7 @@ pub fn open(path: &Path) -> Result<Namespace> {
     })
 }
 
-/// Releases a namespace; the kernel removes it when no process is in it. It need not exist.
+/// Releases a namespace; the kernel removes it when no process is in it. The file need not exist.
 pub fn remove(path: &Path) -> Result<()> {
     // It fails if the namespace is not mounted: after a reboot, or before the first mount.
     let _ = unmount(path, UnmountFlags::DETACH);

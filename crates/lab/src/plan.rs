@@ -14,18 +14,18 @@ pub const MAX_HOSTS: u32 = 250;
 /// The parameters of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServicePlan {
-    /// Its program: a path, or a name on PATH.
+    /// The program of the service: a path, or a name on PATH.
     pub program: PathBuf,
-    /// Its link.
+    /// The link of the service.
     pub link: Link,
 }
 
 /// Hosts that control starts and ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolPlan {
-    /// How many hosts are started with the lab.
+    /// The number of hosts that are started with the lab.
     pub started: u32,
-    /// The text of the program with which control starts and ends the others.
+    /// The text of the program with which control starts and ends the other hosts.
     pub program: String,
 }
 
@@ -34,7 +34,7 @@ pub struct PoolPlan {
 pub struct Plan {
     /// The number of hosts, including control.
     pub hosts: u32,
-    /// Which of them are started when control needs them; none if absent.
+    /// The hosts that are started when control needs them. `None` if all are started with the lab.
     #[serde(default)]
     pub pool: Option<PoolPlan>,
     /// The link of each host.
@@ -44,7 +44,8 @@ pub struct Plan {
     /// Whether the first host is control alone, and runs no functions.
     #[serde(default)]
     pub control_only: bool,
-    /// The size of a file system for each host's persistent data; none if they share the machine's.
+    /// The size of a file system for each host's persistent data. `None` if hosts share the
+    /// machine's.
     #[serde(default)]
     pub disk: Option<ByteSize>,
     /// A registry, if there is one.
@@ -56,7 +57,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Its services.
+    /// The services of the lab.
     pub(crate) fn services(&self) -> impl Iterator<Item = (Kind, &ServicePlan)> {
         let all = [(Kind::Registry, &self.registry), (Kind::Store, &self.store)];
         all.into_iter().filter_map(|(kind, plan)| Some((kind, plan.as_ref()?)))

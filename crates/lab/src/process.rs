@@ -1,4 +1,4 @@
-//! Processes of a lab: starting one in a namespace, and finding and ending those that run.
+//! Processes of a lab: starting one in a namespace, and finding and ending the running ones.
 //!
 //! Invariant: a process is pinned by a pidfd and then checked before it is signalled, so a process
 //! that has got a dead one's pid is never hit.
@@ -24,24 +24,25 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub pid: i32,
-    /// In ticks since the machine started.
+    /// The start time in ticks since the machine started.
     began: u64,
 }
 
 impl Process {
-    /// The process that has this pid now, unless it is a zombie. One whose first thread has ended
-    /// before the others is none: it still has its files and locks.
+    /// Finds the process that has this pid now, unless it is a zombie. A process whose first thread
+    /// has ended before the others is no zombie: it still has its files and locks.
     pub fn of(pid: i32) -> Option<Self> {
         Self::with_parent(pid).map(|(_, process)| process)
     }
 
-    /// The same, behind the pid of its parent.
+    /// Finds the process that has this pid now. Returns it with the pid of its parent.
     fn with_parent(pid: i32) -> Option<(i32, Self)> {
         let (_, parent, process) = Self::with_state(pid)?;
         Some((parent, process))
     }
 
-    /// The same, behind its state.
+    /// Finds the process that has this pid now. Returns it with its state and the pid of its
+    /// parent.
     fn with_state(pid: i32) -> Option<(char, i32, Self)> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name in parentheses may contain any characters.
@@ -54,7 +55,7 @@ impl Process {
         (!is_over).then_some((state, parent, Self { pid, began }))
     }
 
-    /// Whether it was stopped by a signal.
+    /// Whether the process was stopped by a signal.
     pub fn is_stopped(self) -> bool {
         Self::with_state(self.pid)
             .is_some_and(|(state, _, process)| state == 'T' && process == self)
@@ -64,7 +65,7 @@ impl Process {
         Self::of(self.pid) == Some(self)
     }
 
-    /// All processes below it, each after its parent.
+    /// All processes below this one, each after its parent.
     pub fn below(self) -> Vec<Self> {
         let mut children: HashMap<i32, Vec<Self>> = HashMap::new();
         for (parent, process) in pids().filter_map(Self::with_parent) {
@@ -79,14 +80,15 @@ impl Process {
         found
     }
 
-    /// It and all processes below it.
+    /// This process and all processes below it.
     pub fn with_below(self) -> Vec<Self> {
         let mut found = self.below();
         found.insert(0, self);
         found
     }
 
-    /// Stops it and all processes below it, parents first, so that none can start another one.
+    /// Stops this process and all processes below it, parents first, so that none can start another
+    /// one.
     pub fn freeze(self) -> Result<()> {
         let mut stopped = HashSet::new();
         loop {
@@ -99,18 +101,18 @@ impl Process {
         }
     }
 
-    /// Sends it a signal, unless it has ended.
+    /// Sends the process a signal, unless it has ended.
     pub fn signal(self, kind: Signal) -> Result<()> {
         send(&[self], kind)
     }
 
-    /// Kills it; does nothing if it has ended.
+    /// Kills the process; does nothing if it has ended.
     pub fn kill(self) -> Result<()> {
         send(&[self], Signal::KILL)
     }
 
-    /// Returns when it has ended, which was killed: on a busy machine that takes some time, in which
-    /// it seems to run.
+    /// Waits until the process has ended, which was killed: on a busy machine that takes some time,
+    /// during which the process seems to run.
     pub fn wait_for_end(self) {
         while self.is_alive() {
             thread::sleep(POLL_INTERVAL);
@@ -124,7 +126,7 @@ pub(crate) fn thaw(processes: &[Process]) -> Result<()> {
     send(&processes, Signal::CONT)
 }
 
-/// Sends a signal to those that have not ended.
+/// Sends a signal to the processes that have not ended.
 fn send(processes: &[Process], kind: Signal) -> Result<()> {
     for process in processes {
         if let Some(pinned) = pin(process.pid)
@@ -200,7 +202,8 @@ fn signal_all(namespaces: &HashSet<(u64, u64)>, kind: Signal) -> Result<()> {
     Ok(())
 }
 
-/// A process that has ended, or is about to, has no network namespace any more.
+/// Whether a process is in one of the namespaces. A process that has ended, or is about to, has no
+/// network namespace any more.
 fn is_in(pid: i32, namespaces: &HashSet<(u64, u64)>) -> bool {
     namespace::identity(format!("/proc/{pid}/ns/net")).is_some_and(|own| namespaces.contains(&own))
 }
@@ -230,7 +233,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A process that ends with the test, also a failed one, and all below it.
+    /// A process that ends with the test, even if the test fails, together with all processes below
+    /// it.
     pub(crate) struct Started(Child);
 
     impl Started {

@@ -64,14 +64,14 @@ impl fmt::Display for BitRate {
 /// The link between a host and the bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// In each direction; unlimited if none.
+    /// The rate in each direction. `None` for no limit.
     pub rate: Option<BitRate>,
     /// The delay of each packet that leaves a host.
     pub delay: Option<Duration>,
 }
 
 impl Link {
-    /// A hundredth of its rate, or 10 Mbit/s if it is unlimited.
+    /// The link with a hundredth of its rate, or 10 Mbit/s if it is unlimited.
     pub(crate) fn slowed(self) -> Self {
         let rate = self.rate.map_or(BitRate(10_000_000), |rate| rate.divided(100));
         Self { rate: Some(rate), ..self }

@@ -14,9 +14,10 @@ const INNER: u32 = 2 << 16;
 const CLASS: u32 = OUTER | 1;
 /// `TC_H_ROOT`.
 const ROOT: u32 = u32::MAX;
-/// The most packets in the delay queue: enough for 10 Gbit/s over 10 ms.
+/// The greatest number of packets in the delay queue: enough for 10 Gbit/s over 10 ms.
 const QUEUE_PACKETS: u32 = 16_384;
-/// The kernel splits packets larger than the bucket, and merged packets (GSO) have up to 64 KiB.
+/// The least size of the token bucket in bytes: the kernel splits packets larger than the bucket,
+/// and merged packets (GSO) have up to 64 KiB.
 const MIN_BURST: u64 = 128 << 10;
 
 /// Shapes a device that is not shaped yet.

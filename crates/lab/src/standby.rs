@@ -1,4 +1,4 @@
-//! Hosts that are started and ended while the lab runs: those of its pool.
+//! The hosts of a lab's pool, which are started and ended while the lab runs.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::member::{Member, process_of};
 use crate::process::Process;
 use crate::{Error, Result};
 
-/// How long a host may take to end before it is killed.
+/// The limit on the time in which a host ends before it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -36,7 +36,7 @@ impl Lab {
         Ok(running)
     }
 
-    /// Starts hosts until so many run, control not counted, or all do.
+    /// Starts hosts until `count` of them run, control not counted, or all do.
     ///
     /// # Errors
     /// A process cannot be started.
@@ -72,7 +72,7 @@ impl Lab {
         Ok(())
     }
 
-    /// A host other than control.
+    /// Finds a host other than control by its name.
     ///
     /// # Errors
     /// There is none of that name.

@@ -24,7 +24,7 @@ pub(crate) fn add_bridge(lab: &Lab) -> Result<Namespace> {
 }
 
 /// Creates namespaces and links of new members, configures and shapes them, and starts the programs
-/// of those that are to start.
+/// of those members that are to start.
 pub(crate) fn connect(
     bridge: &mut Namespace,
     (before, new): (&[Member], &[Member]),
@@ -66,7 +66,8 @@ pub(crate) fn set_shape(
     shape::add(&mut bridge.route, port(number), Link { delay: None, ..link })
 }
 
-/// Adds neighbour entries of all members to new ones, and of the new ones to earlier ones.
+/// Adds neighbour entries of all members to new ones, and entries of the new members to earlier
+/// ones.
 fn add_neighbours(before: &[Member], new: &[Member], namespaces: &mut [Namespace]) -> Result<()> {
     let (before, new): (Vec<&Machine>, Vec<&Machine>) =
         (before.iter().map(Member::machine).collect(), new.iter().map(Member::machine).collect());

@@ -2,16 +2,16 @@
 //!
 //! All namespaces of a machine share its wall clock, and programs read it without a system call, by
 //! functions that the kernel maps into each process (the vDSO). So these functions are replaced in
-//! the processes of one host, by ones that add an offset. The monotonic clock stays as it is, as on a
-//! host whose wall clock is set.
+//! the processes of one host, by functions that add an offset. The monotonic clock stays as it is,
+//! as on a host whose wall clock is set.
 //!
-//! Invariant: no thread runs in a function while it is replaced: all are stopped, and none has
-//! stopped in the kernel's function. In one that was replaced before, a thread may have stopped: a
-//! program that reads the clock all the time is nearly always in its system call. There only the
-//! number of seconds is written, and with 0 of them the clock is right.
+//! Invariant: no thread runs in a function while it is replaced: all threads are stopped, and none
+//! has stopped in the kernel's function. A thread may have stopped in a function that was replaced
+//! before: a program that reads the clock all the time is nearly always in its system call. In such
+//! a function only the number of seconds is written, and with 0 seconds the clock is right.
 //!
-//! Boundary: programs that are started later have the right time; processes that are forked later have
-//! that of their parent.
+//! Boundary: programs that are started later have the right time; processes that are forked later
+//! have that of their parent.
 
 mod vdso;
 
@@ -29,11 +29,11 @@ use vdso::{Change, Code, Vdso};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How long to wait until all threads are stopped outside of what is replaced.
+/// The limit on the wait until all threads are stopped outside of the functions to replace.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sets the wall clock of a process and all below it so many seconds ahead of the machine's; 0 is the
-/// right time.
+/// Sets the wall clock of a process and all below it `ahead` seconds ahead of the machine's; 0 is
+/// the right time.
 pub(crate) fn set(root: Process, ahead: i64) -> Result<()> {
     let failed = || Error::step("set the clock of a host");
     let vdso = Vdso::own().map_err(failed())?;
@@ -50,7 +50,7 @@ pub(crate) fn set(root: Process, ahead: i64) -> Result<()> {
     replaced
 }
 
-/// Stops all processes, with no thread in what is replaced.
+/// Stops all processes, with no thread in the functions to replace.
 fn stop(root: Process, vdso: &Vdso, code: &[Code]) -> Result<Vec<Process>> {
     let deadline = Instant::now() + STOP_TIMEOUT;
     loop {
@@ -69,18 +69,19 @@ fn stop(root: Process, vdso: &Vdso, code: &[Code]) -> Result<Vec<Process>> {
     }
 }
 
-/// Where the threads of a process are.
+/// The positions of the threads of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Threads {
-    /// Stopped, outside of what is replaced.
+    /// All threads are stopped, outside of the functions to replace.
     Elsewhere,
-    /// One of them runs.
+    /// A thread still runs.
     Running,
-    /// One of them has stopped in what is replaced.
+    /// A thread has stopped in a function to replace.
     Inside,
 }
 
-/// A process or thread that has ended meanwhile is nowhere.
+/// Finds where the threads of a process are. Those of a process that has ended meanwhile are
+/// nowhere.
 fn threads(process: Process, vdso: &Vdso, code: &[Code]) -> Threads {
     let Some((memory, base)) = memory(process, vdso) else { return Threads::Elsewhere };
     let is_replaced = |it: &&Code| it.change(&memory, base).is_ok_and(|it| it == Change::Function);
@@ -100,7 +101,7 @@ fn threads(process: Process, vdso: &Vdso, code: &[Code]) -> Threads {
     tasks.flatten().filter_map(at).max().unwrap_or(Threads::Elsewhere)
 }
 
-/// Replaces the functions of a process. One that has ended has none.
+/// Replaces the functions of a process. A process that has ended has none.
 fn replace(process: Process, vdso: &Vdso, code: &[Code]) -> io::Result<()> {
     let Some((memory, base)) = memory(process, vdso) else { return Ok(()) };
     match code.iter().try_for_each(|it| it.apply(&memory, base)) {
@@ -109,8 +110,8 @@ fn replace(process: Process, vdso: &Vdso, code: &[Code]) -> io::Result<()> {
     }
 }
 
-/// The memory of a process, and where it has the same functions as this one; those of 32-bit programs
-/// are others.
+/// Opens the memory of a process, and returns the address of its vDSO. `None` if the process does
+/// not have the same functions as this one, such as a 32-bit program.
 fn memory(process: Process, vdso: &Vdso) -> Option<(File, u64)> {
     let range = vdso::mapped(&process.pid.to_string()).ok().flatten()?;
     let mut header = vec![0; vdso.header().len()];
@@ -129,8 +130,8 @@ mod tests {
     use super::*;
     use crate::process::tests::Started;
 
-    /// Prints the clocks of a thread for each line that it reads, while another one reads them all
-    /// the time. The clock 5 is `CLOCK_REALTIME_COARSE`.
+    /// A Python program that prints the clocks of a thread for each line that it reads, while
+    /// another thread reads them all the time. The clock 5 is `CLOCK_REALTIME_COARSE`.
     const CLOCKS: &str = "
 import sys, threading, time
 def read():

@@ -1,4 +1,5 @@
-//! The functions that the kernel maps into each process to read clocks, and those that replace them.
+//! The functions that the kernel maps into each process to read clocks, and the functions that
+//! replace them.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use object::{Object, ObjectSymbol};
 
-/// The vDSO of this process, which is that of all others of its machine.
+/// The vDSO of this process, which all other processes of its machine have too.
 pub(super) struct Vdso {
     image: Vec<u8>,
 }
@@ -18,20 +19,20 @@ pub(super) struct Code {
     offset: u64,
     /// The kernel's function, whole: its loops may go back to where it begins.
     kernels: Vec<u8>,
-    /// What is written over its first bytes.
+    /// The bytes that are written over the first bytes of the kernel's function.
     bytes: Vec<u8>,
     is_ahead: bool,
 }
 
-/// What has to be written to set the clock of a process.
+/// The change in memory that sets the clock of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Its clock was never set, and stays right.
+    /// No change: the clock was never set, and stays right.
     None,
     /// The kernel's function is replaced, so no thread may be in it.
     Function,
-    /// Only the seconds of a replaced function are other ones. The instructions stay, so a thread may
-    /// be at any of them.
+    /// Only the seconds of a replaced function change. The instructions stay, so a thread may be at
+    /// any of them.
     Seconds,
 }
 
@@ -46,12 +47,12 @@ impl Vdso {
         Ok(Self { image })
     }
 
-    /// Its ELF header, which that for another kind of program does not equal.
+    /// The ELF header of the vDSO, which differs between kinds of programs.
     pub fn header(&self) -> &[u8] {
         &self.image[..self.image.len().min(64)]
     }
 
-    /// The functions of a wall clock that is so many seconds ahead.
+    /// Returns the functions of a wall clock that is `ahead` seconds ahead.
     pub fn clock(&self, ahead: i64) -> io::Result<Vec<Code>> {
         if REPLACED.is_empty() {
             return Err(unusable("there is no code for this kind of processor"));
@@ -75,13 +76,13 @@ impl Vdso {
 }
 
 impl Code {
-    /// Where the function is in a process whose vDSO is at `base`.
+    /// The addresses of the function in a process whose vDSO is at `base`.
     pub fn range(&self, base: u64) -> Range<u64> {
         let start = base + self.offset;
         start..start + self.kernels.len() as u64
     }
 
-    /// What has to be written to the memory of a process whose vDSO is at `base`.
+    /// Returns the change to the memory of a process whose vDSO is at `base`.
     pub fn change(&self, memory: &File, base: u64) -> io::Result<Change> {
         let mut found = vec![0; self.kernels.len()];
         memory.read_exact_at(&mut found, self.range(base).start)?;
@@ -92,7 +93,7 @@ impl Code {
         })
     }
 
-    /// Writes what has to be written.
+    /// Writes the change to the memory of a process whose vDSO is at `base`.
     pub fn apply(&self, memory: &File, base: u64) -> io::Result<()> {
         match self.change(memory, base)? {
             Change::None => Ok(()),
@@ -103,7 +104,7 @@ impl Code {
     }
 }
 
-/// Where the vDSO of a process is, if it has one.
+/// Finds the vDSO of a process. `None` if the process has none.
 pub(super) fn mapped(pid: &str) -> io::Result<Option<Range<u64>>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]"));
@@ -126,8 +127,8 @@ const REPLACED: &[Replaced] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const REPLACED: &[Replaced] = &[];
 
-/// Each does the system call and adds the seconds to its result. A system call overwrites `rcx` and
-/// `r11`, which a function may overwrite as well.
+/// The replacing functions. Each makes the system call and adds the seconds to its result. A system
+/// call overwrites `rcx` and `r11`, which a function may overwrite as well.
 ///
 /// Invariant: the code for two numbers of seconds differs in the operand of one instruction only.
 #[cfg(target_arch = "x86_64")]

@@ -27,24 +27,24 @@ pub(crate) use registry::Registry;
 
 use store::Store;
 
-/// How long a service may take to answer one request of the lab.
+/// The limit on the time in which a service answers one request of the lab.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A service of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Service {
-    /// Its name, link and folders.
+    /// The name, link and folders of the service.
     #[serde(flatten)]
     pub machine: Machine,
-    /// What it is.
+    /// The kind of the service.
     pub kind: Kind,
-    /// Where it answers.
+    /// The address at which the service answers.
     pub address: SocketAddr,
-    /// Its program.
+    /// The program of the service.
     pub program: PathBuf,
-    /// The folder of its data.
+    /// The folder of the service's data.
     pub data: PathBuf,
-    /// The variables with which clients in the lab find it.
+    /// The variables with which clients in the lab find the service.
     #[serde(skip)]
     pub variables: Vec<(&'static str, String)>,
 }
@@ -65,7 +65,7 @@ impl Service {
         Self { machine, kind, address, program, data, variables }
     }
 
-    /// Writes its configuration and returns the command that serves in the foreground.
+    /// Writes the service's configuration and returns the command that serves in the foreground.
     pub(crate) fn command(&self) -> Result<Command> {
         folder::make(&self.machine.folder, 0o711)?;
         folder::make(&self.data, 0o700)?;
@@ -75,7 +75,7 @@ impl Service {
         }
     }
 
-    /// Whether it can be used. Called in its namespace.
+    /// Whether the service can be used. Called in the service's namespace.
     pub(crate) fn is_ready(&self) -> bool {
         match self.kind {
             Kind::Registry => TcpStream::connect_timeout(&self.address, ANSWER_TIMEOUT).is_ok(),

@@ -1,7 +1,8 @@
-//! The registry of a lab: the `registry` of the Distribution project, as Debian's `docker-registry`.
+//! The registry of a lab: the `registry` of the Distribution project, as Debian's
+//! `docker-registry`.
 //!
-//! Invariant: it has a certificate of its own, which hosts and clients of the lab trust, because
-//! images are read over TLS from every registry that is not on loopback.
+//! Invariant: the registry has a certificate of its own, which hosts and clients of the lab trust,
+//! because images are read over TLS from every registry that is not on loopback.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,12 +16,12 @@ pub(super) const PORT: u16 = 5000;
 const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
 
-/// What hosts and clients know of the registry.
+/// The certificate and configuration of the registry, for hosts and clients.
 #[derive(Debug)]
 pub(crate) enum Registry {}
 
 impl Registry {
-    /// The file with its certificate.
+    /// The file with the registry's certificate.
     pub fn certificate(folder: &Folder) -> PathBuf {
         folder.run.join("registry").join(CERTIFICATE)
     }

@@ -19,7 +19,7 @@ const EXISTS: u16 = 409;
 /// No secret: the server is reachable in the lab alone.
 const SECRET: &str = "snowmelt-lab-secret";
 
-/// What clients know of the store.
+/// The address, keys and bucket of the store, for clients.
 #[derive(Debug)]
 pub(crate) enum Store {}
 
@@ -57,7 +57,7 @@ pub(super) fn command(service: &Service) -> Result<Command> {
     Ok(command)
 }
 
-/// Whether objects can be written. Creates the bucket.
+/// Whether objects can be written. Creates the bucket if necessary.
 pub(super) fn is_ready(service: &Service) -> io::Result<bool> {
     let at = |port| SocketAddr::new(IpAddr::V4(service.machine.ip()), port);
     // The master assigns a place for an object once the volume server has registered.
