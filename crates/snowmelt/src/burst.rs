@@ -29,13 +29,13 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Default time that a burst goes on without its command.
 const CLIENT_RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same of one that is started with `--async`.
+/// Default time that a burst which was started with `--async` goes on without a command.
 const UNATTENDED: Duration = Duration::from_secs(24 * 3600);
 
-/// How often it is asked how far a burst is.
+/// The interval at which the progress of a burst is requested.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
-/// One function of a burst, as it is printed.
+/// The output for one function of a burst.
 #[derive(Serialize)]
 struct Line<'a> {
     rank: usize,
@@ -98,7 +98,7 @@ pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Outc
     }
 }
 
-/// Waits for the answer of a burst, and shows meanwhile what room it waits for.
+/// Waits for the answer of a burst, and shows meanwhile what the burst waits for.
 async fn until_answered(
     client: &Client,
     (job, label): (&JobId, &str),
@@ -207,7 +207,7 @@ fn calls(args: &BurstArgs) -> Result<BurstCalls, ErrorReport> {
     })
 }
 
-/// One event per line; empty lines are skipped.
+/// Reads events from a file, one on each line; empty lines are skipped.
 fn events(file: &Path) -> Result<Vec<Box<RawValue>>, ErrorReport> {
     let text = match file == Path::new("-") {
         true => input::stdin("events", "name their file with --events", true)?,
@@ -249,7 +249,7 @@ fn summary(answer: &BurstAnswer) -> String {
     )
 }
 
-/// The first error; the errors of ranks that were ended because another failed come last.
+/// Returns the first error. Errors of ranks that were ended because another failed come last.
 fn first_failure(invocations: Vec<Invocation>) -> Option<ErrorReport> {
     let mut errors: Vec<_> = invocations.into_iter().filter_map(|one| one.error).collect();
     errors.sort_by_key(|error| error.code == Code::RANK_ENDED.code);

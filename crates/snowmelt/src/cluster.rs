@@ -140,7 +140,8 @@ pub fn tree(args: &TreeArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-/// Each stripe as a tree of its own. Bytes are of all stripes, so they are in the first one only.
+/// The rows of a tree, with each stripe as a tree of its own. The bytes are those of all stripes,
+/// so they are shown in the first stripe only.
 fn tree_rows(tree: &ImageTree) -> Vec<Vec<String>> {
     let stripes = tree.hosts.first().map_or(0, |host| host.stripes.len());
     let row = |stripe: usize, host: &TreeHost, place: &StripePlace| {
@@ -172,7 +173,7 @@ fn tree_rows(tree: &ImageTree) -> Vec<Vec<String>> {
     rows.map(|(stripe, (host, place))| row(stripe, host, place)).collect()
 }
 
-/// The hosts of a stripe, each followed by all that are below it.
+/// The hosts of a stripe, each followed by all hosts below it.
 fn depth_first(tree: &ImageTree, stripe: usize) -> Vec<(&TreeHost, &StripePlace)> {
     let placed = tree.hosts.iter().filter_map(|host| Some((host, host.stripes.get(stripe)?)));
     let mut children: BTreeMap<Option<&HostName>, Vec<_>> = BTreeMap::new();

@@ -12,7 +12,7 @@ use crate::text;
 /// Size limit of all files together: encoded in base64 they fit into one request.
 const MAX_BYTES: ByteSize = ByteSize::mib(180);
 
-/// One file, or all files of a folder.
+/// Reads one file, or all files of a folder.
 ///
 /// # Errors
 /// `SM-0110` with the path that cannot be read or sent.
@@ -41,7 +41,7 @@ pub fn python_files(folder: &Path) -> Result<BTreeMap<String, CodeFile>, ErrorRe
     Ok(found.files)
 }
 
-/// Whether no function needs a path that is in a folder of Python code.
+/// Whether a path in a folder of Python code was left there by tools, so that no function needs it.
 fn is_left_by_tools(name: &str, path: &Path) -> bool {
     name.starts_with('.')
         || name == "__pycache__"

@@ -1,7 +1,7 @@
-//! `snowmelt du`: what the folders of the state use of the disk, and what makes each of them smaller.
+//! `snowmelt du`: the disk use of the folders of the state, and the means to reduce each.
 //!
-//! Invariant: it only reads, so it may run beside a server. A file with several links counts once,
-//! in the first folder that has it.
+//! Invariant: the command only reads, so it may run beside a server. A file with several links
+//! counts once, in the first folder that has it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::failure::Outcome;
 use crate::list;
 use crate::printer::Printer;
 
-/// Name in the state folder, what it holds, what makes it smaller.
+/// The parts of the state folder: name, content, means to make it smaller.
 const KNOWN: [(&str, &str, &str); 17] = [
     ("packages", "packages of functions", "snowmelt prune; SNOWMELT_PACKAGES_MAX"),
     ("images", "images and code packages", "snowmelt prune, image rm"),
@@ -39,7 +39,7 @@ const KNOWN: [(&str, &str, &str); 17] = [
     ("runtime", "the runtime for Python", "one for each version"),
 ];
 
-/// Everything that [`KNOWN`] does not name.
+/// The name of the row for everything that [`KNOWN`] does not name.
 const REST: &str = "others";
 
 /// A part of the state folder.
@@ -106,7 +106,7 @@ fn parts(state: &Path) -> Vec<Part> {
     parts
 }
 
-/// Bytes on the disk and number of files; what cannot be read counts nothing.
+/// Counts bytes on the disk and files; a path that cannot be read counts nothing.
 fn used(path: &Path, seen: &mut HashSet<(u64, u64)>) -> (u64, u64) {
     let Ok(found) = fs::symlink_metadata(path) else { return (0, 0) };
     if !found.is_dir() {

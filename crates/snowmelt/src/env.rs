@@ -36,21 +36,21 @@ pub const HOST: &str = "SNOWMELT_HOST";
 /// Memory limit of bursts, and of deployed functions, on this host, as `8GiB`. Default: the
 /// machine's memory.
 pub const HOST_MEMORY: &str = "SNOWMELT_HOST_MEMORY";
-/// The most instances of a deployed function on one host of several. Default: 20.
+/// Greatest number of instances of a deployed function on one host of several. Default: 20.
 pub const INSTANCES_PER_HOST: &str = "SNOWMELT_CLUSTER_INSTANCES_PER_HOST";
-/// After how long without calls of a function a host is reclaimed from it. Default: 15m.
+/// Time without calls after which a function is taken back from a host. Default: 15m.
 pub const RECLAIM_AFTER: &str = "SNOWMELT_CLUSTER_RECLAIM_AFTER";
-/// How long a burst waits for room on the hosts, 0 for not at all. Default: 5m.
+/// Time for which a burst waits for room on the hosts; 0 for not at all. Default: 5m.
 pub const BURST_WAIT: &str = "SNOWMELT_CLUSTER_BURST_WAIT";
 /// Program that starts and ends hosts. Default: none, hosts join by themselves.
 pub const PROVIDER: &str = "SNOWMELT_CLUSTER_PROVIDER";
-/// How many hosts there are at least where a program starts them. Default: 1.
+/// Least number of hosts where a program starts them. Default: 1.
 pub const LEAST_HOSTS: &str = "SNOWMELT_CLUSTER_LEAST_HOSTS";
-/// How many there are at most. Default: 16.
+/// Greatest number of hosts where a program starts them. Default: 16.
 pub const MAX_HOSTS: &str = "SNOWMELT_CLUSTER_MOST_HOSTS";
 /// Address at which a server serves clients of other hosts, over TLS. Default: none.
 pub const TLS_LISTEN: &str = "SNOWMELT_TLS_LISTEN";
-/// PEM file with the certificate of this address, and those that lead to its authority.
+/// PEM file with the certificate of [`TLS_LISTEN`], and those that lead to its authority.
 pub const TLS_CERTIFICATE: &str = "SNOWMELT_TLS_CERT";
 /// PEM file with the key of the certificate.
 pub const TLS_KEY: &str = "SNOWMELT_TLS_KEY";
@@ -60,15 +60,15 @@ pub const TLS_TOKENS: &str = "SNOWMELT_TLS_TOKENS";
 pub const SANDBOXES_MEMORY: &str = "SNOWMELT_SANDBOXES_MEMORY";
 /// Limit of processes and threads of all sandboxes together.
 pub const SANDBOXES_PROCESSES: &str = "SNOWMELT_SANDBOXES_PROCESSES";
-/// An instance of a function reserves this part of its memory limit (1/N), as `8`.
+/// Divisor N, as `8`: an instance of a function reserves 1/N of its memory limit.
 pub const SANDBOXES_OVERCOMMIT: &str = "SNOWMELT_SANDBOXES_OVERCOMMIT";
-/// How the addresses of functions are enforced: `auto`, `groups` or `notifier`.
+/// Method by which the addresses of functions are enforced: `auto`, `groups` or `notifier`.
 pub const ENFORCEMENT: &str = "SNOWMELT_NETWORK_ENFORCEMENT";
 /// Memory limit of idle instances, as `2GiB`.
 pub const HANDLER_CACHE: &str = "SNOWMELT_CACHE_HANDLERS";
 /// Memory limit of zygotes, as `1GiB`.
 pub const IMPORT_CACHE: &str = "SNOWMELT_CACHE_IMPORTS";
-/// How images are mounted: `auto`, `erofs` or `fuse`.
+/// Method by which images are mounted: `auto`, `erofs` or `fuse`.
 pub const IMAGE_MOUNT: &str = "SNOWMELT_IMAGES_MOUNT";
 /// Disk limit of the raw files of complete images, as `10GiB`; `0` disables them.
 pub const RAW_IMAGES: &str = "SNOWMELT_IMAGES_RAW";
@@ -80,7 +80,7 @@ pub const CA_FILE: &str = "SNOWMELT_IMAGES_CA_FILE";
 pub const PUBLISH_STARTS: &str = "SNOWMELT_IMAGES_PUBLISH_STARTS";
 /// Whether hosts of a cluster read images from each other: `true` or `false`.
 pub const IMAGE_TREES: &str = "SNOWMELT_IMAGES_TREES";
-/// Most bytes a second of images that a host sends to others, as `10MiB`.
+/// Greatest number of bytes of images a second that a host sends to others, as `10MiB`.
 pub const SHARE_LINK: &str = "SNOWMELT_IMAGES_SHARE_LINK";
 /// Keys of platforms whose start profiles are used, separated by commas.
 pub const TRUSTED_KEYS: &str = "SNOWMELT_IMAGES_TRUSTED_KEYS";
@@ -128,11 +128,11 @@ pub const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 pub const OTEL_SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 /// Attributes of the process in exported spans, as `name=value,other=value`.
 pub const OTEL_RESOURCE: &str = "OTEL_RESOURCE_ATTRIBUTES";
-/// Which requests are recorded. Default: `parentbased_always_on`.
+/// Sampler, which decides which requests are recorded. Default: `parentbased_always_on`.
 pub const OTEL_SAMPLER: &str = "OTEL_TRACES_SAMPLER";
 /// The ratio of the sampler, from 0 to 1.
 pub const OTEL_SAMPLER_ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
-/// Nothing is exported if it is `true`.
+/// Switch of the export: with `true`, nothing is exported.
 pub const OTEL_DISABLED: &str = "OTEL_SDK_DISABLED";
 /// Disables colour if set to any value (<https://no-color.org>).
 pub const NO_COLOR: &str = "NO_COLOR";

@@ -9,7 +9,7 @@ use snowmelt_types::{Code, ErrorReport, SourceLocation};
 use crate::args::EnvironmentArgs;
 use crate::input;
 
-/// What is shown instead of a value.
+/// The text that is shown instead of a value.
 const HIDDEN: &str = "***";
 
 /// The variables of a function. Later files override earlier ones, and options override files.
@@ -30,7 +30,8 @@ pub fn hide(function: &mut FunctionSummary) {
     function.options.environment.values_mut().for_each(|value| *value = HIDDEN.to_owned());
 }
 
-/// Lines `NAME=VALUE`, also after `export `; a value may be in quotes. Nothing is substituted.
+/// Parses lines `NAME=VALUE`, also after `export `; a value may be in quotes. Nothing is
+/// substituted.
 fn of_file(path: &Path, text: &str) -> Result<Vec<(String, String)>, ErrorReport> {
     let lines = text.lines().enumerate().map(|(at, line)| (at, line.trim()));
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));

@@ -1,4 +1,4 @@
-//! `snowmelt fn logs --follow`: what calls of a function write, as they end, until Ctrl-C.
+//! `snowmelt fn logs --follow`: prints what calls of a function write, as they end, until Ctrl-C.
 //!
 //! Invariant: each call is shown once, in the order in which they ended.
 
@@ -16,13 +16,13 @@ use crate::platform::{self, Platform};
 use crate::printer::Printer;
 use crate::{logs, server};
 
-/// How often the server is asked.
+/// The interval between two requests to the server.
 const ASKED_EVERY: Duration = Duration::from_millis(500);
 
-/// Calls that can end between two questions without one being missed.
+/// The greatest number of calls that can end between two requests without one being missed.
 const MAX_BETWEEN: u32 = 1000;
 
-/// Calls before the first question that are shown by default.
+/// The number of calls before the first request that are shown by default.
 const FIRST: u32 = 10;
 
 /// Prints entries of a running server; `shown` is the text of one.
@@ -67,7 +67,8 @@ async fn follow(
 struct Known(Option<HashSet<String>>);
 
 impl Known {
-    /// The entries that were not in the last answer; of the first answer the last ones.
+    /// Returns the entries that were not in the last answer; of the first answer, the last `first`
+    /// ones.
     fn unseen(&mut self, entries: Vec<LogEntry>, first: usize) -> Vec<LogEntry> {
         let ids = entries.iter().map(|entry| entry.invocation.as_str().to_owned()).collect();
         let skipped = entries.len().saturating_sub(first);

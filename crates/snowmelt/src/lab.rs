@@ -97,7 +97,7 @@ fn plan(args: &LabUpArgs, roots: &Roots) -> Result<Plan, ErrorReport> {
     })
 }
 
-/// A program that runs this binary for the lab: control has settings of its own.
+/// The plan of a pool, whose program runs this binary for the lab: control has settings of its own.
 fn pool_plan(started: u32, lab: &HostName, roots: &Roots) -> Result<PoolPlan, ErrorReport> {
     let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', "'\\''"));
     let (state, run, binary) = (quoted(&roots.state), quoted(&roots.run), quoted(&binary()?));
@@ -276,7 +276,8 @@ fn binary() -> Result<PathBuf, ErrorReport> {
     })
 }
 
-/// This binary as a host: the settings of the user's own platform do not apply to it.
+/// Returns the program of hosts, which is this binary. The settings of the user's own platform do
+/// not apply to it.
 fn program() -> Result<impl Fn(&Host) -> Command, ErrorReport> {
     let binary = binary()?;
     Ok(move |host: &Host| {

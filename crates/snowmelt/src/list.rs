@@ -26,7 +26,8 @@ pub fn print(
     })
 }
 
-/// Never cut to the terminal's width: a shortened digest or address is useless.
+/// Draws a table that is never cut to the terminal's width: a shortened digest or address is
+/// useless.
 fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
     draw(headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::unlimited())
@@ -43,7 +44,7 @@ pub fn json(value: &impl Serialize) -> Result<String, ErrorReport> {
 /// JSON on one line.
 ///
 /// # Errors
-/// As [`json`].
+/// The same as of [`json`].
 pub fn line(value: &impl Serialize) -> Result<String, ErrorReport> {
     json_line(serde_json::to_string(value))
 }
@@ -51,7 +52,7 @@ pub fn line(value: &impl Serialize) -> Result<String, ErrorReport> {
 /// JSON, indented on a terminal and on one line elsewhere.
 ///
 /// # Errors
-/// As [`json`].
+/// The same as of [`json`].
 pub fn value(value: &impl Serialize) -> Result<String, ErrorReport> {
     if printer::stdout_is_terminal() { json(value) } else { line(value) }
 }

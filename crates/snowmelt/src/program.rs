@@ -1,4 +1,4 @@
-//! How a deployment runs: its runtime, its command, and where its image is.
+//! The program of a deployment: its runtime, its command, and the place of its image.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use crate::args::DeployArgs;
 use crate::code_files::unreadable;
 use crate::python_code;
 
-/// The runtime that the user names, or that of the file's extension. In an image, a folder or no
-/// code at all means the image's own command.
+/// Returns the runtime that the user names, or that of the file's extension. In an image, a folder
+/// or no code at all means the image's own command.
 ///
 /// # Errors
 /// `SM-0110` if neither determines it.
@@ -50,7 +50,7 @@ fn is_program(path: &Path) -> bool {
     read.is_ok() && magic == *b"\x7fELF"
 }
 
-/// Program and arguments from one text, split as a shell does.
+/// Splits one text into program and arguments, as a shell does.
 ///
 /// # Errors
 /// `SM-0110` for an unterminated quotation.

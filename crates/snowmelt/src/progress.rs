@@ -151,7 +151,7 @@ async fn print(shared: Arc<Shared>) {
     }
 }
 
-/// Keeps the log of a query of an hour short.
+/// Returns the next pause, which keeps the log of a query of an hour short.
 fn longer(pause: Duration) -> Duration {
     (pause * 2).min(LONGEST_PAUSE)
 }
@@ -290,7 +290,7 @@ mod tests {
         assert!(widest.is_some_and(|width| width <= 40), "{shown:?}");
     }
 
-    /// Without the sequences of colours.
+    /// The width of a line without the sequences of colours.
     fn console_width(line: &str) -> usize {
         let mut parts = line.split('\u{1b}');
         let first = parts.next().unwrap_or_default().chars().count();

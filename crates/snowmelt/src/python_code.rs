@@ -9,7 +9,7 @@ use snowmelt_wire::SourceCode;
 
 use crate::{code_files, input};
 
-/// The files of which a folder has one, unless another module is named.
+/// The names of the file that a folder must have one of, unless another module is named.
 const MAIN_FILES: [&str; 3] = ["app.py", "handler.py", "main.py"];
 
 /// Size limit of a folder: its files are kept with the function.
@@ -59,7 +59,7 @@ pub fn read(path: &Path) -> Result<PythonCode, ErrorReport> {
     Ok(PythonCode { code: SourceCode::Folder { file, files }, packages: requirements(&folder)? })
 }
 
-/// `app:package.module` is a folder and a module in it, unless there is such a path.
+/// Splits `app:package.module` into a folder and a module in it, unless such a path exists.
 fn split(path: &Path) -> (PathBuf, Option<String>) {
     let whole = (path.to_owned(), None);
     let Some((folder, module)) = path.to_str().and_then(|text| text.rsplit_once(':')) else {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use snowmelt_types::{Code, ErrorReport};
 
-/// Secrets by name. No error has what stands behind a name, which may be the secret itself.
+/// Parses secrets by name. No error contains what stands behind a name, which may be the secret
+/// itself.
 ///
 /// # Errors
 /// `SM-0231` for one that is not written as `option` needs it, or given twice.

@@ -1,4 +1,5 @@
-//! A shell script as the code of a function: it is sent beside a Python function that runs it.
+//! A shell script as the code of a function: the script is sent beside a Python function that runs
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,10 +16,10 @@ pub const HANDLER: &str = "shell_script";
 const RUNNER_FILE: &str = "snowmelt_script.py";
 const RUNNER: &str = include_str!("../../../runtimes/shell/snowmelt_script.py");
 
-/// What the function has to know of its script.
+/// The file with the facts that the function has to know about its script.
 const GIVEN_FILE: &str = "snowmelt_script.json";
 
-/// Without a first line that names one.
+/// The interpreter of a script whose first line names none.
 const DEFAULT_SHELL: &str = "/bin/sh";
 
 #[derive(Serialize)]

@@ -76,7 +76,7 @@ pub fn start() -> Option<Running> {
     prepared.start().inspect_err(|error| tracing::warn!(%error, "spans cannot be exported")).ok()
 }
 
-/// Sends what waits, within a second.
+/// Sends the waiting spans, within a second.
 pub fn end(running: Option<Running>) {
     if let Some(running) = running {
         running.end();

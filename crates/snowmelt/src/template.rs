@@ -50,7 +50,7 @@ pub fn run(args: &NewArgs, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-/// The name of the function: that of the folder as far as a function can have it.
+/// The name of the function: the folder's name, as far as a function can have it.
 fn name_of(folder: &Path) -> String {
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let name = absolute.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();

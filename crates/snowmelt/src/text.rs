@@ -60,7 +60,7 @@ pub fn setting(time: Duration) -> String {
     }
 }
 
-/// How long ago a time was, given in milliseconds since 1970.
+/// The time since a moment, given in milliseconds since 1970.
 pub fn ago(then_ms: u64) -> String {
     let seconds = now_ms().saturating_sub(then_ms) / 1000;
     match seconds {

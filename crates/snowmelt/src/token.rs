@@ -30,7 +30,7 @@ pub fn new(args: &NewTokenArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-/// Where a server serves clients of other hosts, if it does.
+/// The address at which a server serves clients of other hosts. `None` if it serves none.
 ///
 /// # Errors
 /// `SM-0110` for the files.

@@ -87,7 +87,7 @@ fn head(figures: &Figures) -> String {
     )
 }
 
-/// What is reserved of the host, by use.
+/// The amounts that are reserved of the host, by use.
 fn reserved(ledger: &LedgerFigures) -> String {
     let row = |name: &str, memory, instances, cpu: u64| {
         let cores = format!("{:.1}", cpu as f64 / 1000.0);
@@ -149,7 +149,7 @@ fn caches(figures: &Figures) -> String {
 const METRICS: [&str; 8] =
     ["entries", "bytes", "budget", "hits", "partial", "misses", "hit rate", "evicted"];
 
-/// A column: its heading, and its metrics.
+/// A column: its heading, and the metrics of the cache.
 struct Cache(&'static str, [String; METRICS.len()]);
 
 fn cache(name: &'static str, entries: String, size: u64) -> Cache {
@@ -176,7 +176,7 @@ impl Cache {
     }
 }
 
-/// Instances evicted for memory, and those removed after their idle time.
+/// The numbers of instances evicted for memory, and of instances removed after their idle time.
 fn evictions(evicted: u64, expired: u64) -> String {
     match (evicted, expired) {
         (evicted, 0) => text::count(evicted),

@@ -102,7 +102,7 @@ fn show(args: &ShowUdfArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-/// One setting per line; empty ones are omitted.
+/// The settings of a function, one per line; empty ones are omitted.
 fn lines(udf: &UdfSummary) -> String {
     let versions = udf.versions.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
     let rows = [
@@ -171,7 +171,7 @@ fn rm(args: &RemoveUdfArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-/// Calls a function of code that is not registered. Says what it gave.
+/// Calls a function of code that is not registered. Returns its result as text.
 async fn tried(client: &Client, call: &str, source: &UdfSource) -> Result<String, ErrorReport> {
     let refused = match value(client, call, vec![source.clone()]).await {
         Ok(result) => return Ok(format!("{call} = {result}")),

@@ -10,7 +10,7 @@ use snowmelt_types::{Code, ErrorReport};
 use crate::args::{Cli, ErrorForm};
 use crate::env;
 
-/// Why no command runs.
+/// The reason why no command runs.
 pub enum Stop {
     /// Help or version was shown, and this is the exit code.
     Shown(u8),

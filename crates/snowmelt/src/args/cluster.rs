@@ -91,7 +91,7 @@ pub struct TreeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = HOSTS_EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct HostsArgs {
-    /// What is done with a host.
+    /// The command about one host. `None` to list all hosts.
     #[command(subcommand)]
     pub command: Option<HostsCommand>,
     /// Format
@@ -102,7 +102,7 @@ pub struct HostsArgs {
     pub server: Option<PathBuf>,
 }
 
-/// What is done with one host.
+/// The commands about one host.
 #[derive(Debug, Subcommand)]
 pub enum HostsCommand {
     /// Give a host no new work; what runs there goes on, and restarts change nothing
@@ -111,7 +111,7 @@ pub enum HostsCommand {
     Undrain(HostArgs),
 }
 
-/// One host.
+/// The arguments of a command about one host.
 #[derive(Debug, Args)]
 pub struct HostArgs {
     /// Its name

@@ -202,10 +202,10 @@ pub struct DeployArgs {
     /// its folder of secrets (NAME=file:FILE)
     #[arg(long = "secret", value_name = "NAME=REFERENCE", help_heading = "Code")]
     pub secrets: Vec<String>,
-    /// Its environment variables.
+    /// The environment variables of the function.
     #[command(flatten, next_help_heading = "Code")]
     pub environment: EnvironmentArgs,
-    /// The packages that it needs.
+    /// The packages that the function needs.
     #[command(flatten, next_help_heading = "Code")]
     pub needs: PackageArgs,
 

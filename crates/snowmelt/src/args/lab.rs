@@ -87,7 +87,7 @@ pub enum LabCommand {
     Down(LabNameArgs),
 }
 
-/// Which lab.
+/// The lab that a command is about.
 #[derive(Debug, Args)]
 pub struct LabNameArgs {
     /// Name of the lab
@@ -212,7 +212,7 @@ pub struct LabFailArgs {
     pub how: FaultName,
 }
 
-/// Which host of which lab.
+/// The host and the lab that a command is about.
 #[derive(Debug, Args)]
 pub struct LabHostArgs {
     /// Name of the host, for example host-2; `registry` or `store`

@@ -175,7 +175,7 @@ pub enum Command {
     Serve(ServeArgs),
 }
 
-/// Which platform a command uses.
+/// The platform that a command uses.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PlatformArgs {
     /// Start a platform inside this command even if a server is running
@@ -202,7 +202,7 @@ pub struct PackageArgs {
 
 // The values have plain comments: with doc comments the help would show a paragraph for each.
 
-/// How progress is shown.
+/// The form in which progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressMode {
@@ -216,7 +216,7 @@ pub enum ProgressMode {
     Quiet,
 }
 
-/// How errors are printed.
+/// The form in which errors are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorForm {
@@ -242,7 +242,7 @@ pub enum OutputFormat {
     Parquet,
 }
 
-/// Where the rows of a query are between its stages.
+/// The medium that holds the rows of a query between its stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExchangeMedium {
     // Chosen by the hosts of the query.
@@ -257,7 +257,7 @@ pub enum ExchangeMedium {
     Objects,
 }
 
-/// On or off.
+/// The switch of an option: on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
     // On.

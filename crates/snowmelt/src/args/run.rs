@@ -35,13 +35,13 @@ pub struct RunArgs {
     /// Time limit of the call [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
-    /// Its environment variables.
+    /// The environment variables of the function.
     #[command(flatten)]
     pub environment: EnvironmentArgs,
-    /// The packages that it needs.
+    /// The packages that the function needs.
     #[command(flatten)]
     pub needs: PackageArgs,
-    /// The platform that runs it.
+    /// The platform that runs the function.
     #[command(flatten, next_help_heading = "Platform")]
     pub platform: PlatformArgs,
 }

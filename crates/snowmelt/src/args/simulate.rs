@@ -11,7 +11,7 @@ use snowmelt_types::{ByteSize, CpuMillis, parse_duration};
 
 use super::ListFormat;
 
-/// The group of what is replayed.
+/// The name of the group of options that choose calls to replay.
 const REPLAYED: &str = "replayed";
 const TRACES: &str = "Traces";
 
@@ -50,13 +50,13 @@ pub struct SimulateArgs {
     /// Calls over time.
     #[command(flatten)]
     pub calls: TraceArgs,
-    /// What else there is.
+    /// The links and trees of the simulation.
     #[command(flatten)]
     pub links: LinkArgs,
-    /// What is sent.
+    /// The images of the functions.
     #[command(flatten)]
     pub images: ImageModelArgs,
-    /// What hosts do.
+    /// The work of hosts on images.
     #[command(flatten)]
     pub local: LocalArgs,
     /// What a start reads on demand before hosts read what follows [default: 0, as with a profile]
@@ -77,7 +77,7 @@ pub struct SimulateArgs {
     pub output: ListFormat,
 }
 
-/// What is replayed instead of one burst.
+/// The calls that are replayed instead of one burst.
 #[derive(Debug, Args)]
 #[group(id = REPLAYED, multiple = false)]
 pub struct ReplayedArgs {
@@ -137,12 +137,12 @@ pub struct TraceArgs {
     pub every: Option<Duration>,
 }
 
-/// How many hosts fail, and when.
+/// A number of hosts that fail, and the time of their failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KillSpec {
-    /// How many.
+    /// The number of hosts.
     pub hosts: u32,
-    /// The time of a trace.
+    /// The time from the first call of a trace. `None` for a random moment of a burst.
     pub at: Option<Duration>,
 }
 
@@ -208,7 +208,7 @@ pub struct ImageModelArgs {
     pub layers: u32,
 }
 
-/// What a host does with an image.
+/// The work of a host on an image.
 #[derive(Debug, Args)]
 pub struct LocalArgs {
     /// What a start reads in a second, while it arrives: decompression, page faults, imports
@@ -228,7 +228,7 @@ pub struct LocalArgs {
     pub unpack_rate: ByteSize,
 }
 
-/// How images reach the hosts.
+/// The way in which images reach the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
     // A tree of hosts for each function.
@@ -243,7 +243,7 @@ pub enum Way {
     Pull,
 }
 
-/// How trees are repaired.
+/// The way in which trees are repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RepairWay {
     // A leaf fills the hole.

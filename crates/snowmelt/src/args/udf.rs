@@ -55,7 +55,7 @@ pub enum UdfCommand {
 pub struct AddUdfArgs {
     /// Python file that defines functions with @sm.udf
     pub file: PathBuf,
-    /// Its packages.
+    /// The packages that the functions need.
     #[command(flatten)]
     pub packages: PackageArgs,
     /// Block image in which the functions run, with its Python and its packages

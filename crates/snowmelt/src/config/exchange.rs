@@ -9,10 +9,10 @@ use super::keys::{
 use super::{Sources, Value, amount, choice, list, number};
 use crate::args::{ExchangeMedium, SqlArgs, Switch};
 
-/// How a query exchanges rows between its stages.
+/// The settings of the exchange of rows between the stages of a query.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// Where the rows are.
+    /// The medium of the exchanged rows.
     pub medium: Value<ExchangeMedium>,
     /// Buckets or prefixes for objects.
     pub locations: Value<Vec<String>>,
@@ -61,7 +61,7 @@ impl Exchange {
     }
 }
 
-/// A boolean of the file is one too.
+/// Parses a switch. A boolean in the configuration file is a switch, too.
 fn switch(text: &str) -> Result<Switch, String> {
     match text {
         "true" => Ok(Switch::On),

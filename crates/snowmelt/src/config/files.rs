@@ -1,4 +1,4 @@
-//! Which configuration files are read: the one that `SNOWMELT_CONFIG` names, alone, or else the
+//! The configuration files that are read: the one that `SNOWMELT_CONFIG` names, alone, or else the
 //! user's and the machine's.
 //!
 //! Invariant: a key of an earlier file overrides the same key of a later one.
@@ -11,7 +11,7 @@ use snowmelt_types::{Code, ErrorReport};
 use super::file::{Entry, File};
 use crate::{env, text};
 
-/// What is in the files.
+/// The settings in the files.
 #[derive(Debug)]
 pub struct Files {
     found: Vec<File>,
@@ -22,9 +22,9 @@ pub struct Files {
 /// A file that may be read.
 struct Place {
     path: PathBuf,
-    /// Whether it is an error that it is missing.
+    /// Whether a missing file is an error.
     must_exist: bool,
-    /// Whether it is an error that this user may not read it.
+    /// Whether a file that this user may not read is an error.
     must_be_readable: bool,
 }
 

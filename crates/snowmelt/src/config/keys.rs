@@ -7,7 +7,7 @@ use crate::env;
 pub struct Key {
     /// Section and name, as `query.memory`.
     pub name: &'static str,
-    /// Its environment variable.
+    /// The environment variable that overrides the key.
     pub variable: &'static str,
     /// The default; empty if it is computed or if there is none.
     pub(super) default: &'static str,

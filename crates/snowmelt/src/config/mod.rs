@@ -57,7 +57,7 @@ pub enum Origin {
 pub struct Value<T> {
     /// The value.
     pub value: T,
-    /// Its origin.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
@@ -72,9 +72,9 @@ pub struct Config {
     pub socket: Value<PathBuf>,
     /// Group whose members may use the server; if absent, only the server's user may.
     pub group: Option<Value<Group>>,
-    /// Tenant for which commands act; that of the user if absent.
+    /// Tenant for which commands act; the user's tenant if absent.
     pub tenant: Option<Value<Tenant>>,
-    /// Folder of the files of a running platform, which it removes at its end.
+    /// Folder of the files of a running platform, which the platform removes at its end.
     pub run: Value<PathBuf>,
     /// Folder of secrets of functions.
     pub secrets: Value<PathBuf>,
@@ -90,29 +90,29 @@ pub struct Config {
     pub host: Option<Value<HostName>>,
     /// Memory limit of bursts on this host; the machine's memory if absent.
     pub host_memory: Option<Value<ByteSize>>,
-    /// The most instances of a deployed function on one host of several.
+    /// Greatest number of instances of a deployed function on one host of several.
     pub instances_per_host: Value<u32>,
-    /// A host is reclaimed from a function that was not called there for this long.
+    /// Time without calls after which a function is taken back from a host.
     pub reclaim_after: Value<Duration>,
-    /// How long a burst waits for room.
+    /// Time for which a burst waits for room.
     pub burst_wait: Value<Duration>,
-    /// Who starts and ends hosts.
+    /// Settings of the program that starts and ends hosts.
     pub pool: HostPool,
-    /// Where clients of other hosts are served.
+    /// Settings of the address for clients of other hosts.
     pub tls: Tls,
     /// Memory limit of all sandboxes together; chosen by the spawner if absent.
     pub sandboxes_memory: Option<Value<ByteSize>>,
-    /// Limit of processes of all sandboxes together; likewise.
+    /// Limit of processes of all sandboxes together; chosen by the spawner if absent.
     pub sandboxes_processes: Option<Value<u32>>,
-    /// An instance of a function reserves this part of its memory limit (1/N).
+    /// Divisor N of the memory limit: an instance of a function reserves 1/N of its limit.
     pub sandboxes_overcommit: Value<u32>,
-    /// How the addresses of a job's functions are enforced.
+    /// Method by which the addresses of a job's functions are enforced.
     pub enforcement: Value<EnforcementChoice>,
     /// Memory limit of idle instances.
     pub handler_cache: Value<ByteSize>,
     /// Memory limit of zygotes.
     pub import_cache: Value<ByteSize>,
-    /// How images are mounted.
+    /// Method by which images are mounted.
     pub image_mount: Value<Choice>,
     /// Disk limit of the raw files of complete images.
     pub raw_images: Value<ByteSize>,
@@ -124,7 +124,8 @@ pub struct Config {
     pub publish_starts: Value<bool>,
     /// Whether hosts read images from each other.
     pub image_trees: Value<bool>,
-    /// The most bytes a second that this host sends to others of its cluster; no limit if absent.
+    /// Greatest number of bytes a second that this host sends to others of its cluster; no limit if
+    /// absent.
     pub share_link: Option<Value<ByteSize>>,
     /// Keys of other platforms whose start profiles are used.
     pub trusted_keys: Value<Vec<PublicKey>>,
@@ -134,11 +135,11 @@ pub struct Config {
     pub workers: Value<u32>,
     /// Memory limit of each worker.
     pub memory: Value<ByteSize>,
-    /// Bytes of files that are worth a task of a query.
+    /// Number of bytes of files that are worth a task of a query.
     pub scan_task: Value<ByteSize>,
     /// Time limit of a query; zero means no limit.
     pub timeout: Value<Duration>,
-    /// How a query exchanges rows between its stages.
+    /// Settings of the exchange of rows between the stages of a query.
     pub exchange: Exchange,
     /// File with prices for the cost of queries; AWS's list prices if absent.
     pub prices: Option<Value<PathBuf>>,
@@ -146,9 +147,9 @@ pub struct Config {
     pub format: Value<OutputFormat>,
     /// Rows that a table shows on a terminal; 0 means all.
     pub rows: Value<u64>,
-    /// How progress is shown.
+    /// Form in which progress is shown.
     pub progress: Value<ProgressMode>,
-    /// How errors are printed.
+    /// Form in which errors are printed.
     pub errors: Value<ErrorForm>,
 }
 
@@ -317,7 +318,8 @@ impl Sources {
         }
     }
 
-    /// The variable of the collector of all signals is before the file, but after the own variable.
+    /// Returns the endpoint for spans. The variable for the collector of all signals comes before
+    /// the file, but after the variable for spans.
     fn traces(&self) -> Option<Value<String>> {
         let own = self.text(&TRACES).map(|(value, origin)| Value { value, origin });
         if own.as_ref().is_some_and(|own| matches!(own.origin, Origin::Variable(_))) {

@@ -1,4 +1,4 @@
-//! The texts of settings as values. An error is what is wrong with the text.
+//! Parsers of settings. The error says what is wrong with the text.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -8,14 +8,14 @@ use snowmelt_types::ErrorReport;
 use super::keys::{LEAST_HOSTS, MAX_HOSTS, PROVIDER};
 use super::{Sources, Value, factor, wrong};
 
-/// Who starts and ends hosts, and how many there are.
+/// The program that starts and ends hosts, and the limits of their number.
 #[derive(Clone, Debug)]
 pub struct HostPool {
-    /// A program; hosts join by themselves if absent.
+    /// The program; if absent, hosts join by themselves.
     pub provider: Option<Value<PathBuf>>,
-    /// At least so many hosts.
+    /// The least number of hosts.
     pub least: Value<u32>,
-    /// At most so many.
+    /// The greatest number of hosts.
     pub most: Value<u32>,
 }
 

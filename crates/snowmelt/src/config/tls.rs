@@ -10,12 +10,13 @@ use super::{Sources, Value, address};
 use crate::args::{Command, TlsArgs, TokenCommand};
 use crate::env;
 
-/// Where clients of other hosts are served, and how they are recognised.
+/// The address for clients of other hosts, and the files by which server and clients are
+/// recognised.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// The address; none if absent.
+    /// The address; if absent, clients of other hosts are not served.
     pub listen: Option<Value<SocketAddr>>,
-    /// PEM file with its certificate.
+    /// PEM file with the certificate of the address.
     pub certificate: Option<Value<PathBuf>>,
     /// PEM file with the key of the certificate.
     pub key: Option<Value<PathBuf>>,

@@ -110,7 +110,7 @@ impl BaseImage {
         })
     }
 
-    /// The list of its installed packages, if it has one, and the base itself. An image of another
+    /// Returns the base with the list of its installed packages, if it has one. An image of another
     /// kind is converted first, because the list is in its layers.
     pub async fn with_status(
         self,

@@ -205,7 +205,7 @@ async fn debian(
     Ok((base_image, Some(Part { name, ..Part::packages(&folder) })))
 }
 
-/// Python packages, which stay unpacked until this is dropped.
+/// The installed Python packages, which stay unpacked until this is dropped.
 struct Packages(Option<(Installer, Environment)>);
 
 impl Packages {
@@ -227,7 +227,7 @@ impl Packages {
         Ok(Self(Some((installer, environment))))
     }
 
-    /// The libraries that they expect from the system.
+    /// The libraries that the packages expect from the system.
     fn libraries(&self) -> Result<Libraries, ErrorReport> {
         let mut libraries = Libraries::default();
         let Some((installer, environment)) = &self.0 else { return Ok(libraries) };
@@ -237,7 +237,7 @@ impl Packages {
         Ok(libraries)
     }
 
-    /// One layer for each wheel, which all images with this wheel share.
+    /// The layers of the packages: one for each wheel, which all images with this wheel share.
     fn parts(&self, args: &ImageBuildArgs) -> Result<Vec<Part>, ErrorReport> {
         let Some((installer, environment)) = &self.0 else { return Ok(Vec::new()) };
         let default =

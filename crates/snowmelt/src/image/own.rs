@@ -1,5 +1,5 @@
-//! What belongs to the user of the command, and is opened with the rights of that user: images in
-//! files and folders, credentials of registries, certificates.
+//! Access with the rights of the user of the command: to images in files and folders, credentials
+//! of registries, certificates.
 
 use std::io;
 use std::path::Path;
@@ -55,7 +55,7 @@ pub(super) fn access(
     Ok(RegistryAccess { logins, authorities })
 }
 
-/// The same for images by name; those without a registry need none.
+/// The user's access to the registries of images by name; images without a registry need none.
 pub(super) fn access_of(config: &Config, names: &[&str]) -> Result<RegistryAccess, ErrorReport> {
     let mut images = Vec::new();
     for name in names.iter().filter(|name| has_registry(name)) {
@@ -84,7 +84,7 @@ pub(super) fn is_path(name: &str) -> bool {
     name.parse::<ImageLocation>().is_ok_and(|place| place.is_path())
 }
 
-/// Finds an image in this process, where one of those that are used is in a layout folder.
+/// Finds an image in this process, because an image of the command is in a layout folder.
 pub(super) async fn find(config: &Config, name: &str) -> Result<Found, ErrorReport> {
     let found = find_image(&config.state.value, name, &Access::own()).await;
     found.map_err(|error| match name.parse::<ImageLocation>() {

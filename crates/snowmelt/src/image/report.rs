@@ -18,7 +18,7 @@ use crate::{list, printer};
 pub(super) struct BuildReport {
     name: String,
     manifest: OciDigest,
-    /// From the lowest.
+    /// The layers from the lowest one.
     layers: Vec<Layer>,
     /// Layers that already existed locally.
     reused: usize,
@@ -29,7 +29,7 @@ pub(super) struct BuildReport {
     /// Libraries that Python packages need and the image does not have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lacking: Vec<MissingLibrary>,
-    /// What scripts of Debian packages would have done.
+    /// The effects that the scripts of Debian packages would have had.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<LeftOut>,
     /// Duration of the command.
@@ -40,7 +40,7 @@ pub(super) struct BuildReport {
 struct MissingLibrary {
     library: String,
     needed_by: String,
-    /// The Debian package that contains it, if known.
+    /// The Debian package that contains the library, if known.
     package: Option<&'static str>,
 }
 

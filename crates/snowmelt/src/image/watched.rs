@@ -12,7 +12,7 @@ use snowmelt_types::ByteSize;
 
 use crate::progress::Progress;
 
-/// How long to wait for cancelled work. The next command removes any files that it leaves.
+/// The limit on the wait for cancelled work. The next command removes any files that it leaves.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes between two progress updates.
 const REPORT_EVERY: u64 = 1 << 20;
@@ -26,7 +26,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Reports the bytes read so far; an error if the work was cancelled.
+    /// Reports the bytes read so far. Returns an error if the work was cancelled.
     pub fn read(&self, what: &str, bytes: u64) -> io::Result<()> {
         if self.stopped.load(Ordering::Relaxed) {
             return Err(io::Error::other("it was cancelled"));

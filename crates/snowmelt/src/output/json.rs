@@ -1,4 +1,4 @@
-//! One JSON object per line (NDJSON) with explicit nulls, so that every line has every key.
+//! NDJSON: a JSON object per line, with explicit nulls, so that every line has every key.
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;

@@ -23,7 +23,7 @@ const NARROW: usize = 32;
 /// Width up to which cells are padded: one text of a megabyte must not make every line that long.
 const PADDED: usize = 120;
 
-/// How much of a table is shown.
+/// The limits of the shown part of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     width: Option<usize>,

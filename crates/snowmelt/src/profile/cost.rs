@@ -1,4 +1,4 @@
-//! What the query cost, as text and as a section of the page.
+//! The cost of a query, as text and as a section of the page.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ const PARTS: [(&str, Part); 4] = [
     ("total", |bill| bill.total),
 ];
 
-/// Both bills, for a terminal.
+/// Writes both bills as text for a terminal.
 pub fn table(cost: &Cost, shown: &mut String) {
     if cost.prices.name.is_empty() {
         return;
@@ -34,7 +34,7 @@ pub fn table(cost: &Cost, shown: &mut String) {
     let _ = writeln!(shown, "  {}\n  {}", used(cost), prices(cost));
 }
 
-/// Both bills, for the page.
+/// Writes both bills as HTML for the page.
 pub fn html(cost: &Cost) -> String {
     let mut shown = format!(
         "<table class=\"cost\"><thead><tr><th>US dollars<th class=n>functions<th class=n>{}\
@@ -56,7 +56,7 @@ pub fn html(cost: &Cost) -> String {
     shown
 }
 
-/// What is paid for.
+/// The items that are paid for, in words.
 fn used(cost: &Cost) -> String {
     let requests = &cost.requests;
     let kinds = [
@@ -81,7 +81,7 @@ fn used(cost: &Cost) -> String {
     )
 }
 
-/// Whose prices, and of when.
+/// The name and the date of the price list.
 fn prices(cost: &Cost) -> String {
     match cost.prices.date.as_str() {
         "" => format!("prices: {}", cost.prices.name),

@@ -1,8 +1,8 @@
 //! The graph of the stages, as inline SVG: a box for each stage and for the driver, an arrow for
 //! each exchange.
 //!
-//! A stage is to the right of all that it reads. Sizes are pixels: a large graph is wider than the
-//! window and scrolls, so that its text stays readable.
+//! A stage is to the right of all stages that it reads. Sizes are pixels: a large graph is wider
+//! than the window and scrolls, so that its text stays readable.
 
 use std::fmt::Write;
 
@@ -75,7 +75,7 @@ fn places(stages: &[StageProfile]) -> (Vec<Node<'_>>, usize, usize) {
     (nodes, last * (WIDTH + GAP) + WIDTH + 2, height + 2)
 }
 
-/// The column of each stage: one more than that of the last stage that it reads.
+/// The column of each stage: one more than that of the last stage from which it reads.
 fn columns(stages: &[StageProfile]) -> Vec<usize> {
     let mut columns: Vec<usize> = Vec::with_capacity(stages.len());
     for stage in stages {

@@ -11,7 +11,7 @@ use snowmelt_types::ByteSize;
 use super::escape::Escaped;
 use crate::text;
 
-/// How the names of attempts that did not count begin.
+/// The prefix of the names of attempts that did not count.
 const LOST: &str = "task ";
 /// Pixels between the tops of two lanes.
 const PITCH: usize = 20;

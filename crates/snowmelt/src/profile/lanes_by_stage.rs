@@ -11,9 +11,9 @@ use super::escape::Escaped;
 use super::lanes::{axis, discarded, is_udf, percent, running_class};
 use crate::text;
 
-/// More lanes than this are shown by stage.
+/// The number of lanes above which they are shown by stage.
 pub const MANY: usize = 64;
-/// Steps of a strip.
+/// The number of steps of a strip.
 const STEPS: usize = 100;
 /// Height of a strip in pixels.
 const STRIP: f64 = 22.0;
@@ -72,7 +72,7 @@ fn strip(lanes: &[&Lane], wall: u64, shown: &mut String) {
     shown.push_str("</svg>");
 }
 
-/// How many lanes run in each step.
+/// The number of lanes that run in each step.
 fn running(lanes: &[&Lane], wall: u64) -> [usize; STEPS] {
     let step = |at: u64| (at as u128 * STEPS as u128 / u128::from(wall)) as usize;
     let mut running = [0; STEPS];

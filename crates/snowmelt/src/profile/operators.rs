@@ -8,7 +8,7 @@ use super::escape::Escaped;
 use super::share;
 use crate::text;
 
-/// One tree; `longest` is the time of a full bar, so that two trees can be compared.
+/// Draws a tree; `longest` is the time of a full bar, so that two trees can be compared.
 pub fn tree(title: &str, operators: &[OperatorMetric], longest: u64) -> String {
     let mut shown = format!(
         "<table class=\"tree\"><thead><tr><th>{title}<th class=n>rows<th class=n>time\

@@ -83,7 +83,7 @@ pub fn profile() -> Profile {
     }
 }
 
-/// Three stages, of which the last reads the others.
+/// Three stages, the last of which reads from the others.
 fn stages() -> Vec<StageProfile> {
     let stage = |stage: u32, reads: &[u32], medium: &str| StageProfile {
         stage,
@@ -119,7 +119,7 @@ fn stages() -> Vec<StageProfile> {
     vec![stage(0, &[], "files"), stage(1, &[], "files"), stage(2, &[0, 1], "driver")]
 }
 
-/// What the query cost, at prices with a name that has to be escaped.
+/// A cost, at prices with a name that has to be escaped.
 pub fn cost() -> Cost {
     let bill =
         Bill { requests: 0.000_48, invocations: 0.000_003, compute: 0.000_32, total: 0.0008 };

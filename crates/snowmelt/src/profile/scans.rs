@@ -1,5 +1,5 @@
-//! How the scans of each stage made their requests to object storage (the levels of concurrency in
-//! Lambada 4.3), for the terminal and the page.
+//! The requests of each stage's scans to object storage (the levels of concurrency in Lambada 4.3),
+//! for the terminal and the page.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use snowmelt_wire::ScanCounts;
 
 use crate::text;
 
-/// What scans did, in one line; `None` if there is nothing to say.
+/// The counts of scans in one line; `None` if there is nothing to say.
 pub fn line(stage: &StageProfile, profile: &Profile) -> Option<String> {
     let lanes = profile.lanes.iter().filter(|lane| lane.stage == stage.stage);
     let counts = lanes.fold(ScanCounts::default(), |sum, lane| sum.and(lane.progress.scans));

@@ -1,4 +1,4 @@
-//! The stages of a query as tables, and what is worth knowing of one.
+//! The stages of a query as tables, and remarkable facts about each.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use super::scans;
 use crate::output::{Cell, Layout, draw};
 use crate::text;
 
-/// Rows of a partition, as a multiple of the median, from which an output is uneven.
+/// The multiple of the median number of rows from which a partition makes an output uneven.
 const SKEWED_TIMES: u64 = 4;
 
-/// Rows of a partition below which it does not matter.
+/// The number of rows of a partition below which unevenness does not matter.
 const SKEWED_ROWS: u64 = 10_000;
 
 const HEADINGS: [&str; 11] = [
@@ -98,7 +98,8 @@ fn largest(stage: &StageProfile) -> Option<String> {
     Some(format!("{:.0}% of the rows in 1 of {}", largest.share * 100.0, largest.of))
 }
 
-/// Parts of files and row groups that its scans left out, and bytes that it spilled.
+/// The numbers of parts of files and row groups that the stage's scans left out, and of bytes that
+/// it spilled.
 fn left_out_and_spilled(stage: &StageProfile, profile: &Profile) -> (u64, u64) {
     let lanes = profile.lanes.iter().filter(|lane| lane.stage == stage.stage);
     lanes.fold((stage.left_out, 0), |(pruned, spilled), lane| {

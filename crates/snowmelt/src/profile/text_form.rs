@@ -31,7 +31,7 @@ pub fn text(profile: &Profile) -> String {
     shown
 }
 
-/// What functions printed.
+/// Writes the output that functions printed.
 fn printed(profile: &Profile, shown: &mut String) {
     if !profile.printed.is_empty() {
         shown.push_str("\nprinted by functions\n");

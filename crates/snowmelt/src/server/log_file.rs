@@ -1,8 +1,9 @@
 //! The log of a server in the background, which `snowmelt up` opens and all processes of the server
-//! write to: bounded, with the part before it beside it.
+//! write to: its length is bounded, and the part before is kept beside it.
 //!
-//! Invariant: the file stays the same, because several processes have it open. It is copied and then
-//! cut; what a process that is killed in between has copied is in both files, and nothing is lost.
+//! Invariant: the file stays the same, because several processes have it open. It is copied and
+//! then cut. If a process is killed in between, the copied part is in both files, and nothing is
+//! lost.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
@@ -10,10 +11,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A longer log becomes the previous one, which is removed.
+/// The length in bytes above which a log becomes the previous one. The former previous log is
+/// removed.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// How often its length is looked at.
+/// The interval between two checks of the log's length.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The log of a state folder.
@@ -35,7 +37,7 @@ pub(super) fn keep_bounded(state: &Path) -> io::Result<()> {
     std::thread::Builder::new().name("log".to_owned()).spawn(turning).map(drop)
 }
 
-/// Makes a log that is too long the previous one; false if it is not.
+/// Makes a log the previous one if it is too long. Returns false if it is not.
 pub(super) fn turn(path: &Path, max_bytes: u64) -> io::Result<bool> {
     let length = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -57,7 +59,7 @@ pub(super) fn turn(path: &Path, max_bytes: u64) -> io::Result<bool> {
     copied.map(|()| true)
 }
 
-/// Copies the rest of a file to one that is then complete.
+/// Copies the rest of a file to another one, which is complete then.
 fn copy(log: &mut File, before: &Path) -> io::Result<()> {
     let partial = before.with_extension("partial");
     let mut made = || -> io::Result<()> {

@@ -25,9 +25,9 @@ pub use serve::{background, foreground, private, set_umask};
 
 /// The server's default grace time for running work.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long `down` waits for the server to exit, beyond the grace time.
+/// The time for which `down` waits for the server to exit, beyond the grace time.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
-/// What is shown where images have no trees.
+/// The text that is shown where images have no trees.
 pub const NO_TREES: &str =
     "trees are off (images.trees): each host reads images from the registry by itself";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

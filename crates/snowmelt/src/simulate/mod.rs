@@ -13,7 +13,7 @@ use crate::failure::Outcome;
 use crate::list;
 use crate::printer::Printer;
 
-/// What `-o json` prints.
+/// The output of `-o json`.
 #[derive(Serialize)]
 struct Answer {
     simulated: bool,
@@ -70,7 +70,7 @@ fn burst(args: &SimulateArgs, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-/// The hosts of a burst that fail, at moments of their own.
+/// The number of hosts that fail in a burst, at moments of their own.
 fn killed(args: &SimulateArgs) -> Result<u32, ErrorReport> {
     match args.kill.as_slice() {
         [] => Ok(0),

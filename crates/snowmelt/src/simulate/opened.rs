@@ -9,7 +9,7 @@ use snowmelt_types::{Code, ErrorReport};
 
 use crate::text;
 
-/// The first bytes of what gzip has written.
+/// The first bytes of a file that gzip has written.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Whether a path stands for stdin.
@@ -17,12 +17,13 @@ pub(super) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Its name in messages.
+/// The name of a trace's file in messages.
 pub(super) fn name(path: &Path) -> String {
     if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() }
 }
 
-/// Opens it. What is compressed is recognised by its first bytes, whatever its name.
+/// Opens the file of a trace. Compressed data is recognised by its first bytes, whatever the file's
+/// name.
 ///
 /// # Errors
 /// `SM-0110` if it cannot be read.

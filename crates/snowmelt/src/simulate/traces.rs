@@ -21,10 +21,10 @@ use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::{list, platform, text};
 
-/// The rows of the table over time in JSON, if nothing else is asked for.
+/// The length of a row of the table over time in JSON, if no other one is asked for.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// How long a cancelled replay may take to notice it.
+/// The time in which a cancelled replay must notice that.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
 
 const STRATEGIES: [Strategy; 4] =
@@ -71,7 +71,7 @@ const TIME_HEADINGS: [&str; 8] = [
     ">registry sent",
 ];
 
-/// What `-o json` prints.
+/// The output of `-o json`.
 #[derive(Serialize)]
 struct Answer<'a> {
     simulated: bool,
@@ -82,7 +82,7 @@ struct Answer<'a> {
     replays: &'a [Replayed],
 }
 
-/// What is simulated, apart from the command's own arguments.
+/// The simulation to run, apart from the command's own arguments.
 struct Task {
     calls: Calls,
     setting: Setting,
@@ -147,7 +147,7 @@ fn kill(spec: &KillSpec) -> Result<Kill, ErrorReport> {
     Ok(Kill { hosts, at })
 }
 
-/// Works in a thread of its own, until it is done or a signal arrives.
+/// Replays in a thread of its own, until it is done or a signal arrives.
 fn simulated(
     task: Task,
     config: &Config,
@@ -310,7 +310,7 @@ fn time_row(strategy: Strategy, window: &Window, every: Duration) -> Vec<String>
     ]
 }
 
-/// What the calls are, in words.
+/// The origin of the calls, in words.
 fn source(args: &TraceArgs, trace: &Trace) -> String {
     match (&args.replayed.trace, trace.origin) {
         (Some(file), _) => opened::name(file),
