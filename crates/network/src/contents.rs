@@ -13,7 +13,7 @@ const DESTROY: u16 = 21;
 /// States of `net/tcp_states.h` in which the peer has received and acknowledged everything:
 /// `TCP_FIN_WAIT2`, `TCP_TIME_WAIT`, `TCP_CLOSE` and `TCP_LISTEN`.
 const ALL_ACKNOWLEDGED: [u8; 4] = [5, 6, 7, 10];
-/// As many requests as fit into one datagram.
+/// The number of requests that fit into one datagram.
 const PER_BATCH: usize = 500;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
@@ -32,9 +32,9 @@ pub struct NamespaceContents {
 /// TCP data and closes not yet acknowledged, which the kernel goes on sending after functions end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unsent {
-    /// Unacknowledged bytes.
+    /// The number of unacknowledged bytes.
     pub bytes: u64,
-    /// Connections whose peer has not yet acknowledged the close.
+    /// The number of connections whose peer has not yet acknowledged the close.
     pub connections: usize,
 }
 
@@ -82,8 +82,8 @@ fn list(
     socket.ask(batch)
 }
 
-/// Whether an entry is one of ours: permanent, and with a destination. Devices have permanent
-/// entries for multicast addresses too.
+/// Whether an entry was made by the platform: permanent, and with a destination. Devices have
+/// permanent entries for multicast addresses too.
 fn is_lasting(message: &Parsed) -> bool {
     let state = message.body.get(8..10).and_then(|state| state.try_into().ok());
     let permanent = state.is_some_and(|state| u16::from_ne_bytes(state) & NUD_PERMANENT != 0);
@@ -91,8 +91,8 @@ fn is_lasting(message: &Parsed) -> bool {
 }
 
 /// Ends all connections, also orphaned ones that wait for an answer which will never arrive: the
-/// kernel would retry for minutes, and the namespace would exist as long. On a kernel without
-/// `CONFIG_INET_DIAG_DESTROY` this is what happens.
+/// kernel would retry for minutes, and the namespace would exist as long. That happens on a kernel
+/// without `CONFIG_INET_DIAG_DESTROY`.
 pub fn end_connections(namespace: &mut Namespace) {
     for family in [AF_INET, AF_INET6] {
         let found = sockets(&mut namespace.diagnosis, family, TCP).unwrap_or_default();

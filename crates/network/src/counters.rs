@@ -5,16 +5,16 @@ use utoipa::ToSchema;
 
 use crate::netlink::Batch;
 
-/// The kernel requests of one job. None of these grows with the number of functions.
+/// The kernel requests of one job. No count grows with the number of functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Counters {
-    /// Netlink messages.
+    /// The number of netlink messages.
     pub messages: u64,
-    /// System calls that sent them.
+    /// The number of system calls that sent these messages.
     pub batches: u64,
-    /// Times that a thread entered another network namespace.
+    /// The number of times that a thread entered another network namespace.
     pub crossings: u64,
-    /// Devices moved from one network namespace to another.
+    /// The number of devices moved from one network namespace to another.
     pub moves: u64,
 }
 

@@ -28,7 +28,7 @@ pub enum Error {
     Spec {
         /// The job.
         job: String,
-        /// Why it is invalid.
+        /// The reason why the specification is invalid.
         reason: String,
     },
     /// An overlay is in use, or a network that used it is not completely removed.
@@ -97,7 +97,7 @@ impl Error {
         Self::Step { job: job.to_owned(), step: step.into(), source }
     }
 
-    /// The same for a batch.
+    /// Makes the error of a batch of messages that the kernel refused.
     pub(crate) fn failed(job: &str, failed: Failed) -> Self {
         Self::step(job, failed.step, failed.source)
     }

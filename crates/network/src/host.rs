@@ -1,4 +1,4 @@
-//! This host as the underlay of its jobs: a socket in the node's own namespace, and a cache of the
+//! The host as the underlay of its jobs: a socket in the node's own namespace, and a cache of the
 //! MTUs of devices there.
 
 use std::collections::HashMap;
@@ -33,12 +33,12 @@ impl Host {
         link::by_name(&mut lock(&self.route), name)
     }
 
-    /// The device through which an address is reached; none if there is no route.
+    /// The index of the device through which an address is reached; `None` if there is no route.
     pub fn device_to(&self, target: IpAddr) -> std::result::Result<Option<u32>, Failed> {
         crate::route::device_to(&mut lock(&self.route), target)
     }
 
-    /// The device that has an address; none if it is not an address of this host.
+    /// The index of the device that has an address; `None` if it is not an address of this host.
     pub fn device_of(&self, address: IpAddr) -> std::result::Result<Option<u32>, Failed> {
         let found = link::of_address(&mut lock(&self.route), address)?;
         Ok(found.map(|link| link.index))

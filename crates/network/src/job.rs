@@ -1,7 +1,7 @@
-//! One job's network on this host.
+//! The network of one job on this host.
 //!
-//! Invariant: it exists completely or not at all. All its parts belong to [`Prepared`], whose drop
-//! removes them after any failed step.
+//! Invariant: the network exists completely or not at all. All its parts belong to [`Prepared`],
+//! whose drop removes them after any failed step.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -36,25 +36,26 @@ pub struct JobNetwork {
     lease: Lease,
     /// The addresses of the egress veth pair, if the job has an egress policy.
     pair: Option<egress::Pair>,
-    /// Answers the system calls of functions without a control group, if there are any.
+    /// The thread that answers the system calls of functions without a control group. `None`
+    /// without such functions.
     notifier: Mutex<Option<Notifier>>,
     shared: Arc<Shared>,
 }
 
-/// How functions are restricted to their own addresses.
+/// The method by which functions are restricted to their own addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressEnforcement {
-    /// BPF programs on their control groups.
+    /// BPF programs on the functions' control groups.
     #[serde(rename = "groups")]
     Cgroup,
-    /// The node, which answers their system calls (seccomp notifier).
+    /// Answers of the node to the functions' system calls (seccomp notifier).
     Notifier,
 }
 
 impl JobNetwork {
-    /// Creates it in a prepared namespace: one message for the overlay, then one batch for all
-    /// addresses and hosts.
+    /// Creates the network in a prepared namespace: one message for the overlay, then one batch for
+    /// all addresses and hosts.
     pub(crate) fn make(spec: JobSpec, prepared: Prepared, shared: Arc<Shared>) -> Result<Self> {
         let counters = prepared.counters;
         let lease = Lease::new(&spec, &prepared.device);
@@ -160,7 +161,7 @@ impl JobNetwork {
         &self.prepared.device
     }
 
-    /// How its functions are restricted to their addresses.
+    /// The method by which functions are restricted to their addresses.
     pub fn enforcement(&self) -> AddressEnforcement {
         if self.shared.groups.is_some() {
             AddressEnforcement::Cgroup
@@ -195,7 +196,7 @@ impl JobNetwork {
     /// writes the same entry, and removes it with the job. `None` where there are no control groups.
     ///
     /// # Errors
-    /// As [`Self::address`].
+    /// The same as of [`Self::address`].
     pub fn entry(&self, slot: u32) -> Result<Option<Vec<u8>>> {
         let address = self.spec.address(slot)?;
         let namespace = self.prepared.namespace.cookie;
@@ -289,8 +290,9 @@ impl JobNetwork {
         Err(Error::Unreachable { job: self.spec.job.clone(), within, missing })
     }
 
-    /// The route of a packet to an address, as the kernel resolves it; to another host with the
-    /// round trip of an echo request, which is awaited for at most `within`.
+    /// Traces the route of a packet to an address, as the kernel resolves it. If it leads to
+    /// another host, the round trip of an echo request is measured, which is awaited for at most
+    /// `within`.
     pub fn trace(&mut self, to: IpAddr, within: Duration) -> Result<TracedRoute> {
         let found = trace::of(&mut self.prepared.namespace.route, to);
         let mut route = found.map_err(|failed| Error::failed(&self.spec.job, failed))?;
@@ -305,7 +307,7 @@ impl JobNetwork {
         Ok(route)
     }
 
-    /// The sockets that receive what arrives on this host at an address and a port.
+    /// The sockets that receive packets which arrive on this host at an address and a port.
     pub fn listeners(&mut self, at: IpAddr, port: u16) -> Result<Vec<Listener>> {
         let other = self.spec.other_family(at);
         let found = listen::at(&mut self.prepared.namespace.diagnosis, (at, other), port);

@@ -22,9 +22,9 @@ pub struct Lease {
     pub tenant: Tenant,
     /// The VXLAN network identifier (VNI) of the overlay.
     pub vni: u32,
-    /// This host's IPv4 addresses of the job.
+    /// The part of the job's IPv4 addresses that this host owns.
     pub own4: Range,
-    /// This host's IPv6 addresses of the job.
+    /// The part of the job's IPv6 addresses that this host owns.
     pub own6: Range,
     /// The device in the host's namespace that exists as long as any part of the network does.
     pub device: String,

@@ -51,15 +51,15 @@ pub fn add_pair(batch: &mut Batch, name: &str, namespace: BorrowedFd<'_>) {
 /// An overlay's end on one host.
 #[derive(Clone, Copy, Debug)]
 pub struct Overlay {
-    /// The VNI, which no other job has.
+    /// The VNI, which no other job in the cluster has.
     pub vni: u32,
-    /// This host's address in the underlay.
+    /// The address of this host in the underlay.
     pub local: IpAddr,
     /// The UDP port of the underlay.
     pub port: u16,
     /// The device's MAC address.
     pub mac: [u8; 6],
-    /// Its MTU in bytes.
+    /// The MTU of the device in bytes.
     pub mtu: u32,
 }
 
@@ -79,7 +79,8 @@ pub fn add_overlay(batch: &mut Batch, overlay: &Overlay, namespace: BorrowedFd<'
     });
 }
 
-/// Without checksums of the outer packet: packets inside have theirs.
+/// Writes the attributes of the overlay. Checksums of the outer packet are off: packets inside have
+/// their own.
 fn overlay_data(a: &mut Attributes<'_>, overlay: &Overlay) {
     a.u32(IFLA_VXLAN_ID, overlay.vni).u8(IFLA_VXLAN_LEARNING, 0);
     a.bytes(IFLA_VXLAN_PORT, &overlay.port.to_be_bytes());
@@ -141,11 +142,11 @@ pub fn inner_mtu(underlay: u32, local: IpAddr) -> u32 {
 /// A device as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its index in its namespace.
+    /// The index of the device in its namespace.
     pub index: u32,
-    /// Its MTU in bytes.
+    /// The MTU of the device in bytes.
     pub mtu: u32,
-    /// Up, with carrier, and in an operational state.
+    /// Whether the device is up, with carrier, and in an operational state.
     pub operational: bool,
 }
 

@@ -1,5 +1,4 @@
-//! The sockets that receive what arrives at an address and a port of a job, as the kernel lists
-//! them.
+//! The sockets that receive packets for an address and a port of a job, as the kernel lists them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,9 +15,9 @@ const CLOSE: u8 = 7;
 /// A socket that waits for connections or datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listener {
-    /// Its transport protocol.
+    /// The transport protocol of the socket.
     pub transport: Transport,
-    /// Its local address; the unspecified one if it is not bound.
+    /// The local address of the socket; the unspecified one if it is not bound.
     pub address: IpAddr,
 }
 
@@ -32,8 +31,8 @@ pub enum Transport {
     Udp,
 }
 
-/// The sockets at an address and a port. A dual-stack socket is bound to the IPv4 address of its
-/// function, which is `other` if `address` is of IPv6.
+/// Lists the sockets at an address and a port. A dual-stack socket is bound to the IPv4 address of
+/// its function, which is `other` if `address` is of IPv6.
 pub fn at(
     socket: &mut Socket,
     (address, other): (IpAddr, Option<Ipv4Addr>),

@@ -40,9 +40,9 @@ const NO_IPV6: &str = "ipv6/conf/default/disable_ipv6";
 /// A network namespace and the sockets in it.
 #[derive(Debug)]
 pub struct Namespace {
-    /// Keeps it alive; sandboxes join it.
+    /// The descriptor that keeps the namespace alive; sandboxes join it.
     pub fd: OwnedFd,
-    /// Its cookie, which the kernel never assigns twice.
+    /// The cookie of the namespace, which the kernel never assigns twice.
     pub cookie: u64,
     /// The socket for devices, routes and neighbours.
     pub route: Socket,
@@ -52,7 +52,8 @@ pub struct Namespace {
     pub rules: Option<Socket>,
     /// The socket for echo requests.
     pub echo: OwnedFd,
-    /// [`NO_IPV6`] of this namespace, also for a writer in another one; none without IPv6.
+    /// The open file [`NO_IPV6`] of this namespace, which a thread in another namespace can write,
+    /// too. `None` without IPv6.
     no_ipv6: Option<File>,
 }
 
@@ -60,7 +61,7 @@ pub struct Namespace {
 pub type Fault = (&'static str, io::Error);
 
 impl Namespace {
-    /// Creates one that has nothing but a loopback device, which is down.
+    /// Creates a namespace that has nothing but a loopback device, which is down.
     pub fn make() -> Result<Self, Fault> {
         visit(|| {
             unshare(flags::NETWORK).map_err(|error| ("make a network namespace", error))?;
@@ -85,7 +86,7 @@ impl Namespace {
     }
 }
 
-/// Runs the work in a thread of its own, which does not have to return to its namespace.
+/// Runs the work in a thread of its own, so that no thread has to return to its namespace.
 fn visit(
     work: impl FnOnce() -> Result<Namespace, Fault> + Send + 'static,
 ) -> Result<Namespace, Fault> {
@@ -125,7 +126,7 @@ fn configure(fd: OwnedFd) -> Result<Namespace, Fault> {
     })
 }
 
-/// Missing files are ignored: a kernel without IPv6 lacks them.
+/// Writes a setting. A missing file is ignored: a kernel without IPv6 lacks some.
 fn set(name: &str, value: &str) -> Result<(), Fault> {
     match fs::write(format!("/proc/sys/net/{name}"), value) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -19,20 +19,20 @@ use crate::{Error, JobSpec, Range, Result, link};
 
 /// The UDP port that RFC 7348 gives to VXLAN.
 pub const PORT: u16 = 4789;
-/// How long to wait for the kernel to remove the namespace of a job that has just ended.
+/// The limit on the wait for the kernel to remove the namespace of a job that has just ended.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How job networks are made on a node.
+/// The options for job networks on a node.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The node's folder, for leases.
     pub state: PathBuf,
     /// The UDP port of the overlays, the same on all hosts.
     pub port: u16,
-    /// The MTU between hosts in bytes; read from the device if none.
+    /// The MTU between hosts in bytes; read from the device if `None`.
     pub mtu: Option<u32>,
-    /// The control group (version 2) above those of all functions, to which the BPF programs for
-    /// address enforcement are attached. Without it every function needs a seccomp notifier.
+    /// The control group (version 2) above the groups of all functions, to which the BPF programs
+    /// for address enforcement are attached. Without it every function needs a seccomp notifier.
     pub group: Option<PathBuf>,
     /// IPv4 addresses for the egress veth pairs, two for each job with an egress policy. They must
     /// not be used otherwise on this host, and do not appear on any network.
@@ -40,7 +40,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults.
+    /// The default options, with leases in the folder `state`.
     pub fn new(state: impl Into<PathBuf>) -> Self {
         Self {
             state: state.into(),
@@ -159,8 +159,8 @@ impl Networks {
         Ok(lock(&self.shared.held).values().map(|held| held.lease.clone()).collect())
     }
 
-    /// Where addresses are enforced by BPF programs on control groups, and not by answers to system
-    /// calls: the table of the functions' entries, by the number of their group.
+    /// The table of the functions' entries, by the number of their control group. `None` where
+    /// addresses are enforced by answers to system calls instead of BPF programs.
     pub fn table(&self) -> Option<BorrowedFd<'_>> {
         self.shared.groups.as_ref().map(Cgroups::table)
     }
@@ -227,7 +227,8 @@ impl Shared {
         }
     }
 
-    /// Removes the lease of an ending network if no part of it is left; returns whether that is so.
+    /// Removes the lease of an ending network if no part of it is left. Returns whether none is
+    /// left.
     pub fn release_if_gone(&self, vni: u32) -> Result<bool> {
         let Some(held) = lock(&self.held).get(&vni).cloned() else { return Ok(true) };
         let lease = held.lease;

@@ -1,5 +1,5 @@
-//! Namespaces of jobs: what is configured in one that does not depend on the job, also before there
-//! is a job.
+//! Namespaces of jobs: the configuration that does not depend on the job, which is also made before
+//! there is a job.
 //!
 //! Invariant: a namespace serves one job and is never reused, so it contains nothing of a former
 //! tenant. Dropping one removes its devices; the kernel removes the rest.
@@ -25,7 +25,7 @@ pub struct Prepared {
     /// The name of the pair's end on the host. Both ends are down until a policy grants egress.
     /// The namespace is not completely removed as long as this device exists.
     pub device: String,
-    /// The kernel requests that it took.
+    /// The kernel requests for the preparation.
     pub counters: Counters,
     host: Arc<Host>,
 }
@@ -40,7 +40,7 @@ impl ConfiguredNamespace {
         Namespace::enter(namespace).map(Self)
     }
 
-    /// Whether it is unused so far: it contains no socket, route or neighbour.
+    /// Whether the namespace is unused so far: it contains no socket, route or neighbour.
     pub fn is_unused(&mut self) -> bool {
         contents::of(&mut self.0).is_ok_and(|found| found.is_empty())
     }
@@ -98,8 +98,8 @@ impl Drop for Prepared {
     }
 }
 
-/// Random, because several nodes may share a host, and no name is ever used twice. A device name
-/// has at most 15 characters.
+/// Makes a random name for a device, because several nodes may share a host, and no name is ever
+/// used twice. A device name has at most 15 characters.
 fn fresh_name(cookie: u64) -> String {
     let random = RandomState::new().hash_one(cookie);
     format!("{PREFIX}{:012x}", random >> 16)

@@ -1,4 +1,4 @@
-//! Which features that job networks need this machine has, found by using them.
+//! The features of this machine that job networks need, found by using them.
 //!
 //! Invariant: the probe leaves nothing behind. Devices and rules are created in a network namespace
 //! that is gone with the thread that created it, and programs are not attached.
@@ -17,14 +17,14 @@ use crate::link::{self, Overlay};
 use crate::netlink::*;
 use crate::{Allow, Egress, PORT, Range, egress};
 
-/// One result for `snowmelt doctor`.
+/// A result for `snowmelt doctor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The feature.
     pub name: &'static str,
     /// The finding, or the kernel's error.
     pub found: String,
-    /// Whether it is sufficient.
+    /// Whether the feature is sufficient.
     pub ok: bool,
 }
 
@@ -43,7 +43,7 @@ fn fact(name: &'static str, tried: io::Result<&str>) -> Probe {
     }
 }
 
-/// Runs in a namespace of its own.
+/// Probes devices and rules in a namespace of its own.
 fn devices() -> Vec<Probe> {
     let visitor =
         std::thread::Builder::new().name("network-probe".into()).spawn(|| {
@@ -63,7 +63,7 @@ fn devices() -> Vec<Probe> {
 
 const NAMESPACES: &str = "network namespaces";
 
-/// The calling thread's namespace must be fresh.
+/// Probes devices and rules in the calling thread's namespace, which must be fresh.
 fn within() -> Vec<Probe> {
     let rules = Socket::open(Some(NETFILTER)).and_then(|mut socket| run(&mut socket, some_rules()));
     // The overlay has a fixed index, so it is created before devices that take the next free one.
@@ -139,8 +139,8 @@ fn has_notifications() -> bool {
     is_known && answers_with_descriptors(&rustix::system::uname().release().to_string_lossy())
 }
 
-/// Notifications are older than the answer with a descriptor (`SECCOMP_ADDFD_FLAG_SEND`, Linux
-/// 5.14), which cannot be tried without a call that waits.
+/// Whether a kernel can answer a call with a descriptor (`SECCOMP_ADDFD_FLAG_SEND`, Linux 5.14).
+/// Notifications are older, and this cannot be tried without a call that waits.
 fn answers_with_descriptors(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {

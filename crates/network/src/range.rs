@@ -13,7 +13,7 @@ use utoipa::{PartialSchema, ToSchema};
 /// host's own in the job, the source of its echo requests.
 pub const RESERVED: u32 = 1;
 
-/// All addresses that begin with the same bits, as `10.1.0.0/16`.
+/// The addresses that begin with the same bits, as `10.1.0.0/16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Range {
@@ -53,22 +53,22 @@ impl Range {
         Self { base: of_family(address.into(), value), prefix }
     }
 
-    /// Its first address.
+    /// The first address of the range.
     pub fn base(&self) -> IpAddr {
         self.base
     }
 
-    /// The number of leading bits that all its addresses share.
+    /// The number of leading bits that all addresses of the range share.
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
 
-    /// Whether its addresses are IPv4.
+    /// Whether the addresses are IPv4.
     pub fn is_ipv4(&self) -> bool {
         self.base.is_ipv4()
     }
 
-    /// How many addresses it has; `u128::MAX` stands for 2^128.
+    /// The number of addresses; `u128::MAX` stands for 2^128.
     pub fn len(&self) -> u128 {
         1u128.checked_shl(u32::from(bits_of(self.base) - self.prefix)).unwrap_or(u128::MAX)
     }
@@ -83,17 +83,18 @@ impl Range {
         (index < self.len()).then(|| of_family(self.base, value_of(self.base) + index))
     }
 
-    /// Whether it contains the address.
+    /// Whether the range contains the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         Self::new(address, self.prefix) == Some(*self)
     }
 
-    /// Whether the two have an address in common.
+    /// Whether two ranges have an address in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.contains(other.base) || other.contains(self.base)
     }
 
-    /// Part `number`, from 0, of those with `prefix` bits: the part of host `number` of a job.
+    /// The part with the number `number`, from 0, of the parts with `prefix` bits: the part of host
+    /// `number` of a job.
     pub fn part(&self, prefix: u8, number: u32) -> Option<Self> {
         if prefix < self.prefix || prefix > bits_of(self.base) {
             return None;
@@ -142,7 +143,8 @@ impl fmt::Display for Range {
 impl FromStr for Range {
     type Err = BadRange;
 
-    /// Refuses an address that is not the first of the range: it is usually a mistake.
+    /// Parses a range. Refuses an address that is not the first of the range: it is usually a
+    /// mistake.
     fn from_str(text: &str) -> Result<Self, BadRange> {
         let parse = || {
             let (address, prefix) = text.split_once('/')?;

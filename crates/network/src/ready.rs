@@ -1,4 +1,4 @@
-//! Whether the other hosts of a job can be reached over its network, found by echo requests.
+//! The check whether the other hosts of a job can be reached over its network, by echo requests.
 //!
 //! The kernel answers an echo request to any address of a host's part. The answer arrives only if
 //! routes, forwarding entries and overlay exist on both sides: so a job that starts after this
@@ -18,12 +18,13 @@ use crate::Peer;
 
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
-/// How long to wait for answers before the missing hosts are asked again.
+/// The wait for answers before the missing hosts are asked again.
 const ROUND: Duration = Duration::from_millis(5);
-/// How many rounds there are at least, even if this thread runs late.
+/// The least number of rounds, even if this thread runs late.
 const LEAST_ROUNDS: u16 = 10;
 
-/// Asks until all have answered or the time is up; returns the round trips of those that answered.
+/// Asks until all hosts have answered or the time is up. Returns the round trips of the hosts that
+/// answered.
 pub fn ask(
     socket: BorrowedFd<'_>,
     peers: &[Peer],
@@ -62,7 +63,7 @@ pub fn ask(
     Ok(answered)
 }
 
-/// Errors about a missing route are ignored: the host is asked again.
+/// Sends an echo request. Errors about a missing route are ignored: the host is asked again.
 fn send_request(socket: BorrowedFd<'_>, address: Ipv4Addr, round: u16) -> io::Result<()> {
     let mut packet = [ECHO_REQUEST, 0, 0, 0, 0x73, 0x6d, 0, 0];
     packet[6..8].copy_from_slice(&round.to_be_bytes());
@@ -77,7 +78,7 @@ fn send_request(socket: BorrowedFd<'_>, address: Ipv4Addr, round: u16) -> io::Re
     }
 }
 
-/// The next address that answers; none when the time is up.
+/// The next address that answers; `None` when the time is up.
 fn receive_reply(socket: BorrowedFd<'_>, until: Instant) -> io::Result<Option<Ipv4Addr>> {
     loop {
         let left = until.saturating_duration_since(Instant::now());

@@ -21,12 +21,12 @@ pub struct Route {
     pub next_hop: NextHop,
 }
 
-/// Where a route sends packets.
+/// The destination of a route's packets.
 #[derive(Clone, Copy, Debug)]
 pub enum NextHop {
     /// The addresses of the range are this namespace's own (AnyIP).
     Local,
-    /// To a neighbour; packets without a source address get `source`.
+    /// A neighbour; packets without a source address get `source`.
     Via {
         /// The neighbour.
         gateway: IpAddr,
@@ -94,7 +94,7 @@ pub fn is_unreachable(failed: &Failed) -> bool {
         .is_some_and(|code| unreachable.iter().any(|known| known.raw_os_error() == code))
 }
 
-/// A gateway of the other family is encoded with its family.
+/// Adds the gateway of a route. A gateway of the other family is encoded with its family.
 fn via(a: &mut Attributes<'_>, gateway: IpAddr, is_ipv4: bool) {
     if gateway.is_ipv4() == is_ipv4 {
         a.bytes(RTA_GATEWAY, &octets(gateway));
@@ -122,7 +122,7 @@ pub fn add_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
     put_forwarding(batch, "add the forwarding entry of a host", (RTM_NEWNEIGH, NEW), peer, mac);
 }
 
-/// Removes them.
+/// Removes the entries for another host's part of the range.
 pub fn remove_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
     for route in routes_to(peer, source) {
         remove(batch, "remove the route to a host", &route);

@@ -22,11 +22,11 @@ pub struct JobSpec {
     pub range4: Range,
     /// All IPv6 addresses of the job.
     pub range6: Range,
-    /// This host's part of `range4`.
+    /// The part of `range4` that this host owns.
     pub own4: Range,
-    /// This host's part of `range6`.
+    /// The part of `range6` that this host owns.
     pub own6: Range,
-    /// This host's address in the underlay.
+    /// The address of this host in the underlay.
     #[schema(value_type = String)]
     pub host: IpAddr,
     /// The other hosts of the job.
@@ -39,21 +39,21 @@ pub struct JobSpec {
 /// Another host of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Peer {
-    /// Its address in the underlay.
+    /// The address of the host in the underlay.
     #[schema(value_type = String)]
     pub host: IpAddr,
-    /// Its part of the job's IPv4 addresses.
+    /// The host's part of the job's IPv4 addresses.
     pub range4: Range,
-    /// Its part of the job's IPv6 addresses.
+    /// The host's part of the job's IPv6 addresses.
     pub range6: Range,
 }
 
 /// The addresses of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Address {
-    /// IPv4.
+    /// The IPv4 address.
     pub v4: Ipv4Addr,
-    /// IPv6.
+    /// The IPv6 address.
     pub v6: Ipv6Addr,
 }
 

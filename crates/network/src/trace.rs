@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use crate::link::{EGRESS, LOOPBACK, octets};
 use crate::netlink::*;
 
-/// Where the kernel would send a packet.
+/// The route that the kernel would use for a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "route", rename_all = "kebab-case")]
 pub enum TracedRoute {
-    /// To a function on this host.
+    /// The packet goes to a function on this host.
     #[serde(rename = "here")]
     Local,
-    /// Over the overlay.
+    /// The packet goes over the overlay to another host.
     Host {
         /// The gateway of the route.
         gateway: IpAddr,
@@ -25,18 +25,18 @@ pub enum TracedRoute {
         mac: String,
         /// The underlay address of the other host.
         host: IpAddr,
-        /// The round trip of an echo request; none if there was no answer.
+        /// The round trip of an echo request; `None` if there was no answer.
         round_trip: Option<Duration>,
     },
-    /// Out of the job, if its policy lets the packet pass.
+    /// The packet goes out of the job, if its policy lets it pass.
     Outside {
         /// The host's end of the pair.
         gateway: IpAddr,
     },
-    /// There is no route: the sender gets an error.
+    /// No route exists: the sender gets an error.
     #[serde(rename = "nowhere")]
     Unreachable {
-        /// What is missing.
+        /// The missing entry.
         missing: Cow<'static, str>,
     },
 }

@@ -37,12 +37,13 @@ pub fn overlay_port(port: u16) -> [Part; 2] {
 /// The egress gateway, with the addresses of the veth pairs that lead to it.
 #[derive(Debug)]
 pub struct Gate {
-    /// Addresses for pairs, two for each.
+    /// The addresses for veth pairs, two for each pair.
     links: Range,
     /// The UDP port of the overlays.
     overlays: u16,
     state: Mutex<State>,
-    /// Opened in the host's namespace; the kernel removes the rules when it is closed.
+    /// The socket that owns the rules, opened in the host's namespace; the kernel removes the rules
+    /// when it is closed.
     rules: Option<Mutex<Socket>>,
 }
 

@@ -1,4 +1,4 @@
-//! Egress: which destinations outside a job its functions may reach. The default is none.
+//! Egress: the destinations outside a job that its functions may reach. The default is none.
 //!
 //! An outgoing packet is filtered in the job's own namespace, whose rules functions cannot change,
 //! and gets the address of the job's end of its pair there; on the host it gets the host's address.
@@ -36,7 +36,7 @@ pub struct Allow {
 }
 
 impl Egress {
-    /// The reason why it is invalid, if it is.
+    /// The reason why the policy is invalid, if it is.
     pub(crate) fn fault(&self) -> Option<String> {
         self.0.iter().find_map(|allow| {
             if !allow.to.is_ipv4() {
@@ -66,7 +66,7 @@ impl Egress {
     }
 }
 
-/// Why a job may not reach an address of its host.
+/// The reason why a job may not reach an address of its host.
 pub(crate) fn to_host(address: IpAddr) -> String {
     format!(
         "egress to {address}: it is an address of the host itself, which no policy can grant; what \

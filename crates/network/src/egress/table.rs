@@ -35,7 +35,7 @@ const FAMILY: u32 = 15;
 const PROTOCOL: u32 = 16;
 /// Bits of the connection state: established or related.
 const ESTABLISHED: u32 = 2 | 4;
-/// The same: new.
+/// Bits of the connection state: new.
 const NEW_CONNECTION: u32 = 8;
 
 /// The point at which the kernel applies the rules of a chain.
@@ -71,44 +71,44 @@ impl Hook {
 /// A device that a packet arrives at or leaves by.
 #[derive(Clone, Copy, Debug)]
 pub enum Device {
-    /// By its index.
+    /// The device with this index.
     Number(u32),
-    /// By the prefix of its name.
+    /// The devices whose name has this prefix.
     Prefix(&'static str),
 }
 
 /// A condition of a rule, or its final verdict.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
-    /// It arrived at this device, or (false) at another one.
+    /// The packet arrived at this device, or (false) at another one.
     From(Device, bool),
-    /// It leaves by this device, or (false) by another one.
+    /// The packet leaves by this device, or (false) by another one.
     To(Device, bool),
-    /// It is IPv6, in a table for both families.
+    /// The packet is IPv6, in a table for both families.
     Ipv6,
-    /// Its destination is in this IPv4 range.
+    /// The packet's destination is in this IPv4 range.
     Target(Range),
-    /// Its source is in this IPv4 range.
+    /// The packet's source is in this IPv4 range.
     Source(Range),
-    /// It is TCP (6) or UDP (17).
+    /// The packet is TCP (6) or UDP (17).
     Protocol(u8),
-    /// Its destination port is in this range.
+    /// The packet's destination port is in this range.
     Ports(u16, u16),
-    /// It belongs to an established connection, or is an ICMP error about one.
+    /// The packet belongs to an established connection, or is an ICMP error about one.
     Established,
-    /// It opens a connection, or belongs to one that is not established yet.
+    /// The packet opens a connection, or belongs to one that is not established yet.
     New,
     /// Packets that match the previous conditions exceed a rate per second, after a burst.
     OverLimit(u32, u32),
-    /// Accept it.
+    /// Accept the packet.
     Accept,
-    /// Drop it silently.
+    /// Drop the packet silently.
     Drop,
-    /// Reject it with an ICMP error.
+    /// Reject the packet with an ICMP error.
     Refuse,
-    /// Replace its source by the address of the device that it leaves by.
+    /// Replace the packet's source by the address of the device that it leaves by.
     Masquerade,
-    /// Do not track its connection.
+    /// Do not track the packet's connection.
     Untracked,
 }
 
@@ -121,7 +121,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table for IPv4. If owned, it is removed when the socket that sends it is closed.
+    /// Makes an empty table for IPv4. If owned, it is removed when the socket that sends it is
+    /// closed.
     pub fn new(name: &str, is_owned: bool) -> Self {
         let (name, batch) = (name.to_owned(), Batch::new());
         let mut table = Self { name, is_owned, family: IPV4, batch };

@@ -28,7 +28,7 @@ const LOOPBACK_NET: u32 = u32::from_ne_bytes([127, 0, 0, 0]);
 const ONE: u32 = u32::from_ne_bytes([0, 0, 0, 1]);
 const MAPPED: u32 = u32::from_ne_bytes([0, 0, 0xff, 0xff]);
 
-/// The labels at which programs end, placed at its end.
+/// The labels at which a program ends, placed at the end of the program.
 pub struct Ends {
     pub allow: Label,
     pub refuse: Label,

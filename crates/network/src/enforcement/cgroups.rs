@@ -26,7 +26,8 @@ const MAX_JOBS: u32 = 1 << 13;
 /// The attached programs, and the BPF maps that they read.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// Addresses and the namespace's cookie, by the id of the control group.
+    /// The addresses of each function and the cookie of its namespace, by the id of the control
+    /// group.
     functions: Map,
     /// The cookies of the namespaces of jobs.
     jobs: Map,
@@ -49,7 +50,8 @@ impl Cgroups {
         Ok(Self { functions, jobs, _links: links, registered: Mutex::default() })
     }
 
-    /// From now on only registered functions can use internet sockets in this namespace.
+    /// Registers a job: from now on only registered functions can use internet sockets in its
+    /// namespace.
     pub fn add_job(&self, namespace: u64) -> Result<()> {
         step("register a job", self.jobs.set(&namespace.to_ne_bytes(), &[1]))?;
         lock(&self.registered).entry(namespace).or_default();

@@ -1,8 +1,9 @@
 //! Datagrams that unconnected IPv6 sockets send to an address.
 //!
 //! Such a socket is bound to one address, of IPv4 or of IPv6, and the kernel uses no other source:
-//! to the other family a datagram would have the source 127.0.0.6, or sending would fail. So those
-//! are sent here, from the function's address of that family. All others are left to the kernel.
+//! to the other family a datagram would have the source 127.0.0.6, or sending would fail. So
+//! datagrams to the other family are sent here, from the function's address of that family. All
+//! others are left to the kernel.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::OwnedFd;
@@ -76,7 +77,8 @@ fn send(
     }
 }
 
-/// The socket and the source address, if the source is not the one that the socket is bound to.
+/// The socket and the source address of a datagram, if the source is not the address that the
+/// socket is bound to.
 fn from_other_family(
     function: &Function,
     call: &Call,

@@ -1,8 +1,8 @@
-//! What the BPF programs share: the layout of the maps' entries and of sockets, and the lookup in a
-//! map.
+//! The common parts of the BPF programs: the layout of the maps' entries and of sockets, and the
+//! look-up in a map.
 //!
 //! Names after a dot are fields of `struct bpf_sock_addr`, `struct bpf_sock` and `struct __sk_buff`
-//! of `linux/bpf.h`, whose offsets these are.
+//! of `linux/bpf.h`; the offsets here are those of these fields.
 
 use std::os::fd::BorrowedFd;
 

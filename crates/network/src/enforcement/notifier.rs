@@ -33,8 +33,8 @@ use crate::host::lock;
 const NONBLOCK: u64 = 0o4000;
 const CLOEXEC: u64 = 0o2_000_000;
 
-/// How long to wait for the thread at the end. The wait is bounded: a process that kept a copy of a
-/// listener (only a subverted zygote can) may leave the thread blocked in a call.
+/// The limit on the wait for the thread at the end. A process that kept a copy of a listener (only
+/// a subverted zygote can) may leave the thread blocked in a call.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// The epoll key of the pipe that signals the end.
 const END: u64 = 0;
@@ -148,8 +148,8 @@ impl Shared {
         }
     }
 
-    /// Returns false if there will be no other call. A caller that died is not an error: its answer
-    /// is dropped.
+    /// Answers one call. Returns false if there will be no other call. A caller that died is not an
+    /// error: its answer is dropped.
     fn answer_one(&self, function: &Arc<Function>, pending: &mut PendingConnections) -> bool {
         let call = match function.listener.receive() {
             Ok(call) => call,

@@ -23,7 +23,7 @@ use super::notifier::Function;
 /// The most pending connections of one function. A connection to oneself is pending only while the
 /// listen backlog is full.
 const MAX_PENDING: usize = 64;
-/// How often to check whether callers of pending connections have died.
+/// The interval between two checks whether callers of pending connections have died.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Marks the keys of pending connections in the notifier's epoll set.
 const MARK: u64 = 1 << 63;
@@ -42,7 +42,7 @@ struct Pending {
     /// A duplicate of the function's descriptor.
     socket: OwnedFd,
     to: SocketAddr,
-    /// When the socket's send timeout expires.
+    /// The time at which the socket's send timeout expires.
     until: Option<Instant>,
 }
 
@@ -112,7 +112,8 @@ impl PendingConnections {
         }
     }
 
-    /// When to call [`Self::drop_expired`] next; none while no connection is pending.
+    /// The time until [`Self::drop_expired`] must be called next; `None` while no connection is
+    /// pending.
     pub fn timeout(&self) -> Option<Duration> {
         let first = self.pending.values().filter_map(|one| one.until).min();
         let left = first.map(|until| until.saturating_duration_since(Instant::now()));

@@ -87,8 +87,8 @@ pub fn create(tables: Tables<'_>) -> Assembler {
     a
 }
 
-/// To the kernel, a socket that listens or sends without being bound receives packets for all
-/// addresses of the namespace. This program limits it to its function's own.
+/// Limits a socket to its function's own addresses: to the kernel, a socket that listens or sends
+/// without being bound receives packets for all addresses of the namespace.
 pub fn ingress(tables: Tables<'_>) -> Assembler {
     let mut a = Assembler::new();
     let (allow, is6, wildcard, packet6, refuse) =

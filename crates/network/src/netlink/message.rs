@@ -18,12 +18,12 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// No messages.
+    /// Makes an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many messages.
+    /// The number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
@@ -61,7 +61,7 @@ impl Batch {
 pub struct Attributes<'a>(&'a mut Vec<u8>);
 
 impl Attributes<'_> {
-    /// An attribute with these bytes.
+    /// Adds an attribute with these bytes.
     pub fn bytes(&mut self, kind: u16, value: &[u8]) -> &mut Self {
         let length = (value.len() + 4) as u16;
         self.0.extend(length.to_ne_bytes());
@@ -71,34 +71,34 @@ impl Attributes<'_> {
         self
     }
 
-    /// A byte.
+    /// Adds an attribute of one byte.
     pub fn u8(&mut self, kind: u16, value: u8) -> &mut Self {
         self.bytes(kind, &[value])
     }
 
-    /// A number in native byte order.
+    /// Adds a number in native byte order.
     pub fn u32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// A number in network byte order.
+    /// Adds a number in network byte order.
     pub fn be32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// A zero-terminated string.
+    /// Adds a zero-terminated string.
     pub fn text(&mut self, kind: u16, value: &str) -> &mut Self {
         let mut bytes = value.as_bytes().to_vec();
         bytes.push(0);
         self.bytes(kind, &bytes)
     }
 
-    /// A nested attribute.
+    /// Adds a nested attribute.
     pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Attributes<'_>)) -> &mut Self {
         self.nest_after(kind, &[], fill)
     }
 
-    /// A nested attribute that begins with a fixed part.
+    /// Adds a nested attribute that begins with a fixed part.
     pub fn nest_after(
         &mut self,
         kind: u16,
@@ -124,16 +124,16 @@ fn pad(bytes: &mut Vec<u8>) {
 /// A message of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
-    /// Its type.
+    /// The type of the message.
     pub kind: u16,
-    /// The sequence number of the request that it answers.
+    /// The sequence number of the request that the message answers.
     pub sequence: u32,
     /// The bytes after the header.
     pub body: Vec<u8>,
 }
 
 impl Parsed {
-    /// Whether it ends a list.
+    /// Whether the message ends a list.
     pub fn is_done(&self) -> bool {
         self.kind == NLMSG_DONE
     }

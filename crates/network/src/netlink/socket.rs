@@ -42,7 +42,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens one in the calling thread's network namespace.
+    /// Opens a socket in the calling thread's network namespace.
     pub fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let socket =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
@@ -53,12 +53,12 @@ impl Socket {
         Ok(Self { socket, sequence: 0, buffer, messages: 0, calls: 0, ends_batches })
     }
 
-    /// Messages sent so far.
+    /// The number of messages sent so far.
     pub fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// System calls that sent them.
+    /// The number of system calls that sent messages.
     pub fn calls(&self) -> u64 {
         self.calls
     }
@@ -103,8 +103,9 @@ impl Socket {
         }
     }
 
-    /// Requests an acknowledgement of the last message only, because errors are reported without a
-    /// request. The end of a batch of rules is excluded: kernels before 6.10 do not acknowledge it.
+    /// Sends a part of a batch. An acknowledgement is requested of the last message only, because
+    /// errors are reported without a request. The end of a batch of rules is excluded: kernels
+    /// before 6.10 do not acknowledge it.
     fn run_part(&mut self, batch: &mut Batch, first: usize, last: usize) -> Result<(), Failed> {
         let begin = self.number(batch, first, last);
         let steps = &batch.messages[first..last];
