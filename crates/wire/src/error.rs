@@ -11,7 +11,7 @@ pub enum Error {
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The other side has closed the connection where a frame was expected.
+    /// The connection has ended: the other side closed it where a frame was expected.
     #[error("the other side closed the connection")]
     Closed,
     /// The frame's kind is unknown to this version.
