@@ -1,4 +1,4 @@
-//! Amounts of what a host has, and how much there is of it.
+//! Amounts of a host's memory, processor and instances, and the capacity of a host.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, SubAssign};
@@ -8,33 +8,33 @@ use snowmelt_types::{ByteSize, CpuMillis};
 /// An amount of memory, processor and instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Memory.
+    /// The memory.
     pub memory: ByteSize,
-    /// Thousandths of a processor core.
+    /// The share of processor cores, in thousandths of a core.
     pub cpu_millis: u64,
-    /// Sandboxes.
+    /// The number of sandboxes.
     pub instances: u64,
 }
 
-/// What a host has for all sandboxes together.
+/// The resources that a host has for all sandboxes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Memory.
+    /// The memory for all sandboxes.
     pub memory: ByteSize,
-    /// Sandboxes.
+    /// The greatest number of sandboxes.
     pub instances: u32,
-    /// Processor. It is counted only, and no bound, where it is absent: processor time is shared by
-    /// the kernel, and what gets less of it is slower but does not fail.
+    /// The processor cores. If absent, use of processor is counted but not limited: processor time
+    /// is shared by the kernel, and a sandbox that gets less of it is slower but does not fail.
     pub cpu: Option<CpuMillis>,
 }
 
 impl Amount {
-    /// One sandbox.
+    /// Returns the amount for one sandbox.
     pub fn one(memory: ByteSize, cpu: CpuMillis) -> Self {
         Self { memory, cpu_millis: cpu.0.into(), instances: 1 }
     }
 
-    /// So many times this amount.
+    /// Returns this amount `count` times.
     pub fn times(self, count: u64) -> Self {
         Self {
             memory: ByteSize(self.memory.bytes().saturating_mul(count)),
@@ -43,7 +43,7 @@ impl Amount {
         }
     }
 
-    /// The smaller of both, of each kind.
+    /// Returns the smaller of two amounts, of each kind of resource.
     pub fn min(self, other: Self) -> Self {
         Self {
             memory: self.memory.min(other.memory),
@@ -52,7 +52,7 @@ impl Amount {
         }
     }
 
-    /// What is left of this amount without the other.
+    /// Returns the rest of this amount without the other.
     pub fn without(self, other: Self) -> Self {
         Self {
             memory: ByteSize(self.memory.bytes().saturating_sub(other.memory.bytes())),
@@ -61,7 +61,7 @@ impl Amount {
         }
     }
 
-    /// Equal parts of it; the first has the remainder.
+    /// Returns one of `count` equal parts of this amount; the first has the remainder.
     pub(crate) fn part(self, index: u64, count: u64) -> Self {
         let of = |whole: u64| whole / count + if index == 0 { whole % count } else { 0 };
         Self {
@@ -104,28 +104,28 @@ impl fmt::Display for Amount {
 }
 
 impl Capacity {
-    /// Whether so much is within it.
+    /// Whether an amount is within the capacity.
     pub fn holds(&self, amount: Amount) -> bool {
         amount.memory <= self.memory
             && amount.instances <= self.instances.into()
             && self.cpu.is_none_or(|most| amount.cpu_millis <= most.0.into())
     }
 
-    /// As much of an amount as there would be at all.
+    /// Limits an amount to the capacity.
     pub fn clamp(&self, amount: Amount) -> Amount {
         let cpu_millis = self.cpu.map_or(u64::MAX, |most| most.0.into());
         amount.min(Amount { memory: self.memory, cpu_millis, instances: self.instances.into() })
     }
 
-    /// The largest part of it, from 0 to 1, that an amount is of memory or instances (the dominant
-    /// share of DRF). Processor does not count: it is never short in the same way.
+    /// Returns the largest part, from 0 to 1, that an amount has of memory or instances (the
+    /// dominant share of DRF). Processor does not count: it is never short in the same way.
     pub(crate) fn share(&self, amount: Amount) -> f64 {
         let of = |amount: u64, all: u64| amount as f64 / all.max(1) as f64;
         of(amount.memory.bytes(), self.memory.bytes())
             .max(of(amount.instances, self.instances.into()))
     }
 
-    /// How many of an amount fit beside what is taken.
+    /// Returns how many times an amount fits beside the taken amount.
     pub(crate) fn how_many(&self, each: Amount, taken: Amount) -> u64 {
         let of = |all: u64, taken: u64, each: u64| {
             all.saturating_sub(taken).checked_div(each).unwrap_or(u64::MAX)

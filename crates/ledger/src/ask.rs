@@ -1,4 +1,4 @@
-//! Who asks for room, and for what.
+//! Requests for room: by which tenant, for which use, and of which amount.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use snowmelt_types::Tenant;
 
 use crate::Amount;
 
-/// What a reservation is for.
+/// The use of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Use {
     /// An instance of a deployed function.
@@ -26,7 +26,7 @@ pub enum Use {
 }
 
 impl Use {
-    /// All there are.
+    /// All uses.
     pub const ALL: [Self; 7] = [
         Self::Function,
         Self::Udf,
@@ -37,7 +37,7 @@ impl Use {
         Self::Zygote,
     ];
 
-    /// Its name in figures.
+    /// The name of the use in figures.
     pub fn name(self) -> &'static str {
         match self {
             Self::Function => "function",
@@ -50,7 +50,7 @@ impl Use {
         }
     }
 
-    /// Its name for several of them, in messages.
+    /// The name of several of this use, in messages.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Function => "functions",
@@ -81,10 +81,10 @@ impl fmt::Display for Use {
 /// A request for room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Who asks.
+    /// The tenant that asks.
     pub tenant: Tenant,
-    /// For what.
+    /// The use of the room.
     pub use_: Use,
-    /// How much.
+    /// The amount of the room.
     pub amount: Amount,
 }

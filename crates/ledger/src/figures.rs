@@ -2,19 +2,20 @@
 
 use crate::{Amount, Capacity, Use};
 
-/// What a host has, what is reserved of it now, and how requests for room ended so far.
+/// The capacity of a host, the amounts that are reserved now, and counts of how requests for room
+/// ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// What there is.
+    /// The capacity of the host.
     pub capacity: Capacity,
-    /// All reservations.
+    /// The sum of all reservations.
     pub reserved: Amount,
-    /// The same by use; uses without a reservation are left out.
+    /// The reservations by use; uses without a reservation are left out.
     pub uses: Vec<(Use, Amount)>,
-    /// Requests that wait now.
+    /// The number of requests that wait now.
     pub waiting: u64,
-    /// Requests that were refused: above the capacity, or at their deadline.
+    /// The number of requests that were refused: above the capacity, or at their deadline.
     pub refused: u64,
-    /// Requests that were granted after they had waited.
+    /// The number of requests that were granted after they had waited.
     pub waited: u64,
 }

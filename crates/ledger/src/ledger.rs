@@ -26,13 +26,13 @@ struct Inner {
 }
 
 impl Ledger {
-    /// An account of which nothing is reserved.
+    /// Makes an account without reservations.
     pub fn new(capacity: Capacity) -> Self {
         let (state, waiting) = (Mutex::new(State::new(capacity)), AtomicUsize::new(0));
         Self { inner: Arc::new(Inner { capacity, state, waiting }) }
     }
 
-    /// What there is.
+    /// The capacity of the host.
     pub fn capacity(&self) -> Capacity {
         self.inner.capacity
     }
@@ -40,7 +40,7 @@ impl Ledger {
     /// Reserves at once, if there is room and nobody waits.
     ///
     /// # Errors
-    /// [`NoRoom`] says what is taken by whom.
+    /// [`NoRoom`], which says what is taken by whom.
     pub fn try_reserve(&self, ask: &Ask) -> Result<Reservation, NoRoom> {
         let mut state = self.lock();
         if state.how_many(ask.amount) == 0 {
@@ -51,8 +51,8 @@ impl Ledger {
         Ok(Reservation::new(self, ask.clone()))
     }
 
-    /// Reserves as many of an amount as there is room for now, and `most` at most; nobody waits for
-    /// the rest.
+    /// Reserves an amount as many times as there is room for now, and `most` times at most; nobody
+    /// waits for the rest.
     pub fn try_reserve_up_to(&self, each: &Ask, most: usize) -> Vec<Reservation> {
         let mut state = self.lock();
         let count = state.how_many(each.amount).min(most as u64);
@@ -69,8 +69,8 @@ impl Ledger {
         self.enter(ask, false)
     }
 
-    /// The same for a request that can do without: it gets what nobody else waits or asks for, and
-    /// nothing is to be ended for it.
+    /// Asks for room that the caller can do without, and enters the queue at once: the request gets
+    /// room that nobody else waits or asks for, and nothing is to be ended for it.
     ///
     /// # Errors
     /// [`NoRoom`] for a request above the capacity.
@@ -101,22 +101,22 @@ impl Ledger {
         }
     }
 
-    /// What there is and what is taken, for a request that is given up.
+    /// Returns the capacity and the taken amounts, for a request that is given up.
     pub fn no_room(&self, ask: &Ask) -> NoRoom {
         self.lock().no_room(ask)
     }
 
-    /// How many of an amount could be reserved now; none while somebody waits.
+    /// Returns how many times an amount could be reserved now: 0 while somebody waits.
     pub fn how_many(&self, each: Amount) -> usize {
         usize::try_from(self.lock().how_many(each)).unwrap_or(usize::MAX)
     }
 
-    /// Whether anybody waits for room who cannot do without.
+    /// Whether anybody waits for room that they cannot do without.
     pub fn is_wanted(&self) -> bool {
         self.inner.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// What is reserved, and how requests ended.
+    /// The reserved amounts, and the counts of how requests ended.
     pub fn figures(&self) -> Figures {
         self.lock().figures()
     }
@@ -125,8 +125,8 @@ impl Ledger {
         self.lock().refuse(ask)
     }
 
-    /// Removes a request from the queue; false if it was granted already. The next one may have
-    /// room now.
+    /// Removes a request from the queue. Returns false if it was granted already. The next request
+    /// may have room now.
     pub(crate) fn leave(&self, ask: &Ask, (number, is_spare): (u64, bool)) -> bool {
         let mut state = self.lock();
         let queue = if is_spare { &mut state.spare } else { &mut state.queue };
@@ -135,7 +135,7 @@ impl Ledger {
         is_removed
     }
 
-    /// Books more or less for a reservation.
+    /// Changes the booked amount of a reservation.
     pub(crate) fn rebook(&self, (before, now): (&Ask, &Ask)) {
         let mut state = self.lock();
         state.unbook(&before.tenant, before.use_, before.amount);
@@ -153,7 +153,7 @@ impl Ledger {
         self.grant(state);
     }
 
-    /// Grants what has room now, outside the lock.
+    /// Grants the requests that have room now, outside the lock.
     fn grant(&self, mut state: MutexGuard<'_, State>) {
         let granted = state.grant();
         self.inner.waiting.store(state.queue.len(), Ordering::SeqCst);

@@ -1,9 +1,11 @@
-//! One account of a host's memory, processor and instances: every start reserves first, and gives
+//! The account of a host's memory, processor and instances: every start reserves first, and gives
 //! back last.
 //!
-//! Boundary: what is reserved for whom is decided above (`node`); nothing is started or ended here.
+//! Boundary: amounts and tenants of reservations are decided above (`node`); nothing is started or
+//! ended here.
 //! Invariant: the reservations together never exceed the capacity, except where one was resized to
-//! what its sandbox was measured to have; each is given back exactly once, when it is dropped.
+//! the amount that its sandbox was measured to have; each is given back exactly once, when it is
+//! dropped.
 
 mod amount;
 mod ask;

@@ -1,4 +1,5 @@
-//! Why a request was refused: what it asked for, what there is, and what is taken by whom.
+//! The refusal of a request: what it asked for, the capacity, and the amounts that are taken by
+//! each tenant.
 
 use std::fmt;
 
@@ -9,22 +10,22 @@ use crate::{Amount, Ask, Capacity, Use};
 /// A request that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRoom {
-    /// What was asked for.
+    /// The refused request.
     pub ask: Ask,
-    /// What the host has.
+    /// The capacity of the host.
     pub capacity: Capacity,
-    /// What is taken, the largest first.
+    /// The taken amounts, the largest first.
     pub taken: Vec<Taken>,
 }
 
-/// What one tenant has taken for one use.
+/// The amount that one tenant has taken for one use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Who.
+    /// The tenant.
     pub tenant: Tenant,
-    /// For what.
+    /// The use.
     pub use_: Use,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
 }
 
@@ -35,7 +36,8 @@ impl NoRoom {
     }
 }
 
-/// A user reads it: other tenants are a sum, because their use of the host is their own.
+/// The message for a user: other tenants are shown as a sum, because their use of the host is their
+/// own business.
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ask { tenant, use_, amount } = &self.ask;

@@ -1,6 +1,6 @@
-//! The requests that wait for room: for each tenant in two lines, one of calls and one of everything
-//! else, each in the order in which they came. In one line, a call would wait for all queries that its
-//! tenant has asked for before.
+//! The requests that wait for room. Each tenant has two lines, one of calls and one of everything
+//! else, each in the order in which requests came. In a single line, a call would wait for all
+//! queries that its tenant has asked for before.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,12 +17,12 @@ pub(crate) struct Waiter {
     pub sender: Sender<Reservation>,
 }
 
-/// Which line of its tenant a request waits in.
+/// The line of its tenant in which a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Line {
     /// Instances of deployed functions.
     Calls,
-    /// Queries, with all that they use, bursts and zygotes.
+    /// Queries with everything that they use, bursts and zygotes.
     Rest,
 }
 
@@ -33,7 +33,7 @@ impl Line {
     }
 }
 
-/// The smaller share goes first, then the older request.
+/// Orders two requests: the smaller share goes first, then the older request.
 fn before(a: &(f64, &Waiter), b: &(f64, &Waiter)) -> std::cmp::Ordering {
     a.0.total_cmp(&b.0).then(a.1.number.cmp(&b.1.number))
 }
@@ -47,7 +47,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Adds a request; gives its number.
+    /// Adds a request. Returns its number.
     pub fn push(&mut self, ask: Ask, sender: Sender<Reservation>) -> u64 {
         self.last += 1;
         self.length += 1;
@@ -57,8 +57,9 @@ impl Queue {
         number
     }
 
-    /// The request that goes next: of the tenant with the smallest share, the oldest one of the line
-    /// with the smaller share; of those with the same share, the one whose request is older.
+    /// Returns the request that goes next: of the tenant with the smallest share, the oldest
+    /// request of the line with the smaller share. Among equal shares, the older request goes
+    /// first.
     pub fn next(
         &self,
         share: impl Fn(&Tenant) -> f64,
@@ -72,14 +73,14 @@ impl Queue {
         heads.min_by(before).map(|(_, waiter)| &waiter.ask)
     }
 
-    /// Removes the oldest request in the line of this one.
+    /// Removes the oldest request in the line of this request.
     pub fn pop(&mut self, next: &Ask) -> Option<Waiter> {
         let waiter = self.line(next)?.pop_front();
         self.removed(next, waiter.is_some());
         waiter
     }
 
-    /// Removes a request that is given up; false if it does not wait any more.
+    /// Removes a request that is given up. Returns false if it does not wait any more.
     pub fn remove(&mut self, ask: &Ask, number: u64) -> bool {
         let Some(waiters) = self.line(ask) else { return false };
         // Numbers grow from the front to the back.

@@ -1,8 +1,8 @@
-//! A part of a host that somebody has, until it is dropped.
+//! A part of a host's resources that somebody has, until it is dropped.
 
 use crate::{Amount, Ask, Ledger, Use};
 
-/// A part of a host. Dropping it gives it back, and whoever waits may go on.
+/// A part of a host's resources. Dropping it gives it back, and waiting requests may be granted.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
 pub struct Reservation {
@@ -11,22 +11,23 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Of what was booked already.
+    /// Makes a reservation for an amount that was booked already.
     pub(crate) fn new(ledger: &Ledger, ask: Ask) -> Self {
         Self { ledger: ledger.clone(), ask }
     }
 
-    /// How much it is.
+    /// The reserved amount.
     pub fn amount(&self) -> Amount {
         self.ask.amount
     }
 
-    /// What it is for.
+    /// The use of the reservation.
     pub fn use_(&self) -> Use {
         self.ask.use_
     }
 
-    /// Splits off a part, which may be for another use; all of it if it has no more.
+    /// Splits off a part, which may be for another use. Splits off everything if the reservation
+    /// has no more.
     pub fn take(&mut self, amount: Amount, use_: Use) -> Self {
         let amount = amount.min(self.ask.amount);
         self.ask.amount -= amount;
@@ -38,8 +39,8 @@ impl Reservation {
         Self { ledger: self.ledger.clone(), ask: other }
     }
 
-    /// Splits it into equal parts, of which each is given back by itself; the first has the
-    /// remainder.
+    /// Splits the reservation into equal parts, each of which is given back by itself; the first
+    /// has the remainder.
     pub fn split(mut self, count: usize) -> Vec<Self> {
         let whole = std::mem::take(&mut self.ask.amount);
         let part = |index| {
@@ -53,8 +54,9 @@ impl Reservation {
         (0..count as u64).map(part).collect()
     }
 
-    /// Sets it to what its sandbox was measured to have. That is recorded even above the capacity,
-    /// because it is so already: only further requests are refused.
+    /// Sets the reservation to the amount that its sandbox was measured to have. The amount is
+    /// recorded even above the capacity, because it is in use already: only further requests are
+    /// refused.
     pub fn resize(&mut self, amount: Amount) {
         if amount != self.ask.amount {
             let now = Ask { amount, ..self.ask.clone() };

@@ -1,4 +1,5 @@
-//! What is reserved, by whom, and who goes next. Pure data: the caller holds the lock.
+//! The state of the account: reservations, their tenants, and the order of requests. Pure data: the
+//! caller holds the lock.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ pub(crate) struct State {
     /// Tenants that have a reservation.
     tenants: BTreeMap<Tenant, Uses>,
     pub queue: Queue,
-    /// Requests that can do without: they get what nobody in the queue waits for.
+    /// The requests that can do without: they get room that nobody in the queue waits for.
     pub spare: Queue,
     refused: u64,
     waited: u64,
@@ -30,8 +31,8 @@ impl State {
         Self { capacity, reserved, tenants, queue, spare, refused: 0, waited: 0 }
     }
 
-    /// How many of an amount can be reserved now. None while others wait in the queue: nobody
-    /// overtakes them.
+    /// Returns how many times an amount can be reserved now: 0 while others wait in the queue, as
+    /// nobody overtakes them.
     pub fn how_many(&self, each: Amount) -> u64 {
         match self.queue.len() {
             0 => self.capacity.how_many(each, self.reserved),
@@ -39,7 +40,7 @@ impl State {
         }
     }
 
-    /// Books a reservation, whatever is left.
+    /// Books a reservation, whatever room is left.
     pub fn book(&mut self, tenant: &Tenant, use_: Use, amount: Amount) {
         if amount == Amount::default() {
             return;
@@ -58,7 +59,7 @@ impl State {
         }
     }
 
-    /// Removes the requests from the queues that have room now, and books them.
+    /// Removes the requests that have room now from the queues, and books them.
     pub fn grant(&mut self) -> Vec<Waiter> {
         let mut granted = Vec::new();
         while let Some(next) = self.next() {
@@ -81,13 +82,13 @@ impl State {
         self.queue.next(share, of_line).or_else(|| self.spare.next(share, of_line))
     }
 
-    /// Counts a request that is refused, and says why.
+    /// Counts a request that is refused, and returns the reason.
     pub fn refuse(&mut self, ask: &Ask) -> NoRoom {
         self.refused += 1;
         self.no_room(ask)
     }
 
-    /// What there is and what is taken.
+    /// Returns the capacity and the taken amounts, for the refusal of a request.
     pub fn no_room(&self, ask: &Ask) -> NoRoom {
         let all = self.tenants.iter().flat_map(|(tenant, uses)| {
             let named = Use::ALL.into_iter().zip(uses);
@@ -115,7 +116,7 @@ impl State {
         }
     }
 
-    /// What a tenant has for some uses.
+    /// The dominant share of a tenant, from 0 to 1, over some uses.
     fn share(&self, tenant: &Tenant, counts: impl Fn(Use) -> bool) -> f64 {
         let Some(uses) = self.tenants.get(tenant) else { return 0.0 };
         let named = Use::ALL.into_iter().zip(uses).filter(|(use_, _)| counts(*use_));

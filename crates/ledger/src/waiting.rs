@@ -14,7 +14,7 @@ use crate::{Ask, Ledger, NoRoom, Reservation};
 pub struct Waiting {
     ledger: Ledger,
     ask: Ask,
-    /// In the queue of those who cannot do without, or (true) of those who can.
+    /// The number of the request, and whether it is in the queue of requests that can do without.
     place: (u64, bool),
     receiver: Receiver<Reservation>,
 }

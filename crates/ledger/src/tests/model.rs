@@ -1,4 +1,4 @@
-//! Any sequence of requests, ends and changes keeps the invariants of the account.
+//! Checks that any sequence of requests, ends and changes keeps the invariants of the account.
 
 use futures::FutureExt;
 use proptest::prelude::*;
@@ -39,12 +39,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The account, who holds what of it, and who waits.
+/// The account, the holders of reservations, and the waiting requests.
 struct Model {
     ledger: Ledger,
     held: Vec<Reservation>,
     waiting: Vec<(Ask, Waiting)>,
-    /// Resizing is the only way above the capacity.
+    /// Whether a reservation was resized, which is the only way above the capacity.
     was_resized: bool,
 }
 
