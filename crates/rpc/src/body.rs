@@ -88,7 +88,7 @@ fn explain(place: &str, words: &str) -> String {
     }
 }
 
-/// A type in words for users who do not write Rust.
+/// Describes a type in words for users who do not write Rust.
 fn named(wanted: &str) -> String {
     let most = match wanted {
         "u8" => u64::from(u8::MAX),

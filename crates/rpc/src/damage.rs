@@ -1,4 +1,5 @@
-//! Data between hosts that arrived with a wrong checksum: what is said of it, and how often it came from where.
+//! Data between hosts that arrived with a wrong checksum: the error, and counts by the address that
+//! it came from.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -7,16 +8,17 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-/// Addresses that are counted. A connection is checked before its token is, so anything may be one.
+/// The greatest number of addresses that are counted. A connection is checked before its token is,
+/// so anything may be one.
 const MAX_ADDRESSES: usize = 1024;
 
 /// Connections that this process gave up for damaged data, by the address of their other end.
 static SEEN: Mutex<BTreeMap<IpAddr, u64>> = Mutex::new(BTreeMap::new());
 
-/// Data of another host does not fit its checksum.
+/// The error of data of another host that does not fit its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged {
-    /// The other host; none if its connection has no address any more.
+    /// The address of the other host; `None` if its connection has no address any more.
     pub from: Option<IpAddr>,
 }
 
@@ -33,7 +35,7 @@ impl fmt::Display for Damaged {
 impl Error for Damaged {}
 
 impl Damaged {
-    /// Counts it, and gives the error with which its connection ends.
+    /// Counts a connection with damaged data. Returns the error with which the connection ends.
     pub(crate) fn seen(from: Option<IpAddr>) -> io::Error {
         let damaged = Self { from };
         tracing::warn!(%damaged, "a connection between hosts is given up");

@@ -1,7 +1,8 @@
-//! Bodies of requests that have to come in time: a client that sends a part and no more would keep its
-//! connection, and what the handler has reserved, for ever.
+//! Bodies of requests that have to come in time: a client that sends a part and no more would keep
+//! its connection, and everything that the handler has reserved, for ever.
 //!
-//! Only the time that is spent waiting for the client counts: a handler may read as slowly as it wants.
+//! Only the time that is spent waiting for the client counts: a handler may read as slowly as it
+//! wants.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,17 +12,17 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How fast a body has to come.
+/// The speed at which a body has to come.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How long all waits for the client may take together, whatever it has sent.
+    /// The time that all waits for the client may take together, whatever it has sent.
     pub grace: Duration,
-    /// The bytes for which it has one more second.
+    /// The number of bytes for which the client gets one more second.
     pub bytes_per_second: u64,
 }
 
 impl Pace {
-    /// The pace at the address of a network: a modem is faster.
+    /// The pace at an address of a network, where even a modem is faster.
     pub(crate) const OF_NETWORK: Self =
         Self { grace: Duration::from_secs(20), bytes_per_second: 4096 };
 
@@ -43,13 +44,13 @@ impl std::fmt::Display for TooSlow {
 
 impl std::error::Error for TooSlow {}
 
-/// A body that fails with [`TooSlow`] once its client has let wait too long.
+/// A body that fails with [`TooSlow`] once the handler has waited for its client for too long.
 pub(crate) struct Paced {
     body: Incoming,
     pace: Pace,
     bytes: u64,
     waited: Duration,
-    /// Since when the handler waits, and until when it does.
+    /// The time since which the handler waits, and the timer that ends the wait.
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Invariant: clients that only connect cannot exhaust the descriptors or the time that requests
 //! need. A connection over the network is unauthenticated until a request with a token arrives on
-//! it. Few unauthenticated connections are kept; the oldest of the source that has the most is closed
-//! first. Of the others, each holder of a token has a share. A body that comes too slowly is given up.
+//! it. Few unauthenticated connections are kept; the oldest one of the source with the most is
+//! closed first. Each holder of a token has a share of the authenticated ones. A body that comes
+//! too slowly is given up.
 
 #[cfg(test)]
 mod tests;
@@ -39,25 +40,28 @@ use crate::token::Holders;
 use crate::{Admission, HostStream, trace};
 use unauthenticated::Unauthenticated;
 
-/// After which time a failed accept is tried again: a descriptor may become free.
+/// The time after which a failed accept is tried again: a descriptor may become free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// How long a response that is being sent may take to end after the grace time: its last part says
-/// why it ends.
+/// The time in which a response that is being sent must end after the grace time: its last part
+/// says why it ends.
 const LAST_PART_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The bounds of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections in all; further ones wait to be accepted.
+    /// The greatest number of connections; further ones wait to be accepted.
     pub connections: usize,
-    /// Of these, unauthenticated ones; `None` on a listener that needs no token.
+    /// The greatest number of unauthenticated connections; `None` on a listener that needs no
+    /// token.
     pub unauthenticated: Option<usize>,
-    /// How long a connection may be idle, before the first request and between two requests.
+    /// The time for which a connection may be idle, before the first request and between two
+    /// requests.
     pub idle: Duration,
-    /// How many connections of a tenant, or of a host of the cluster, may have brought its token.
+    /// The greatest number of connections that have brought the token of the same tenant, or of the
+    /// same host of the cluster. `None` for no limit.
     pub of_holder: Option<usize>,
-    /// How fast bodies of requests have to come.
+    /// The pace at which bodies of requests have to come. `None` for no limit.
     pub pace: Option<Pace>,
 }
 
@@ -85,7 +89,8 @@ pub const TENANTS: Bounds = Bounds { connections: 4096, ..NETWORK };
 /// A connection, its other end, and its address where it has one.
 pub type Accepted<S> = (S, Peer, Option<IpAddr>);
 
-/// The other end of a connection. The server puts it into the extensions of each request.
+/// The identity of the other end of a connection. The server puts it into the extensions of each
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A process of this machine with this user number, as the kernel reports it (`SO_PEERCRED`).
@@ -96,12 +101,13 @@ pub enum Peer {
     Remote,
 }
 
-/// How a server ends.
+/// The two signals that end a server.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
-    /// No connection is accepted any more, and running requests continue.
+    /// The signal to end: no connection is accepted any more, and running requests continue.
     pub asked: CancellationToken,
-    /// Requests that still run are aborted, and responses that are being sent end.
+    /// The signal that the grace time is over: running requests are aborted, and responses that are
+    /// being sent end.
     pub over: CancellationToken,
 }
 
@@ -118,7 +124,7 @@ pub trait Listener {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Waits for the next connection, and gives it with its other end.
+    /// Waits for the next connection. Returns it with its other end.
     fn accept(&self) -> impl Future<Output = io::Result<Accepted<Self::Stream>>> + Send;
 }
 
@@ -158,7 +164,8 @@ impl Listener for TcpListener {
     }
 }
 
-/// The address that connections are counted by. A host with IPv6 has at least 2^64 addresses.
+/// Returns the address by which connections are counted. A host with IPv6 has at least 2^64
+/// addresses.
 pub fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

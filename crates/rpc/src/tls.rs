@@ -23,16 +23,16 @@ use crate::server::{Accepted, Listener, source};
 use crate::turns::{Turns, Waiter};
 use crate::upgrade::watch;
 
-/// What a server shows to its clients, with the key for it. The key is never logged.
+/// The certificate that a server shows to its clients, with its key. The key is never logged.
 #[derive(Clone)]
 pub struct Certificate(Arc<ServerConfig>);
 
 impl Certificate {
-    /// The certificates and the key of two PEM texts: the server's certificate is the first one,
-    /// those that lead to its authority follow.
+    /// Reads certificates and key from two PEM texts: the server's certificate is the first one,
+    /// the certificates that lead to its authority follow.
     ///
     /// # Errors
-    /// A text that says what is wrong.
+    /// A text is not valid: the error says why.
     pub fn new(chain: &[u8], key: &[u8]) -> Result<Self, String> {
         let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(|error| format!("the certificate cannot be read: {error}"))?;
@@ -65,8 +65,8 @@ impl std::fmt::Debug for Certificate {
 pub struct TlsListener {
     listener: TcpListener,
     acceptor: TlsAcceptor,
-    /// How many handshakes may compute at one time: as many clients as there are must leave
-    /// processors to requests. Sources alternate.
+    /// The turns of handshakes to compute. Their number is limited, so that any number of clients
+    /// leaves processors to requests. Sources alternate.
     handshakes: Arc<Turns>,
 }
 
@@ -109,13 +109,13 @@ impl Handshake {
     }
 }
 
-/// A connection whose handshake has ended or not.
+/// A connection during or after its handshake.
 pub enum TlsConnection {
-    /// It has not.
+    /// The handshake has not ended.
     Handshake(Box<Handshake>),
-    /// It has.
+    /// The handshake has ended.
     Open(Box<TlsStream<TcpStream>>),
-    /// It has failed.
+    /// The handshake has failed.
     Failed,
 }
 
@@ -213,7 +213,7 @@ mod tests {
         address
     }
 
-    /// Sends back what it receives, instead of HTTP.
+    /// Sends back the received bytes, instead of HTTP.
     async fn echo(request: Request) -> Result<Response, Problem> {
         let (answer, incoming) = Incoming::of(request)?;
         tokio::spawn(async move {

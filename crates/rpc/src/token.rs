@@ -48,8 +48,8 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Whether a request with a token has arrived on a connection. The server puts one into the
-/// extensions of each request of the connection, and may close connections without one.
+/// The mark whether a request with a token has arrived on a connection. The server puts it into the
+/// extensions of each request of the connection, and may close connections without a token.
 #[derive(Clone, Debug, Default)]
 pub struct Admission(Arc<Connection>);
 
@@ -58,12 +58,13 @@ struct Connection {
     given: AtomicBool,
     source: Option<IpAddr>,
     holders: Option<Holders>,
-    /// Whom it is counted for.
+    /// The holder for which the connection is counted.
     holder: OnceLock<String>,
 }
 
 impl Admission {
-    /// That of a connection from this address, which counts for the holder of its token.
+    /// Makes the admission of a connection from this address, which counts for the holder of its
+    /// token.
     pub(crate) fn new(source: Option<IpAddr>, holders: Option<Holders>) -> Self {
         let (given, holder) = (AtomicBool::default(), OnceLock::new());
         Self(Arc::new(Connection { given, source, holders, holder }))
@@ -74,16 +75,16 @@ impl Admission {
         self.0.given.load(Ordering::Relaxed)
     }
 
-    /// Where the connection comes from.
+    /// The address from which the connection comes.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         self.0.source
     }
 
-    /// A request with a token has arrived: with that of a tenant, or with that of the cluster, whose
-    /// hosts are told apart by their addresses.
+    /// Notes that a request with a token has arrived: with the token of a tenant, or with that of
+    /// the cluster, whose hosts are told apart by their addresses.
     ///
     /// # Errors
-    /// `SM-0514` if its holder has as many connections as one may have.
+    /// `SM-0514` if the holder of the token has as many connections as allowed.
     pub fn give(&self, tenant: Option<&str>) -> Result<(), ErrorReport> {
         let connection = &self.0;
         if let Some(holders) = connection.holders.as_ref().filter(|_| !self.is_given()) {
@@ -108,7 +109,7 @@ impl Drop for Connection {
     }
 }
 
-/// How many connections each holder of a token has at a listener. Cheap to clone.
+/// The number of connections of each holder of a token at a listener. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Holders {
     most: usize,
@@ -116,7 +117,7 @@ pub(crate) struct Holders {
 }
 
 impl Holders {
-    /// Each may have this many.
+    /// Allows each holder this number of connections.
     pub fn new(most: usize) -> Self {
         Self { most, counts: Arc::default() }
     }

@@ -1,7 +1,8 @@
 //! Turns to compute, in which sources of connections alternate.
 //!
-//! Invariant: however many connections of one source wait, the next one of another source waits for
-//! at most one of each. Who has gone meanwhile gets no turn, and takes no room.
+//! Invariant: however many connections of one source wait, the next connection of another source
+//! waits for at most one of each source. A connection that is gone meanwhile gets no turn, and
+//! takes no room.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -11,30 +12,31 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
 
-/// From how many of one source on those that have gone are looked for.
+/// The number of waiting connections of one source from which on those that are gone are looked
+/// for.
 const MANY: usize = 128;
 
-/// Turns, so many at one time.
+/// The turns to compute, a limited number at one time.
 pub(crate) struct Turns {
     state: Mutex<State>,
 }
 
 struct State {
     free: usize,
-    /// Who waits, by source; none is empty.
+    /// The waiting connections by source; no list is empty.
     waiting: HashMap<IpAddr, VecDeque<oneshot::Sender<Turn>>>,
     /// The sources that wait, the next one first.
     order: VecDeque<IpAddr>,
 }
 
 impl Turns {
-    /// So many at one time.
+    /// Makes turns, `free` of them at one time.
     pub fn new(free: usize) -> Arc<Self> {
         let state = State { free, waiting: HashMap::new(), order: VecDeque::new() };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// A turn, or where it will come from.
+    /// Takes a turn, or returns the receiver on which it will come.
     fn take(self: &Arc<Self>, source: IpAddr) -> Result<Turn, oneshot::Receiver<Turn>> {
         let mut state = self.lock();
         if state.free > 0 {
@@ -54,7 +56,7 @@ impl Turns {
         Err(receiver)
     }
 
-    /// Gives a turn that is over to who is next.
+    /// Passes a turn that is over to the next connection.
     fn pass_on(self: &Arc<Self>) {
         loop {
             let mut state = self.lock();
@@ -91,7 +93,7 @@ impl State {
 
 /// A turn until it is dropped.
 pub(crate) struct Turn {
-    /// To whom it goes back; none if it was not taken.
+    /// The place to which the turn goes back; `None` if it was not taken.
     turns: Option<Arc<Turns>>,
 }
 
@@ -103,7 +105,7 @@ impl Drop for Turn {
     }
 }
 
-/// One who takes turns.
+/// A connection that takes turns.
 pub(crate) struct Waiter {
     turns: Arc<Turns>,
     source: IpAddr,

@@ -28,10 +28,11 @@ use crate::{Endpoint, HostStream, Problem, Token};
 /// The name of what is spoken instead of HTTP.
 const PROTOCOL: &str = "snowmelt";
 
-/// How long another host may take to answer the request.
+/// The limit on the time in which another host answers the request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After how long without data the other end is asked whether it is there, and how often.
+/// The time without data after which the other end is asked whether it is there, and the number of
+/// times it is asked.
 const IDLE: Duration = Duration::from_secs(3);
 
 /// Opens a connection to a host of the cluster. The caller speaks first.

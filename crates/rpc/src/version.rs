@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use object::Object;
 use object::read::ReadCache;
 
-/// Characters of the identifier that are shown.
+/// The number of characters of the identifier that are shown.
 const SHOWN: usize = 12;
 
 /// The version and the build, as semantic versioning writes them: `0.1.0+6d419e0aa050`. Two

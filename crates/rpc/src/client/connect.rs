@@ -18,15 +18,16 @@ use tower_service::Service;
 
 use crate::HostStream;
 
-/// How long another host may take to accept a connection.
+/// The limit on the time in which another host accepts a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long data may stay unacknowledged, so that a connection to a host that vanished breaks.
+/// The limit on the time for which data stays unacknowledged, so that a connection to a host that
+/// vanished breaks.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
-/// After which time a full listen queue of a unix socket is tried again. Connecting to one fails at
-/// once instead of waiting, as it does over TCP.
+/// The time after which a connection is tried again if the listen queue of a unix socket is full.
+/// Connecting to such a socket fails at once instead of waiting, as it does over TCP.
 const FULL_QUEUE_RETRY: Duration = Duration::from_millis(20);
 
-/// Where a server listens.
+/// The place at which a server listens.
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     /// A socket of this machine.
@@ -42,7 +43,7 @@ pub enum Endpoint {
 pub struct InProcess(mpsc::UnboundedSender<UnixStream>);
 
 impl InProcess {
-    /// The two ends: for a client, and for a server to listen at.
+    /// Makes the two ends: for a client, and for a server to listen at.
     pub fn pair() -> (Self, mpsc::UnboundedReceiver<UnixStream>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
@@ -93,7 +94,7 @@ pub(crate) async fn tcp(address: SocketAddr) -> io::Result<HostStream> {
     Ok(HostStream::opened(stream))
 }
 
-/// How long data may stay unacknowledged, in milliseconds.
+/// The limit on the time for which data stays unacknowledged, in milliseconds.
 pub(crate) fn unacknowledged_timeout() -> u32 {
     u32::try_from(UNACKNOWLEDGED_TIMEOUT.as_millis()).unwrap_or(u32::MAX)
 }

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use snowmelt_types::{Code, ErrorReport};
 
-/// The values of a response, one for each line. Dropping it ends the request.
+/// The values of a response, one for each line. Dropping the iterator ends the request.
 #[derive(Debug)]
 pub struct Lines<T> {
     body: Incoming,
@@ -23,10 +23,10 @@ impl<T: DeserializeOwned> Lines<T> {
         Self { body: response.into_body(), buffer: BytesMut::new(), values: PhantomData }
     }
 
-    /// The next value; `None` once the response has ended, whether or not it is complete.
+    /// Reads the next value; `None` once the response has ended, whether or not it is complete.
     ///
     /// # Errors
-    /// A line that is not such a value.
+    /// The next line is not a value of this type.
     pub async fn next(&mut self) -> Result<Option<T>, ErrorReport> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {

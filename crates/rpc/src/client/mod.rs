@@ -31,13 +31,13 @@ use crate::body::{MAX_REQUEST_BYTES, too_long};
 use crate::trace::Outgoing;
 use crate::{Token, damage};
 
-/// How long an idle connection is kept. Less than any server here keeps it, so that a request is
-/// not sent on a connection that the server is closing.
+/// The time for which an idle connection is kept. It is less than the time for which any server
+/// here keeps one, so that a request is not sent on a connection that the server is closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most idle connections.
+/// The greatest number of idle connections.
 const MAX_IDLE: usize = 16;
 
-/// The body of a request that is sent as it arises.
+/// The body of a request that is sent while it is produced.
 pub type Upload = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// A request without a body.
@@ -55,9 +55,9 @@ pub struct Client {
 /// A request that was not answered.
 #[derive(Clone, Debug)]
 pub struct Unanswered {
-    /// Why.
+    /// The error that prevented the answer.
     pub report: ErrorReport,
-    /// False if there was no connection, so that the server has not seen it.
+    /// False if there was no connection, so that the server has not seen the request.
     pub may_have_arrived: bool,
 }
 
@@ -91,7 +91,7 @@ impl Client {
         self
     }
 
-    /// Where the server listens.
+    /// The place at which the server listens.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -119,7 +119,7 @@ impl Client {
         self.whole(response).await.map(drop)
     }
 
-    /// Sends a request and gives the response as its body arrives.
+    /// Sends a request. Returns the response, whose body then arrives bit by bit.
     ///
     /// # Errors
     /// A server that cannot be reached; the error of a response that is not a success.
@@ -133,11 +133,11 @@ impl Client {
         self.success(response).await
     }
 
-    /// Sends a body of any length, and gives the response as its body arrives, which may be before
-    /// the request's body has ended.
+    /// Sends a body of any length. Returns the response, whose body then arrives bit by bit, and
+    /// may begin before the request's body has ended.
     ///
     /// # Errors
-    /// Those of [`Self::send`].
+    /// The same as of [`Self::send`].
     pub async fn upload(
         &self,
         path: &str,
@@ -161,7 +161,7 @@ impl Client {
         Err(self.problem(status, &body))
     }
 
-    /// Sends a request and gives the response, whatever its status is.
+    /// Sends a request. Returns the response, whatever its status is.
     pub async fn exchange(
         &self,
         method: Method,
@@ -172,7 +172,7 @@ impl Client {
         answered.map_err(|unanswered| unanswered.report)
     }
 
-    /// The same, for a request that must not be sent twice.
+    /// Sends a request that must not be sent twice. Returns the response, whatever its status is.
     pub async fn exchange_once(
         &self,
         method: Method,
@@ -225,7 +225,7 @@ impl Client {
         Ok(body.map_err(|error| self.cut_short(&error))?.to_bytes())
     }
 
-    /// The error of a response whose body ended too early.
+    /// Makes the error of a response whose body ended too early.
     fn cut_short(&self, error: &(dyn std::error::Error + 'static)) -> ErrorReport {
         let reason = innermost(error);
         let message = match is_damage(error) {
@@ -238,7 +238,7 @@ impl Client {
         ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("try again")
     }
 
-    /// The error of a response that is not a success, from its body.
+    /// Makes the error of a response that is not a success, from its body.
     pub fn problem(&self, status: StatusCode, body: &[u8]) -> ErrorReport {
         problem(&self.endpoint, status, body)
     }
@@ -252,7 +252,7 @@ impl Client {
     }
 }
 
-/// The error of a response that is not a success, from its body.
+/// Makes the error of a response that is not a success, from its body.
 pub(crate) fn problem(endpoint: &Endpoint, status: StatusCode, body: &[u8]) -> ErrorReport {
     serde_json::from_slice(body).unwrap_or_else(|_| {
         let message = format!("{} answered {status} without a reason", named(endpoint));
@@ -260,7 +260,7 @@ pub(crate) fn problem(endpoint: &Endpoint, status: StatusCode, body: &[u8]) -> E
     })
 }
 
-/// The error of a request that was not answered.
+/// Makes the error of a request that was not answered.
 pub(crate) fn unreachable(
     endpoint: &Endpoint,
     error: &(dyn std::error::Error + 'static),
@@ -299,7 +299,7 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReport> {
     serde_json::from_slice(body).map_err(internal)
 }
 
-/// The first cause of an error: those above it say only that a request failed.
+/// Returns the first cause of an error: the errors above it say only that a request failed.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

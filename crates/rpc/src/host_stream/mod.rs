@@ -1,12 +1,13 @@
 //! A connection between two hosts of a cluster, all of whose bytes are verified.
 //!
-//! Everything that hosts say to each other passes here: requests and answers over HTTP, and what is
-//! spoken on connections that have left HTTP. Both directions are divided into records with checksums
-//! (CRC-32C). A record that is wrong ends the connection as a lost one: nothing of it is given, and what
-//! was under way on it is done again as after any other loss.
+//! Everything that hosts say to each other passes here: requests and answers over HTTP, and the
+//! protocols on connections that have left HTTP. Both directions are divided into records with
+//! checksums (CRC-32C). A wrong record ends the connection as a lost one: nothing of the record is
+//! passed on, and the work that was under way on the connection is done again as after any other
+//! loss.
 //!
-//! The side that accepts finds out from the first byte whether the other side speaks in records. HTTP
-//! without them is served as well, for tools; hosts always use them.
+//! The side that accepts finds out from the first byte whether the other side speaks in records.
+//! HTTP without them is served as well, for tools; hosts always use records.
 
 mod reading;
 mod record;
@@ -34,7 +35,7 @@ pub struct HostStream {
     writing: Writing,
 }
 
-/// A connection that is in no runtime, on its way into another one.
+/// A connection that belongs to no runtime, on its way into another one.
 #[derive(Debug)]
 pub struct Detached {
     tcp: std::net::TcpStream,
@@ -58,12 +59,12 @@ pub struct ToHost<'s> {
 }
 
 impl HostStream {
-    /// A connection that this host has opened.
+    /// Wraps a connection that this host has opened.
     pub fn opened(tcp: TcpStream) -> Self {
         Self::new(tcp, Speech::Unknown { may_be_plain: false })
     }
 
-    /// A connection that another host has opened. That one speaks first.
+    /// Wraps a connection that another host has opened. The other host speaks first.
     pub fn accepted(tcp: TcpStream) -> Self {
         Self::new(tcp, Speech::Unknown { may_be_plain: true })
     }
@@ -81,7 +82,7 @@ impl HostStream {
         self.tcp.peer_addr()
     }
 
-    /// Waits until the other host has said something, or has ended. Nothing of it is taken.
+    /// Waits until the other host has said something, or has ended. No bytes are taken.
     ///
     /// # Errors
     /// The connection breaks.
@@ -89,7 +90,7 @@ impl HostStream {
         poll_fn(|context| self.reading.poll_verified(&self.tcp, context)).await
     }
 
-    /// Both directions.
+    /// Splits the connection into its two directions.
     pub fn split(&mut self) -> (FromHost<'_>, ToHost<'_>) {
         let Self { tcp, reading, writing } = self;
         let is_plain = is_plain(reading);
@@ -99,14 +100,14 @@ impl HostStream {
     /// Takes the connection out of the runtime.
     ///
     /// # Errors
-    /// The runtime does not give it.
+    /// The runtime does not give the connection up.
     pub fn detach(self) -> io::Result<Detached> {
         let Self { tcp, reading, writing } = self;
         Ok(Detached { tcp: tcp.into_std()?, reading, writing })
     }
 
-    /// The TCP connection alone, for a protocol that verifies its data itself. It begins where nothing
-    /// is on its way.
+    /// Returns the TCP connection alone, for a protocol that verifies its data itself. That
+    /// protocol begins where no other data is on its way.
     ///
     /// # Errors
     /// The other host has spoken before it was its turn.
@@ -118,7 +119,7 @@ impl HostStream {
         Err(io::Error::new(io::ErrorKind::InvalidData, why))
     }
 
-    /// Whether nothing has arrived that was not taken.
+    /// Whether no bytes have arrived that were not taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.reading.is_empty()
     }
@@ -128,21 +129,22 @@ impl Detached {
     /// Puts the connection into the runtime of the caller.
     ///
     /// # Errors
-    /// The runtime does not take it.
+    /// The runtime does not take the connection.
     pub fn attach(self) -> io::Result<HostStream> {
         let Self { tcp, reading, writing } = self;
         Ok(HostStream { tcp: TcpStream::from_std(tcp)?, reading, writing })
     }
 }
 
-/// Options of the socket. What is read or written past this type is not verified.
+/// Access to the options of the socket. Data that is read or written past this type is not
+/// verified.
 impl AsFd for HostStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tcp.as_fd()
     }
 }
 
-/// An answer goes as the question came.
+/// Whether answers are sent without records: an answer has the form of the question.
 fn is_plain(reading: &Reading) -> bool {
     matches!(reading.speech, Speech::Plain | Speech::Unknown { may_be_plain: true })
 }

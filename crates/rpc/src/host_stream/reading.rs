@@ -1,4 +1,5 @@
-//! What arrives on a connection between hosts: bytes are given once their record is whole and verified.
+//! The receiving side of a connection between hosts: bytes are passed on once their record is whole
+//! and verified.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,19 +11,20 @@ use tokio::net::TcpStream;
 use super::record::{HEADER, MAX_RECORD, PREFACE, fits, length};
 use crate::damage::Damaged;
 
-/// The buffer of a connection on which little arrives.
+/// The size of the buffer of a connection on which little arrives, in bytes.
 const SMALL: usize = 4 << 10;
 
-/// What the other side speaks.
+/// The protocol that the other side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Speech {
-    /// Its first bytes say it: records, or only where that is allowed, something else.
+    /// The protocol is not known yet. The first bytes tell: records or, only if `may_be_plain`,
+    /// something else.
     Unknown { may_be_plain: bool },
     /// Records.
     Records,
     /// HTTP without records.
     Plain,
-    /// It broke the protocol.
+    /// The protocol is broken: the other side sent something else.
     Broken,
 }
 
@@ -32,7 +34,8 @@ pub(super) struct Reading {
     pub speech: Speech,
     from: Option<IpAddr>,
     buffer: Vec<u8>,
-    /// What is in the buffer: first the bytes that may be given, then those that are not verified.
+    /// The begin of the buffer's content: first come verified bytes up to `verified`, then bytes
+    /// that are not verified yet, up to `end`.
     start: usize,
     verified: usize,
     end: usize,
@@ -45,7 +48,7 @@ impl Reading {
         Self { speech, from, buffer: Vec::new(), start: 0, verified: 0, end: 0, number: 0 }
     }
 
-    /// Whether nothing has arrived that was not given.
+    /// Whether no bytes have arrived that were not passed on.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -66,7 +69,7 @@ impl Reading {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits until there are bytes that may be given, or the other side has ended.
+    /// Waits until there are bytes to pass on, or the other side has ended.
     pub fn poll_verified(
         &mut self,
         tcp: &TcpStream,
@@ -96,8 +99,8 @@ impl Reading {
         Poll::Ready(Ok(()))
     }
 
-    /// Verifies the next record. If it is not whole yet, gives how many bytes it has as far as that is
-    /// known.
+    /// Verifies the next record. If it is not whole yet, returns its length in bytes as far as that
+    /// is known.
     fn verify(&mut self) -> io::Result<Option<usize>> {
         let waiting = &self.buffer[self.start..self.end];
         match self.speech {
@@ -145,8 +148,8 @@ impl Reading {
         Damaged::seen(self.from)
     }
 
-    /// Makes room for a record of so many bytes, of which some are there. The buffer grows with what
-    /// arrives at a time.
+    /// Makes room for a record of `needed` bytes, some of which are in the buffer. The buffer grows
+    /// with the amount that arrives at a time.
     fn make_room(&mut self, needed: usize) {
         let was_filled = self.end == self.buffer.len();
         if self.start > 0 && (was_filled || self.start + needed > self.buffer.len()) {

@@ -9,16 +9,17 @@
 //! The header has a checksum of its own: with a damaged length, the bytes after it would be waited for
 //! that never come. The number of the record makes one that is lost or comes twice wrong.
 
-/// What both sides of a connection send before their first record. No request of HTTP begins with 0.
+/// The bytes that both sides of a connection send before their first record. No request of HTTP
+/// begins with 0.
 pub(super) const PREFACE: &[u8; 8] = b"\0snow\x01\r\n";
 
 /// Bytes of a header.
 pub(super) const HEADER: usize = 12;
 
-/// The most bytes of a record.
+/// The greatest length of a record in bytes.
 pub(super) const MAX_RECORD: usize = 64 << 10;
 
-/// The header of a record with these bytes, which come in pieces.
+/// Returns the header of a record with these bytes, which come in pieces.
 pub(super) fn header<'p>(number: u64, pieces: impl Iterator<Item = &'p [u8]>) -> [u8; HEADER] {
     let (mut length, mut sum) = (0, 0);
     for piece in pieces {
@@ -34,7 +35,7 @@ pub(super) fn header<'p>(number: u64, pieces: impl Iterator<Item = &'p [u8]>) ->
     header
 }
 
-/// The length of a record, by its header; `None` if that is damaged.
+/// Reads the length of a record from its header; `None` if the header is damaged.
 pub(super) fn length(number: u64, header: &[u8; HEADER]) -> Option<usize> {
     let is_whole = checksum(number, &header[..8]).to_le_bytes() == header[8..];
     let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;

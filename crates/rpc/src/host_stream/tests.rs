@@ -1,4 +1,4 @@
-//! Connections between two hosts, as they are on the wire too.
+//! Tests of connections between two hosts, and of their bytes on the wire.
 
 use std::future::Future;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::damage::{self, Damaged};
 
-/// Both ends of a TCP connection, of which the first has opened it.
+/// The two ends of a TCP connection, the first of which has opened it.
 async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let opened = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -21,7 +21,7 @@ async fn streams() -> (HostStream, HostStream) {
     (HostStream::opened(opened), HostStream::accepted(accepted))
 }
 
-/// All that a side sends, as it is on the wire.
+/// Returns all bytes that a side sends, as they are on the wire.
 async fn sent<F: Future<Output = ()>>(says: impl FnOnce(HostStream) -> F) -> Vec<u8> {
     let (opened, mut raw) = pair().await;
     let mut bytes = Vec::new();
@@ -31,7 +31,7 @@ async fn sent<F: Future<Output = ()>>(says: impl FnOnce(HostStream) -> F) -> Vec
     bytes
 }
 
-/// What a host takes of these bytes before its connection ends.
+/// Returns the bytes that a host takes of these before its connection ends.
 async fn taken(wire: &[u8]) -> (Vec<u8>, io::Result<usize>) {
     let (mut raw, accepted) = pair().await;
     let mut stream = HostStream::accepted(accepted);
@@ -89,7 +89,7 @@ async fn pieces_become_one_record() {
     assert_eq!(taken(&bytes).await.0, b"hello");
 }
 
-/// As a network card does that changes bytes: somewhere in a record, or in its header.
+/// Changes bytes like a faulty network card: somewhere in a record, or in its header.
 #[tokio::test]
 async fn nothing_of_a_damaged_record_is_given() {
     let first = rows(5000);

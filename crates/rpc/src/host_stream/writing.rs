@@ -1,8 +1,9 @@
-//! What is sent on a connection between hosts, in records.
+//! The sending side of a connection between hosts, in records.
 //!
-//! Invariant: a write is done when its record is sent as a whole, so nothing has to be flushed. Who
-//! waits for one gives the same bytes again, as [`AsyncWriteExt::write_all`] does and HTTP. If a write
-//! is given up in the middle of its record, nothing can be sent any more, or the record is damaged.
+//! Invariant: a write is done when its record is sent as a whole, so nothing has to be flushed. A
+//! caller that waits for a write passes the same bytes again, as [`AsyncWriteExt::write_all`] does
+//! and HTTP. If a write is given up in the middle of its record, nothing can be sent any more, or
+//! the record is damaged.
 //!
 //! [`AsyncWriteExt::write_all`]: tokio::io::AsyncWriteExt::write_all
 
@@ -19,9 +20,9 @@ pub(super) struct Writing {
     /// The preface, if it is not sent yet, and the header of the record.
     start: Vec<u8>,
     is_first: bool,
-    /// Bytes of the record; 0 if there is none.
+    /// The length of the record in bytes; 0 if there is none.
     length: usize,
-    /// How much is sent of it, its start included.
+    /// The number of bytes of the record that are sent, the bytes in `start` included.
     sent: usize,
     /// The number of the next record.
     number: u64,
@@ -32,7 +33,7 @@ impl Writing {
         Self { start: Vec::new(), is_first: true, length: 0, sent: 0, number: 0 }
     }
 
-    /// Sends a record of as many of these bytes as one may have. Gives how many these are.
+    /// Sends a record with as many of these bytes as it can hold. Returns their number.
     pub fn poll_write(
         &mut self,
         tcp: &TcpStream,
@@ -74,7 +75,7 @@ impl Writing {
         self.start.extend_from_slice(&header);
     }
 
-    /// What is not sent yet of the record.
+    /// Returns the bytes of the record that are not sent yet.
     fn rest<'s>(&'s self, slices: &'s [IoSlice<'_>]) -> Vec<IoSlice<'s>> {
         let mut skipped = self.sent;
         let mut rest = Vec::with_capacity(1 + slices.len());
@@ -89,7 +90,7 @@ impl Writing {
     }
 }
 
-/// The first bytes of these.
+/// Returns the first `length` bytes of the slices.
 fn pieces<'s>(slices: &'s [IoSlice<'_>], length: usize) -> impl Iterator<Item = &'s [u8]> {
     slices.iter().scan(length, |left, slice| {
         let piece = &slice[..slice.len().min(*left)];

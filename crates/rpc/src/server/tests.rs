@@ -1,4 +1,4 @@
-//! The server over real connections: bounds, shares and ends.
+//! Tests of the server over real connections: bounds, shares and ends.
 
 use std::net::SocketAddr;
 
@@ -60,7 +60,7 @@ async fn an_idle_connection_is_closed() {
     closed(idle).await;
 }
 
-/// 15,000 silent connections were all kept before there was a bound.
+/// Before there was a bound, 15,000 silent connections were all kept.
 #[tokio::test]
 async fn unauthenticated_connections_are_few_and_block_no_others() {
     let bounds = Bounds { unauthenticated: Some(4), ..NETWORK };
@@ -86,7 +86,7 @@ async fn connect_from(source: [u8; 4], address: SocketAddr) -> TcpStream {
     socket.connect(address).await.unwrap()
 }
 
-/// A host that connected a thousand times in a second once took the places of all others.
+/// Once, a host that connected a thousand times in a second took the places of all others.
 #[tokio::test]
 async fn connections_of_one_source_take_no_place_of_another() {
     let bounds = Bounds { unauthenticated: Some(4), ..NETWORK };
@@ -128,7 +128,7 @@ async fn a_holder_of_a_token_has_a_share_of_the_connections() {
     }
 }
 
-/// 2,048 bodies that never ended kept all connections before there was a bound.
+/// Before there was a bound, 2,048 bodies that never ended kept all connections.
 #[tokio::test]
 async fn a_body_that_comes_too_slowly_is_given_up() {
     let pace = Pace { grace: Duration::from_millis(50), bytes_per_second: 1 << 20 };

@@ -1,7 +1,7 @@
 //! The connections on which no token has arrived yet.
 //!
-//! Invariant: a source that connects often takes no place of another one: if there are too many, the
-//! oldest of the source that has the most is closed.
+//! Invariant: a source that connects often takes no place of another source: if there are too many
+//! connections, the oldest one of the source with the most is closed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -30,7 +30,7 @@ impl Unauthenticated {
         }
     }
 
-    /// The place of the oldest connection of the source that has the most.
+    /// The place of the oldest connection of the source with the most connections.
     fn of_the_most(&self) -> usize {
         let mut counts = HashMap::new();
         for (_, admission) in &self.waiting {

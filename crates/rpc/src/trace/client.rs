@@ -16,7 +16,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// The request that this task sends for the request that it handles.
+    /// Makes the request that this task sends for the request that it handles.
     pub fn new(method: &Method, path: &str, endpoint: &Endpoint) -> Self {
         let context = Context::current().unwrap_or_else(Context::without_request);
         if Context::current().is_none() || !context.is_recorded() {
@@ -61,7 +61,7 @@ impl Outgoing {
         }
     }
 
-    /// Records how the request ended.
+    /// Records the result of the request.
     pub fn describe<B, E>(&self, answered: &Result<Response<B>, E>) {
         let Ok(response) = answered else {
             self.span.record("error.type", "connection");

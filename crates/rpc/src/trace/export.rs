@@ -1,4 +1,4 @@
-//! Which requests are recorded as spans, and how many spans were sent.
+//! The choice of the requests that are recorded as spans, and the counts of sent spans.
 //!
 //! Boundary: this crate marks spans ([`SPANS`]) and decides which requests are sampled. A higher
 //! crate records and sends them. Without it nothing is recorded, and a marked span costs one check.
@@ -63,10 +63,10 @@ impl Export {
     }
 }
 
-/// Which requests are recorded (`OTEL_TRACES_SAMPLER`).
+/// The rule that decides which requests are recorded (`OTEL_TRACES_SAMPLER`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
-    /// Requests are recorded whose random part is less than this.
+    /// The bound for the random part of an identifier: requests with a smaller part are recorded.
     below: u64,
     /// Whether the decision of the sender of a request applies, if there is one.
     is_parent_based: bool,
@@ -96,8 +96,9 @@ impl Sampler {
         Some(Self { below, is_parent_based })
     }
 
-    /// Only the last bits of an identifier of Snowmelt are random: the others are a time and a
-    /// counter (UUID, version 7), by which samplers of other libraries would choose.
+    /// Decides whether a request is recorded. Only the last bits of an identifier of Snowmelt are
+    /// random: the others are a time and a counter (UUID, version 7), by which samplers of other
+    /// libraries would choose.
     fn samples(self, id: RequestId, by_parent: Option<bool>) -> bool {
         match by_parent.filter(|_| self.is_parent_based) {
             Some(sampled) => sampled,

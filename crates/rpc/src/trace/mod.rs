@@ -1,8 +1,9 @@
 //! The identifier of a request, from the first client through control to each host, and its spans.
 //!
-//! It travels as the trace id of the `traceparent` header (W3C Trace Context), so that a proxy or a
-//! client with tracing of its own keeps one trace. Each response has it as `x-request-id`. A client
-//! that records no spans has no parent to name, and sends `x-request-id` too.
+//! The identifier travels as the trace id of the `traceparent` header (W3C Trace Context), so that
+//! a proxy or a client with tracing of its own keeps one trace. Each response has it as
+//! `x-request-id`. A client that records no spans has no parent to name, and sends `x-request-id`
+//! too.
 
 mod client;
 mod export;
@@ -81,7 +82,7 @@ impl std::fmt::Display for RequestId {
     }
 }
 
-/// What a task knows of the request for which it works.
+/// The context of a task: the request for which the task works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     /// The identifier.
@@ -93,23 +94,23 @@ pub struct Context {
 }
 
 impl Context {
-    /// A request that begins in this process.
+    /// Makes the context of a request that begins in this process.
     pub fn begin(id: RequestId) -> Self {
         Self { id, span: None, is_sampled: samples(id, None) }
     }
 
-    /// That of the request that this task handles.
+    /// The context of the request that this task handles. `None` if it handles none.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(|context| *context).ok()
     }
 
-    /// That of the request that this task handles, or of a new one.
+    /// The context of the request that this task handles, or of a new one.
     pub fn current_or_new() -> Self {
         Self::current().unwrap_or_else(|| Self::begin(RequestId::new()))
     }
 
-    /// That of a task which continues the current span, and may end after it: a span that is open
-    /// in another task would not end before that task.
+    /// The context of a task which continues the current span, and may end after it: a span that is
+    /// open in another task would not end before that task.
     fn continued() -> Option<Self> {
         let context = Self::current()?;
         let export = Export::installed().filter(|_| context.is_sampled);
@@ -117,7 +118,8 @@ impl Context {
         Some(Self { span: current.or(context.span), ..context })
     }
 
-    /// A request of which no process records spans, for example one that is repeated every second.
+    /// Makes the context of a request of which no process records spans, for example one that is
+    /// repeated every second.
     pub fn unsampled() -> Self {
         Self { id: RequestId::new(), span: None, is_sampled: false }
     }
@@ -137,8 +139,8 @@ impl Context {
         CURRENT.sync_scope(self, run)
     }
 
-    /// That of a task which handles no request. A process that exports records no such requests:
-    /// they are those of the platform itself.
+    /// Makes the context of a task which handles no request. A process that exports spans does not
+    /// record the requests of such a task: they are those of the platform itself.
     fn without_request() -> Self {
         match Export::installed() {
             Some(_) => Self::unsampled(),
@@ -146,7 +148,7 @@ impl Context {
         }
     }
 
-    /// That of a request with these headers.
+    /// Makes the context of a received request with these headers.
     fn received(headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         if let Some(sent) = text(TRACEPARENT).and_then(Self::parse) {
@@ -166,7 +168,8 @@ impl Context {
     }
 }
 
-/// Whether a request is recorded; if this process records nothing, what the sender said.
+/// Decides whether a request is recorded. If this process records nothing, the sender's decision is
+/// passed on.
 fn samples(id: RequestId, by_parent: Option<bool>) -> bool {
     match Export::installed() {
         Some(export) => export.samples(id, by_parent),
@@ -196,7 +199,7 @@ pub fn new_span_id() -> u64 {
     (Uuid::now_v7().as_u128() as u64).max(1)
 }
 
-/// So many lower-case hexadecimal digits.
+/// Parses exactly this number of lower-case hexadecimal digits.
 fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
     let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let conforms = text.len() == digits && text.bytes().all(is_digit);

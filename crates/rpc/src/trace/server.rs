@@ -32,7 +32,7 @@ pub async fn identify(request: Request, next: Next) -> Response {
     response
 }
 
-/// The span of a request, and the context of its handler.
+/// Returns the span of a request, and the context of its handler.
 fn recorded(received: Context, request: &Request) -> (Context, Span) {
     if !received.is_recorded() {
         return (received, Span::none());
