@@ -7,13 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// A new process.
 #[derive(Debug)]
 pub struct Cloned {
-    /// Its id in the caller's pid namespace.
+    /// The process id in the caller's pid namespace.
     pub pid: i32,
-    /// Readable once it has ended.
+    /// The pidfd of the process, readable once the process has ended.
     pub pidfd: OwnedFd,
 }
 
-/// Not from `libc`, whose constant overflows its type.
+/// The flag for `cgroup`. The constant of `libc` overflows its type.
 pub(crate) const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
 /// The argument of clone3(2), first version with `cgroup` (Linux 5.7).

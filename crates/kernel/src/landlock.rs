@@ -16,9 +16,9 @@ shared_structure! {
     pub struct Ruleset as "landlock_ruleset" {
         /// The rights about files that are denied unless a rule allows them.
         files: u64,
-        /// The same for the network.
+        /// The rights about the network that are denied unless a rule allows them.
         network: u64,
-        /// What is denied outside the domain of the process.
+        /// The kinds of objects that are denied outside the domain of the process.
         scoped: u64,
     }
 }
@@ -97,7 +97,7 @@ pub fn confine(writable: &[BorrowedFd<'_>], devices: BorrowedFd<'_>) -> io::Resu
     restrict(&ruleset)
 }
 
-/// What a process is confined to by this version of the interface.
+/// The rules that confine a process by this version of the interface.
 pub fn rules_of(version: u32) -> Ruleset {
     // A version without `REFER` forbids all renames between folders, which breaks programs.
     let files = if version < VERSION_WITH_REFER { 0 } else { files_of(version) };

@@ -6,24 +6,24 @@
 /// The memory layout of a structure.
 #[derive(Debug)]
 pub struct Layout {
-    /// Its name in C.
+    /// The name of the structure in C.
     pub name: &'static str,
-    /// Its size in bytes.
+    /// The size of the structure in bytes.
     pub size: usize,
-    /// Its alignment in bytes; 1 if it is packed.
+    /// The alignment of the structure in bytes; 1 if it is packed.
     pub alignment: usize,
-    /// Its fields in order.
+    /// The fields of the structure in order.
     pub fields: &'static [Field],
 }
 
 /// A field of a structure.
 #[derive(Debug)]
 pub struct Field {
-    /// Its name.
+    /// The name of the field.
     pub name: &'static str,
-    /// Its type in C.
+    /// The type of the field in C.
     pub c_type: &'static str,
-    /// Its offset in bytes.
+    /// The offset of the field in bytes.
     pub offset: usize,
 }
 
@@ -60,7 +60,7 @@ macro_rules! shared_structure {
         }
 
         impl $name {
-            /// Its layout, for C.
+            /// The layout of the structure, for C.
             #[allow(dead_code, reason = "only a test reads some layouts")]
             pub const LAYOUT: $crate::layout::Layout = $crate::layout::Layout {
                 name: $c_name,
@@ -73,7 +73,7 @@ macro_rules! shared_structure {
                 },)*],
             };
 
-            /// Its bytes, as C code reads them.
+            /// The bytes of the structure, as C code reads them.
             #[allow(dead_code, reason = "structures of the kernel are passed by their address")]
             pub fn to_bytes(&self) -> Vec<u8> {
                 let mut bytes = Vec::with_capacity(size_of::<Self>());

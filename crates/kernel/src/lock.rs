@@ -8,12 +8,12 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, retry_on_intr};
 
-/// How many may hold a lock at the same time.
+/// The number of processes that may hold a lock at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// Any number of shared holders, while there is no exclusive one.
     Shared,
-    /// One.
+    /// A single process.
     Exclusive,
 }
 

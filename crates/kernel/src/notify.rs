@@ -140,20 +140,20 @@ pub struct Call {
     id: u64,
     /// The thread that made it.
     pub thread: u32,
-    /// Its number.
+    /// The number of the system call.
     pub number: i64,
-    /// Its arguments.
+    /// The arguments of the system call.
     pub arguments: [u64; 6],
 }
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It returns this value.
+    /// The call returns this value.
     Value(i64),
-    /// It fails with this error number.
+    /// The call fails with this error number.
     Error(i32),
-    /// The kernel performs it, with the current contents of the memory that it points to.
+    /// The kernel performs the call, with the current contents of the memory that it points to.
     Continue,
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::shared_structure;
 
-/// How a child ended, and the resources of it and of its waited-for descendants.
+/// The end of a child, and the resources of it and of its waited-for descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
     /// Exit code, or the negated number of the signal that ended it.
@@ -63,7 +63,8 @@ pub fn raise_scheduling_priority() -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, BETTER_SHARE)?)
 }
 
-/// One step below the maximum, so that the kernel's own threads have precedence.
+/// The priority of a process that gets a larger share of the processor: one step below the maximum,
+/// so that the kernel's own threads have precedence.
 const BETTER_SHARE: i32 = -19;
 
 /// Drops every privilege but `kept` (capability numbers): bounding, ambient, inheritable, permitted
@@ -136,8 +137,8 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if results == [0; 3] { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// As [`become_user`], but keeps SYS_ADMIN, SETUID and SETGID for the next steps, and stays
-/// dumpable, so that the process may write its own id maps.
+/// Becomes a user like [`become_user`], but keeps SYS_ADMIN, SETUID and SETGID for the next steps,
+/// and stays dumpable, so that the process may write its own id maps.
 pub fn become_user_with_privileges(uid: u32, gid: u32) -> io::Result<()> {
     const NEXT: u64 = 1 << 21 | 1 << 7 | 1 << 6;
     prctl(libc::PR_SET_KEEPCAPS, 1)?;

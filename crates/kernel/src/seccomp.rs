@@ -58,7 +58,7 @@ pub struct Calls {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conditional {
-    /// Its name.
+    /// The name of the system call.
     pub name: String,
     /// The conditions, which must all hold.
     pub when: Vec<serde_json::Value>,

@@ -135,10 +135,10 @@ unsafe fn clone3(arguments: *const CloneArguments, work: *mut c_void) -> isize {
     result
 }
 
-/// As the version for x86-64.
+/// Makes a process that borrows this one's memory, in the same way as the version for x86-64.
 ///
 /// # Safety
-/// As the version for x86-64.
+/// The same as of the version for x86-64.
 #[cfg(target_arch = "aarch64")]
 unsafe fn clone3(arguments: *const CloneArguments, work: *mut c_void) -> isize {
     let result: isize;

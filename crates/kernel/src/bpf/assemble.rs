@@ -26,7 +26,7 @@ pub enum Register {
 pub enum Size {
     /// Four bytes.
     Word = 0x00,
-    /// One byte.
+    /// A single byte.
     Byte = 0x10,
     /// Two bytes.
     Half = 0x08,
@@ -165,17 +165,17 @@ impl Assembler {
         self.jump_with(0x55, register, Register::R0, 0, label);
     }
 
-    /// Jumps if both are equal, 64 bits.
+    /// Jumps if the registers are equal, 64 bits.
     pub fn jump_if_same(&mut self, one: Register, other: Register, label: Label) {
         self.jump_with(0x1d, one, other, 0, label);
     }
 
-    /// Jumps if both differ, 64 bits.
+    /// Jumps if the registers differ, 64 bits.
     pub fn jump_unless_same(&mut self, one: Register, other: Register, label: Label) {
         self.jump_with(0x5d, one, other, 0, label);
     }
 
-    /// Jumps if one is greater than the other, 64 bits.
+    /// Jumps if `one` is greater than `other`, 64 bits.
     pub fn jump_if_more(&mut self, one: Register, other: Register, label: Label) {
         self.jump_with(0x2d, one, other, 0, label);
     }

@@ -24,7 +24,7 @@ const LICENSE: &CStr = c"Apache-2.0";
 /// Enough for the verifier's log of a small program.
 const LOG: usize = 64 << 10;
 
-/// Where in the kernel a program runs (`enum bpf_attach_type`), by the kernel's names.
+/// The place in the kernel where a program runs (`enum bpf_attach_type`), by the kernel's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Hook {
@@ -200,8 +200,8 @@ impl Program {
         }
     }
 
-    /// Runs it for every process in a control group (version 2) and below, in addition to other
-    /// attached programs, until the link is dropped.
+    /// Runs the program for every process in a control group (version 2) and below, in addition to
+    /// other attached programs, until the link is dropped.
     pub fn attach(&self, group: BorrowedFd<'_>) -> io::Result<Link> {
         #[repr(C)]
         struct CreateLink {

@@ -17,7 +17,8 @@ pub(super) fn allow_numbers(program: &[sock_filter]) -> Vec<sock_filter> {
     answer_numbers(&[(program, ALLOW)])
 }
 
-/// The same for several such programs, whose numbers have one result each.
+/// Rewrites several programs of `seccompiler` that compare calls only by their number, into one
+/// program. The numbers of each program have one result.
 pub(super) fn answer_numbers(programs: &[(&[sock_filter], u32)]) -> Vec<sock_filter> {
     let Some((first, _)) = programs.first() else { return Vec::new() };
     let preamble = &first[..PREAMBLE.min(first.len())];
