@@ -6,7 +6,7 @@ use std::hash::Hash;
 use crate::slots::NONE;
 use crate::tree::Tree;
 
-/// What is wrong with a tree.
+/// The fault of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken<K> {
     /// The subtrees of a host differ in height by more than 1.
@@ -31,7 +31,7 @@ impl<K: fmt::Debug> fmt::Display for Broken<K> {
 }
 
 impl<K: Clone + Eq + Hash> Tree<K> {
-    /// Looks at each host. What is right for each host and its children is right for the whole.
+    /// Checks each host. A tree in which each host fits its children is right as a whole.
     ///
     /// # Errors
     /// The first broken invariant that is found.

@@ -28,8 +28,8 @@ impl Slots {
         }
     }
 
-    /// Puts a leaf of the lowest level into an empty place, if a node is not balanced without. Then
-    /// all are: the tree has the shape that it had, less that leaf.
+    /// Puts a leaf of the lowest level into an empty place, if a node is not balanced otherwise.
+    /// Then all nodes are balanced: the tree has the shape that it had, less that leaf.
     fn fill(&mut self, (parent, place): (u32, u32)) {
         if !self.refresh_up(parent) {
             let leaf = self.take_deepest();

@@ -8,7 +8,7 @@ use crate::check::Broken;
 use crate::slots::NONE;
 use crate::tree::Tree;
 
-/// Why hosts and parents are not a tree.
+/// The reason why hosts and parents are not a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unrestorable<K> {
     /// A host is there twice.
@@ -36,11 +36,11 @@ impl<K: fmt::Debug> fmt::Display for Unrestorable<K> {
 }
 
 impl<K: Clone + Eq + Hash> Tree<K> {
-    /// A tree of hosts with the parents that they have, in the order of [`Self::hosts`] or another
-    /// one in which parents come first.
+    /// Builds a tree of hosts with the parents that they have. The hosts come in the order of
+    /// [`Self::hosts`] or in another one in which parents come first.
     ///
     /// # Errors
-    /// If that is not a balanced tree of this fan-out.
+    /// The hosts and parents are not a balanced tree of this fan-out.
     pub fn restore(
         fanout: NonZeroUsize,
         hosts: impl IntoIterator<Item = (K, Option<K>)>,

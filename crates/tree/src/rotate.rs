@@ -33,7 +33,7 @@ impl Slots {
         }
     }
 
-    /// One of the four rotations; returns the node that is now where `slot` was.
+    /// Makes one of the four rotations. Returns the node that is now where `slot` was.
     fn rotate_at(&mut self, slot: u32) -> u32 {
         let (left, right) = (self.child(slot, LEFT), self.child(slot, RIGHT));
         let higher = |node: u32, side: u32| {

@@ -8,11 +8,11 @@ pub(crate) const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub(crate) parent: u32,
-    /// Which of the parent's places it has.
+    /// The number of the node's place among the parent's places.
     pub(crate) place: u32,
-    /// Levels of its subtree: 1 for a leaf.
+    /// The number of levels of the subtree: 1 for a leaf.
     pub(crate) height: u32,
-    /// Levels from here down to the nearest node with an empty place.
+    /// The number of levels from here down to the nearest node with an empty place.
     pub(crate) room: u32,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Slots {
     fanout: usize,
     pub(crate) root: u32,
     nodes: Vec<Node>,
-    /// `fanout` places for each node, in one list.
+    /// The places of all nodes in one list, `fanout` places for each node.
     places: Vec<u32>,
     free: Vec<u32>,
     /// The nodes whose parent the current operation has changed, with the parents before it.
@@ -55,7 +55,7 @@ impl Slots {
         if slot == NONE { 0 } else { self.node(slot).height }
     }
 
-    /// A new leaf, which is nowhere in the tree yet.
+    /// Makes a new leaf, which is nowhere in the tree yet.
     pub(crate) fn allocate(&mut self) -> u32 {
         let leaf = Node { parent: NONE, place: 0, height: 1, room: 0 };
         if let Some(slot) = self.free.pop() {
@@ -73,8 +73,8 @@ impl Slots {
         self.free.push(slot);
     }
 
-    /// The first node in breadth-first order that has an empty place, and that place. The tree must
-    /// not be empty.
+    /// Returns the first node in breadth-first order that has an empty place, and that place. The
+    /// tree must not be empty.
     pub(crate) fn first_room(&self) -> (u32, u32) {
         let mut slot = self.root;
         loop {
@@ -91,9 +91,9 @@ impl Slots {
         }
     }
 
-    /// The last leaf of the lowest level that always going to the highest subtree leads to. Nothing
-    /// loses its balance when it is taken out: on the way down, every subtree was among the highest
-    /// of its siblings.
+    /// Returns the last leaf of the lowest level, which is found by always going to the highest
+    /// subtree. Nothing loses its balance when this leaf is taken out: on the way down, every
+    /// subtree was among the highest of its siblings.
     pub(crate) fn deepest(&self, from: u32) -> u32 {
         let mut slot = from;
         while self.node(slot).height > 1 {
@@ -103,7 +103,7 @@ impl Slots {
         slot
     }
 
-    /// Puts `child`, which may be no node, into a place of `parent`; the place of no node is the
+    /// Puts `child` into a place of `parent`. `child` may be no node; the place of no node is the
     /// root. A child that had another parent before is noted as moved.
     pub(crate) fn attach(&mut self, child: u32, parent: u32, place: u32) {
         match parent {
@@ -121,7 +121,8 @@ impl Slots {
         }
     }
 
-    /// As [`Self::attach`] for a node that is new in the tree and has not moved.
+    /// Puts a node into a place like [`Self::attach`]. The node is new in the tree, so it is not
+    /// noted as moved.
     pub(crate) fn attach_new(&mut self, child: u32, parent: u32, place: u32) {
         self.nodes[child as usize].parent = parent;
         self.attach(child, parent, place);
@@ -146,7 +147,8 @@ impl Slots {
         (node.height, node.room) = (height, room);
     }
 
-    /// Computes height and room of a node from its children; whether one of them changed.
+    /// Computes height and room of a node from its children. Returns whether one of the two
+    /// changed.
     pub(crate) fn refresh(&mut self, slot: u32) -> bool {
         let (mut highest, mut room) = (0, u32::MAX);
         for &child in self.children(slot) {
@@ -169,7 +171,8 @@ impl Slots {
         heights().max().unwrap_or(0) - heights().min().unwrap_or(0)
     }
 
-    /// Refreshes a node and all above it that this changes; whether they are all balanced.
+    /// Refreshes a node and all nodes above it that this changes. Returns whether they are all
+    /// balanced.
     pub(crate) fn refresh_up(&mut self, from: u32) -> bool {
         let (mut slot, mut balanced) = (from, true);
         while slot != NONE {

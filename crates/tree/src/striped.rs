@@ -1,4 +1,4 @@
-//! Striped trees: as many trees of the same hosts as a host has children, each for its part of the
+//! Striped trees: as many trees of the same hosts as a host has children, each for a part of the
 //! blocks, so that the link of each host carries an image about once (the idea of SplitStream).
 //!
 //! Each tree is filled level by level without gaps, so its hosts with children, the inner ones, are
@@ -6,7 +6,8 @@
 //! so again.
 //!
 //! Invariant: a host is inner in one tree at most, unless there are more inner places in all trees
-//! than hosts; then there is no host that is inner in none. With fan-out 2 there are never more.
+//! than hosts; then every host is inner in at least one tree. With fan-out 2 there are never more
+//! inner places than hosts.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -24,9 +25,9 @@ pub struct StripeMove<K> {
     pub stripe: usize,
     /// The host.
     pub host: K,
-    /// Its parent before, which may be the removed host; a root has none.
+    /// The host's parent before, which may be the removed host; a root has none.
     pub from: Option<K>,
-    /// Its parent now; a root has none.
+    /// The host's parent now; a root has none.
     pub to: Option<K>,
 }
 
@@ -43,16 +44,18 @@ pub struct Striped<K> {
     keys: Vec<Option<K>>,
     by_key: HashMap<K, u32>,
     free: Vec<u32>,
-    /// Slots that are inner in no stripe: few, since there are nearly as many inner places as hosts.
+    /// The slots that are inner in no stripe: few, since there are nearly as many inner places as
+    /// hosts.
     idle: Vec<u32>,
-    /// Slots that are inner in several stripes.
+    /// The slots that are inner in several stripes.
     busy: Vec<u32>,
-    /// Whose parents the current operation may have changed, with stripes and parents before it.
+    /// The slots whose parents the current operation may have changed, each with the stripe and the
+    /// parent before the operation.
     touched: Vec<(usize, u32, u32)>,
 }
 
 impl<K: Clone + Eq + Hash> Striped<K> {
-    /// Empty trees, as many as the fan-out of each.
+    /// Makes empty trees, as many as the fan-out of each.
     pub fn new(fanout: NonZeroUsize) -> Self {
         let fanout = fanout.get();
         Self {
@@ -68,8 +71,8 @@ impl<K: Clone + Eq + Hash> Striped<K> {
         }
     }
 
-    /// Adds a host to all trees, and returns the others that have another parent now: at most one,
-    /// as long as none has been removed. A host that is there already stays where it is.
+    /// Adds a host to all trees. Returns the other hosts that have another parent now: at most one,
+    /// as long as none has been removed. A host that is in the trees already stays where it is.
     pub fn insert(&mut self, host: K) -> Vec<StripeMove<K>> {
         if self.contains(&host) {
             return Vec::new();
@@ -92,8 +95,8 @@ impl<K: Clone + Eq + Hash> Striped<K> {
         self.moves(slot)
     }
 
-    /// Takes a host out, and returns those that have another parent now. Nothing happens if it is
-    /// not there.
+    /// Removes a host. Returns the hosts that have another parent now. Nothing happens if the host
+    /// is not in the trees.
     pub fn remove(&mut self, host: &K) -> Vec<StripeMove<K>> {
         let Some(slot) = self.by_key.remove(host) else { return Vec::new() };
         let last = self.orders[0].len() - 1;
@@ -124,7 +127,8 @@ impl<K: Clone + Eq + Hash> Striped<K> {
         moves
     }
 
-    /// The host from which one reads a stripe: none for a root, and for a host that is not there.
+    /// The host from which this one reads a stripe: `None` for a root, and for a host that is not
+    /// in the trees.
     pub fn parent(&self, stripe: usize, host: &K) -> Option<&K> {
         self.key(self.parent_of(stripe, self.slot(host)?))
     }
@@ -141,12 +145,12 @@ impl<K: Clone + Eq + Hash> Striped<K> {
         self.orders[stripe].iter().filter_map(|&slot| self.key(slot))
     }
 
-    /// Hops from a host to the root of a stripe.
+    /// The number of hops from a host to the root of a stripe.
     pub fn depth(&self, stripe: usize, host: &K) -> Option<usize> {
         Some(self.levels_above(self.place(stripe, self.slot(host)?)))
     }
 
-    /// Levels of each tree: 0 without hosts, 1 for a root alone.
+    /// The number of levels of each tree: 0 without hosts, 1 for a root alone.
     pub fn height(&self) -> usize {
         self.len().checked_sub(1).map_or(0, |last| self.levels_above(last) + 1)
     }
@@ -171,7 +175,7 @@ impl<K: Clone + Eq + Hash> Striped<K> {
         self.by_key.is_empty()
     }
 
-    /// Looks at each host in each stripe.
+    /// Checks each host in each stripe.
     ///
     /// # Errors
     /// The first broken invariant that is found.
@@ -198,7 +202,7 @@ impl<K: Clone + Eq + Hash> Striped<K> {
         }
     }
 
-    /// Has hosts that are inner in no stripe take the last places of those that are in several.
+    /// Gives hosts that are inner in no stripe the last places of hosts that are inner in several.
     fn settle(&mut self) {
         while let (Some(&idle), Some(&busy)) = (self.idle.last(), self.busy.last()) {
             let last = self.inner_in(busy).max_by_key(|&stripe| self.place(stripe, busy));
@@ -248,7 +252,7 @@ impl<K: Clone + Eq + Hash> Striped<K> {
         }
     }
 
-    /// What became of the touched hosts, without the one that is added or removed.
+    /// The moves of the touched hosts, without the host that is added or removed.
     fn moves(&mut self, except: u32) -> Vec<StripeMove<K>> {
         let touched = std::mem::take(&mut self.touched);
         let moved = |&(stripe, slot, from): &(usize, u32, u32)| {
@@ -306,7 +310,7 @@ impl<K: Clone + Eq + Hash> Striped<K> {
         std::iter::successors(Some(place), above).count() - 1
     }
 
-    /// Places of each stripe that have children: the first ones.
+    /// The number of places of each stripe that have children: these are the first places.
     fn inner(&self) -> usize {
         self.inner_of(self.orders[0].len())
     }

@@ -10,7 +10,7 @@ use crate::slots::{NONE, Slots};
 /// The fan-out of FaaSNet's trees.
 pub const BINARY: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 
-/// How a removal keeps the tree balanced. Both keep the same invariant.
+/// The way in which a removal keeps the tree balanced. Every way keeps the same invariant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Repair {
     /// A leaf of the lowest level fills the hole: the fewest moves, for any fan-out.
@@ -20,8 +20,8 @@ pub enum Repair {
     Rotate,
 }
 
-/// One function's tree of hosts. Parent and children of a host cost one look-up; an insertion or a
-/// removal costs a walk between a host and the root.
+/// The tree of hosts of one function. Parent and children of a host cost one look-up; an insertion
+/// or a removal costs a walk between a host and the root.
 #[derive(Clone, Debug)]
 pub struct Tree<K> {
     pub(crate) slots: Slots,
@@ -60,8 +60,8 @@ impl<K: Clone + Eq + Hash> Tree<K> {
         self.placed(slot, true)
     }
 
-    /// Takes a host out, and returns the hosts that read from another one now, in no given order.
-    /// Nothing happens if it is not in the tree.
+    /// Removes a host. Returns the hosts that read from another host now, in no given order.
+    /// Nothing happens if the host is not in the tree.
     pub fn remove(&mut self, host: &K) -> Vec<Move<K>> {
         let Some(slot) = self.by_key.remove(host) else { return Vec::new() };
         self.slots.moved.clear();
@@ -78,7 +78,8 @@ impl<K: Clone + Eq + Hash> Tree<K> {
         moves
     }
 
-    /// The host that this one reads from: none for the root, and for a host that is not in the tree.
+    /// The host from which this one reads: `None` for the root, and for a host that is not in the
+    /// tree.
     pub fn parent(&self, host: &K) -> Option<&K> {
         let slot = self.slot(host)?;
         self.key(self.slots.node(slot).parent)
@@ -106,12 +107,12 @@ impl<K: Clone + Eq + Hash> Tree<K> {
         })
     }
 
-    /// Hops from a host to the root.
+    /// The number of hops from a host to the root.
     pub fn depth(&self, host: &K) -> Option<usize> {
         Some(self.slot_depth(self.slot(host)?))
     }
 
-    /// Levels: 0 for an empty tree, 1 for a root alone.
+    /// The number of levels: 0 for an empty tree, 1 for a root alone.
     pub fn height(&self) -> usize {
         self.slots.height(self.slots.root) as usize
     }
@@ -131,7 +132,7 @@ impl<K: Clone + Eq + Hash> Tree<K> {
         self.by_key.is_empty()
     }
 
-    /// Hosts that may read from one.
+    /// The greatest number of hosts that read from one host.
     pub fn fanout(&self) -> usize {
         self.slots.fanout()
     }
@@ -167,7 +168,7 @@ impl<K: Clone + Eq + Hash> Tree<K> {
         std::iter::successors(Some(slot), above).count() - 1
     }
 
-    /// What became of a node that was attached elsewhere, if it is not below its old parent again.
+    /// The move of a node that was attached elsewhere. `None` if it is below its old parent again.
     fn moved(&self, slot: u32, from: u32) -> Option<Move<K>> {
         let to = self.slots.node(slot).parent;
         let host = self.key(slot)?.clone();

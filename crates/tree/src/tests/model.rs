@@ -48,7 +48,7 @@ fn height(children: &BTreeMap<u16, BTreeSet<u16>>, host: u16, fanout: usize) -> 
     (highest - lowest <= 1).then_some(highest + 1)
 }
 
-/// One root, from which a balanced tree reaches every host.
+/// Whether there is one root, from which a balanced tree reaches every host.
 fn balanced(parents: &Parents, fanout: usize) -> bool {
     let children = children(parents);
     let roots: Vec<_> = parents.iter().filter(|(_, parent)| parent.is_none()).collect();
@@ -80,7 +80,7 @@ fn nearest_room(parents: &Parents, fanout: usize) -> Option<usize> {
     None
 }
 
-/// What an optimal repair needs: one move for each child, and none or one for the hole.
+/// The number of moves of an optimal repair: one for each child, and none or one for the hole.
 fn fewest(parents: &Parents, leaving: u16, fanout: usize) -> std::ops::RangeInclusive<usize> {
     let orphans = parents.values().filter(|&&parent| parent == Some(leaving)).count();
     let mut without = parents.clone();
