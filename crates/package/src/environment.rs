@@ -48,7 +48,7 @@ pub struct Environment {
     /// Modules of the requested distributions, without those of their dependencies: a zygote may
     /// import these (SOCK, section 4.2).
     pub modules: Vec<String>,
-    /// Its size on disk if no other environment shared its wheels.
+    /// The environment's size on disk if no other environment shared its wheels.
     pub size: ByteSize,
     pub(crate) _lease: Arc<FileLock>,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use snowmelt_types::{Code, Digest, ErrorReport, Report};
 
-/// Why an environment is not available.
+/// The reason why an environment is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The requirement is not a package name with versions. Nothing was started.
@@ -13,15 +13,15 @@ pub enum Error {
     Requirement {
         /// The requirement as it was given.
         line: String,
-        /// What is wrong with it.
+        /// The fault in the requirement.
         reason: String,
-        /// What to write instead.
+        /// The requirement to write instead.
         hint: String,
     },
     /// The content of an uploaded wheel is not on this host.
     #[error("the uploaded wheel {wheel} is not on this host")]
     UploadedWheelMissing {
-        /// Its file name.
+        /// The file name of the wheel.
         wheel: String,
     },
     /// The resolver found no versions that satisfy the requirements.
@@ -51,7 +51,7 @@ pub enum Error {
     Corrupt {
         /// The file, relative to the environment.
         file: String,
-        /// How it differs.
+        /// The difference.
         reason: String,
     },
     /// A wheel of an environment was removed from the store.
@@ -71,7 +71,7 @@ pub enum Error {
     Setting {
         /// The variable.
         name: &'static str,
-        /// What is wrong with its value.
+        /// The fault in the setting's value.
         reason: String,
     },
     /// A tool exceeded its time limit and was killed.
@@ -87,7 +87,7 @@ pub enum Error {
     UvMissing {
         /// The path in `SNOWMELT_UV`, if it is set.
         tried: Option<PathBuf>,
-        /// How to get it.
+        /// The way to get the tool.
         hint: String,
     },
     /// No usable Python was found.
@@ -103,7 +103,7 @@ pub enum Error {
         wanted: String,
         /// `major.minor` of the platform's interpreter.
         running: String,
-        /// What uv says.
+        /// The message of uv, by lines.
         lines: Vec<String>,
     },
     /// A tool could not be started, or its output could not be read.
@@ -117,7 +117,7 @@ pub enum Error {
     /// Other users can write to the store.
     #[error("the package store {path} cannot be trusted: {reason}")]
     Store {
-        /// Its folder.
+        /// The folder of the store.
         path: PathBuf,
         /// The reason.
         reason: String,

@@ -19,7 +19,8 @@ use crate::name::normalized;
 use crate::record::Record;
 use crate::{Error, Pinned, Python, Requirement, Result, own};
 
-/// What the runtime requires for functions of SQL, and needs nothing itself.
+/// The packages that the runtime requires for functions of SQL, and that need no packages
+/// themselves.
 const OF_THE_RUNTIME: [&str; 2] = ["numpy", "pyarrow"];
 
 /// Files that say how a package was installed, not what it is.
@@ -79,7 +80,7 @@ fn installed(folder: &Path, name: &str, allowed: &VersionSpecifiers) -> Option<P
     })
 }
 
-/// Whether it requires no other package, except for extras.
+/// Whether a package requires no other package, except for extras.
 fn needs_nothing(info: &Path) -> bool {
     let Ok(metadata) = fs::read_to_string(info.join("METADATA")) else { return false };
     let head = metadata.split("\n\n").next().unwrap_or_default();
@@ -87,8 +88,8 @@ fn needs_nothing(info: &Path) -> bool {
     needed.all(|line| line.contains("extra =="))
 }
 
-/// Whether it needs no library of the machine besides libc: what Conda, Nix and distributions build
-/// for themselves does.
+/// Whether a package needs no library of the machine besides libc. Packages that Conda, Nix and
+/// distributions build for themselves do.
 fn is_self_contained(info: &Path) -> bool {
     let Ok(text) = fs::read_to_string(info.join("WHEEL")) else { return false };
     let mut tags = text.lines().filter_map(|line| line.strip_prefix("Tag:")).peekable();

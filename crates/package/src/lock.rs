@@ -17,18 +17,18 @@ pub(crate) struct Lock {
     pub(crate) text: String,
 }
 
-/// One package of a lock.
+/// A package of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pin {
     pub(crate) pinned: Pinned,
-    /// Its lines of the lock, which form a valid lock by themselves.
+    /// The package's lines of the lock, which form a valid lock by themselves.
     pub(crate) text: String,
     /// `sha256:…` of each acceptable file, sorted. A version has a file for each platform.
     pub(crate) hashes: Vec<String>,
     pub(crate) origin: Origin,
 }
 
-/// Where the files of a pin are from.
+/// The source of the files of a pin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Index,

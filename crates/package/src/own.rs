@@ -1,4 +1,5 @@
-//! Where this program is, and what came with it: in a virtual environment, or from a package.
+//! The place of this program, and the programs that came with it: in a virtual environment, or from
+//! a package.
 //!
 //! Invariant: the answer depends on the program's file alone, so it is the same for a command, a
 //! service and `snowmelt doctor`.
@@ -18,8 +19,8 @@ pub(crate) fn python_beside(folder: &Path) -> Option<PathBuf> {
     is_environment.then(|| folder.join("python3"))
 }
 
-/// Where `uv` may be: beside the program, where the wheel `uv` installs it, and where the Debian
-/// package and the tarball have it.
+/// The places where `uv` may be: beside the program, where the wheel `uv` installs it, and where
+/// the Debian package and the tarball have it.
 pub(crate) fn uv_places(folder: &Path) -> Vec<PathBuf> {
     let packaged = folder.parent().map(|root| root.join("libexec/snowmelt/uv"));
     [folder.join("uv")].into_iter().chain(packaged).collect()

@@ -18,7 +18,7 @@ use crate::shared::Shared;
 use crate::uv::{Uv, useful_lines};
 use crate::{Error, Progress, Python, Reporter, Requirement, Result};
 
-/// How long a cached result is used.
+/// The time for which a cached result is used.
 const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Settings of the resolver that change its answer.

@@ -15,7 +15,7 @@ use crate::process::{self, Output};
 use crate::python::{is_program, on_path};
 use crate::{Error, Python, Result, own};
 
-/// How to start `uv`.
+/// The program `uv`, and the way to start it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uv {
     program: PathBuf,

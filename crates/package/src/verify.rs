@@ -12,7 +12,7 @@ use crate::{Error, Result, reclaim, record};
 pub struct Damaged {
     /// The name of its folder under `wheels/`, which is its digest.
     pub folder: String,
-    /// Its package, if it can still be determined.
+    /// The package that the file belongs to, if it can still be determined.
     pub package: Option<String>,
     /// The first difference.
     pub reason: String,

@@ -17,7 +17,7 @@ use crate::flock::{FileLock, Share};
 use crate::uv::{self, Uv, useful_lines};
 use crate::{Error, Result, own};
 
-/// Where fetched interpreters are in the state folder.
+/// The folder of fetched interpreters in the state folder.
 const FETCHED: &str = "pythons";
 
 /// An interpreter is some 30 MB.

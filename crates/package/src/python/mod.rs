@@ -25,13 +25,13 @@ pub const OLDEST_PYTHON: (u8, u8) = (3, 10);
 /// A Python interpreter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Python {
-    /// Its real path.
+    /// The real path of the interpreter.
     pub executable: PathBuf,
     /// Major and minor version.
     pub version: (u8, u8),
-    /// Its release of that version.
+    /// The release of the interpreter within that version.
     pub patch: u8,
-    /// Folders outside of `/usr`, `/lib*` and `/bin` that it needs at the same paths.
+    /// Folders outside of `/usr`, `/lib*` and `/bin` that the interpreter needs at the same paths.
     pub prefixes: Vec<PathBuf>,
     /// Folders of the standard library.
     pub stdlib: Vec<PathBuf>,

@@ -1,5 +1,5 @@
-//! Which versions of Python some code asks for: requirements of the name `python`, as Conda writes
-//! them, beside those of packages.
+//! The versions of Python that some code asks for: requirements of the name `python`, as Conda
+//! writes them, beside those of packages.
 //!
 //! A version travels with the requirements, so everything that is kept or chosen by them (an
 //! environment, a zygote, a host) is kept and chosen by the version too.
