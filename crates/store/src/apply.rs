@@ -1,4 +1,4 @@
-//! How a transaction is applied to rows, the same in every backend of this crate.
+//! The application of a transaction to rows, the same in every backend of this crate.
 
 use bytes::Bytes;
 

@@ -18,7 +18,7 @@ pub enum Error {
     Conflict {
         /// The first such key.
         key: String,
-        /// Its version; `None` if the key is absent.
+        /// The version of the key; `None` if the key is absent.
         found: Option<Version>,
     },
     /// The disk is full; nothing was changed.
@@ -40,7 +40,7 @@ pub enum Error {
     Corrupt {
         /// The store.
         place: String,
-        /// What is wrong.
+        /// The fault in the file.
         what: String,
     },
     /// The store cannot be read or written.
@@ -48,7 +48,7 @@ pub enum Error {
     Io {
         /// The store.
         place: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The events that a watch needs are no longer retained.
@@ -68,7 +68,7 @@ pub enum Error {
     /// The request is not valid for any store.
     #[error("a request to the store is not valid: {what}")]
     Invalid {
-        /// What is wrong.
+        /// The fault in the request.
         what: String,
     },
     /// The operation is not supported in the mode in which the store was opened.

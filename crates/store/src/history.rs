@@ -126,7 +126,7 @@ impl Retained {
     }
 }
 
-/// One watch.
+/// The state of a watch.
 struct Watcher {
     prefix: String,
     /// The first revision that was not read.

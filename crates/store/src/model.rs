@@ -39,7 +39,7 @@ pub struct Entry {
 /// The precondition of an operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// None: the key may have any version, or be absent.
+    /// No condition: the key may have any version, or be absent.
     Any,
     /// The key is absent.
     Absent,
@@ -78,7 +78,7 @@ impl Page {
         Self { after: Some(key.into()), limit: Some(limit) }
     }
 
-    /// Where the keys of this part begin, among the keys with a prefix.
+    /// The bound at which the keys of this part begin, among the keys with a prefix.
     pub(crate) fn begin<'a>(&'a self, prefix: &'a str) -> Bound<&'a str> {
         match &self.after {
             Some(after) if after.as_str() >= prefix => Bound::Excluded(after),

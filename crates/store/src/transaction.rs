@@ -46,7 +46,7 @@ pub enum Operation {
 /// The result of a transaction that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Its revision; if it changed nothing, the revision of the store.
+    /// The revision of the transaction; if it changed nothing, the revision of the store.
     pub revision: Revision,
     /// The version of each key before the transaction, in the order of the operations.
     pub found: Vec<Option<Version>>,
@@ -121,14 +121,14 @@ impl Transaction {
 }
 
 impl Operation {
-    /// Its key.
+    /// The key of the operation.
     pub fn key(&self) -> &str {
         match self {
             Self::Put { key, .. } | Self::Delete { key, .. } | Self::Check { key, .. } => key,
         }
     }
 
-    /// Its precondition.
+    /// The precondition of the operation.
     pub fn expect(&self) -> Expect {
         match self {
             Self::Put { expect, .. } | Self::Delete { expect, .. } | Self::Check { expect, .. } => {

@@ -1,4 +1,4 @@
-//! One key: read, written and deleted with the version that it had.
+//! Tests of a single key: read, written and deleted with the version that it had.
 
 use crate::{Error, Expect, Store, Version};
 
@@ -63,7 +63,7 @@ async fn an_empty_key_is_refused(store: &dyn Store) {
     assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
 }
 
-/// That an operation was refused because of the version that it found.
+/// Checks that an operation was refused because of the version that it found.
 pub(super) fn refused<T: std::fmt::Debug>(
     done: Result<T, Error>,
     expected: &str,

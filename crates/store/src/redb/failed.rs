@@ -1,8 +1,8 @@
-//! Why a transaction failed: refused, or a failure of the file.
+//! The failure of a transaction: a refusal, or a failure of the file.
 
 use crate::Error;
 
-/// Why a transaction failed.
+/// The reason why a transaction failed.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The transaction was refused; the file can be used.

@@ -58,12 +58,12 @@ impl File {
         Self { path, convert, held: hold.then(Mutex::default) }
     }
 
-    /// Its path, for errors.
+    /// The path of the file, for errors.
     pub fn place(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Its path.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -173,7 +173,8 @@ pub(super) fn check(path: &Path) -> Result<()> {
     opened(path, true)?.ok_or_else(busy).map(drop)
 }
 
-/// What redb reports by a panic where a page is not what it has to be.
+/// Runs work on the file, and turns a panic into an error: redb reports by a panic that a page is
+/// not what it has to be.
 fn unless_damaged<T>(path: &Path, work: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| corrupt(path, "a page of it is damaged"))
 }

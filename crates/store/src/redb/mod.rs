@@ -163,8 +163,9 @@ impl Inner {
         Ok(applied.committed)
     }
 
-    /// After a failure the file is closed and opened again, and another process may have written in
-    /// between. Then watches end with an error instead of missing changes.
+    /// Ends all watches if the store is at another revision than the history. After a failure the
+    /// file is closed and opened again, and another process may have written in between. Then
+    /// watches end with an error instead of missing changes.
     fn resync(&self, at: Revision) {
         if let Some(history) = &self.history {
             history.resync(at);
