@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 pub struct Code {
     /// `SM-` and four digits.
     pub code: &'static str,
-    /// What it means, in a few words.
+    /// The meaning of the code, in a few words.
     pub title: &'static str,
     /// The class of exit code that the command line returns for it.
     pub exit: ExitClass,
@@ -186,9 +186,9 @@ pub struct SourceLocation {
 /// An error as shown to a user: what failed, where, on which input, and what to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorReport {
-    /// One of [`CODES`].
+    /// The code of the error, from [`CODES`].
     pub code: String,
-    /// One line: what failed, with its name.
+    /// The message, one line: what failed, with its name.
     pub message: String,
     /// The location in the user's own code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -196,10 +196,10 @@ pub struct ErrorReport {
     /// Lines of the user's code or traceback, shown after a bar.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excerpt: Vec<String>,
-    /// The input on which it failed.
+    /// The input on which the code failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
-    /// What the user can do.
+    /// The hint: what the user can do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// The query that failed.
@@ -221,7 +221,7 @@ impl ErrorReport {
         }
     }
 
-    /// Adds what the user can do.
+    /// Adds a hint: what the user can do.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -233,7 +233,7 @@ impl ErrorReport {
         self
     }
 
-    /// Adds the input on which it failed.
+    /// Adds the input on which the code failed.
     pub fn input(mut self, input: impl Into<String>) -> Self {
         self.input = Some(input.into());
         self

@@ -1,4 +1,4 @@
-//! Identifiers. Those that Snowmelt generates sort by creation time (UUIDv7).
+//! Identifiers. Identifiers that Snowmelt generates sort by creation time (UUIDv7).
 
 use std::fmt;
 use std::str::FromStr;
@@ -41,19 +41,19 @@ macro_rules! generated_identifier {
 }
 
 generated_identifier!(
-    /// One query, from the command line to its answer.
+    /// The identifier of a query, from the command line to its answer.
     QueryId, "q"
 );
 generated_identifier!(
-    /// One call of a function.
+    /// The identifier of a call of a function.
     InvocationId, "i"
 );
 generated_identifier!(
-    /// One burst of a function over hosts, from its placement to the last answer.
+    /// The identifier of a burst of a function over hosts, from its placement to the last answer.
     JobId, "j"
 );
 generated_identifier!(
-    /// One sandbox, from its first mount to its last.
+    /// The identifier of a sandbox, from its first mount to its last.
     SandboxId, "s"
 );
 

@@ -1,6 +1,6 @@
 //! "Did you mean": the known name that is most similar to an unknown one.
 
-/// The most similar of some names; none if none is similar enough.
+/// Returns the most similar of some names; `None` if none is similar enough.
 pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let unknown = unknown.to_lowercase();
     let score = |name: &str| strsim::jaro_winkler(&unknown, &name.to_lowercase());

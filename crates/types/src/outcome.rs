@@ -1,4 +1,4 @@
-//! How a sandbox ended, according to the kernel and the limits.
+//! The end of a sandbox, according to the kernel and the limits.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::ByteSize;
 
-/// Why a sandbox ended.
+/// The reason why a sandbox ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "kebab-case")]
 pub enum End {
     /// The process exited.
     Exit {
-        /// Its exit code.
+        /// The exit code of the process.
         code: i32,
     },
     /// A signal that Snowmelt did not send ended it.
@@ -21,26 +21,28 @@ pub enum End {
         /// The signal's number.
         signal: i32,
     },
-    /// The kernel killed it because it reached its memory limit.
+    /// The kernel killed a process because the sandbox reached its memory limit.
     OutOfMemory {
         /// The limit.
         limit: ByteSize,
         /// The peak memory use.
         peak: ByteSize,
     },
-    /// It ended after a fork failed because of its pids limit.
+    /// The sandbox ended after a fork failed because of its pids limit.
     PidsLimit {
         /// The limit of processes and threads.
         limit: u32,
     },
-    /// Snowmelt killed it because its time limit expired.
+    /// Snowmelt killed the sandbox because its time limit expired.
     Timeout {
         /// The limit in milliseconds.
         limit_ms: u64,
     },
-    /// Snowmelt killed it for another reason (the query was cancelled, the instance was evicted).
+    /// Snowmelt killed the sandbox for another reason (the query was cancelled, the instance was
+    /// evicted).
     Killed,
-    /// The platform's process that created it died, and the kernel killed the sandbox with it.
+    /// The platform's process that created the sandbox died, and the kernel killed the sandbox with
+    /// it.
     SpawnerLost,
 }
 
@@ -66,13 +68,13 @@ impl fmt::Display for End {
 /// The end of a sandbox and its resource use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Why it ended.
+    /// The reason why the sandbox ended.
     #[serde(flatten)]
     pub end: End,
     /// The peak memory use, where the kernel counts it.
     pub peak_memory: Option<ByteSize>,
     /// Processor time, user and system, where the kernel counts it.
     pub cpu: Option<Duration>,
-    /// The time from its creation to its end.
+    /// The time from the creation of the sandbox to its end.
     pub wall: Duration,
 }
