@@ -42,7 +42,7 @@ impl std::fmt::Debug for AggregateClient {
 pub struct Groups {
     /// The accumulator.
     pub accumulator: u64,
-    /// How many groups it has.
+    /// The number of groups.
     pub count: u64,
 }
 

@@ -1,11 +1,11 @@
-//! Why a call of a function has no answer.
+//! The reasons why a call of a function has no answer.
 
 use std::time::Duration;
 
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::FunctionFailure;
 
-/// Why a call of a UDF has no answer.
+/// The reason why a call of a UDF has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The user's code failed; the instance is alive and can take the next batch.

@@ -55,13 +55,14 @@ impl Client {
         Ok(Self { connection, result, answers: None, encoder, part_rows: None })
     }
 
-    /// A client of a table function.
+    /// Makes this the client of a table function.
     pub fn in_parts(self) -> Self {
         Self { part_rows: Some(MAX_CALL_ROWS), ..self }
     }
 
-    /// The results of the first rows of a batch that has some: of all that one call answers. `first`
-    /// is the row of the caller's batch at which this one begins, for errors.
+    /// Calls the function once. Returns the results of the first rows of the batch, which must have
+    /// some: of all rows that the call answers. `first` is the row of the caller's batch at which
+    /// this batch begins, for errors.
     pub fn call_part(&mut self, batch: &RecordBatch, first: usize) -> Result<ArrayRef, CallError> {
         let most = self.part_rows.unwrap_or(MAX_CALL_ROWS);
         let rows = rows_per_call(batch).min(most).min(batch.num_rows());

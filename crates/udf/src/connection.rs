@@ -1,4 +1,5 @@
-//! What the clients of scalar and aggregate functions share: the connection to one instance.
+//! The connection to one instance, which the clients of scalar and aggregate functions have in
+//! common.
 //!
 //! Invariant: after an error of the connection no frame is sent any more, since bytes of an answer
 //! may be unread.
@@ -48,7 +49,7 @@ impl Connection {
         &self.function
     }
 
-    /// Before a call: an error if the connection cannot be used.
+    /// Checks, before a call, that the connection can be used.
     pub(crate) fn check_usable(&self) -> Result<(), CallError> {
         match self.broken {
             true => Err(CallError::Lost { function: self.function.clone() }),
@@ -70,8 +71,8 @@ impl Connection {
         self.stream.receive().map_err(|error| self.wire(error))
     }
 
-    /// The failure in a frame. `first` is the row of the caller's batch at which the rows that were
-    /// sent begin.
+    /// Reads the failure in a frame. `first` is the row of the caller's batch at which the sent
+    /// rows begin.
     pub(crate) fn failure(&mut self, frame: &Frame, first: usize) -> CallError {
         match frame.parse::<FunctionFailure>() {
             Ok(mut failure) => {
@@ -93,7 +94,7 @@ impl Connection {
         }
     }
 
-    /// One array of the answers to several calls.
+    /// Joins the answers to several calls into one array.
     pub(crate) fn joined(&mut self, pieces: &[ArrayRef]) -> Result<ArrayRef, CallError> {
         match pieces {
             [only] => Ok(Arc::clone(only)),

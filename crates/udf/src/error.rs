@@ -2,7 +2,7 @@
 
 use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
 
-/// Why code cannot be registered.
+/// The reason why code cannot be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The source is not valid Python, or its list of packages cannot be read.
@@ -26,7 +26,7 @@ pub enum Error {
     Signature {
         /// The function.
         function: String,
-        /// What is wrong with it.
+        /// The fault in the signature.
         reason: String,
     },
     /// Two functions have the same name.

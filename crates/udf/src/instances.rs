@@ -1,15 +1,16 @@
-//! What an instance of a UDF needs in addition to the user's own packages.
+//! The packages that an instance of a UDF needs in addition to the user's own packages.
 
 use std::str::FromStr;
 
-/// Transfers the Arrow batches of every kind of UDF. The versions that the runtime supports; a
-/// range, so that a user's package can require an older one.
+/// The requirement of the package that transfers the Arrow batches of every kind of UDF. It allows
+/// the versions that the runtime supports; a range, so that a user's package can require an older
+/// one.
 pub const PYARROW: &str = "pyarrow>=17,<27";
 
-/// For `batch="pandas"`.
+/// The requirement for `batch="pandas"`.
 pub const PANDAS: &str = "pandas>=2.1,<4";
 
-/// For `batch="numpy"`, and for buffers that pandas and Arrow share.
+/// The requirement for `batch="numpy"`, and for buffers that pandas and Arrow share.
 pub const NUMPY: &str = "numpy>=1.26,<3";
 
 /// The format of a UDF's batches.
@@ -39,8 +40,8 @@ impl BatchKind {
         }
     }
 
-    /// Requirements of the runtime. Plain functions and `sm.map` have none: they use JSON and
-    /// pickles, and cloudpickle is part of the runtime.
+    /// Returns the requirements of the runtime. Plain functions and `sm.map` have none: they use
+    /// JSON and pickles, and cloudpickle is part of the runtime.
     pub const fn requirements(self) -> &'static [&'static str] {
         match self {
             Self::Scalar | Self::Arrow => &[PYARROW],
@@ -49,7 +50,7 @@ impl BatchKind {
         }
     }
 
-    /// Modules that the runtime imports for it, for the zygote to import.
+    /// Returns the modules that the runtime imports for this kind, for the zygote to import.
     pub const fn imports(self) -> &'static [&'static str] {
         match self {
             Self::Scalar | Self::Arrow => &["pyarrow"],

@@ -1,5 +1,6 @@
-//! From a user's code to a set of functions that SQL can call (CAGE 3, the registration service in
-//! its first form: the image is the environment of packages and the code file).
+//! The registration of functions: from a user's code to a set of functions that SQL can call (CAGE
+//! 3, the registration service in its first form: the image is the environment of packages and the
+//! code file).
 //!
 //! Invariant: a [`Registration`] is completely checked. Its digest covers everything that affects
 //! execution, so instances of equal digests are interchangeable.
@@ -47,9 +48,9 @@ impl Registration {
     }
 }
 
-/// The versions of Python that the code itself requires, as a requirement (`python==3.12`): of its
-/// script block, or that which pickled it, because a pickle contains byte code. Refuses code of
-/// another language.
+/// Returns the versions of Python that the code itself requires, as a requirement (`python==3.12`):
+/// from its script block, or the version that pickled it, because a pickle contains byte code.
+/// Refuses code of another language.
 pub fn required_python(code: &SourceCode) -> Result<Option<String>> {
     match code {
         SourceCode::Files { .. } => Err(Error::NotPython),
@@ -65,7 +66,8 @@ pub fn required_python(code: &SourceCode) -> Result<Option<String>> {
     }
 }
 
-/// The block's version stands last, and no package has this name.
+/// Whether a requirement is one of Python. The requirement from the block stands last, and no
+/// package has this name.
 fn is_python(requirement: &str) -> bool {
     let versions = requirement.strip_prefix("python");
     versions.is_some_and(|rest| rest.starts_with(['=', '<', '>', '!', '~']))

@@ -15,8 +15,8 @@ struct Metadata {
     requires_python: Option<VersionSpecifiers>,
 }
 
-/// What the script block requires: packages, and Python as one more of them (`python>=3.12`). Nothing
-/// without a block.
+/// Returns the requirements of the script block: packages, and Python as one more of them
+/// (`python>=3.12`). Empty without a block.
 pub(crate) fn requirements(file: &str, text: &str) -> Result<Vec<String>> {
     let refuse = |reason: &str, line: usize| {
         let line = u32::try_from(line + 1).unwrap_or(u32::MAX);

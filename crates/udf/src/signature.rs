@@ -23,15 +23,17 @@ const MAX_DEPTH: usize = 16;
 pub struct ParsedSignature {
     /// Name in SQL.
     pub name: String,
-    /// In order. For nulls in a field that is not nullable the function is not called.
+    /// The arguments in order. For nulls in a field that is not nullable the function is not
+    /// called.
     pub arguments: Fields,
     /// The result.
     pub returns: FieldRef,
-    /// Whether it is called for rows or for groups.
+    /// The unit for which the function is called: a row, a group, or a row for which it returns
+    /// rows.
     pub kind: UdfKind,
-    /// The format of its batches.
+    /// The format of the function's batches.
     pub batch: BatchKind,
-    /// The handling of rows on which it raises.
+    /// The handling of rows on which the function raises.
     pub on_error: OnError,
     /// Whether equal arguments give the same result throughout a query.
     pub deterministic: bool,

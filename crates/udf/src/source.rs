@@ -25,9 +25,9 @@ pub struct Source {
     /// `@sm.function(…)` and a `# /// script` block (PEP 723), in order of appearance, without
     /// duplicates. That of a version of Python is one of them: `python==3.13`.
     pub packages: Vec<String>,
-    /// Those of the whole file, from the `# /// script` block.
+    /// Requirements of the whole file, from the `# /// script` block.
     pub shared: Vec<String>,
-    /// Those of each decorated function that has some, unchanged.
+    /// Requirements of each decorated function that has some, unchanged.
     pub groups: Vec<Vec<String>>,
     /// Modules by their dotted names, in the order of imports, without duplicates; without relative
     /// imports, `snowmelt`, and imports for type checkers only; with [`SHARED_SETUP`] if the file
@@ -66,7 +66,7 @@ pub fn inspect_source(python: &Path, file: &str, text: &str) -> Result<Source> {
     }
 }
 
-/// Those of the modules that can be imported: from the standard library or from a folder of
+/// Returns the modules that can be imported: from the standard library or from a folder of
 /// packages. A zygote should import exactly these (SOCK 4.2).
 pub fn available(imports: &[String], standard: &[String], site: &Path) -> Vec<String> {
     let exists = |name: &&String| {
