@@ -28,7 +28,7 @@ pub enum Error {
     Empty {
         /// The location as the user wrote it.
         location: String,
-        /// What was found instead.
+        /// The value that was found instead.
         found: String,
     },
     /// The location contains files of several formats.
@@ -44,7 +44,7 @@ pub enum Error {
     Invalid {
         /// The location as the user wrote it.
         location: String,
-        /// Why it is not valid.
+        /// The reason why the location is not valid.
         why: String,
     },
     /// A file or folder cannot be read.

@@ -11,9 +11,9 @@ pub enum Format {
     Parquet,
     /// Text with a header line and values between commas.
     Csv,
-    /// As CSV, with tabs.
+    /// CSV with tabs between fields.
     Tsv,
-    /// One JSON object per line.
+    /// NDJSON: a JSON object per line.
     Json,
     /// Arrow's IPC file format, which is also Feather 2.
     Arrow,
@@ -21,7 +21,7 @@ pub enum Format {
     Excel,
 }
 
-/// How a file is compressed as a whole.
+/// The compression of a file as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// Not at all.
@@ -53,7 +53,7 @@ impl Compression {
 pub struct Kind {
     /// The format of its rows.
     pub format: Format,
-    /// Its compression.
+    /// The compression of the file.
     pub compression: Compression,
 }
 

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use glob::MatchOptions;
 
-/// How a glob matches: `*` stops at a separator and skips hidden names.
+/// The rules by which a glob matches: `*` stops at a separator and skips hidden names.
 pub const MATCHING: MatchOptions = MatchOptions {
     case_sensitive: true,
     require_literal_separator: true,
