@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The most bytes of a response. It is read so that the connection can be used again.
 const MAX_RESPONSE: usize = 64 << 10;
 
-/// Why spans were not accepted.
+/// The reason why spans were not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// No answer: the collector may be back later.

@@ -34,7 +34,7 @@ use worker::Worker;
 /// Spans that wait to be sent; each has about 1 KiB.
 const QUEUE: usize = 4096;
 
-/// How long the end of the process waits for spans to be sent.
+/// The time for which the end of the process waits for spans to be sent.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An export that is prepared: its layer records spans, and nothing is sent yet.

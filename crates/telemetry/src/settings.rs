@@ -1,4 +1,4 @@
-//! Where spans are sent, and how the process is described in them.
+//! The place where spans are sent, and the description of the process in them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,13 +13,13 @@ const SERVICE: &str = "snowmelt";
 /// The settings of an export.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where spans are sent.
+    /// The address to which spans are sent.
     pub endpoint: Endpoint,
     /// Sent with each request.
     pub headers: HeaderMap,
     /// The attributes of this process.
     pub resource: Vec<(String, String)>,
-    /// Which requests are recorded.
+    /// The rule that decides which requests are recorded.
     pub sampler: Sampler,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why a URL is not an endpoint.
+/// The reason why a URL is not an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongEndpoint {
     /// Not a URL with a host.

@@ -47,7 +47,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// One that begins now.
+    /// Begins a span now.
     pub fn begin(trace: RequestId, parent: Option<u64>, name: &'static str) -> Self {
         let now = SystemTime::now();
         Self {

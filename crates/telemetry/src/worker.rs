@@ -16,12 +16,12 @@ use crate::span::Span;
 
 /// The most spans of a request.
 const BATCH: usize = 512;
-/// How long the first span of a batch waits for others.
+/// The time for which the first span of a batch waits for others.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pauses before a batch is sent again.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
-/// What the thread works with.
+/// The state of the thread that sends spans.
 #[derive(Debug)]
 pub struct Worker {
     pub collector: Collector,
