@@ -80,7 +80,7 @@ impl Process {
         found
     }
 
-    /// This process and all processes below it.
+    /// The process itself and all processes below it.
     pub fn with_below(self) -> Vec<Self> {
         let mut found = self.below();
         found.insert(0, self);

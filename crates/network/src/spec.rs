@@ -29,7 +29,7 @@ pub struct JobSpec {
     /// The address of this host in the underlay.
     #[schema(value_type = String)]
     pub host: IpAddr,
-    /// The other hosts of the job.
+    /// Every other host of the job.
     pub peers: Vec<Peer>,
     /// The destinations outside the job that functions may reach.
     #[serde(default)]

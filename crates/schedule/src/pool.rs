@@ -21,8 +21,8 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// meanwhile.
 const WAITS_FOR: Duration = Duration::from_secs(1);
 
-/// The time without requests after a provider's first failure. The time after many failures is
-/// [`LAST_PAUSE`].
+/// The time without requests after a provider's first failure. It doubles with each further
+/// failure, up to `LAST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LAST_PAUSE: Duration = Duration::from_secs(300);
 

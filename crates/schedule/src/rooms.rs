@@ -80,7 +80,7 @@ pub(crate) fn place_of(id: u32, entry: &Entry, depth: u32) -> Option<(Load, Plac
     host.is_open().then(|| (Load::of(host), place))
 }
 
-/// The depth of a host in the tree of an image, or [`IN_NO_TREE`].
+/// The depth of a host in the tree of an image. The greatest number if it is in none.
 pub(crate) fn depth_of(host: &Host, image: Option<&Digest>) -> u32 {
     let held = image.and_then(|image| host.images.get(image));
     held.map_or(IN_NO_TREE, Holding::depth_of_tree)

@@ -50,7 +50,8 @@ pub const LEAST_HOSTS: &str = "SNOWMELT_CLUSTER_LEAST_HOSTS";
 pub const MAX_HOSTS: &str = "SNOWMELT_CLUSTER_MOST_HOSTS";
 /// Address at which a server serves clients of other hosts, over TLS. Default: none.
 pub const TLS_LISTEN: &str = "SNOWMELT_TLS_LISTEN";
-/// PEM file with the certificate of [`TLS_LISTEN`], and those that lead to its authority.
+/// PEM file with the certificate of the address for clients of other hosts, and those that lead to
+/// its authority.
 pub const TLS_CERTIFICATE: &str = "SNOWMELT_TLS_CERT";
 /// PEM file with the key of the certificate.
 pub const TLS_KEY: &str = "SNOWMELT_TLS_KEY";

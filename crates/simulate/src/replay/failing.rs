@@ -18,7 +18,7 @@ use super::failures::Silent;
 use super::run::{Done, Event, Run, nanoseconds};
 
 /// The time until an asynchronous call is tried again for the first time. It doubles with each try,
-/// up to [`LAST_PAUSE`], as in control.
+/// up to `LAST_PAUSE`, as in control.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 
