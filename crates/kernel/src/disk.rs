@@ -1,18 +1,18 @@
-//! Room on a disk: what is stored for clients leaves a part of it free, so that what the platform has to
-//! write itself, and the work of others, goes on.
+//! Room on a disk: data that is stored for clients leaves a part of the disk free, so that writes
+//! of the platform itself, and the work of others, go on.
 
 use std::io;
 use std::path::Path;
 
 use rustix::fs::statvfs;
 
-/// The most that stays free, on a large disk.
+/// The greatest space that stays free, on a large disk, in bytes.
 const MAX_FREE: u64 = 1 << 30;
 
-/// The part of a smaller disk that stays free: one in this many bytes.
+/// The divisor of the size of a smaller disk: one byte in this many stays free.
 const PART_FREE: u64 = 20;
 
-/// Checks that a file of this size still leaves the part of the disk free that has to be.
+/// Checks that a file of this size leaves the part of the disk free that must stay free.
 ///
 /// # Errors
 /// [`io::ErrorKind::StorageFull`], as if the disk were full; others if the disk cannot be asked.

@@ -12,10 +12,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// `command` is the path of the program and its arguments.
+    /// Prepares a program. `command` is the path of the program and its arguments.
     ///
     /// # Errors
-    /// When one of them contains a NUL character.
+    /// An argument contains a NUL character.
     pub fn new(
         command: &[impl AsRef<str>],
         environment: &[(impl AsRef<str>, impl AsRef<str>)],

@@ -49,7 +49,7 @@ const VERSION_WITH_SCOPES: u32 = 6;
 pub const NEWEST: u32 = VERSION_WITH_SCOPES;
 
 const WRITE_FILE: u64 = 1 << 1;
-/// Removing, making and renaming: `REMOVE_DIR` (bit 4) to `REFER` (bit 13), and `TRUNCATE`.
+/// The rights to remove, make and rename: `REMOVE_DIR` (bit 4) to `REFER` (bit 13), and `TRUNCATE`.
 const CHANGE_FOLDER: u64 = 0x1ff << 4;
 const REFER: u64 = 1 << 13;
 const TRUNCATE: u64 = 1 << 14;
@@ -112,7 +112,7 @@ pub fn scope() -> io::Result<()> {
     if rules.scoped == 0 { Ok(()) } else { restrict(&create(&rules)?) }
 }
 
-/// The rights about changes that this version can deny.
+/// The rights about changes of files that a version of the interface can deny.
 fn files_of(version: u32) -> u64 {
     let truncate = if version < 3 { 0 } else { TRUNCATE };
     let control = if version < 5 { 0 } else { DEVICE_CONTROL };

@@ -61,8 +61,9 @@ impl Lock {
         Self { file, unlocks: true }
     }
 
-    /// Does not unlock it explicitly, because other processes get the descriptor: the lock ends
-    /// when the last of them has closed it.
+    /// Keeps the lock until all copies of its descriptor are closed. It is not released explicitly,
+    /// because other processes get the descriptor: the lock ends when the last of them has closed
+    /// it.
     #[must_use]
     pub fn until_closed(mut self) -> Self {
         self.unlocks = false;
@@ -97,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// A file, and the same opened so often again: each of them locks for itself.
+    /// Opens the same file several times: each open file locks for itself.
     fn opened<const COUNT: usize>() -> [File; COUNT] {
         let file = memfd_create("lock", MemfdFlags::CLOEXEC).unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -1,4 +1,4 @@
-//! A part of a file as memory, of which the kernel keeps in memory what is used.
+//! A part of a file as memory, of which the kernel keeps the used pages in memory.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 /// memory is needed, and reads them again.
 ///
 /// Another process that writes to the file changes the bytes, and one that truncates it ends this
-/// process when it reads what is gone (SIGBUS). So the reader checks, once it has read, that the file
-/// has not changed.
+/// process when it reads a part that is gone (SIGBUS). So the reader checks, once it has read, that
+/// the file has not changed.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<c_void>,

@@ -20,20 +20,20 @@ pub fn release_free_of_mimalloc() {
     unsafe { libmimalloc_sys::mi_collect(true) }
 }
 
-/// While it exists, mimalloc keeps the memory that becomes free, whatever its setting is: what the
-/// next task uses again anyway, the kernel need not take back and clear. [`release_free_of_mimalloc`]
-/// returns it, if it is called before this is dropped.
+/// A guard: while it exists, mimalloc keeps the memory that becomes free, whatever its setting is.
+/// Memory that the next task uses again need not be taken back and cleared by the kernel.
+/// [`release_free_of_mimalloc`] returns it, if it is called before this is dropped.
 #[derive(Debug)]
 pub struct KeepFree {
     before: libc::c_long,
 }
 
 impl KeepFree {
-    /// `mi_option_purge_delay`, in milliseconds.
+    /// The number of `mi_option_purge_delay`, which is in milliseconds.
     const OPTION: libmimalloc_sys::mi_option_t = 15;
     const LONG: libc::c_long = 30_000;
 
-    /// Begins to keep it.
+    /// Begins to keep free memory.
     #[must_use]
     pub fn begin() -> Self {
         // SAFETY: these functions read and write one number of the allocator's settings.
@@ -53,7 +53,7 @@ impl Drop for KeepFree {
     }
 }
 
-/// The most bytes of memory that this process has had at once.
+/// The peak memory of this process, in bytes.
 pub fn peak_resident() -> u64 {
     let mut used = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel writes the structure, which is valid as zeros too.
@@ -64,7 +64,8 @@ pub fn peak_resident() -> u64 {
     u64::try_from(used.ru_maxrss).unwrap_or(0) * 1024
 }
 
-/// Bytes of memory of this process that belong to no file: those of its allocator and its stacks.
+/// The memory of this process that belongs to no file, in bytes: that of its allocator and its
+/// stacks.
 ///
 /// # Errors
 /// `/proc` is not mounted.

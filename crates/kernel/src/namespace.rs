@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `CLONE_NEW*` flags by their nouns.
+/// The `CLONE_NEW*` flags by their nouns.
 #[allow(missing_docs)]
 pub mod flags {
     pub const MOUNT: u64 = libc::CLONE_NEWNS as u64;

@@ -14,7 +14,7 @@ use seccompiler::sock_filter;
 use crate::seccomp::Program;
 
 const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
-/// Numbers from here on are of the x32 interface, which has no architecture of its own.
+/// The least call number of the x32 interface, which has no architecture of its own.
 const X32: u32 = 0x4000_0000;
 const LOAD: u16 = 0x20;
 const IF_EQUAL: u16 = 0x15;
@@ -53,9 +53,9 @@ pub mod calls {
     pub const SOCKET: i64 = libc::SYS_socket;
 }
 
-/// A filter that makes every call wait that names an internet address. Calls that only send data,
-/// or send to an IPv4 address, do not wait: an IPv4 socket sends from the address that it has.
-/// Messages through the descriptor `exempt_fd` do not wait either, for instance one with the
+/// Makes a filter by which every call waits that names an internet address. Calls that only send
+/// data, or send to an IPv4 address, do not wait: an IPv4 socket sends from the address that it
+/// has. Messages through the descriptor `exempt_fd` do not wait either, for instance one with the
 /// listener of this filter; the installer must ensure that this number is never used otherwise.
 pub fn address_filter(exempt_fd: Option<u32>) -> Program {
     let mut program = filter(
@@ -84,8 +84,8 @@ pub fn address_filter(exempt_fd: Option<u32>) -> Program {
     program
 }
 
-/// A filter that makes these calls wait for an answer, the conditional one only if its first
-/// argument is one of the numbers, and allows all others.
+/// Makes a filter by which these calls wait for an answer, the conditional one only if its first
+/// argument is one of the numbers. All other calls are allowed.
 fn filter(calls: &[i64], conditional: Option<(i64, &[u32])>) -> Program {
     let put = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     let mut code = vec![
@@ -138,7 +138,7 @@ pub fn install(filter: &Program) -> io::Result<Listener> {
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     id: u64,
-    /// The thread that made it.
+    /// The thread that made the call.
     pub thread: u32,
     /// The number of the system call.
     pub number: i64,
@@ -174,7 +174,8 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Checks that it is a listener: a descriptor from another process could be anything.
+    /// Checks that the descriptor is a listener: a descriptor from another process could be
+    /// anything.
     pub fn check(&self) -> io::Result<()> {
         let mut unused_id = 0u64;
         match self.control(IS_WAITING, (&raw mut unused_id).cast()) {
@@ -184,7 +185,7 @@ impl Listener {
         }
     }
 
-    /// The next call; waits for one. `ENOENT` when the caller died in between.
+    /// Waits for the next call and returns it. `ENOENT` when the caller died in between.
     pub fn receive(&self) -> io::Result<Call> {
         // SAFETY: the structure holds only numbers, for which 0 is valid; the kernel requires
         // zeros.
@@ -226,7 +227,7 @@ impl Listener {
         self.control(libc::SECCOMP_IOCTL_NOTIF_ADDFD as libc::c_ulong, (&raw mut reply).cast())
     }
 
-    /// Whether the caller still waits: if so, the memory that was read was its own.
+    /// Whether the caller still waits: if so, the memory that was read was the caller's own.
     pub fn is_waiting(&self, call: &Call) -> bool {
         let mut id = call.id;
         self.control(IS_WAITING, (&raw mut id).cast()).is_ok()

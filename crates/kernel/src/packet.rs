@@ -33,22 +33,22 @@ pub struct Sender {
 /// A received packet, without its bytes.
 #[derive(Debug)]
 pub struct Packet {
-    /// Bytes written to the buffer; 0 is the end of the stream.
+    /// The number of bytes written to the buffer; 0 is the end of the stream.
     pub length: usize,
-    /// Descriptors, close-on-exec.
+    /// The received descriptors, close-on-exec.
     pub fds: Vec<OwnedFd>,
-    /// Set only after [`identify_senders`].
+    /// The sender of the packet, set only after [`identify_senders`].
     pub sender: Option<Sender>,
 }
 
-/// Two connected ends, close-on-exec, blocking.
+/// Makes two connected sockets, close-on-exec, blocking.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// A listening socket at `path` for packet connections, close-on-exec, blocking; only its owner may
-/// connect. Replaces an existing file.
+/// Makes a listening socket at `path` for packet connections, close-on-exec, blocking; only its
+/// owner may connect. Replaces an existing file.
 pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     if let Err(error) = std::fs::remove_file(path)
@@ -66,7 +66,7 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The next connection to a listening socket.
+/// Accepts the next connection to a listening socket.
 pub fn accept(listener: impl AsFd) -> io::Result<OwnedFd> {
     Ok(accept_with(listener, SocketFlags::CLOEXEC)?)
 }
@@ -82,7 +82,7 @@ fn unconnected() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Waits until a packet can be received, or the other end is closed; false on timeout.
+/// Waits until a packet can be received, or the other end is closed. Returns false on timeout.
 pub fn wait(socket: impl AsFd, limit: Duration) -> io::Result<bool> {
     let end = Instant::now() + limit;
     loop {

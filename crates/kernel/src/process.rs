@@ -10,7 +10,7 @@ use crate::shared_structure;
 /// The end of a child, and the resources of it and of its waited-for descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
-    /// Exit code, or the negated number of the signal that ended it.
+    /// The exit code, or the negated number of the signal that ended the process.
     pub code: i32,
     /// CPU time, user and system, in microseconds.
     pub cpu_us: u64,
@@ -48,8 +48,8 @@ fn microseconds(time: libc::timeval) -> u64 {
 }
 
 /// Makes the calling thread run before all others that wait for a processor, for work that is short
-/// and must be on time: at a real-time priority if the user may, else with a better nice value. Its
-/// children inherit neither.
+/// and must be on time: at a real-time priority if the user may, else with a better nice value.
+/// Children inherit neither.
 pub fn raise_scheduling_priority() -> io::Result<()> {
     // SAFETY: all-zero is a valid value of this structure of numbers.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
@@ -96,7 +96,7 @@ shared_structure! {
     pub struct CapabilityHeader as "capability_header" {
         /// [`CAPABILITY_VERSION_3`].
         version: u32,
-        /// The process; 0 is the caller.
+        /// The id of the process; 0 is the caller.
         pid: i32,
     }
 }
@@ -202,8 +202,8 @@ fn set_disposition(signals: &[i32], action: libc::sighandler_t) -> io::Result<()
     Ok(())
 }
 
-/// Has the kernel kill a command when the thread that starts it ends: it does not outlive this
-/// process, whatever ends that. The thread has to live for as long as the command is needed.
+/// Has the kernel kill a command when the thread that starts it ends: the command does not outlive
+/// this process, whatever ends that. The thread has to live for as long as the command is needed.
 pub fn end_with_thread(command: &mut Command) -> &mut Command {
     let parent = std::process::id();
     // SAFETY: between fork and exec only two system calls are made, which take plain numbers, and

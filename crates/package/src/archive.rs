@@ -1,20 +1,22 @@
-//! Whether the bytes of an uploaded file are a wheel: the directory of its archive has the files of one.
+//! The check whether the bytes of an uploaded file are a wheel: the directory of its archive must
+//! have the files of one.
 //!
-//! Nothing is unpacked here. An archive that is none would only be found out by the resolver, after it
-//! was stored.
+//! Nothing is unpacked here. Without this check, only the resolver would find out that a file is no
+//! wheel, after it was stored.
 
-/// The most bytes of all files of an uploaded wheel, unpacked.
+/// The greatest size of all files of an uploaded wheel together, unpacked, in bytes.
 const MAX_UNPACKED: u64 = 4 << 30;
 
-/// The fixed part of the end of an archive, and of an entry of its directory.
+/// The length in bytes of the fixed part of the end of an archive. The next constant is that of an
+/// entry of its directory.
 const END: usize = 22;
 const ENTRY: usize = 46;
 
-/// The longest comment at the end of an archive.
+/// The length of the longest comment at the end of an archive, in bytes.
 const MAX_COMMENT: usize = 65_535;
 
-/// Checks that an archive is the wheel of this distribution, by its name and version in the name of its
-/// file.
+/// Checks that an archive is the wheel of a distribution, whose name and version are in the name of
+/// the file.
 pub(crate) fn check(content: &[u8], file: &str) -> Result<(), String> {
     let names = names(content).ok_or("it is not a complete zip archive")??;
     let mut parts = file.split('-');
@@ -42,7 +44,8 @@ fn canonical(text: &str) -> String {
     text.to_ascii_lowercase().replace(['-', '.'], "_")
 }
 
-/// The names of its files; `None` if it is no archive, or not a whole one.
+/// Returns the names of the files in an archive; `None` if the content is no archive, or not a
+/// whole one.
 fn names(content: &[u8]) -> Option<Result<Vec<String>, String>> {
     let end = end(content)?;
     let count = usize::from(u16_at(end, 10)?);
@@ -66,7 +69,7 @@ fn names(content: &[u8]) -> Option<Result<Vec<String>, String>> {
     Some(Ok(names))
 }
 
-/// The end of an archive, which says where its directory is.
+/// Finds the end of an archive, which says where its directory is.
 fn end(content: &[u8]) -> Option<&[u8]> {
     let last = content.len().checked_sub(END)?;
     let first = last.saturating_sub(MAX_COMMENT);
@@ -85,7 +88,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// An archive with these files, all empty but for their sizes in the directory.
+/// Makes an archive with these files, all empty but for their sizes in the directory.
 #[cfg(test)]
 pub(crate) fn made(files: &[(&str, u32)]) -> Vec<u8> {
     let mut directory = Vec::new();

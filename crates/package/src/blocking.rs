@@ -2,7 +2,7 @@
 
 use crate::Result;
 
-/// Runs `work` on a thread that may block. It runs to its end even if the future is dropped.
+/// Runs `work` on a thread that may block. The work runs to its end even if the future is dropped.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -8,15 +8,15 @@ use snowmelt_types::ByteSize;
 /// Counters since the installer was opened, except for `bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InstallCounts {
-    /// Requested environments that existed.
+    /// The number of requested environments that existed.
     pub environment_hits: u64,
-    /// Environments that this installer created.
+    /// The number of environments that this installer created.
     pub environment_misses: u64,
-    /// Wheels that existed when an environment was created.
+    /// The number of wheels that existed when an environment was created.
     pub wheel_hits: u64,
-    /// Wheels that this installer unpacked.
+    /// The number of wheels that this installer unpacked.
     pub wheel_misses: u64,
-    /// The size on disk of wheels and environments, without the resolver's cache.
+    /// The size on disk of wheels and environments in bytes, without the resolver's cache.
     pub bytes: ByteSize,
 }
 

@@ -34,7 +34,7 @@ impl fmt::Display for Pinned {
 /// value, or a clone of it, lives.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// The digest of its wheels: equal digests mean equal folders.
+    /// The digest of the environment's wheels: equal digests mean equal folders.
     pub digest: Digest,
     /// The folder in the layout of `site-packages`; readable by all users.
     pub path: PathBuf,
@@ -58,9 +58,9 @@ pub struct Environment {
 pub(crate) struct Manifest {
     pub(crate) wheels: Vec<Wheel>,
     pub(crate) conflicts: Vec<Conflict>,
-    /// Size on disk, including the wheels.
+    /// Size on disk in bytes, including the wheels.
     pub(crate) bytes: u64,
-    /// Size on disk, excluding the wheels.
+    /// Size on disk in bytes, excluding the wheels.
     pub(crate) own: u64,
 }
 
@@ -87,7 +87,8 @@ impl Manifest {
         write_synced(&path, &text)
     }
 
-    /// `None` if there is no environment, or it is incomplete.
+    /// Reads the manifest of an environment. `None` if there is no environment, or it is
+    /// incomplete.
     pub(crate) fn read(environment: &Path) -> Option<Self> {
         let manifest = serde_json::from_slice(&fs::read(environment.join(MANIFEST)).ok()?).ok()?;
         site(environment).is_dir().then_some(manifest)

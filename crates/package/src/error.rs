@@ -57,7 +57,7 @@ pub enum Error {
     /// A wheel of an environment was removed from the store.
     #[error("the unpacked package {wheel} is gone or damaged")]
     WheelMissing {
-        /// Name and version.
+        /// Name and version of the wheel.
         wheel: String,
     },
     /// A requested subset contains a wheel that the environment does not have.
@@ -79,7 +79,7 @@ pub enum Error {
     Slow {
         /// The operation.
         tool: &'static str,
-        /// The limit.
+        /// The time limit in seconds.
         seconds: u64,
     },
     /// `uv` was not found.
@@ -125,7 +125,7 @@ pub enum Error {
     /// A file or folder of the store cannot be used.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// A verb phrase.
+        /// The failed action, as a verb phrase.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -142,7 +142,7 @@ fn at(tried: &Option<PathBuf>) -> String {
 }
 
 impl Error {
-    /// For `map_err`: an I/O error with the action and the path.
+    /// Makes an I/O error with the action and the path, for use with `map_err`.
     pub(crate) fn io(
         action: &'static str,
         path: impl Into<PathBuf>,
@@ -237,7 +237,8 @@ impl Error {
     }
 }
 
-/// Adds only information that the resolver's messages do not contain.
+/// The hint for requirements that cannot be resolved. It adds only information that the resolver's
+/// messages do not contain.
 fn unresolvable_hint(lines: &[String]) -> String {
     if lines.iter().any(|line| line.contains("no usable wheels")) {
         return "only wheels are used, because building from source would run the package's own \

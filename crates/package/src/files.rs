@@ -89,8 +89,8 @@ pub(crate) fn count_files(folder: &Path) -> Result<u64> {
     Ok(count)
 }
 
-/// Bytes on disk of some trees. Each inode counts once, because packages are hard-linked with the
-/// cache.
+/// The bytes on disk of some trees. Each inode counts once, because packages are hard-linked with
+/// the cache.
 pub(crate) fn bytes_on_disk<P: AsRef<Path>>(roots: impl IntoIterator<Item = P>) -> u64 {
     let mut seen = HashSet::new();
     let mut bytes = 0;

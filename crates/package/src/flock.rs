@@ -1,7 +1,7 @@
 //! Lock files.
 //!
-//! A lock file may be removed by its exclusive holder. Whoever opened it before finds, once it has
-//! the lock, that the path names another file or none, and begins again.
+//! A lock file may be removed by its exclusive holder. A process that opened the file before finds,
+//! once it has the lock, that the path names another file or none, and begins again.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -48,7 +48,7 @@ impl FileLock {
         }
     }
 
-    /// Records that what it guards was used now.
+    /// Records that the guarded item was used now.
     pub(crate) fn touch(&self) -> Result<()> {
         self.lock.file().set_modified(SystemTime::now()).map_err(Error::io("touch", &self.path))
     }

@@ -1,11 +1,12 @@
 //! Packages of the runtime that are installed already where the platform is: they need neither the
 //! resolver nor the index.
 //!
-//! Only those that the runtime itself requires are taken from there, never others: what else is in
-//! an environment is of no concern to functions, and its versions would surprise their authors.
+//! Only packages that the runtime itself requires are taken from there, never others: functions
+//! have nothing to do with other packages in an environment, and their versions would surprise the
+//! authors of functions.
 //!
-//! Invariant: a wheel is made of the files with a hash in RECORD only, which are verified like those
-//! of the index, so equal pins mean equal files.
+//! Invariant: a wheel is made of the files with a hash in RECORD only, which are verified like
+//! those of the index, so equal pins mean equal files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +39,8 @@ pub(crate) fn folders(python: &Python) -> Vec<PathBuf> {
     folders
 }
 
-/// A pin for each requirement, sorted by name, or `None` if one of them is not met. Reads folders.
+/// Returns a pin for each requirement, sorted by name, or `None` if one of the requirements is not
+/// met. Reads folders.
 pub(crate) fn pins(folders: &[PathBuf], requirements: &[Requirement]) -> Option<Vec<Pin>> {
     let pins = requirements.iter().map(|wanted| pin(folders, wanted));
     let mut by_name = BTreeMap::new();
@@ -112,8 +114,8 @@ fn lines(record: &Record) -> Vec<String> {
     lines
 }
 
-/// Copies the files of an installed package into a folder of packages, with a RECORD of them.
-/// Blocks.
+/// Copies the files of an installed package into a folder of packages, with a RECORD of these
+/// files. Blocks.
 pub(crate) fn copy(folder: &Path, info: &Path, target: &Path) -> Result<()> {
     let kept = lines(&Record::read(info)?);
     for line in &kept {
@@ -128,7 +130,8 @@ pub(crate) fn copy(folder: &Path, info: &Path, target: &Path) -> Result<()> {
     fs::write(&path, kept.join("\n") + "\n").map_err(Error::io("write", &path))
 }
 
-/// A missing file is damage of the package, which the index can replace.
+/// Makes the error for a file that cannot be copied. A missing file is damage of the package, which
+/// the index can replace.
 fn not_copied(file: String, from: &Path, error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::NotFound => Error::Corrupt { file, reason: error.to_string() },

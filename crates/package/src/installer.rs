@@ -63,8 +63,8 @@ impl Installer {
         &self.shared.python
     }
 
-    /// The environment that satisfies these requirements; created if it does not exist. Wheels that
-    /// no earlier environment contained are fetched, the others are only linked.
+    /// Returns the environment that satisfies these requirements, and creates it if it does not
+    /// exist. Wheels that no earlier environment contained are fetched, the others are only linked.
     ///
     /// Dropping the future stops the work and leaves nothing incomplete behind. An empty list
     /// produces an empty environment without starting any tool.
@@ -129,9 +129,10 @@ impl Installer {
         resolve(&self.shared, &requirements, progress).await.map(drop)
     }
 
-    /// The environment of exactly these wheels of another environment: for a zygote that must not
-    /// see packages which a function did not request (SOCK, section 4.2). It is only linked, in
-    /// about 20 ms plus 30 ms per thousand files, and needs neither the index nor a lock file.
+    /// Returns an environment of exactly these wheels of another environment: for a zygote that
+    /// must not see packages which a function did not request (SOCK, section 4.2). The environment
+    /// is only linked, in about 20 ms plus 30 ms per thousand files, and needs neither the index
+    /// nor a lock file.
     ///
     /// Its `modules` are those of the other environment that the kept wheels contain. Fails with
     /// [`Error::NoSuchWheel`] if `keep` contains a wheel that the other environment does not have.
@@ -153,8 +154,8 @@ impl Installer {
         Ok(self.leased(digest, once, modules.collect()))
     }
 
-    /// The files of a single wheel in the layout of `site-packages`. They are not removed while an
-    /// environment with that wheel is leased.
+    /// Returns the folder with the files of a single wheel in the layout of `site-packages`. The
+    /// files are not removed while an environment with that wheel is leased.
     pub fn files(&self, wheel: &Wheel) -> PathBuf {
         crate::wheel::site(&self.shared.store.wheel(&wheel.digest))
     }
@@ -191,7 +192,8 @@ impl Installer {
         once.found.environment(digest, &folder, modules, once.lease)
     }
 
-    /// A failure is only logged, because the new environment exists.
+    /// Frees disk space if the store exceeds its limit. A failure is only logged, because the new
+    /// environment exists.
     async fn enforce_limit(&self) {
         let (installer, max_size) = (self.clone(), self.shared.max_size);
         let done = blocking(move || match installer.size() > max_size {
@@ -221,14 +223,15 @@ impl Installer {
         Ok(done)
     }
 
-    /// Removes everything that is not in use, as [`Installer::gc`] with the size 0; with `dry`, only
-    /// counts it. Blocks: must not be called on the async runtime's threads.
+    /// Removes everything that is not in use, like [`Installer::gc`] with the size 0; with `dry`,
+    /// only counts it. Blocks: must not be called on the async runtime's threads.
     pub fn prune(&self, dry: bool) -> Result<Reclaimed> {
         if dry { prune::count(&self.shared.store) } else { self.gc(ByteSize(0)) }
     }
 
-    /// Holds the environment that satisfies these requirements, so that it is not removed; `None` if
-    /// it is not here. Resolves and installs nothing, and does not count as a use. Blocks.
+    /// Holds the environment that satisfies these requirements, so that it is not removed; `None`
+    /// if it is not on this host. Resolves and installs nothing, and does not count as a use.
+    /// Blocks.
     pub fn hold(&self, requirements: &[String]) -> Result<Option<Held>> {
         let requirements = parse_set(requirements)?;
         let pins = match installed::pins(&self.shared.installed, &requirements) {

@@ -27,12 +27,12 @@ pub(crate) struct Item {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) lock: PathBuf,
-    /// The modification time of its lock file, if it exists; each use updates it.
+    /// The modification time of the item's lock file, if that exists; each use updates it.
     pub(crate) touched: Option<SystemTime>,
-    /// Whether its manifest can be read. Items of another version of the platform may not be
+    /// Whether the item's manifest can be read. Items of another version of the platform may not be
     /// readable.
     pub(crate) readable: bool,
-    /// Size on disk; for an environment without its wheels; 0 if it is not readable.
+    /// Size on disk in bytes; for an environment without its wheels; 0 if the item is not readable.
     pub(crate) bytes: u64,
     /// The names of an environment's wheels.
     pub(crate) wheels: Vec<String>,
@@ -96,7 +96,7 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(entries.filter_map(|one| Some((one.file_name().into_string().ok()?, one.path()))).collect())
 }
 
-/// The wheels that are part of environments, with the number of environments.
+/// The wheels that are part of environments, each with the number of these environments.
 pub(crate) fn linked(items: &[Item]) -> HashMap<String, usize> {
     let mut times: HashMap<String, usize> = HashMap::new();
     for name in items.iter().flat_map(|item| item.wheels.iter().collect::<HashSet<_>>()) {

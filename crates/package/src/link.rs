@@ -37,7 +37,7 @@ pub(crate) struct Source {
 #[derive(Debug, Default)]
 pub(crate) struct Linked {
     pub(crate) conflicts: Vec<Conflict>,
-    /// Bytes on disk in addition to the wheels: folders and copies.
+    /// The bytes on disk in addition to the wheels: folders and copies.
     pub(crate) own_bytes: u64,
     /// Whether a file had to be copied, because hard links between the two folders are not
     /// possible.
@@ -115,8 +115,8 @@ impl Linker<'_> {
         Ok(())
     }
 
-    /// Byte code is not validated against its source at import, so both must come from the same
-    /// wheel.
+    /// Whether byte code belongs to a source from another wheel. Byte code is not validated against
+    /// its source at import, so both must come from the same wheel.
     fn is_byte_code_of_another(&self, number: usize, relative: &Path) -> bool {
         let Some(cache) = relative.parent().filter(|parent| parent.ends_with("__pycache__")) else {
             return false;

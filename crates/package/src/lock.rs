@@ -23,7 +23,8 @@ pub(crate) struct Pin {
     pub(crate) pinned: Pinned,
     /// The package's lines of the lock, which form a valid lock by themselves.
     pub(crate) text: String,
-    /// `sha256:…` of each acceptable file, sorted. A version has a file for each platform.
+    /// The hash of each acceptable file as `sha256:…`, sorted. A version has a file for each
+    /// platform.
     pub(crate) hashes: Vec<String>,
     pub(crate) origin: Origin,
 }
@@ -49,7 +50,8 @@ impl Lock {
         pins
     }
 
-    /// An entry starts in the first column; its further lines are indented.
+    /// Splits the text into entries. An entry starts in the first column; its further lines are
+    /// indented.
     fn entries(&self) -> Vec<String> {
         let mut entries: Vec<String> = Vec::new();
         for line in self.text.lines() {
@@ -84,8 +86,9 @@ impl Pin {
         Some(Self { pinned, text: text.to_owned(), hashes, origin })
     }
 
-    /// The digest of its unpacked and compiled wheel. It covers the content and the kind of Python,
-    /// because a version has different wheels for each, and byte code is valid for one only.
+    /// Returns the digest of the pin's unpacked and compiled wheel. It covers the content and the
+    /// kind of Python, because a version has different wheels for each, and byte code is valid for
+    /// one only.
     pub(crate) fn digest(&self, python: &Python) -> Digest {
         let Pinned { name, version } = &self.pinned;
         let kind = [python.minor_version(), python.tag.clone(), python.platform.clone()];

@@ -10,9 +10,9 @@ use crate::flock::{FileLock, Share};
 #[derive(Debug)]
 pub(crate) struct Once<T> {
     pub(crate) found: T,
-    /// Prevents its removal.
+    /// The lease that prevents the removal of the resource.
     pub(crate) lease: FileLock,
-    /// Whether this call created it.
+    /// Whether this call created the resource.
     pub(crate) made: bool,
 }
 

@@ -20,10 +20,10 @@ pub struct Options {
     pub python: Python,
     /// The resolver; searched for if it is not given.
     pub uv: Option<PathBuf>,
-    /// Folders of packages that came with the platform: what the runtime requires is taken from
-    /// them if they have it.
+    /// Folders of packages that came with the platform: packages that the runtime requires are
+    /// taken from them if they are there.
     pub installed: Vec<PathBuf>,
-    /// Ignore cached answers of the index.
+    /// Whether to ignore cached answers of the index.
     pub refresh: bool,
     /// The time limit for resolution.
     pub resolve_limit: Duration,
@@ -36,7 +36,7 @@ pub struct Options {
 
 impl Options {
     /// The default options, with `SNOWMELT_UV`, `SNOWMELT_REFRESH=1` and `SNOWMELT_PACKAGES_MAX`
-    /// from the environment. Fails if the last is not a valid size.
+    /// from the environment. Fails if `SNOWMELT_PACKAGES_MAX` is not a valid size.
     pub fn from_environment(store: PathBuf, python: Python) -> Result<Self> {
         Ok(Self {
             store,

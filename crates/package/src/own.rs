@@ -12,8 +12,9 @@ pub(crate) fn folder() -> Option<PathBuf> {
     program.parent().map(Path::to_owned)
 }
 
-/// The `python3` of the virtual environment in whose `bin` folder the program is. A folder without
-/// `pyvenv.cfg` holds any programs, so its Python is not more the platform's than that on the PATH.
+/// Returns the `python3` of the virtual environment in whose `bin` folder the program is. A folder
+/// without `pyvenv.cfg` holds any programs, so its Python is no more the platform's than that on
+/// the PATH.
 pub(crate) fn python_beside(folder: &Path) -> Option<PathBuf> {
     let is_environment = folder.parent()?.join("pyvenv.cfg").is_file();
     is_environment.then(|| folder.join("python3"))
@@ -41,7 +42,8 @@ pub(crate) fn home() -> Option<PathBuf> {
     })
 }
 
-/// Name, password, number, group, comment, home and shell, separated by colons.
+/// Returns the home folder of a user from lines with name, password, number, group, comment, home
+/// and shell, separated by colons.
 fn home_of(user: u32, users: &str) -> Option<PathBuf> {
     let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let fields = lines.find(|fields| fields.get(2) == Some(&user.to_string().as_str()))?;

@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 
 use crate::{Error, Result};
 
-/// The maximum output that is read; more than any of these tools writes.
+/// The maximum output that is read, in bytes; more than any of these tools writes.
 const MAX_OUTPUT: u64 = 32 << 20;
 
 /// The result of a tool.

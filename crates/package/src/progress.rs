@@ -69,7 +69,7 @@ fn worded(package: &Pinned) -> String {
 
 /// Receives each step when it starts.
 pub trait Reporter: Send + Sync {
-    /// A step starts. Called from the installing task, so it must return immediately.
+    /// Takes a step that starts. Called from the installing task, so it must return immediately.
     fn step(&self, progress: &Progress);
 }
 

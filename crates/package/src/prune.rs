@@ -1,5 +1,5 @@
-//! Removes what nothing uses, whatever the size: every package that no environment in use has, and
-//! the download cache.
+//! Removes packages that nothing uses, whatever the size: every package that no environment in use
+//! has, and the download cache.
 //!
 //! Invariant: a count without removal takes the same locks, so it counts what a removal at the same
 //! moment would remove.
@@ -17,13 +17,14 @@ use crate::reclaim::Reclaimed;
 use crate::shared::Shared;
 use crate::store::Store;
 
-/// A lease of an environment that is here; dropping it gives it back.
+/// A lease of an environment on this host; dropping it gives it back.
 #[derive(Debug)]
 pub struct Held {
     _lease: FileLock,
 }
 
-/// The environment of these wheels, if it is here. Holding it is no use of it.
+/// Leases the environment of these wheels, if it is on this host. Holding it does not count as a
+/// use.
 pub(crate) fn hold(shared: &Shared, digest: &Digest) -> Result<Option<Held>> {
     let folder = shared.store.environment(digest);
     if !folder.is_dir() {

@@ -19,13 +19,13 @@ use crate::{Error, Result};
 /// The result of a garbage collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// Environments removed.
+    /// The number of removed environments.
     pub environments: usize,
-    /// Wheels removed.
+    /// The number of removed wheels.
     pub wheels: usize,
-    /// Bytes freed on disk.
+    /// The space that was freed on disk.
     pub freed: ByteSize,
-    /// Bytes still used on disk.
+    /// The space that is still used on disk.
     pub left: ByteSize,
 }
 
@@ -91,8 +91,8 @@ fn is_linked(linked: &HashMap<String, usize>, item: &Item) -> bool {
     item.kind == Kind::Wheel && linked.get(&item.name).is_some_and(|times| *times > 0)
 }
 
-/// Removes an item; returns whether it could. It is renamed first, so that a crash does not leave
-/// an incomplete item.
+/// Removes an item. Returns whether that was possible. The item is renamed first, so that a crash
+/// does not leave an incomplete item.
 pub(crate) fn remove(store: &Store, item: &Item) -> Result<bool> {
     let Some(alone) = FileLock::try_acquire(&item.lock, Share::Exclusive)? else {
         return Ok(false);

@@ -13,10 +13,11 @@ use crate::store::Store;
 use crate::uploaded::UploadedWheel;
 use crate::{Error, Result};
 
-/// Longer lines are mistakes or attacks on the resolver.
+/// The greatest length of a line in bytes. Longer lines are mistakes or attacks on the resolver.
 const MAX_LINE_LENGTH: usize = 1_000;
 
-/// More than any real function needs; limits the work of the resolver for one request.
+/// The greatest number of requirements, more than any real function needs. It limits the work of
+/// the resolver for one request.
 const MAX_REQUIREMENTS: usize = 500;
 
 /// A validated requirement, such as `phonenumbers==8.13.*`.
@@ -56,7 +57,7 @@ impl Requirement {
         self.uploaded.as_ref().map_or_else(|| Ok(self.text.clone()), |wheel| wheel.line(store))
     }
 
-    /// The versions that it allows, if it is a name with versions and nothing else.
+    /// The versions that the requirement allows, if it is a name with versions and nothing else.
     pub(crate) fn versions(&self) -> Option<VersionSpecifiers> {
         let is_name_end = |c: char| !is_name_char(c);
         let rest = &self.text[self.text.find(is_name_end).unwrap_or(self.text.len())..];

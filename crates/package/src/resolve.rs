@@ -41,8 +41,8 @@ struct CacheEntry {
     lock: String,
 }
 
-/// The lock for these requirements: from the cache, or from the resolver, which one caller at a
-/// time runs.
+/// Returns the lock for these requirements: from the cache, or from the resolver, which runs for
+/// one caller at a time.
 pub(crate) async fn resolve(
     shared: &Shared,
     requirements: &[Requirement],

@@ -28,7 +28,7 @@ const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/runtime.rs"))
 /// The unpacked `snowmelt` package; not removed while this value or a clone of it lives.
 #[derive(Clone, Debug)]
 pub struct Runtime {
-    /// The digest of its files and the kind of Python for which it was compiled.
+    /// The digest of the files and of the kind of Python for which they were compiled.
     pub digest: Digest,
     /// The folder to bind and to put on `sys.path`; it contains `snowmelt/`.
     pub path: PathBuf,
@@ -76,7 +76,8 @@ fn lease(all: &Path, name: &str) -> Result<FileLock> {
     }
 }
 
-/// Several processes may unpack concurrently, each to its own folder; one rename succeeds.
+/// Unpacks the files. Several processes may do so concurrently, each to its own folder; one rename
+/// succeeds.
 fn unpack(all: &Path, path: &Path, python: &Python) -> Result<()> {
     let workspace = Workspace::new(&all.join(TMP))?;
     let whole = workspace.path().join("runtime");
@@ -97,8 +98,8 @@ fn unpack(all: &Path, path: &Path, python: &Python) -> Result<()> {
     }
 }
 
-/// Sandboxes see the folder read-only and could not store byte code. Without byte code they work,
-/// only slower.
+/// Compiles byte code. Sandboxes see the folder read-only and could not store byte code. Without
+/// byte code they work, only slower.
 fn compile(folder: &Path, python: &Python) {
     let mut command = Command::new(&python.executable);
     command.args(["-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]);

@@ -1,4 +1,4 @@
-//! The state that the steps of an installation share.
+//! The common state of the steps of an installation.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Prevents the cache from being removed while uv uses it. The cache folder is private, because
-    /// uv creates world-writable files in it.
+    /// Takes a lock that prevents the cache from being removed while uv uses it. The cache folder
+    /// is private, because uv creates world-writable files in it.
     pub(crate) async fn use_cache(&self) -> Result<FileLock> {
         let held = FileLock::acquire(&self.store.cache_lock(), Share::Shared, || ()).await?;
         files::make_folder(&self.store.cache(), 0o700)?;

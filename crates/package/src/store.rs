@@ -50,7 +50,8 @@ impl Store {
         self.wheels().join(digest.as_str())
     }
 
-    /// Held shared while the wheel is linked, exclusively while it is created or removed.
+    /// The path of the lock that is held shared while the wheel is linked, exclusively while it is
+    /// created or removed.
     pub(crate) fn wheel_lock(&self, digest: &str) -> PathBuf {
         self.root.join("locks").join(format!("{digest}.wheel"))
     }
@@ -63,7 +64,8 @@ impl Store {
         self.environments().join(digest.as_str())
     }
 
-    /// Held shared while the environment is used, exclusively while it is created or removed.
+    /// The path of the lock that is held shared while the environment is used, exclusively while it
+    /// is created or removed.
     pub(crate) fn environment_lock(&self, digest: &str) -> PathBuf {
         self.root.join("locks").join(format!("{digest}.environment"))
     }
@@ -80,7 +82,8 @@ impl Store {
         self.root.join("cache")
     }
 
-    /// Held shared while uv runs, exclusively while the cache is removed.
+    /// The path of the lock that is held shared while uv runs, exclusively while the cache is
+    /// removed.
     pub(crate) fn cache_lock(&self) -> PathBuf {
         self.root.join("locks").join("cache")
     }
@@ -100,7 +103,8 @@ pub fn interrupted(store: &Path) -> usize {
     Workspace::abandoned(&store.join("tmp"))
 }
 
-/// A user who can write to the store could inject code that runs in all sandboxes.
+/// Refuses a store that other users can write to: such a user could inject code that runs in all
+/// sandboxes.
 fn refuse_foreign(root: &Path) -> Result<()> {
     let metadata = fs::metadata(root).map_err(Error::io("read", root))?;
     let refuse = |reason: String| Err(Error::Store { path: root.to_owned(), reason });

@@ -128,8 +128,8 @@ async fn verify(pin: &Pin, folder: &Path) -> Result<Record> {
     .await
 }
 
-/// Byte code is compiled here once, because sandboxes see the folder read-only. Tests of packages
-/// are skipped: they are most of the files and are not imported. The byte code is not validated at
+/// Compiles byte code once, because sandboxes see the folder read-only. Tests of packages are
+/// skipped: they are most of the files and are not imported. The byte code is not validated at
 /// import (`unchecked-hash`), because neither it nor its source changes. Paths are relative, so
 /// that the skipped files and the result do not depend on the position of the store.
 async fn compile(shared: &Shared, site: &Path, sources: usize) -> Result<()> {
@@ -150,8 +150,8 @@ async fn compile(shared: &Shared, site: &Path, sources: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns the bytes on disk. Runs with the workspace on a thread that cannot be cancelled, so that
-/// dropping the future does not remove the workspace during the work.
+/// Publishes a wheel and returns its bytes on disk. Runs with the workspace on a thread that cannot
+/// be cancelled, so that dropping the future does not remove the workspace during the work.
 fn publish(workspace: &Workspace, wheel: Wheel, target: &Path) -> Result<u64> {
     let folder = workspace.path().join("wheel");
     files::share_tree(&folder)?;

@@ -26,7 +26,7 @@ pub(crate) struct UploadedWheel {
 }
 
 impl UploadedWheel {
-    /// `None` for requirements of any other form.
+    /// Parses a requirement. `None` for requirements of any other form.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (name, address) = text.split_once(" @ sha256:")?;
         let (sha256, file) = address.split_once('/')?;

@@ -90,10 +90,11 @@ async fn request(
 pub struct Incoming(OnUpgrade);
 
 impl Incoming {
-    /// Takes the connection of a request that asks for it, and gives the answer to it.
+    /// Takes over the connection of a request that asks for that. Returns the answer to the
+    /// request.
     ///
     /// # Errors
-    /// A request that does not ask for it.
+    /// The request does not ask for the connection.
     pub fn of(request: Request) -> Result<(Response, Self), Problem> {
         let asked = request.headers().get(header::UPGRADE).map(|value| value.as_bytes());
         if asked != Some(PROTOCOL.as_bytes()) {
@@ -114,7 +115,8 @@ impl Incoming {
         taken(self.0.await.map_err(|error| internal(&error))?)
     }
 
-    /// The same for a connection of any kind. What the other side has sent already is kept.
+    /// Waits until the answer is sent, on a connection of any kind. Bytes that the other side has
+    /// sent already are kept.
     ///
     /// # Errors
     /// The connection ended before.
@@ -123,7 +125,7 @@ impl Incoming {
     }
 }
 
-/// The connection beneath.
+/// Returns the connection beneath HTTP.
 fn taken(upgraded: Upgraded) -> Result<HostStream, ErrorReport> {
     let parts = upgraded.downcast::<TokioIo<HostStream>>().map_err(|_| {
         ErrorReport::new(Code::PROTOCOL, "the request did not come over a TCP connection")

@@ -12,7 +12,7 @@ pub type Ticket = u64;
 /// The number of a gang's ranks on each host, in the order of ranks.
 pub type Parts = Vec<(HostName, u32)>;
 
-/// The usual value of [`Policy::starved_after`].
+/// The usual time after which a waiting call is starved.
 pub const STARVED_AFTER: Duration = Duration::from_secs(10);
 
 /// The settings of a scheduler that apply to all calls.

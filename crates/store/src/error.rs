@@ -16,7 +16,7 @@ pub enum Error {
     /// A key does not meet the precondition of an operation; nothing was changed.
     #[error("`{key}` was changed by another client of the store")]
     Conflict {
-        /// The first such key.
+        /// The first key that does not meet its precondition.
         key: String,
         /// The version of the key; `None` if the key is absent.
         found: Option<Version>,
@@ -24,7 +24,7 @@ pub enum Error {
     /// The disk is full; nothing was changed.
     #[error("cannot use {place}: {source}")]
     Full {
-        /// The store.
+        /// The name of the store.
         place: String,
         /// The error of the system.
         source: io::Error,
@@ -32,13 +32,13 @@ pub enum Error {
     /// Another process holds the store.
     #[error("{place} is held by another process")]
     Busy {
-        /// The store.
+        /// The name of the store.
         place: String,
     },
     /// The file is damaged, or is not the file of a store.
     #[error("cannot use {place}: {what}")]
     Corrupt {
-        /// The store.
+        /// The name of the store.
         place: String,
         /// The fault in the file.
         what: String,
@@ -46,7 +46,7 @@ pub enum Error {
     /// The store cannot be read or written.
     #[error("cannot use {place}: {source}")]
     Io {
-        /// The store.
+        /// The name of the store.
         place: String,
         /// The system's error.
         source: io::Error,

@@ -29,7 +29,7 @@ impl Default for Bounds {
 pub(crate) struct History {
     bounds: Bounds,
     retained: Arc<Mutex<Retained>>,
-    /// Wakes the watches.
+    /// The channel that wakes the watches.
     updates: watch::Sender<()>,
 }
 
@@ -44,7 +44,7 @@ struct Retained {
 }
 
 impl History {
-    /// An empty history of a store with this revision.
+    /// Makes an empty history of a store with this revision.
     pub fn new(at: Revision, bounds: Bounds) -> Self {
         let retained =
             Retained { events: VecDeque::new(), bytes: 0, oldest: at.next(), latest: at };
@@ -75,7 +75,7 @@ impl History {
         }
     }
 
-    /// The events of keys with a prefix.
+    /// Starts a watch for the events of keys with a prefix.
     pub fn watch(&self, prefix: &str, since: Since) -> Result<Watch> {
         let retained = lock(&self.retained);
         let next = match since {
@@ -129,9 +129,9 @@ impl Retained {
 /// The state of a watch.
 struct Watcher {
     prefix: String,
-    /// The first revision that was not read.
+    /// The first revision that the watch has not read.
     next: Revision,
-    /// Events that were read and not delivered yet.
+    /// The events that were read and not delivered yet.
     ready: VecDeque<Event>,
     retained: Arc<Mutex<Retained>>,
     updates: watch::Receiver<()>,

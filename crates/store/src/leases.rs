@@ -26,7 +26,7 @@ struct Table {
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     ttl: Duration,
-    /// By the clock.
+    /// The end of the time to live, by the clock.
     until: Duration,
 }
 
@@ -69,7 +69,7 @@ impl Leases {
         }
     }
 
-    /// Removes a lease; false if there is no such lease.
+    /// Removes a lease. Returns false if there is no such lease.
     pub fn remove(&self, id: LeaseId) -> bool {
         self.table().open.remove(&id).is_some()
     }
@@ -99,7 +99,7 @@ pub(crate) fn grant(store: &Arc<impl Leasing>, ttl: Duration) -> LeaseId {
 /// Ends a lease before it expires.
 ///
 /// # Errors
-/// [`Error::LeaseOver`] if it has ended or expired.
+/// [`Error::LeaseOver`] if the lease has ended or expired.
 pub(crate) async fn revoke(store: &Arc<impl Leasing>, id: LeaseId) -> Result<()> {
     store.leases().check(id)?;
     Arc::clone(store).end(id).await

@@ -52,7 +52,7 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     /// [`Error::Conflict`] if a key does not have the version that an operation expects.
     async fn transaction(&self, transaction: Transaction) -> Result<Committed>;
 
-    /// All changes of keys that begin with a prefix.
+    /// Reports all changes of keys that begin with a prefix.
     ///
     /// # Errors
     /// [`Error::Compacted`], here or in the stream, if the next event is no longer retained. Then
@@ -66,13 +66,13 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     /// Restarts the time to live of a lease.
     ///
     /// # Errors
-    /// [`Error::LeaseOver`] if it was revoked or has expired.
+    /// [`Error::LeaseOver`] if the lease was revoked or has expired.
     async fn keep_alive(&self, lease: LeaseId) -> Result<()>;
 
     /// Ends a lease immediately, and deletes the keys that were put under it.
     ///
     /// # Errors
-    /// [`Error::LeaseOver`] if it has ended already.
+    /// [`Error::LeaseOver`] if the lease has ended already.
     async fn revoke(&self, lease: LeaseId) -> Result<()>;
 
     /// Writes one key, and returns its new version.

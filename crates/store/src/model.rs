@@ -32,7 +32,7 @@ pub struct Entry {
     pub key: String,
     /// The value.
     pub value: Bytes,
-    /// The version to expect in a write that replaces it.
+    /// The version to expect in a write that replaces the entry.
     pub version: Version,
 }
 
@@ -48,7 +48,7 @@ pub enum Expect {
 }
 
 impl Expect {
-    /// Whether a key with this version, or an absent key, meets it.
+    /// Whether a key with this version, or an absent key, meets the precondition.
     pub fn is_met(self, found: Option<Version>) -> bool {
         match self {
             Self::Any => true,
@@ -61,7 +61,7 @@ impl Expect {
 /// A part of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Only keys that sort after this one.
+    /// The key after which the part begins: only keys that sort after it. `None` for all.
     pub after: Option<String>,
     /// The maximum number of entries; all if absent.
     pub limit: Option<usize>,
@@ -90,7 +90,7 @@ impl Page {
 /// Entries of one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// In the order of their keys.
+    /// The entries in the order of their keys.
     pub entries: Vec<Entry>,
     /// Whether further entries follow the last one.
     pub more: bool,
@@ -110,7 +110,7 @@ pub enum Since {
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The revision of its transaction; all changes of one transaction share it.
+    /// The revision of the transaction, which all of its changes have.
     pub revision: Revision,
     /// The key.
     pub key: String,
@@ -118,7 +118,7 @@ pub struct Event {
     pub change: Change,
 }
 
-/// Put or delete.
+/// The kind of a change: put or delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The key was written, with this value.
@@ -128,7 +128,7 @@ pub enum Change {
 }
 
 impl Event {
-    /// Bytes of key and value.
+    /// The size of key and value in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let value = match &self.change {
             Change::Put(value) => value.len(),

@@ -9,7 +9,7 @@ use crate::{Error, Expect, LeaseId, Result, Revision, Version};
 /// Operations on different keys, applied as a whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// In the order of their events.
+    /// The operations in the order of their events.
     pub operations: Vec<Operation>,
 }
 

@@ -92,7 +92,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// Opens its root; `None` if its path now leads to another mount.
+    /// Opens the root of the mount; `None` if its path now leads to another mount.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = match openat(CWD, &self.path, flags, Mode::empty()) {
@@ -131,7 +131,8 @@ fn listed(line: &str) -> Option<(u64, u64, &str)> {
     Some((id, parent, fields.nth(2)?))
 }
 
-/// The kernel writes spaces, tabs, newlines and backslashes as three octal digits.
+/// Decodes a path of `mountinfo`. The kernel writes spaces, tabs, newlines and backslashes as three
+/// octal digits.
 fn unescape(path: &str) -> PathBuf {
     let mut parts = path.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();

@@ -20,12 +20,12 @@ pub use rustix::mount::MountAttrFlags as Attributes;
 
 use attributes::Reach;
 
-/// A detached copy of the mount at `path`, with those below it.
+/// Makes a detached copy of the mount at `path`, with the mounts below it.
 pub fn copy(path: &Path) -> io::Result<OwnedFd> {
     copy_at(CWD, path)
 }
 
-/// A detached copy of the mount at `path` from `folder`, with those below it.
+/// Makes a detached copy of the mount at `path` from `folder`, with the mounts below it.
 pub fn copy_at(folder: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -35,7 +35,7 @@ pub fn copy_at(folder: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(open_tree(folder, path, flags)?)
 }
 
-/// A new file system of type `kind`, detached. An option with an empty value is a flag.
+/// Makes a new file system of type `kind`, detached. An option with an empty value is a flag.
 pub fn fresh(kind: &str, options: &[(&str, &str)], attributes: Attributes) -> io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
@@ -48,7 +48,7 @@ pub fn fresh(kind: &str, options: &[(&str, &str)], attributes: Attributes) -> io
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// A `/proc` of this pid namespace, detached (Linux 6.18).
+/// Makes a `/proc` of this pid namespace, detached (Linux 6.18).
 pub fn proc_of(pids: impl AsFd, attributes: Attributes) -> io::Result<OwnedFd> {
     let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_fd(context.as_fd(), "pidns", pids)?;
@@ -56,7 +56,7 @@ pub fn proc_of(pids: impl AsFd, attributes: Attributes) -> io::Result<OwnedFd> {
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// Whether this kernel supports file systems of that kind; loads the module if there is one.
+/// Checks whether this kernel supports file systems of that kind; loads the module if there is one.
 pub fn supports_file_system(kind: &str) -> io::Result<()> {
     fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     Ok(())

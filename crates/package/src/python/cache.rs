@@ -67,7 +67,7 @@ fn try_write(store: &Path, key: &Key, python: &Python) -> Result<()> {
     write_atomically(&path, &text)
 }
 
-/// Changes when the file at a path changes.
+/// Returns a text that changes when the file at a path changes.
 fn stamp(path: &Path) -> std::io::Result<String> {
     let found = fs::metadata(path)?;
     let time = (found.mtime(), found.mtime_nsec());
@@ -79,8 +79,8 @@ fn is_script(path: &Path) -> bool {
     fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == b"#!"
 }
 
-/// A pyenv shim selects the interpreter by `PYENV_VERSION`, a `.python-version` in or above the
-/// current folder, or the global `version` file.
+/// Returns the inputs of a pyenv shim, which selects the interpreter by `PYENV_VERSION`, a
+/// `.python-version` in or above the current folder, or the global `version` file.
 fn shim_inputs(shim: &Path) -> Vec<String> {
     let here = env::current_dir().unwrap_or_default();
     let local = here.ancestors().map(|folder| folder.join(".python-version"));

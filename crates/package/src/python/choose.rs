@@ -1,7 +1,7 @@
-//! Finds the interpreter for code that asks for another version than the platform's: among those of
-//! the machine, or by `uv`, which fetches it where its source can be reached.
+//! The choice of the interpreter for code that asks for another version than the platform's: among
+//! the machine's interpreters, or by `uv`, which fetches one where its source can be reached.
 //!
-//! Invariant: what is fetched is kept once for each minor version, so users who name versions
+//! Invariant: a fetched interpreter is kept once for each minor version, so users who name versions
 //! cannot fill the disk.
 
 use std::ffi::OsString;
@@ -20,12 +20,12 @@ use crate::{Error, Result, own};
 /// The folder of fetched interpreters in the state folder.
 const FETCHED: &str = "pythons";
 
-/// An interpreter is some 30 MB.
+/// The time limit for fetching an interpreter, which has some 30 MB.
 const FETCH_LIMIT: Duration = Duration::from_secs(300);
 
 impl Python {
-    /// The interpreter for code that asks for these versions: `default` where it will do, else the
-    /// newest of the machine, else one that `uv` fetches into the state folder.
+    /// Returns the interpreter for code that asks for these versions: `default` where it will do,
+    /// else the newest of the machine, else one that `uv` fetches into the state folder.
     pub async fn choose(wanted: &WantedPython, default: &Self, state: &Path) -> Result<Self> {
         if wanted.allows(default) {
             return Ok(default.clone());
@@ -54,8 +54,8 @@ fn on_machine(wanted: &WantedPython, state: &Path, folders: &[PathBuf]) -> Optio
     usable.find(|python| wanted.allows(python))
 }
 
-/// Folders in which interpreters may be: those in which uv and pyenv put each version, and those on
-/// the `PATH`.
+/// The folders in which interpreters may be: those in which uv and pyenv put each version, and
+/// those on the `PATH`.
 fn folders(state: &Path) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
@@ -115,7 +115,7 @@ mod tests {
         Python::discover(None, state).unwrap()
     }
 
-    /// The default interpreter by the name of its version, in a folder as pyenv has them.
+    /// Links the default interpreter by the name of its version, in a folder with pyenv's layout.
     fn linked(default: &Python, folder: &Path) -> PathBuf {
         let bin = folder.join(format!("{}.7", default.minor_version())).join("bin");
         fs::create_dir_all(&bin).unwrap();

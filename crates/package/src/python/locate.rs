@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::Answer;
 use crate::{Error, Result, own};
 
-/// The path of the interpreter: `explicit`, `SNOWMELT_PYTHON`, that of the virtual environment in
-/// which this program is installed, or `python3` on the `PATH`.
+/// Returns the path of the interpreter: `explicit`, `SNOWMELT_PYTHON`, that of the virtual
+/// environment in which this program is installed, or `python3` on the `PATH`.
 pub(super) fn named(explicit: Option<&Path>) -> Result<PathBuf> {
     let variable = env::var_os("SNOWMELT_PYTHON").filter(|value| !value.is_empty());
     if let Some(path) = explicit.map(Path::to_owned).or(variable.map(PathBuf::from)) {
@@ -60,8 +60,9 @@ pub(super) fn outside_of_base(answer: &Answer, executable: &Path) -> Vec<PathBuf
     folders
 }
 
-/// An interpreter with the prefix `/` or a home folder must not make all of it visible in every
-/// sandbox; its library and program folders, which are also in the list, suffice.
+/// Whether a folder is too wide to be shown. An interpreter with the prefix `/` or a home folder
+/// must not make all of it visible in every sandbox; its library and program folders, which are
+/// also in the list, suffice.
 fn is_too_wide(path: &Path, home: &Path) -> bool {
     path.components().count() <= 2 || home.starts_with(path)
 }

@@ -35,7 +35,7 @@ pub struct Python {
     pub prefixes: Vec<PathBuf>,
     /// Folders of the standard library.
     pub stdlib: Vec<PathBuf>,
-    /// Folders of the host's packages for it, which must not be visible in a sandbox.
+    /// Folders of the host's packages for the interpreter, which must not be visible in a sandbox.
     pub sites: Vec<PathBuf>,
     /// Names of the modules of the standard library.
     pub stdlib_modules: Vec<String>,
@@ -134,7 +134,8 @@ fn minor(answer: &Answer) -> (u8, u8) {
     (answer.version.0, answer.version.1)
 }
 
-/// `-I` excludes code from the environment and the current folder, `-S` from site-packages.
+/// Asks an interpreter for its description. `-I` excludes code from the environment and the current
+/// folder, `-S` from site-packages.
 fn inspect(python: &Path) -> Result<Answer> {
     let mut command = Command::new(python);
     command.args(["-I", "-S", "-c", include_str!("ask.py")]).stdin(Stdio::null());
@@ -151,7 +152,8 @@ fn inspect(python: &Path) -> Result<Answer> {
         .map_err(|_| failed("is not a Python interpreter".to_owned()))
 }
 
-/// Waits at most 30 s. The output is smaller than a pipe's buffer, so it can be read at the end.
+/// Runs a command for at most 30 s. The output is smaller than a pipe's buffer, so it can be read
+/// at the end.
 fn run_bounded(command: &mut Command) -> std::io::Result<std::process::Output> {
     const LIMIT: Duration = Duration::from_secs(30);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;

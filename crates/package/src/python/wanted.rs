@@ -9,13 +9,13 @@ use pep440_rs::{Version, VersionSpecifiers};
 use super::{OLDEST_PYTHON, Python};
 use crate::{Error, Requirement, Result};
 
-/// The name of these requirements.
+/// The name of requirements of Python itself.
 const NAME: &str = "python";
 
 /// The newest minor version of Python 3 that is looked for.
 const NEWEST_MINOR: u8 = 14;
 
-/// More releases than a minor version has.
+/// A number that is greater than the number of releases of any minor version.
 const MAX_RELEASES: u64 = 40;
 
 /// The versions of Python that some code can run on.
@@ -99,7 +99,7 @@ impl std::fmt::Display for WantedPython {
     }
 }
 
-/// `==3.13` means every release of it: nobody asks for 3.13.0 only by this.
+/// Turns `==3.13` into every release of 3.13: nobody asks for 3.13.0 only by this.
 fn whole_minor(versions: &str) -> String {
     let versions = versions.trim();
     let minor = versions.strip_prefix("==").map(str::trim);

@@ -41,7 +41,8 @@ async fn a_write_expects_a_version(store: &dyn Store) {
     refused(store.delete("cas", Expect::Version(second)).await, "cas", None);
 }
 
-/// Otherwise a client that was away could replace a key that is no longer the one it saw.
+/// Checks that a version is never used twice: otherwise a client that was away could replace a key
+/// that is no longer the one it saw.
 async fn a_version_is_never_used_twice(store: &dyn Store) {
     let first = store.put("again", "1".into(), Expect::Absent).await.unwrap();
     store.delete("again", Expect::Any).await.unwrap();

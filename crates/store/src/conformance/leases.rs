@@ -1,4 +1,4 @@
-//! Keys that are deleted with their lease.
+//! Tests of keys that are deleted with their lease.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::Rig;
 use crate::{Change, Error, Expect, LeaseId, Since, Store, Transaction, Watch};
 
 const TTL: Duration = Duration::from_secs(6);
-/// Less than the time to live of a lease; two of these are more.
+/// A part of the time to live of a lease: one is less than that time, two are more.
 const PART: Duration = Duration::from_secs(4);
 
 /// All tests of leases.

@@ -1,4 +1,4 @@
-//! Lists by prefix.
+//! Tests of lists by prefix.
 
 use crate::{Expect, Page, Revision, Store};
 

@@ -1,4 +1,4 @@
-//! Concurrent writes of the same keys from many threads.
+//! Tests of concurrent writes of the same keys from many threads.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ async fn increment(store: &dyn Store) {
     }
 }
 
-/// Two keys that transactions write in different orders always have the same value.
+/// Checks that two keys which transactions write in different orders always have the same value.
 async fn concurrent_transactions_are_atomic(store: &Arc<dyn Store>) {
     let writers = (0..WRITERS).map(|writer| {
         let store = Arc::clone(store);

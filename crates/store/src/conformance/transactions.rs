@@ -1,4 +1,4 @@
-//! Transactions of several keys.
+//! Tests of transactions of several keys.
 
 use super::keys::refused;
 use crate::{Error, Expect, Store, Transaction, Version};

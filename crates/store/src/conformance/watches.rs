@@ -1,4 +1,4 @@
-//! Watches: every change, once, in the order of revisions.
+//! Tests of watches: every change, once, in the order of revisions.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ async fn a_watch_begins_at_a_revision(store: &dyn Store) {
     assert_eq!(next(&mut watch).await.key, "since/3");
 }
 
-/// The list and the events after it contain every concurrent write exactly once.
+/// Checks that the list and the events after it contain every concurrent write exactly once.
 async fn a_watch_after_a_list_misses_nothing(store: &Arc<dyn Store>) {
     const WRITERS: usize = 4;
     const EACH: usize = 25;

@@ -14,7 +14,7 @@ use crate::leases::{Leases, Leasing, grant, revoke};
 use crate::{Clock, Committed, Entry, Error, LeaseId, Listed, Page, Result, Revision};
 use crate::{Since, Store, Transaction, Version, Watch};
 
-/// A store in memory. Clones share it.
+/// A store in memory. Clones of it are the same store.
 #[derive(Clone, Debug)]
 pub struct Memory {
     inner: Arc<Inner>,
@@ -43,7 +43,7 @@ struct Row {
 }
 
 impl Memory {
-    /// An empty store; its leases use this clock.
+    /// Makes an empty store, whose leases use this clock.
     pub fn new(clock: Clock) -> Self {
         let history = History::new(Revision::default(), Bounds::default());
         let state = Mutex::default();
@@ -65,7 +65,8 @@ impl Inner {
     }
 }
 
-/// No operation fails after the first write, so there is nothing to roll back.
+/// The rows of the store. No operation fails after the first write, so there is nothing to roll
+/// back.
 impl Rows for BTreeMap<String, Row> {
     type Failure = Error;
 

@@ -1,7 +1,7 @@
 //! Copies of a store's file, made of one snapshot while the file is in use.
 //!
-//! The pages of the file change under a copy of its bytes, so the entries are copied. The copy is a
-//! store's file as well.
+//! A copy of the bytes would not be consistent, as the pages of the file change meanwhile. So the
+//! entries are copied. The copy is a store's file as well.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::{Result, Revision};
 /// Reads every page of a file that no process has open, and closes it.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] if it is not what a store has written.
+/// [`crate::Error::Corrupt`] if the file is not what a store has written.
 pub fn check(path: &Path) -> Result<()> {
     super::file::check(path)
 }
@@ -58,7 +58,7 @@ fn filled(from: &Database, to: &Database) -> Result<Revision, Failed> {
     Ok(at)
 }
 
-/// Gives a complete file its name, which no file may have.
+/// Gives a complete file its name, which no file may have yet.
 fn named(partial: &Path, name: &Path) -> io::Result<()> {
     std::fs::File::open(partial)?.sync_all()?;
     std::fs::hard_link(partial, name)?;

@@ -1,4 +1,4 @@
-//! Acknowledged writes survive SIGKILL. The process that is killed is this test binary, started
+//! Tests that acknowledged writes survive SIGKILL. The killed process is this test binary, started
 //! again.
 
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::redb::Redb;
 use crate::{Clock, Expect, Page, Store, Transaction};
 
-/// Names the file in the environment of the process that is killed.
+/// The variable that names the file in the environment of the killed process.
 const FILE: &str = "SNOWMELT_STORE_CRASH_FILE";
 const ACKNOWLEDGED: &str = "acknowledged ";
 
@@ -31,8 +31,8 @@ async fn acknowledged_writes_survive_sigkill_and_transactions_are_atomic() {
     }
 }
 
-/// Starts a process that writes, kills it after this many acknowledgements, and returns the last
-/// one.
+/// Starts a process that writes, and kills it after this many acknowledgements. Returns the last
+/// acknowledgement.
 fn killed_after(path: &Path, acknowledgements: usize) -> String {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "redb::crash::writes_until_it_is_killed", "--ignored", "--nocapture"])

@@ -1,13 +1,13 @@
 //! The file of the store: its mode, how it is opened, and how it is opened again after a failure.
 //!
-//! A process that holds the file open has a lock on a second file, so that others do not wait for it
-//! as they wait for a transaction.
+//! A process that holds the file open has a lock on a second file, so that others do not wait for
+//! it as they wait for a transaction.
 //!
 //! After a failed write redb refuses every operation until the file is opened again. Without this,
 //! a server whose disk was full once could not write until it is restarted.
 //!
-//! Invariant: a new file gets its name once it is a database, so that an empty one is a damaged one.
-//! A file that cannot be read stays as it is.
+//! Invariant: a new file gets its name once it is a database, so that an empty file is a damaged
+//! one. A file that cannot be read stays as it is.
 
 use std::fs::{OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -29,19 +29,19 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause between two attempts to open the file.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// The cache of redb.
+/// The size of redb's cache in bytes.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// Tells the new files of this process apart.
+/// The number of files that this process has created, which tells their names apart.
 static CREATED: AtomicU64 = AtomicU64::new(0);
 
-/// A store's file.
+/// The file of a store.
 #[derive(Debug)]
 pub(super) struct File {
     path: PathBuf,
     convert: Option<Arc<dyn Convert>>,
-    /// Present if the file is held open; the database is absent before the first transaction and
-    /// after a failure.
+    /// The open database, if the file is held open. The database is absent before the first
+    /// transaction and after a failure.
     held: Option<Mutex<Held>>,
 }
 
@@ -121,9 +121,9 @@ impl File {
     }
 }
 
-/// Opens a file once no transaction of another process has it open. One that `visits` it does not
-/// wait for a process that holds it open. A `check` reads the whole file: redb trusts the pages of
-/// one that was closed, and panics over some that are wrong.
+/// Opens a file once no transaction of another process has it open. A process that `visits` the
+/// file does not wait for a process that holds it open. A `check` reads the whole file: redb trusts
+/// the pages of a file that was closed, and panics over some that are wrong.
 fn open_when_free(path: &Path, visits: bool, check: bool) -> Result<Database> {
     let waits = || !(visits && is_held(path));
     when_free(path, waits, || {
@@ -134,7 +134,7 @@ fn open_when_free(path: &Path, visits: bool, check: bool) -> Result<Database> {
     })
 }
 
-/// Opens a file that is there; `None` while another process has it open.
+/// Opens an existing file; `None` while another process has it open.
 fn opened(path: &Path, check: bool) -> Result<Option<Database>> {
     let file = private(path).map_err(|error| typed(path, error.into()))?;
     if file.metadata().map_err(|error| typed(path, error.into()))?.len() == 0 {
@@ -179,8 +179,8 @@ fn unless_damaged<T>(path: &Path, work: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| corrupt(path, "a page of it is damaged"))
 }
 
-/// Tries until there is a value, while another process has what is needed. Gives up after
-/// [`BUSY_TIMEOUT`], or as soon as it does not wait any more.
+/// Tries until there is a value, while another process has the file or lock. Gives up after
+/// [`BUSY_TIMEOUT`], or as soon as `waits` is false.
 fn when_free<T>(
     path: &Path,
     waits: impl Fn() -> bool,

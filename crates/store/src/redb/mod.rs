@@ -32,7 +32,7 @@ use failed::Failed;
 use file::File;
 use rows::{Opened, entry, leased, list, revision};
 
-/// A store in a file. Clones share it.
+/// A store in a file. Clones of it are the same store.
 #[derive(Clone, Debug)]
 pub struct Redb {
     inner: Arc<Inner>,
@@ -41,8 +41,8 @@ pub struct Redb {
 #[derive(Debug)]
 struct Inner {
     file: File,
-    /// Absent if the file is opened for each transaction: changes of other processes would be
-    /// missing.
+    /// The history of changes. Absent if the file is opened for each transaction: changes of other
+    /// processes would be missing.
     history: Option<History>,
     leases: Leases,
     // Locked for one write. If the file is opened for each transaction, also for one read, since
@@ -58,7 +58,8 @@ impl Redb {
     /// Keys under leases of an earlier process are deleted: no process keeps these leases alive.
     ///
     /// # Errors
-    /// [`Error::Busy`] if another process holds it open, and others if it cannot be used.
+    /// [`Error::Busy`] if another process holds the file open, and others if the file cannot be
+    /// used.
     pub fn hold(path: PathBuf, convert: Option<Arc<dyn Convert>>, clock: Clock) -> Result<Self> {
         let file = File::new(path, convert, true);
         let at = file.run(|database| revision(&database.begin_read()?))?;
@@ -86,12 +87,12 @@ impl Redb {
         self.blocking(move |inner| copies::copy(&inner.file, &path)).await
     }
 
-    /// The number of transactions that have changed it.
+    /// The number of transactions that have changed the store.
     pub async fn revision(&self) -> Result<Revision> {
         self.blocking(|inner| inner.read(revision)).await
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         self.inner.file.path()
     }

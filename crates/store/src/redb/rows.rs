@@ -12,12 +12,12 @@ use super::failed::Failed;
 use crate::apply::Rows;
 use crate::{Entry, LeaseId, Listed, Page, Revision, Version};
 
-/// Key to version and value.
+/// The table of entries: key to version and value.
 const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entries");
-/// Keys under a lease, with the number of the lease. A separate table, so that the start of a server
-/// does not read all entries.
+/// The table of keys under a lease, with the number of the lease. It is separate, so that the start
+/// of a server does not read all entries.
 const LEASED: TableDefinition<&str, u64> = TableDefinition::new("leased");
-/// Numbers of the store as a whole.
+/// The table of numbers about the store as a whole.
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 
 const REVISION: &str = "revision";

@@ -1,4 +1,4 @@
-//! Properties of the file: several processes, the mode, failures, older layouts.
+//! Tests of the file: several processes, the mode, failures, older layouts.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -219,7 +219,7 @@ async fn the_file_has_mode_0600_and_is_not_opened_through_a_symbolic_link() {
     assert!(Redb::hold(link, None, Clock::real()).is_err());
 }
 
-/// A server whose disk was full must be able to write again.
+/// Checks that a server whose disk was full can write again.
 #[tokio::test]
 async fn the_file_is_opened_again_after_a_failure() {
     let folder = tempfile::tempdir().unwrap();
