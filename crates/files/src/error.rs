@@ -64,7 +64,8 @@ impl Error {
         Self::Missing { location: location.to_owned(), looked }
     }
 
-    /// The error for a location without files of known formats, with the other entries of its folder.
+    /// The error for a location without files of known formats, with the other entries of its
+    /// folder.
     pub fn empty(location: &str, path: &Path) -> Self {
         let found = match std::fs::read_dir(path) {
             Ok(entries) => what_else(entries.flatten().map(|entry| entry.path()).collect()),

@@ -11,11 +11,11 @@ use crate::names::{MATCHING, glob_base, has_glob, is_hidden};
 use crate::version::version;
 use crate::{Error, Result};
 
-/// The files of a location on this machine: a file, the files of known formats of a folder, or those
-/// that match a glob. It is relative to `folder`.
+/// Finds the files of a location on this machine: a file, the files of known formats of a folder,
+/// or the files that match a glob. The location is relative to `folder`.
 ///
 /// # Errors
-/// There are no such files; the error says what was found instead.
+/// No such files exist; the error says what was found instead.
 pub fn find(location: &str, folder: &Path) -> Result<Vec<LocalFile>> {
     let path = folder.join(location);
     let mut paths = Vec::new();

@@ -1,4 +1,4 @@
-//! The format of a file, which its name tells.
+//! The format of a file, by its name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ pub enum Format {
 /// The compression of a file as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
     /// gzip.
     Gzip,
@@ -39,7 +39,7 @@ impl Compression {
         Self::within(&name).1
     }
 
-    /// The name without the extension of a compression, and the compression.
+    /// Splits a name into the name without the extension of a compression, and the compression.
     fn within(name: &str) -> (&str, Self) {
         let packed = |end: &str, compression| Some((name.strip_suffix(end)?, compression));
         packed(".gz", Self::Gzip)
@@ -51,14 +51,14 @@ impl Compression {
 /// The format and compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
-    /// The format of its rows.
+    /// The format of the file's rows.
     pub format: Format,
     /// The compression of the file.
     pub compression: Compression,
 }
 
 impl Kind {
-    /// The kind of a file with this name; `None` if its extension is none that is known.
+    /// Returns the kind of a file with this name; `None` if its extension is not known.
     pub fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
         let (plain, compression) = Compression::within(&name);
@@ -91,17 +91,18 @@ impl fmt::Display for Format {
     }
 }
 
-/// Keeps the files of a folder that are its table: those of a known format. Beside Parquet files
-/// others are not data: many writers of Parquet put a description of the table there.
+/// Keeps the files of a folder that are its table: those of a known format. Beside Parquet files,
+/// files of other formats are not data: many writers of Parquet put a description of the table
+/// there.
 pub fn retain_data<T>(files: &mut Vec<T>, path: impl Fn(&T) -> &Path) {
     let is_parquet = |kind: &Kind| kind.format == Format::Parquet;
     let any = files.iter().filter_map(|file| Kind::of(path(file))).any(|kind| is_parquet(&kind));
     files.retain(|file| Kind::of(path(file)).is_some_and(|kind| !any || is_parquet(&kind)));
 }
 
-/// The one format of a table's files. A file without a known extension, which a location can name
-/// or match, is Parquet. `Err` is a list of the formats, each with its number of files and one of
-/// them.
+/// Returns the one format of a table's files. A file without a known extension, which a location
+/// can name or match, is Parquet. `Err` is a list of the formats, each with its number of files and
+/// an example.
 pub fn common_format<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<Format, String> {
     let mut found: BTreeMap<Format, (usize, &Path)> = BTreeMap::new();
     for path in paths {

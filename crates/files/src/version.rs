@@ -3,7 +3,8 @@
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// Changes when a local file is replaced or written to.
+/// Returns the version of a local file: a text that changes when the file is replaced or written
+/// to.
 pub fn version(metadata: &Metadata) -> String {
     let (inode, size) = (metadata.ino(), metadata.size());
     format!("{inode:x}-{}.{}-{size:x}", metadata.mtime(), metadata.mtime_nsec())

@@ -30,8 +30,8 @@ impl Mapping {
     /// Maps a part of a file.
     ///
     /// # Errors
-    /// The kernel's, for example for a file system without mappings; `InvalidInput` for an empty part
-    /// and for one that is not in the file.
+    /// The kernel's, for example for a file system without mappings; `InvalidInput` for an empty
+    /// part and for one that is not in the file.
     pub fn of(file: &File, range: Range<u64>) -> io::Result<Self> {
         if range.is_empty() || range.end > file.metadata()?.len() {
             return Err(io::ErrorKind::InvalidInput.into());

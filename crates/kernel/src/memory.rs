@@ -82,8 +82,8 @@ pub fn anonymous() -> io::Result<u64> {
     Ok(resident.saturating_sub(of_files) * u64::try_from(page).map_err(io::Error::other)?)
 }
 
-/// Allows or forbids transparent huge pages in memory that this process touches from now on, whatever
-/// was advised for it. A new process forbids them if its parent did.
+/// Allows or forbids transparent huge pages in memory that this process touches from now on,
+/// whatever was advised for it. A new process forbids them if its parent did.
 ///
 /// # Errors
 /// The kernel has no such setting.

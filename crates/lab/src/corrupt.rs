@@ -26,7 +26,8 @@ const PROTOCOL: i16 = 9;
 /// Offsets in the TCP header behind it.
 const SOURCE_PORT: i16 = 0;
 const TARGET_PORT: i16 = 2;
-/// Packets of fewer bytes than this (times 256) are not changed: heartbeats, small requests and answers.
+/// Packets of fewer bytes than this (times 256) are not changed: heartbeats, small requests and
+/// answers.
 const LEAST_LENGTH: i32 = 5;
 /// The offset of the four bytes that are changed, behind the headers of Ethernet, IP and TCP.
 const DAMAGED_AT: i32 = 14 + IP_HEADER + 32 + 1000;

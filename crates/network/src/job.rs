@@ -193,7 +193,8 @@ impl JobNetwork {
 
     /// The entry of a slot on this host, from 0, in [`crate::Networks::table`]: a function whose
     /// group has it before the function is executed can use its addresses at once. [`Self::attach`]
-    /// writes the same entry, and removes it with the job. `None` where there are no control groups.
+    /// writes the same entry, and removes it with the job. `None` where there are no control
+    /// groups.
     ///
     /// # Errors
     /// The same as of [`Self::address`].

@@ -6,8 +6,8 @@
 //!
 //! All bytes between hosts have checksums ([`HostStream`]).
 //!
-//! A request on a unix socket carries the user of its connection ([`Peer`]); what the user may do is
-//! decided by the routes.
+//! A request on a unix socket carries the user of its connection ([`Peer`]); what the user may do
+//! is decided by the routes.
 //!
 //! Invariant: every refusal or failure crosses HTTP as a problem document (RFC 9457) made of an
 //! [`ErrorReport`](snowmelt_types::ErrorReport), and every request has an identifier that both

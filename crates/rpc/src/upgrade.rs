@@ -1,9 +1,9 @@
 //! Connections that leave HTTP: a request with a token asks for one, and from its answer on the two
 //! sides speak another protocol over the same connection.
 //!
-//! Invariants: between hosts the side that connects speaks first, so that no byte of the other protocol is left in
-//! a buffer of the HTTP library. The connection to a host that vanished breaks within
-//! [`client::UNACKNOWLEDGED_TIMEOUT`](crate::client).
+//! Invariants: between hosts the side that connects speaks first, so that no byte of the other
+//! protocol is left in a buffer of the HTTP library. The connection to a host that vanished breaks
+//! within [`client::UNACKNOWLEDGED_TIMEOUT`](crate::client).
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;

@@ -16,9 +16,9 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// The way in which sandboxes of a network are held to their addresses.
 #[derive(Clone, Copy)]
 pub(crate) enum Addresses<'a> {
-    /// The spawner does not hold them to their addresses.
+    /// The spawner does not enforce addresses.
     Free,
-    /// Calls that name an address wait for an answer.
+    /// A seccomp notifier: calls that name an address wait for an answer.
     Notifier,
     /// Entries in this table of the kernel, by control group.
     Table(BorrowedFd<'a>),

@@ -176,7 +176,8 @@ pub const MAX_WRITABLE: usize = 16;
 pub(crate) const RUN: &str = "/run";
 
 /// Whether a program may have this folder as a writable one: an absolute path without `..`, below
-/// none of the sandbox's own folders. `/tmp`, which is writable anyway, and `/run` themselves may be.
+/// none of the sandbox's own folders. `/tmp`, which is writable anyway, and `/run` themselves may
+/// be.
 pub fn may_be_writable(folder: &Path) -> bool {
     let mut parts = folder.components();
     let own = ["/proc", "/dev", "/tmp", RUN, "/sys", "/opt/snowmelt"];

@@ -3,8 +3,8 @@
 //! Invariant: without the feature `weaken`, which only those tests enable, every defence is active
 //! whatever the environment says; [`is_disabled`] is then a constant.
 //!
-//! The native loop of zygotes has steps of its own, whose names begin with `Child`; it reads the same
-//! variable (`runtimes/native/weaken.h`).
+//! The native loop of zygotes has steps of its own, whose names begin with `Child`; it reads the
+//! same variable (`runtimes/native/weaken.h`).
 
 /// The defences that can be disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

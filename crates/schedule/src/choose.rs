@@ -116,7 +116,8 @@ impl Choice<'_> {
             return are_few.then(|| ranks.min().map(|rank| rank.id));
         }
         let near = self.policy.near.as_ref().and_then(on_host).filter(is_near);
-        // All others are far, so that the first of them in the order of their last use is the least.
+        // All others are far, so that the first of them in the order of their last use is the
+        // least.
         let first = near.or_else(|| ranks.find(is_near)).map(|rank| rank.id);
         (are_few || first.is_some()).then_some(first)
     }
@@ -171,7 +172,8 @@ impl Choice<'_> {
 
     fn slot_rank(&self, on: &OnHosts, id: u32) -> Option<SlotRank> {
         let (instances, entry) = (on.get(id)?, self.hosts.by_id(id)?);
-        // Another instance of a host that is full may be evicted meanwhile: it is asked all the same.
+        // Another instance of a host that is full may be evicted meanwhile: it is asked all the
+        // same.
         if !has_slot(self.call, &entry.host, instances, self.policy, self.now) {
             return None;
         }

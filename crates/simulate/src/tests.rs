@@ -72,7 +72,8 @@ fn one_host_reads_at_the_rate_of_its_link() {
 
 #[test]
 fn a_child_is_one_block_behind_and_shares_its_parents_link() {
-    // The first block is at the root after 10 ms; over half of a link it takes 20 ms, as all after it.
+    // The first block is at the root after 10 ms; over half of a link it takes 20 ms, as all after
+    // it.
     let outcome = simulated(&bare(7), Strategy::Tree);
     assert_close(outcome.whole.first, 0.5);
     assert_close(outcome.whole.half, 0.01 + 51.0 * 0.02);

@@ -15,8 +15,8 @@ use crate::text;
 /// Makes a copy of the state and prints its path, or restores one.
 ///
 /// # Errors
-/// `SM-0505` for a state or a copy that is damaged or missing, `SM-0504` for a restore while a server
-/// runs, `SM-0114` for a copy that cannot be written.
+/// `SM-0505` for a state or a copy that is damaged or missing, `SM-0504` for a restore while a
+/// server runs, `SM-0114` for a copy that cannot be written.
 pub fn run(args: &BackupArgs, config: &Config, printer: Printer) -> Outcome {
     let state = &config.state.value;
     if args.restore {

@@ -11,7 +11,7 @@ use crate::printer;
 /// nothing.
 ///
 /// # Errors
-/// Those of [`json`] and [`printer::print`].
+/// The errors of [`json`] and [`printer::print`].
 pub fn print(
     format: ListFormat,
     headings: &[&str],

@@ -179,7 +179,7 @@ fn absent(kind: ErrorKind) -> bool {
 /// Runs `work` with a platform, and stops the platform if this process started it.
 ///
 /// # Errors
-/// Those of `work`; `SM-0113` with exit code 130 or 143 if a signal arrives first.
+/// The errors of `work`; `SM-0113` with exit code 130 or 143 if a signal arrives first.
 pub fn with<T>(
     platform: Platform,
     printer: Printer,
@@ -210,7 +210,7 @@ pub fn with<T>(
 /// runs. Images need no sandboxes, and so no root.
 ///
 /// # Errors
-/// Those of `work`; `SM-0113` with exit code 130 or 143 if a signal arrives first.
+/// The errors of `work`; `SM-0113` with exit code 130 or 143 if a signal arrives first.
 pub fn with_images<T>(
     config: &Config,
     printer: Printer,

@@ -15,7 +15,7 @@ use crate::printer::Printer;
 /// Asks the platform to remove what nothing uses, or what that would be.
 ///
 /// # Errors
-/// Those of the platform.
+/// The errors of the platform.
 pub fn run(args: &PruneArgs, config: &Config, printer: Printer) -> Outcome {
     let request = PlatformPruneRequest { dry_run: !args.yes, results: args.results };
     let label = if args.yes { "pruning" } else { "looking for what is not used" };

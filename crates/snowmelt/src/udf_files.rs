@@ -1,5 +1,5 @@
-//! The files that a user gives to functions (`snowmelt udf add --file`, `snowmelt fn deploy --file`,
-//! `snowmelt sql --udf-file`): found, named and read once for their digests.
+//! The files that a user gives to functions (`snowmelt udf add --file`, `snowmelt fn deploy
+//! --file`, `snowmelt sql --udf-file`): found, named and read once for their digests.
 //!
 //! Invariant: a file that cannot be read, or that changes while it is read, is an error, and then
 //! nothing is sent. No link is followed below a folder: it could lead out of it.
@@ -64,8 +64,8 @@ struct Found {
 }
 
 impl Found {
-    /// Adds a file, or all files of a folder. `.` as the name of a folder puts its files beside each
-    /// other at the top.
+    /// Adds a file, or all files of a folder. `.` as the name of a folder puts its files beside
+    /// each other at the top.
     fn add(&mut self, path: &Path, name: Option<String>) -> Result<(), ErrorReport> {
         let found = path.metadata().map_err(|error| unreadable(path, &error))?;
         let own = || own_name(path);

@@ -1,5 +1,5 @@
-//! `snowmelt udf`: register, list, show, test and remove functions that SQL calls by name, and print
-//! their logs.
+//! `snowmelt udf`: register, list, show, test and remove functions that SQL calls by name, and
+//! print their logs.
 
 use arrow::array::RecordBatch;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};

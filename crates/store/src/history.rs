@@ -1,7 +1,8 @@
 //! The recent changes of a store in this process, for its watches.
 //!
-//! Invariant: revisions are retained or dropped as a whole, so a watch gets either every change from
-//! its revision on or an error. A slow watch does not delay writers: it reads from this history.
+//! Invariant: revisions are retained or dropped as a whole, so a watch gets either every change
+//! from its revision on or an error. A slow watch does not delay writers: it reads from this
+//! history.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -34,9 +34,9 @@ pub type Watch = BoxStream<'static, Result<Event>>;
 
 /// A store of keys and values.
 ///
-/// Every transaction that changes a key increments the [`Revision`] of the store. Keys are UTF-8 and
-/// sort by their bytes. If the future of a write is dropped, the write is applied as a whole or not
-/// at all.
+/// Every transaction that changes a key increments the [`Revision`] of the store. Keys are UTF-8
+/// and sort by their bytes. If the future of a write is dropped, the write is applied as a whole or
+/// not at all.
 #[async_trait]
 pub trait Store: std::fmt::Debug + Send + Sync {
     /// The entry of a key.

@@ -1,4 +1,4 @@
-//! Requests to a collector.
+//! Requests to a collector of spans.
 
 use std::time::Duration;
 
@@ -12,19 +12,20 @@ use hyper_util::rt::TokioExecutor;
 
 use crate::settings::Endpoint;
 
-/// The default of the specification for a request.
+/// The time limit for a request: the default of the specification.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most bytes of a response. It is read so that the connection can be used again.
+/// The greatest number of bytes of a response that are read. A response is read so that the
+/// connection can be used again.
 const MAX_RESPONSE: usize = 64 << 10;
 
 /// The reason why spans were not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// No answer: the collector may be back later.
+    /// The collector gave no answer: it may be back later.
     #[error("{0}")]
     Unreachable(String),
-    /// An answer that is not a success.
+    /// The collector gave an answer that is not a success.
     #[error("it answered {0}")]
     Status(StatusCode),
 }
@@ -59,7 +60,7 @@ impl Collector {
         Self { endpoint, headers }
     }
 
-    /// Must be called in the runtime of the requests.
+    /// Makes the connections of the collector. Must be called in the runtime of the requests.
     pub fn connect(self) -> Connected {
         let http = Client::builder(TokioExecutor::new()).build_http();
         Connected { collector: self, http }

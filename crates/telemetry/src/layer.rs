@@ -1,7 +1,8 @@
 //! The layer that records spans.
 //!
-//! A span is recorded if the span in which it is made is, or else if it is made for a request that
-//! is sampled: its parent is then the span of the request, which may be in another process.
+//! A span is recorded if the span in which it is made is recorded. Without such a span, it is
+//! recorded if it is made for a request that is sampled: its parent is then the span of the
+//! request, which may be in another process.
 
 use snowmelt_rpc::trace::{Context as Request, Export, new_span_id};
 use tokio::sync::mpsc;
@@ -13,7 +14,7 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::span::Span;
 
-/// Records the spans that pass its filter, and puts them into the queue when they end.
+/// A layer that records the spans that pass its filter, and puts them into the queue when they end.
 #[derive(Debug)]
 pub struct Recorder {
     queue: mpsc::Sender<Span>,
@@ -56,7 +57,7 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Recorder {
     }
 }
 
-/// A span with its place in the trace; `None` if it is not recorded.
+/// Begins a span, with its place in the trace; `None` if it is not recorded.
 fn begin<S>(
     attributes: &Attributes<'_>,
     context: &Context<'_, S>,

@@ -31,7 +31,7 @@ use otlp::Resource;
 use tokio::sync::mpsc;
 use worker::Worker;
 
-/// Spans that wait to be sent; each has about 1 KiB.
+/// The greatest number of spans that wait to be sent; each has about 1 KiB.
 const QUEUE: usize = 4096;
 
 /// The time for which the end of the process waits for spans to be sent.
@@ -43,7 +43,7 @@ pub struct Prepared {
     worker: Worker,
 }
 
-/// Makes the layer that records spans, and what sends them. Starts no thread.
+/// Makes the layer that records spans, and the worker that sends them. Starts no thread.
 pub fn prepare<S>(settings: Settings) -> (impl Layer<S> + Send + Sync, Prepared)
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -57,8 +57,8 @@ where
 }
 
 impl Prepared {
-    /// Starts the thread that sends spans. Call it after every process is forked that must be
-    /// forked from a process without threads.
+    /// Starts the thread that sends spans. Must be called after the last fork of a process that
+    /// must be forked from a process without threads.
     ///
     /// # Errors
     /// The operating system refuses a thread.
@@ -67,7 +67,7 @@ impl Prepared {
     }
 }
 
-/// Events are the log, which is not exported.
+/// Returns the filter for marked spans. Events are the log, which is not exported.
 fn marked() -> FilterFn<fn(&Metadata<'_>) -> bool> {
     let is_marked: fn(&Metadata<'_>) -> bool =
         |metadata| metadata.is_span() && metadata.target() == SPANS;

@@ -15,7 +15,7 @@ const SERVICE: &str = "snowmelt";
 pub struct Settings {
     /// The address to which spans are sent.
     pub endpoint: Endpoint,
-    /// Sent with each request.
+    /// The headers that are sent with each request.
     pub headers: HeaderMap,
     /// The attributes of this process.
     pub resource: Vec<(String, String)>,
@@ -43,7 +43,7 @@ impl Settings {
         self.resource.push((name.to_owned(), value.to_owned()));
     }
 
-    /// Adds a header; false if it is not one.
+    /// Adds a header. Returns false if the text is not a header.
     pub fn send(&mut self, name: &str, value: &str) -> bool {
         let header = (HeaderName::from_str(name), HeaderValue::from_str(value));
         let (Ok(name), Ok(mut value)) = header else { return false };
@@ -74,15 +74,15 @@ impl fmt::Display for Endpoint {
 /// The reason why a URL is not an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongEndpoint {
-    /// Not a URL with a host.
+    /// The text is not a URL with a host.
     #[error("it is not a URL like http://127.0.0.1:4318/v1/traces")]
     Form,
-    /// Spans are sent without TLS.
+    /// The URL is not plain HTTP: spans are sent without TLS.
     #[error(
         "spans are sent over plain http only: put a collector on this machine, which forwards them with TLS"
     )]
     Tls,
-    /// The URL is shown by commands and in logs.
+    /// The URL has a user or password, and URLs are shown by commands and in logs.
     #[error("it contains a password: send it in a header, with OTEL_EXPORTER_OTLP_HEADERS")]
     Password,
 }
@@ -103,8 +103,8 @@ impl FromStr for Endpoint {
     }
 }
 
-/// The pairs of a list like `name=value,other=value`, in which `%2C` is a comma. Parts that are not
-/// pairs are left out.
+/// Splits a list like `name=value,other=value`, in which `%2C` is a comma, into pairs. Parts that
+/// are not pairs are left out.
 pub fn pairs(list: &str) -> Vec<(String, String)> {
     let pair = |part: &str| {
         let (name, value) = part.split_once('=')?;

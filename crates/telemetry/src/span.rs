@@ -7,16 +7,16 @@ use std::time::SystemTime;
 use snowmelt_rpc::RequestId;
 use tracing::field::{Field, Visit};
 
-/// The most characters of a text attribute: paths and names are shorter.
+/// The greatest number of characters of a text attribute: paths and names are shorter.
 const MAX_TEXT: usize = 512;
 
-/// Names of fields that are not attributes.
+/// The names of fields that are not attributes.
 const SPAN_ID: &str = "span_id";
 const NAME: &str = "otel.name";
 const KIND: &str = "otel.kind";
 const STATUS: &str = "otel.status_code";
 
-/// The kinds of the protocol.
+/// The kinds of spans in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Internal = 1,
@@ -32,7 +32,7 @@ pub enum Value {
     Boolean(bool),
 }
 
-/// A span. It is complete once `ended` is set.
+/// A span. The span is complete once `ended` is set.
 #[derive(Clone, Debug)]
 pub struct Span {
     pub trace: RequestId,

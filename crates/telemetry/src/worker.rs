@@ -1,6 +1,7 @@
 //! The thread that sends spans in batches.
 //!
-//! Invariant: what waits is bounded by the queue and one batch, also while no collector answers.
+//! Invariant: the number of waiting spans is bounded by the queue and one batch, also while no
+//! collector answers.
 
 use std::sync::mpsc as ended;
 use std::thread;
@@ -14,7 +15,7 @@ use crate::collector::{Collector, Connected};
 use crate::otlp::Resource;
 use crate::span::Span;
 
-/// The most spans of a request.
+/// The greatest number of spans of a request.
 const BATCH: usize = 512;
 /// The time for which the first span of a batch waits for others.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -69,7 +70,7 @@ impl Worker {
 }
 
 impl Running {
-    /// Sends what waits, and returns when it is sent or the time is up.
+    /// Sends the waiting spans, and returns when they are sent or the time is up.
     pub fn end(self) {
         self.end.send_replace(true);
         if self.ended.recv_timeout(self.within).is_err() {
@@ -86,7 +87,7 @@ struct Sending {
 }
 
 impl Sending {
-    /// The next spans; none if the export has ended.
+    /// Returns the next spans; empty if the export has ended.
     async fn batch(&mut self, queue: &mut mpsc::Receiver<Span>) -> Vec<Span> {
         let mut batch = Vec::new();
         tokio::select! {
@@ -107,7 +108,8 @@ impl Sending {
         batch
     }
 
-    /// Sends a batch, again after a pause while there is no answer. The end waits for no pause.
+    /// Sends a batch, and sends it again after a pause while there is no answer. The end of the
+    /// export waits for no pause.
     async fn send(&mut self, resource: &Resource, batch: &[Span]) {
         let body = Bytes::from(resource.request(batch));
         let mut pauses = RETRY_AFTER.into_iter();

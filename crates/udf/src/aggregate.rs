@@ -1,8 +1,8 @@
 //! The calling side of an aggregate function's connection: sends rows and states of groups, takes
 //! states and results.
 //!
-//! Invariant: what is taken has the declared type and one value for each group. A lost or broken
-//! instance is an error, and its states are lost with it: the task that called it fails.
+//! Invariant: an array that is taken has the declared type and one value for each group. A lost or
+//! broken instance is an error, and its states are lost with it: the task that called it fails.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::connection::Connection;
 /// The type of the states of groups.
 pub const STATE_TYPE: DataType = DataType::LargeBinary;
 
-/// A connection to an instance that has loaded one aggregate function. Calls are made one at a time.
+/// A connection to an instance that has loaded one aggregate function. Calls are made one at a
+/// time.
 pub struct AggregateClient {
     connection: Connection,
     rows: BatchEncoder,
@@ -40,7 +41,7 @@ impl std::fmt::Debug for AggregateClient {
 /// The groups of one accumulator of an instance.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups {
-    /// The accumulator.
+    /// The number of the accumulator.
     pub accumulator: u64,
     /// The number of groups.
     pub count: u64,
@@ -73,6 +74,7 @@ impl AggregateClient {
     }
 
     /// Merges states into those of their groups; `states` has the columns of [`state_schema`].
+    /// Returns an estimate of the memory of the accumulator's states.
     pub fn merge(&mut self, groups: Groups, states: &RecordBatch) -> Result<u64, CallError> {
         self.add(AggregateStep::Merge, groups, states)
     }
@@ -143,7 +145,7 @@ impl AggregateClient {
         self.connection.send(Frame::json(Kind::Aggregate, &call))
     }
 
-    /// The answer to a call that takes at most `most` groups.
+    /// Receives the answer to a call that takes at most `most` groups.
     fn taken(&mut self, step: AggregateStep, most: u64) -> Result<ArrayRef, CallError> {
         let mut decoder = BatchDecoder::default();
         let schema = self.receive(Kind::Schema, "Schema or Failure", 0)?;
@@ -173,8 +175,8 @@ impl AggregateClient {
         }
     }
 
-    /// The next frame, which must be of a kind. `first` is the row of the batch at which the rows
-    /// that were sent begin.
+    /// Receives the next frame, which must be of a given kind. `first` is the row of the batch at
+    /// which the sent rows begin.
     fn receive(
         &mut self,
         kind: Kind,
@@ -189,7 +191,7 @@ impl AggregateClient {
     }
 }
 
-/// The last column of rows and states: the group of each.
+/// The last column of rows and states: the group of each row.
 pub fn group_field() -> Field {
     Field::new("", DataType::UInt64, false)
 }
@@ -213,8 +215,8 @@ mod tests {
         RecordBatch::try_new(schema.into(), vec![Arc::new(values), Arc::new(groups)]).unwrap()
     }
 
-    /// A client whose instance takes rows, and answers other calls by `reply`, given what is taken;
-    /// the receiver gets each call with the rows that came with it.
+    /// Makes a client whose instance takes rows, and answers other calls by `reply`, given the
+    /// call; the receiver gets each call with the rows that came with it.
     fn client(
         reply: fn(&AggregateCall) -> ArrayRef,
     ) -> (AggregateClient, std::sync::mpsc::Receiver<(AggregateCall, usize)>) {
@@ -246,7 +248,7 @@ mod tests {
         (AggregateClient::open("f", near, &schema, &result, timeout).unwrap(), calls)
     }
 
-    /// Fewer groups than are asked for.
+    /// Replies with fewer groups than are asked for.
     fn some(call: &AggregateCall) -> ArrayRef {
         let count = call.take.min(3000);
         match call.step {

@@ -1,7 +1,8 @@
 //! The calling side of a UDF's connection: sends batches, receives one column.
 //!
 //! Invariant: an answer is used only if it has the declared type and as many rows as were sent, or
-//! for a table function the first ones of them, at least one. A lost or broken instance is an error, never a column of nulls.
+//! for a table function the first ones of them, at least one. A lost or broken instance is an
+//! error, never a column of nulls.
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -27,7 +28,8 @@ pub struct Client {
     // `None` until the first answer, which is preceded by its schema.
     answers: Option<BatchDecoder>,
     encoder: BatchEncoder,
-    // Of a table function, whose answers may be for the first rows: the most rows that a call sends.
+    // Of a table function, whose answers may be for the first rows: the most rows that a call
+    // sends.
     part_rows: Option<usize>,
 }
 

@@ -1,7 +1,7 @@
 //! A received signature, checked and converted to Arrow fields.
 //!
-//! It comes from a sandbox or a client and is not trusted: names go into SQL and types into plans,
-//! so everything is checked here.
+//! The signature comes from a sandbox or a client and is not trusted: names go into SQL and types
+//! into plans, so everything is checked here.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use snowmelt_wire::{OnError, Signature, UdfKind, schema_from_text};
 use crate::sql_type::sql_type;
 use crate::{BatchKind, Error, Result};
 
-/// The maximum number of arguments, above any real function's; bounds the size of a plan.
+/// The maximum number of arguments, above any real function's. It bounds the size of a plan.
 pub const MAX_ARGUMENTS: usize = 256;
 
 /// The maximum nesting depth of lists and structs.
@@ -21,12 +21,12 @@ const MAX_DEPTH: usize = 16;
 /// The arguments and the result of a UDF, and its settings, ready for a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedSignature {
-    /// Name in SQL.
+    /// The name of the function in SQL.
     pub name: String,
     /// The arguments in order. For nulls in a field that is not nullable the function is not
     /// called.
     pub arguments: Fields,
-    /// The result.
+    /// The type of the result.
     pub returns: FieldRef,
     /// The unit for which the function is called: a row, a group, or a row for which it returns
     /// rows.
@@ -37,9 +37,9 @@ pub struct ParsedSignature {
     pub on_error: OnError,
     /// Whether equal arguments give the same result throughout a query.
     pub deterministic: bool,
-    /// Memory limit of an instance, if the user gave one.
+    /// Memory limit of an instance. `None` if the user gave none.
     pub memory: Option<ByteSize>,
-    /// Time limit of one batch, if the user gave one.
+    /// Time limit of one batch. `None` if the user gave none.
     pub timeout: Option<Duration>,
 }
 
@@ -58,9 +58,9 @@ impl ParsedSignature {
         format!("TABLE ({})", columns.unwrap_or_default().join(", "))
     }
 
-    /// For people: `score(a DOUBLE, b DOUBLE NULL) DOUBLE`, `aggregate middle(a DOUBLE) DOUBLE`,
-    /// `table words(text VARCHAR) TABLE (word VARCHAR)`,
-    /// `country(phone VARCHAR) VARCHAR DETERMINISTIC`.
+    /// Writes the signature for people: `score(a DOUBLE, b DOUBLE NULL) DOUBLE`, `aggregate
+    /// middle(a DOUBLE) DOUBLE`, `table words(text VARCHAR) TABLE (word VARCHAR)`, `country(phone
+    /// VARCHAR) VARCHAR DETERMINISTIC`.
     pub fn text(&self) -> String {
         let argument = |field: &FieldRef| {
             let null = if field.is_nullable() { " NULL" } else { "" };
@@ -132,7 +132,7 @@ fn refused(field: &Field, kind: &str) -> String {
 /// Checks that SQL can call a function of this name.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A text that says what is wrong with the name.
 pub fn check_name(name: &str) -> Result<(), String> {
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let allowed = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -143,7 +143,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
         .into())
 }
 
-/// Checks that the runtime converts a type; returns the unsupported one.
+/// Checks that the runtime converts a type. The error is the unsupported type.
 fn check_type(field: &Field, depth: usize) -> Result<(), String> {
     use DataType::*;
     if depth == 0 {
@@ -237,7 +237,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
     if limit.is_zero() { Err("timeout=0 is not allowed".to_owned()) } else { Ok(limit) }
 }
 
-/// An untrusted name, shortened and without control characters, for messages.
+/// Shortens an untrusted name for messages, and removes control characters.
 fn shown(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(64).collect()
 }

@@ -23,7 +23,7 @@ pub const SHARED_SETUP: &str = "snowmelt._runtime.shared_setup";
 pub struct Source {
     /// Requirements from `@sm.udf(packages=[…], python="…")`, `@sm.table(…)`, `@sm.aggregate(…)`,
     /// `@sm.function(…)` and a `# /// script` block (PEP 723), in order of appearance, without
-    /// duplicates. That of a version of Python is one of them: `python==3.13`.
+    /// duplicates. A version of Python is one of the requirements: `python==3.13`.
     pub packages: Vec<String>,
     /// Requirements of the whole file, from the `# /// script` block.
     pub shared: Vec<String>,

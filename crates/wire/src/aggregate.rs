@@ -13,8 +13,8 @@ pub enum AggregateStep {
     /// Rows are added. A `Batch` of rows follows; the answer is an [`AggregateDone`].
     Update,
     /// States of other accumulators are merged. A `Batch` of two columns follows: the states
-    /// (LargeBinary, null for a group without rows) and the group of each (UInt64). The answer is an
-    /// [`AggregateDone`].
+    /// (LargeBinary, null for a group without rows) and the group of each (UInt64). The answer is
+    /// an [`AggregateDone`].
     Merge,
     /// The states of the first groups are taken out. The answer is a `Schema` and a `Batch` with
     /// one column (LargeBinary).

@@ -1,9 +1,9 @@
 //! Batches without the bytes of rows that they do not have.
 //!
-//! An array of views (`Utf8View`, `BinaryView`) refers to buffers that it shares: with the batch that
-//! it was cut or filtered from, or with all groups of an aggregation. A message has these buffers as
-//! a whole, so a few rows can become hundreds of megabytes. They are copied here if the rows use
-//! less than half of them.
+//! An array of views (`Utf8View`, `BinaryView`) refers to buffers that it shares: with the batch
+//! that it was cut or filtered from, or with all groups of an aggregation. A message has these
+//! buffers as a whole, so a few rows can become hundreds of megabytes. They are copied here if the
+//! rows use less than half of them.
 
 use std::sync::Arc;
 

@@ -280,14 +280,14 @@ pub enum Answered {
     Reserved(Option<u64>),
     /// The task runs.
     Started {
-        /// The number by which its end is reported.
+        /// The number by which the end of the attempt is reported.
         started: u64,
     },
     /// The resource use of the sandboxes of a successful attempt.
     Ended {
         /// The use of the task's worker.
         worker: SandboxUse,
-        /// The instances of its functions, in the order of [`TaskAsk::udfs`].
+        /// The use of the instances of the task's functions, in the order of [`TaskAsk::udfs`].
         udfs: Vec<SandboxUse>,
     },
     /// The function is ready; its connection is attached.
@@ -304,8 +304,8 @@ pub enum Answered {
 pub struct Failed {
     /// True if another attempt may succeed.
     pub lost: bool,
-    /// The tasks whose outputs the attempt reads and that are gone: another attempt can succeed only
-    /// once they were made again.
+    /// The tasks whose outputs the attempt reads and that are gone: another attempt can succeed
+    /// only once they were made again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<u32>,
     /// The error for the user.

@@ -142,7 +142,7 @@ pub struct ObjectsAt {
 }
 
 impl ObjectsAt {
-    /// The buckets of its folders.
+    /// The buckets of the folders.
     pub fn buckets(&self) -> BTreeSet<&str> {
         let all = self.folders.iter().filter_map(|folder| bucket_and_key(folder));
         all.map(|(bucket, _)| bucket).collect()

@@ -46,8 +46,8 @@ kinds! {
     Call = 3,
     /// JSON: the value that a function returned.
     Return = 4,
-    /// JSON: [`crate::FunctionFailure`] from an instance, [`crate::TaskFailure`] from the worker of a
-    /// task, `ErrorReport` from a driver or server.
+    /// JSON: [`crate::FunctionFailure`] from an instance, [`crate::TaskFailure`] from the worker of
+    /// a task, `ErrorReport` from a driver or server.
     Failure = 5,
     /// An Arrow IPC schema message.
     Schema = 6,
@@ -81,13 +81,13 @@ kinds! {
     Inputs = 20,
     /// The file that a task writes its output to, as a descriptor.
     Output = 21,
-    /// JSON list of [`crate::HostOutputs`], with one connected socket each: the outputs on other hosts
-    /// that a task reads.
+    /// JSON list of [`crate::HostOutputs`], with one connected socket each: the outputs on other
+    /// hosts that a task reads.
     HostOutputs = 32,
     /// The scratch of a task, an empty file, as a descriptor.
     Scratch = 33,
-    /// JSON list of task numbers, with one connected socket each: the streams between a task and the
-    /// others of its gang.
+    /// JSON list of task numbers, with one connected socket each: the streams between a task and
+    /// the others of its gang.
     Streams = 34,
     /// 4 bytes, little endian: the partition of the `Batch` frames that follow in a stream.
     Partition = 35,
@@ -102,11 +102,11 @@ kinds! {
     /// JSON [`crate::AggregateCall`] to an instance of an aggregate function, and its answer
     /// [`crate::AggregateDone`].
     Aggregate = 40,
-    /// JSON [`crate::Statement`]: a statement for a worker to parse. The worker answers with a frame of
-    /// this kind that has the JSON [`crate::Definition`].
+    /// JSON [`crate::Statement`]: a statement for a worker to parse. The worker answers with a
+    /// frame of this kind that has the JSON [`crate::Definition`].
     Definition = 38,
-    /// Bytes of the connection between a client and the instance that it has leased, which travel on
-    /// the connection of the lease: no descriptor leads to another host.
+    /// Bytes of the connection between a client and the instance that it has leased, which travel
+    /// on the connection of the lease: no descriptor leads to another host.
     Relayed = 50,
 }
 

@@ -5,10 +5,10 @@
 //! `Failure`. Then, by mode: a function gets `Call` frames, each answered by `Return` or `Failure`;
 //! a UDF gets `Schema` (its arguments) and `Schema` (one column, its result), and then `Batch`
 //! frames, each answered by `Batch` (one column of as many rows; the first one is preceded by a
-//! `Schema` frame) or `Failure`. The answer of a table function may be for the first rows of a batch,
-//! at least one: the others are sent again. An aggregate function gets the same two schemas, and then
-//! [`crate::AggregateCall`]s. A describe connection is answered by `Return` with a JSON list of
-//! [`Signature`].
+//! `Schema` frame) or `Failure`. The answer of a table function may be for the first rows of a
+//! batch, at least one: the others are sent again. An aggregate function gets the same two schemas,
+//! and then [`crate::AggregateCall`]s. A describe connection is answered by `Return` with a JSON
+//! list of [`Signature`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

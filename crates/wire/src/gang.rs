@@ -1,5 +1,5 @@
-//! The tasks that exchange rows by streams ([`crate::TaskStreams`]): room for all of them is reserved
-//! at once.
+//! The tasks that exchange rows by streams ([`crate::TaskStreams`]): room for all of them is
+//! reserved at once.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! The protocol of a connection over which a task reads outputs on another host.
 //!
-//! The reader sends a [`ReadRange`] for each range that it wants, as many as it likes before the first
-//! answer. The answers come in the order of the requests: the length of the range (8 bytes, little
-//! endian), then its bytes. A request that is not allowed ends the connection.
+//! The reader sends a [`ReadRange`] for each range that it wants, as many as it likes before the
+//! first answer. The answers come in the order of the requests: the length of the range (8 bytes,
+//! little endian), then its bytes. A request that is not allowed ends the connection.
 //!
 //! Invariant: a request names an output by its place in the list with which the connection was
 //! opened, so a reader can name no other.

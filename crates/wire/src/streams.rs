@@ -1,10 +1,10 @@
 //! Exchanges by streams: the tasks of two stages run at the same time, as a gang, and rows go from
 //! one to the other over sockets. Between hosts, their agents pass the bytes on.
 //!
-//! A stream is a sequence of frames: [`Kind::Partition`](crate::Kind::Partition) names the partition
-//! of the `Batch` frames that follow it, and [`Kind::End`](crate::Kind::End) is the last one. A
-//! stream without an end is that of a task that was lost. The receiving side sends nothing; it closes
-//! the connection if it needs no more rows.
+//! A stream is a sequence of frames: [`Kind::Partition`](crate::Kind::Partition) names the
+//! partition of the `Batch` frames that follow it, and [`Kind::End`](crate::Kind::End) is the last
+//! one. A stream without an end is that of a task that was lost. The receiving side sends nothing;
+//! it closes the connection if it needs no more rows.
 
 use serde::{Deserialize, Serialize};
 

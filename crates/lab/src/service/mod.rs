@@ -1,7 +1,7 @@
 //! A registry of images and an S3 server on the bridge of a lab, each behind a link of its own.
 //!
-//! Boundary: both are programs of others, which the user installs; this module finds, configures and
-//! starts them. Their data is removed with the lab.
+//! Boundary: both are programs of others, which the user installs; this module finds, configures
+//! and starts them. Their data is removed with the lab.
 
 mod registry;
 mod store;

@@ -6,8 +6,8 @@
 //! | 4 | their CRC-32C |
 //! | 4 | the CRC-32C of the number of the record in its direction (8 bytes) and of both fields before |
 //!
-//! The header has a checksum of its own: with a damaged length, the bytes after it would be waited for
-//! that never come. The number of the record makes one that is lost or comes twice wrong.
+//! The header has a checksum of its own: with a damaged length, the bytes after it would be waited
+//! for that never come. The number of the record makes one that is lost or comes twice wrong.
 
 /// The bytes that both sides of a connection send before their first record. No request of HTTP
 /// begins with 0.

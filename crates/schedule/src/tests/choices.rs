@@ -176,7 +176,8 @@ proptest! {
     }
 }
 
-/// Each left its ticket: after the end of the one before, the whole queue is looked through.
+/// The calls once left their tickets: after the end of one call, the whole queue was looked
+/// through.
 #[test]
 fn calls_one_after_another_leave_nothing() {
     let mut scheduler = super::scheduler(2, 1024 * MIB, 1);

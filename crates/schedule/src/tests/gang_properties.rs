@@ -289,8 +289,9 @@ proptest! {
             }
         }
         let (_, since) = asked.unwrap();
-        // The calls that were there before expire after thirty seconds; then the gangs end that began
-        // before it was starved, and then the calls that began before its share was free of those.
+        // The calls that were there before expire after thirty seconds; then the gangs end that
+        // began before it was starved, and then the calls that began before its share was free of
+        // those.
         let started = started.map(|at| at - since);
         prop_assert!(started.is_some_and(|after| after <= 38 * SECOND), "{started:?}");
     }

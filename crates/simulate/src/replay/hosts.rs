@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 pub(super) struct Member {
     pub function: u32,
     pub host: u32,
-    /// The moment at which it joined the trees, in nanoseconds.
+    /// The moment at which the member joined the trees, in nanoseconds.
     pub joined: u64,
     /// Whether no instance has started yet.
     pub is_new: bool,

@@ -52,9 +52,9 @@ pub(super) struct Images {
 /// A host in the trees of a function.
 pub(super) struct Role {
     pub host: u32,
-    /// The number of hosts above it, in the tree where that is the least.
+    /// The number of hosts above this one, in the tree where that is the least.
     pub depth: u32,
-    /// Whether other hosts read from it.
+    /// Whether other hosts read from this one.
     pub is_inner: bool,
 }
 

@@ -48,8 +48,8 @@ fn a_lost_call_is_tried_again_a_quarter_of_a_second_after_the_loss_is_noticed() 
     let (setting, policy) = failing(1, [kill(1, 0)]);
     let refused = replay(&calls, &setting, &policy, Strategy::Tree, &mut go_on);
     assert!(matches!(refused, Err(Error::Setting(_))), "{refused:?}");
-    // A call on each of two hosts, of which one fails. The new host is there before the call is tried
-    // again, and the last call has started an instance there.
+    // A call on each of two hosts, of which one fails. The new host is there before the call is
+    // tried again, and the last call has started an instance there.
     let calls = trace(1, [(0, 0, 20_000), (0, 0, 20_000), (6000, 0, 0)]);
     let policy = Policy {
         host_memory: policy.memory,

@@ -26,7 +26,7 @@ use crate::spans;
 /// `snowmelt up --foreground`.
 ///
 /// # Errors
-/// Those of [`Launch`].
+/// The errors of [`Launch`].
 pub fn foreground(config: &Config, printer: Printer) -> Outcome {
     set_umask();
     refuse_second(config)?;
@@ -40,7 +40,7 @@ pub fn foreground(config: &Config, printer: Printer) -> Outcome {
 /// The background process of `snowmelt up`: announces itself on stdout, then closes the pipe.
 ///
 /// # Errors
-/// Those of [`Launch`]; `snowmelt up` reads the error from the log.
+/// The errors of [`Launch`]; `snowmelt up` reads the error from the log.
 pub fn background(config: &Config, printer: Printer) -> Outcome {
     set_umask();
     let launch = Launch::prepare(platform::server_settings(config)?)?;
@@ -59,7 +59,7 @@ pub fn background(config: &Config, printer: Printer) -> Outcome {
 /// `snowmelt serve --private`: a server that runs until its stdin is closed.
 ///
 /// # Errors
-/// Those of [`Launch`].
+/// The errors of [`Launch`].
 pub fn private(config: &Config, printer: Printer) -> Outcome {
     set_umask();
     let launch = Launch::prepare(platform::embedded_settings(config)?)?;

@@ -38,8 +38,8 @@ const FAILURE_HEADINGS: [&str; 2] = [">lost hosts", ">moves"];
 /// Runs the simulation of each strategy.
 ///
 /// # Errors
-/// `SM-0110` for settings that contradict each other, `SM-0106` for a trace that is not as expected,
-/// `SM-0901` for a broken invariant, with the seed that replays it.
+/// `SM-0110` for settings that contradict each other, `SM-0106` for a trace that is not as
+/// expected, `SM-0901` for a broken invariant, with the seed that replays it.
 pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
     let replayed = &args.calls.replayed;
     match replayed.trace.is_some() || replayed.synthetic.is_some() {

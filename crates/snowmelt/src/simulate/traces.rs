@@ -163,7 +163,8 @@ fn simulated(
         let done = tokio::select! {
             biased;
             () = signals.token().cancelled() => {
-                // It looks at the token, unless it reads: then nothing is left behind by leaving it.
+                // It looks at the token, unless it reads: then nothing is left behind by leaving
+                // it.
                 let _ = tokio::time::timeout(END_TIMEOUT, working).await;
                 return Err(signals.failure());
             }
