@@ -63,8 +63,8 @@ pub fn raise_scheduling_priority() -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, BETTER_SHARE)?)
 }
 
-/// The priority of a process that gets a larger share of the processor: one step below the maximum,
-/// so that the kernel's own threads have precedence.
+/// The nice value of a thread that runs before others: one step below the highest priority, so that
+/// the kernel's own threads have precedence.
 const BETTER_SHARE: i32 = -19;
 
 /// Drops every privilege but `kept` (capability numbers): bounding, ambient, inheritable, permitted

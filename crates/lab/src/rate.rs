@@ -21,7 +21,7 @@ const MIN: u64 = 8_000;
 const MAX: u64 = 400_000_000_000;
 
 impl BitRate {
-    /// Bytes per second.
+    /// The rate in bytes per second.
     pub const fn bytes(self) -> u64 {
         self.0 / 8
     }

@@ -47,7 +47,7 @@ pub enum Error {
         /// The address.
         address: IpAddr,
     },
-    /// More functions than the host's part of the range has addresses.
+    /// The job has more functions on this host than the host's part of the range has addresses.
     #[error(
         "job {job} has no address for slot {slot} on this host: its range {range} is too small"
     )]

@@ -8,9 +8,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::netlink::*;
 
-/// Bytes of `struct ifinfomsg`.
+/// The size of `struct ifinfomsg` in bytes.
 const FIXED: usize = 16;
-/// Bytes that a packet gains in the underlay: Ethernet, VXLAN, UDP, and IPv4 or IPv6.
+/// The number of bytes that a packet gains in the underlay: Ethernet, VXLAN, UDP, and IPv4 or IPv6.
 const OVERHEAD4: u32 = 50;
 const OVERHEAD6: u32 = 70;
 /// The largest MTU that the device accepts.

@@ -73,7 +73,7 @@ impl Range {
         1u128.checked_shl(u32::from(bits_of(self.base) - self.prefix)).unwrap_or(u128::MAX)
     }
 
-    /// Always false.
+    /// Whether the range has no addresses: always false.
     pub fn is_empty(&self) -> bool {
         false
     }

@@ -207,7 +207,7 @@ impl Installer {
         }
     }
 
-    /// Bytes on disk of all wheels, environments and the cache. Reads every folder: must not be
+    /// The size on disk of all wheels, environments and the cache. Reads every folder: must not be
     /// called on the async runtime's threads.
     pub fn size(&self) -> ByteSize {
         let store = &self.shared.store;

@@ -32,7 +32,7 @@ pub(crate) struct WheelManifest {
     pub(crate) wheel: Wheel,
     /// The number of files, including byte code.
     pub(crate) files: u64,
-    /// Bytes on disk of the files and their folders.
+    /// The size on disk of the files and their folders, in bytes.
     pub(crate) bytes: u64,
 }
 

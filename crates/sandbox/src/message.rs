@@ -39,7 +39,7 @@ pub const MADE: &[u8] = b"made";
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SetupDone(pub Result<(), String>);
 
-/// From the handle to the spawner.
+/// A message from the handle to the spawner.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
     /// The number of the request, which the answer repeats.
@@ -51,20 +51,22 @@ pub struct Request {
 /// The operations of the spawner.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Operation {
-    /// Answered by `Started` or `Failed`.
+    /// Starts a program. Answered by `Started` or `Failed`.
     Start(SandboxSpec),
-    /// Answered by `Started` once the imports are done, or by `Failed`.
+    /// Starts a zygote. Answered by `Started` once the imports are done, or by `Failed`.
     StartZygote(ZygoteSpec),
-    /// Each spec is answered as a `Start`, with consecutive sequence numbers.
+    /// Starts several programs. Each spec is answered like a `Start`, with consecutive sequence
+    /// numbers.
     StartMany(Vec<SandboxSpec>),
-    /// Starts programs in the network of a job; each is answered as in `StartMany`. A program's
-    /// entry is written into the table of the network before the program is executed.
+    /// Starts several programs in the network of a job. Each is answered as in `StartMany`. A
+    /// program's entry is written into the table of the network before the program is executed.
     StartManyIn(Vec<NetworkProgram>),
-    /// Answered by `Started` or `Failed`.
+    /// Forks a zygote. Answered by `Started` or `Failed`.
     Fork { zygote: SandboxId, spec: ForkSpec },
-    /// Each spec is answered as a `Fork`, with consecutive sequence numbers.
+    /// Forks a zygote several times. Each spec is answered like a `Fork`, with consecutive sequence
+    /// numbers.
     ForkMany { zygote: SandboxId, specs: Vec<ForkSpec> },
-    /// Makes a zygote below another. Answered as `StartZygote`.
+    /// Makes a zygote below another. Answered like `StartZygote`.
     Grow { zygote: SandboxId, spec: ZygoteSpec },
     /// Kills the sandbox of this id, started or starting; no answer but `Ended` or `Failed`.
     Kill { id: SandboxId },
@@ -84,7 +86,7 @@ pub enum Operation {
     Shutdown,
 }
 
-/// From the spawner to the handle.
+/// A message from the spawner to the handle.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
     /// A sandbox was started. Comes with three descriptors: pidfd, the channel's inode (`O_PATH`),

@@ -81,8 +81,8 @@ fn refused(name: &str, error: &CompileError) -> Error {
 }
 
 /// The spawner's policy: all calls of its sandboxes, and the calls that make sandboxes. It has the
-/// refusals that all sandboxes share, so that a program need not install them again, except
-/// refusals of calls that the spawner itself needs.
+/// refusals in common to all sandboxes, so that a program need not install them again. Calls that
+/// the spawner itself needs are not refused.
 fn spawner() -> std::result::Result<seccomp::Policy, CompileError> {
     let own = seccomp::Policy::parse(SPAWNER)?;
     let mut whole = put_together(&[COMMON, SPAWNER])?;

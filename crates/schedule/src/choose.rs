@@ -26,9 +26,9 @@ use crate::rooms::{Rooms, depth_of};
 /// The key by which hosts are compared for a new instance; the host with the least key is taken.
 ///
 /// Hosts with a free core come first: a host whose cores are all taken counts as full as long as
-/// another host is not. Among those, the host comes first that holds most of what the instance
-/// needs, then the one with the better places in trees, and then the fullest host that has room for
-/// the instance, so that the emptiest hosts become free.
+/// another host is not. Among hosts with a free core, the order is: the host with most of the
+/// function's parts first, then the host with the better places in trees, then the fullest host
+/// with room for the instance, so that the emptiest hosts become free.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     /// The load of the host's cores in thousandths if they are all taken, else 0.

@@ -235,8 +235,8 @@ impl Scheduler {
     }
 }
 
-/// Returns the line of the queue for a gang or task. Each has a line of its own, so that a request
-/// that fits may pass one that does not.
+/// Returns the line of the queue for a gang or task. Each has a line of its own: a request with
+/// enough room may pass an earlier one without.
 pub(crate) fn line(ticket: Ticket) -> Digest {
     Digest::of(format!("line {ticket}"))
 }

@@ -90,8 +90,8 @@ impl Scheduler {
             && host.left_for_tasks().saturating_sub(reserved) >= task.memory
     }
 
-    /// Keeps room for the task that has waited for the longest, if that is long enough, on the host
-    /// that has most memory for it free.
+    /// Keeps room for the longest waiting task, if its wait is as long as the policy says. The room
+    /// is on the host with the most free memory for the task.
     pub(crate) fn keep_room_for_task(&mut self, now: Duration) -> Option<Ticket> {
         let has_waited = |held: &&HeldTask| {
             held.is_waiting() && now.saturating_sub(held.since) >= self.policy.starved_after

@@ -26,9 +26,9 @@ use crate::{cluster, text, token};
 /// The file name of the program that runs queries.
 const QUERY_PROGRAM: &str = "snowmelt-query";
 
-/// After this time a command reports that it waits for the sandboxes.
+/// The time after which a command reports that it waits for the sandboxes.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
-/// After this further time it stops waiting; the next start cleans up.
+/// The further time after which a command stops waiting; the next start cleans up.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The platform of a command.

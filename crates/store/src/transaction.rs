@@ -1,4 +1,4 @@
-//! Several operations that take effect together.
+//! Transactions: several operations that take effect together.
 
 use std::collections::HashSet;
 

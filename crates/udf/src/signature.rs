@@ -128,8 +128,8 @@ fn refused(field: &Field, kind: &str) -> String {
     }
 }
 
-/// Checks that a name is an SQL identifier that needs no quotes.
-/// Checks that SQL can call a function of this name.
+/// Checks that SQL can call a function of this name: the name is an SQL identifier that needs no
+/// quotes.
 ///
 /// # Errors
 /// A text that says what is wrong with the name.

@@ -16,7 +16,7 @@ use crate::{Error, Frame, Kind, Result};
 /// platform has 8,192 rows; a column of lists can have many more values.
 const MAX_VALUES: i64 = i32::MAX as i64;
 
-/// Bytes before the metadata of a message: a marker and the length of the metadata.
+/// The number of bytes before the metadata of a message: a marker and the length of the metadata.
 const PREFIX: usize = 8;
 
 /// Refuses a [`Kind::Schema`] or [`Kind::Batch`] frame that announces more than it contains.

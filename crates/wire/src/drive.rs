@@ -119,18 +119,18 @@ pub enum Ask {
     /// Opens files that were listed, for reading. Reply: [`Answered::Opened`] with a descriptor
     /// for each.
     Open {
-        /// At most [`MAX_DESCRIPTORS`](crate::MAX_DESCRIPTORS) paths.
+        /// The paths, at most [`MAX_DESCRIPTORS`](crate::MAX_DESCRIPTORS).
         paths: Vec<String>,
     },
     /// Requests the footers of these files that earlier queries of the same tenant and credentials
     /// have kept. Reply: [`Answered::Footers`].
     RecallFooters {
-        /// At most [`MAX_FOOTERS`](crate::MAX_FOOTERS) files, each with its version.
+        /// The files, at most [`MAX_FOOTERS`](crate::MAX_FOOTERS), each with its version.
         files: Vec<String>,
     },
     /// Keeps footers for later queries of the same tenant and credentials. No reply.
     KeepFooters {
-        /// At most [`MAX_FOOTERS`](crate::MAX_FOOTERS).
+        /// The footers, at most [`MAX_FOOTERS`](crate::MAX_FOOTERS).
         footers: Vec<KeptFooter>,
     },
     /// Announces the functions that the tasks will call, once for each task that calls it. No

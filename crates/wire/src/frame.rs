@@ -8,13 +8,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::{Error, Result};
 
-/// Bytes before the payload.
+/// The number of bytes before the payload.
 pub const HEADER_BYTES: usize = 8;
 
 /// The longest accepted payload: batches are bounded by rows and bytes far below it.
 pub const MAX_PAYLOAD_BYTES: u32 = 256 << 20;
 
-/// Below this size one system call with a copied payload is cheaper than two without a copy.
+/// The payload size in bytes below which one system call with a copied payload is cheaper than two
+/// without a copy.
 const JOIN_BYTES: usize = 64 << 10;
 
 macro_rules! kinds {

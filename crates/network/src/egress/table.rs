@@ -41,17 +41,17 @@ const NEW_CONNECTION: u32 = 8;
 /// The point at which the kernel applies the rules of a chain.
 #[derive(Clone, Copy, Debug)]
 pub enum Hook {
-    /// Incoming, before connection tracking.
+    /// Packets that arrive, before connection tracking.
     RawIn,
-    /// Outgoing, before connection tracking.
+    /// Packets that leave, before connection tracking.
     RawOut,
-    /// Addressed to this namespace.
+    /// Packets that are addressed to this namespace.
     In,
-    /// Forwarded by this namespace.
+    /// Packets that this namespace forwards.
     Forward,
-    /// Sent by this namespace.
+    /// Packets that this namespace sends.
     Out,
-    /// Source translation of outgoing packets.
+    /// Packets that leave, for the translation of their source.
     Rewrite,
 }
 

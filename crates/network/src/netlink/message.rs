@@ -5,7 +5,7 @@
 
 use super::constants::{NLM_F_REQUEST, NLMSG_DONE};
 
-/// Bytes of `struct nlmsghdr`.
+/// The size of `struct nlmsghdr` in bytes.
 pub(super) const HEADER: usize = 16;
 const NESTED: u16 = 0x8000;
 const KIND: u16 = 0x3fff;

@@ -13,7 +13,7 @@
 /// begins with 0.
 pub(super) const PREFACE: &[u8; 8] = b"\0snow\x01\r\n";
 
-/// Bytes of a header.
+/// The size of a header in bytes.
 pub(super) const HEADER: usize = 12;
 
 /// The greatest length of a record in bytes.

@@ -107,9 +107,8 @@ fn names(top: &OwnedFd) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Mounts an entry through a descriptor that was opened without following a link, so that the
-/// inspected file is the one that is mounted, even if the folder changes concurrently
-/// (CVE-2021-30465).
+/// Mounts an entry through a descriptor, which was opened without following a link. So the
+/// inspected file is the mounted one, even if the folder changes concurrently (CVE-2021-30465).
 fn mount_entry(
     builder: &RootBuilder<'_>,
     top: &OwnedFd,

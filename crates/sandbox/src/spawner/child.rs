@@ -215,8 +215,9 @@ impl Child<'_> {
         doing("set the parent-death signal", self.tie_to_spawner())
     }
 
-    /// Restricts file access by Landlock, a second barrier behind the mounts. A zygote is left out,
-    /// as it must still attach the mounts of its children, which confine themselves.
+    /// Restricts file access by Landlock, a second barrier behind the mounts. A zygote gets only
+    /// the limits on sockets and signals, as it must still attach the mounts of its children, which
+    /// confine themselves.
     fn confine(&self) -> io::Result<()> {
         if matches!(self.kind, Kind::Zygote { .. }) {
             return landlock::scope();

@@ -191,8 +191,8 @@ fn limit_pending_signals() -> io::Result<()> {
     }
 }
 
-/// Leaves the terminal's foreground group: Ctrl-C goes to the server, which then sends a shutdown
-/// request.
+/// Leaves the session of the terminal, and ignores the terminal's signals: Ctrl-C goes to the
+/// server, which then sends a shutdown request.
 fn detach_from_terminal() -> io::Result<()> {
     // Fails only for a process group leader, which is not in the terminal's foreground group.
     let _ = rustix::process::setsid();

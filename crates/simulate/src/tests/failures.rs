@@ -174,8 +174,8 @@ fn failures_that_make_no_sense_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Replays check that each call is accounted for, that hosts have nothing left at the end, and
-    /// everything that they check without failures.
+    /// Replays with failures make the usual checks, and check that each call is accounted for and
+    /// that hosts have nothing left at the end.
     #[test]
     fn no_call_is_lost_without_account(
         (hosts, functions, per_host, fanout) in (3_u32..14, 1_u32..5, 1_u32..6, 1_usize..4),

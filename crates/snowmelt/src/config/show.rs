@@ -11,8 +11,8 @@ use crate::text;
 
 type Lines = Vec<(String, String)>;
 
-/// TOML of all settings; with `origin` each line ends with a comment that names its origin, after
-/// comments that name the files that were looked for.
+/// Writes all settings as TOML. With `origin`, the looked-up files are named in comments at the
+/// beginning, and each line ends with a comment about the origin of its value.
 pub fn show(config: &Config, origin: bool) -> String {
     let mut shown = String::new();
     if origin {

@@ -14,7 +14,7 @@ use crate::progress::Progress;
 
 /// The limit on the wait for cancelled work. The next command removes any files that it leaves.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes between two progress updates.
+/// The number of bytes between two progress updates.
 const REPORT_EVERY: u64 = 1 << 20;
 
 /// The progress display and the cancellation flag of blocking work.

@@ -20,9 +20,10 @@ use crate::failure::Outcome;
 use crate::printer::Printer;
 use crate::{env, text};
 
-/// Lines of the log that are shown if a server failed to start without an error report.
+/// The number of lines of the log that are shown if a server failed to start without an error
+/// report.
 const TAIL: usize = 10;
-/// Bytes at the end of the log that are searched for them.
+/// The number of bytes at the end of the log that are searched for these lines.
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// Starts a server in the background and waits until it responds.

@@ -16,7 +16,8 @@ pub(super) enum Op {
     Remove(u16),
 }
 
-/// Few keys, so that hosts leave and come back. Some sequences grow first and shrink then.
+/// Sequences of operations on few keys, so that hosts leave and come back. Some sequences grow
+/// first and shrink then.
 pub(super) fn ops() -> impl Strategy<Value = Vec<Op>> {
     let mixed = prop_oneof![(0..60_u16).prop_map(Op::Insert), (0..60_u16).prop_map(Op::Remove)];
     let grown = (1..400_u16).prop_map(|hosts| (0..hosts).map(Op::Insert).collect::<Vec<_>>());
