@@ -14,8 +14,8 @@ pub struct Answer {
     held: Option<Held>,
 }
 
-/// A value that lives as long as the answer is in memory (an account of that memory). It is not
-/// sent.
+/// A value that lives as long as the answer is in memory, such as an account of that memory. Held
+/// values are not sent.
 #[derive(Clone)]
 pub struct Held(Arc<dyn Any + Send + Sync>);
 
@@ -33,22 +33,23 @@ impl Debug for Held {
 }
 
 impl Answer {
-    /// An answer that holds a value as long as it is in memory.
+    /// Makes an answer from its JSON text, and a value that is held as long as the answer is in
+    /// memory.
     pub fn holding(json: Box<RawValue>, held: Option<Held>) -> Self {
         Self { json, held }
     }
 
-    /// The same answer, which holds a value as long as it is in memory.
+    /// Returns the answer with a value that is held as long as the answer is in memory.
     pub fn held_by(self, held: Held) -> Self {
         Self { held: Some(held), ..self }
     }
 
-    /// Its text.
+    /// Returns the JSON text of the answer.
     pub fn json(&self) -> &str {
         self.json.get()
     }
 
-    /// What it holds, for callers that keep the text in another form.
+    /// Takes the held value out of the answer, for callers that keep the text in another form.
     pub fn take_held(&mut self) -> Option<Held> {
         self.held.take()
     }

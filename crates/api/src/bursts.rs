@@ -12,15 +12,15 @@ use crate::{FunctionSpec, Invocation, LogEntry};
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BurstRequest {
-    /// The function; it is not deployed.
+    /// The function. A burst does not deploy it.
     pub function: FunctionSpec,
-    /// One event for each rank.
+    /// The events, one for each rank, in the order of ranks.
     #[schema(value_type = Vec<serde_json::Value>)]
     pub events: Vec<Box<RawValue>>,
-    /// How long all of it may take to start, in milliseconds; then none of it runs.
+    /// The most time for the start of all instances, in milliseconds. After that none of them runs.
     #[serde(default = "burst_starts_within")]
     pub start_within_ms: u64,
-    /// A network of the job's own, by which its functions talk; absent: they do not.
+    /// The network of the job, by which its functions reach each other; absent: they do not.
     #[serde(default)]
     pub network: Option<NetworkRequest>,
     /// The most hosts to run it on; absent: all.
@@ -30,7 +30,7 @@ pub struct BurstRequest {
     /// with the identifier of a burst that exists starts nothing, and waits for that burst.
     #[serde(default)]
     pub job: Option<JobId>,
-    /// The answer is a [`BurstStatus`], at once; the burst goes on.
+    /// True to be answered at once, with a [`BurstStatus`]; the burst goes on.
     #[serde(default)]
     pub asynchronous: bool,
     /// How long the burst goes on when no client waits for it, in milliseconds.
@@ -38,18 +38,18 @@ pub struct BurstRequest {
     pub claim_within_ms: u64,
 }
 
-/// A deployed function to be run once for each event, all at once, over all hosts. How many
-/// instances it may have for single calls does not matter here.
+/// A deployed function to be run once for each event, all at once, over all hosts. The limit on the
+/// function's instances for single calls does not apply here.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BurstCalls {
-    /// One event for each rank.
+    /// The events, one for each rank, in the order of ranks.
     #[schema(value_type = Vec<serde_json::Value>)]
     pub events: Vec<Box<RawValue>>,
-    /// How long all of it may take to start, in milliseconds; then none of it runs.
+    /// The most time for the start of all instances, in milliseconds. After that none of them runs.
     #[serde(default = "burst_starts_within")]
     pub start_within_ms: u64,
-    /// A network of the job's own, by which its functions talk; absent: they do not.
+    /// The network of the job, by which its functions reach each other; absent: they do not.
     #[serde(default)]
     pub network: Option<NetworkRequest>,
     /// The most hosts to run it on; absent: all.
@@ -59,7 +59,7 @@ pub struct BurstCalls {
     /// with the identifier of a burst that exists starts nothing, and waits for that burst.
     #[serde(default)]
     pub job: Option<JobId>,
-    /// The answer is a [`BurstStatus`], at once; the burst goes on.
+    /// True to be answered at once, with a [`BurstStatus`]; the burst goes on.
     #[serde(default)]
     pub asynchronous: bool,
     /// How long the burst goes on when no client waits for it, in milliseconds.
@@ -71,7 +71,7 @@ pub struct BurstCalls {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkRequest {
-    /// What functions may reach outside the job; nothing by default.
+    /// The address ranges and ports outside the job that its functions may reach; none by default.
     #[serde(default)]
     pub egress: Egress,
 }
@@ -88,39 +88,39 @@ fn burst_claimed_within() -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BurstState {
-    /// It waits for room on the hosts.
+    /// The burst waits for room on the hosts.
     Waiting,
-    /// Its instances start; none of its functions was called.
+    /// The burst's instances start; none of its functions was called.
     Starting,
-    /// Its functions are called.
+    /// The burst's functions were called, and not all have ended.
     Running,
-    /// All its functions have ended, each with a result or an error: there is an answer.
+    /// All functions of the burst have ended, each with a result or an error: there is an answer.
     Ended,
-    /// It failed as a whole.
+    /// The burst failed as a whole.
     Failed,
 }
 
 /// A burst that runs, or whose outcome is kept.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BurstStatus {
-    /// Its identifier.
+    /// The identifier of the burst.
     pub job: JobId,
     /// The function.
     pub function: FunctionName,
-    /// How far it is.
+    /// How far the burst is.
     pub state: BurstState,
-    /// Its functions.
+    /// The number of the burst's functions (ranks).
     pub functions: u32,
-    /// Those that have ended.
+    /// The number of the burst's functions that have ended.
     pub ended: u32,
-    /// Where they run, in the order of ranks.
+    /// The hosts on which the functions run, in the order of ranks.
     pub hosts: Vec<HostName>,
-    /// When it was accepted, in milliseconds since 1970.
+    /// When the burst was accepted, in milliseconds since 1970.
     pub since_ms: u64,
-    /// The room that it waits for, while it does.
+    /// The room that the burst waits for, in the state `waiting` only.
     #[serde(default)]
     pub waits_for: Option<BurstRoom>,
-    /// Why it failed, if it did.
+    /// Why the burst failed; absent unless it failed as a whole.
     #[serde(default)]
     pub error: Option<ErrorReport>,
 }
@@ -128,48 +128,52 @@ pub struct BurstStatus {
 /// The room that a burst waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BurstRoom {
-    /// Memory of all its functions, in bytes.
+    /// Memory that all functions of the burst need together, in bytes.
     pub needed: u64,
-    /// Memory that the hosts have to give, in bytes.
+    /// Memory that is free on the hosts, in bytes.
     pub free: u64,
-    /// Those hosts.
+    /// The number of hosts that `free` is the sum of.
     pub hosts: u32,
 }
 
-/// What became of a burst.
+/// The outcome of a burst that has ended.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BurstAnswer {
-    /// Its id.
+    /// The identifier of the burst.
     pub job: JobId,
-    /// One for each event, in order.
+    /// The invocations, one for each event, in the order of events.
     pub invocations: Vec<Invocation>,
-    /// What they wrote; those that wrote nothing are left out.
+    /// The output of the functions, to stdout and stderr; functions that wrote nothing are left
+    /// out.
     pub logs: Vec<LogEntry>,
-    /// Where they ran.
+    /// The parts of the burst: a host each, with its ranks and its times.
     pub hosts: Vec<BurstPart>,
-    /// From the request until every instance had loaded its code, in microseconds.
+    /// Time from the request until every instance had loaded its code, in microseconds.
     pub started_us: u64,
-    /// From the request to the last end, in microseconds.
+    /// Time from the request until the last function ended, in microseconds.
     pub wall_us: u64,
 }
 
-/// What one host ran of a burst.
+/// The part of a burst that one host ran: contiguous ranks, and how long their start took.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BurstPart {
     /// The host.
     pub host: HostName,
-    /// Its first rank.
+    /// The first of the ranks that the host ran.
     pub first: u32,
-    /// How many.
+    /// The number of ranks that the host ran.
     pub count: u32,
-    /// What its network took, in microseconds; 0 without one.
+    /// Time to make the job's network on the host, in microseconds; 0 without a network.
     pub network_us: u64,
-    /// What was asked of the kernel for its network.
+    /// Requests to the kernel that made the job's network on the host; all 0 without a network.
     pub network: Counters,
-    /// Until its instances were started, in microseconds.
+    /// Time from the order to open the part until its instances were started, in microseconds; with
+    /// `network_us`.
     pub started_us: u64,
-    /// From then until all hosts had answered over the network, in microseconds.
+    /// Time from the order to make the part ready until all hosts had answered over the job's
+    /// network, in microseconds.
     pub reached_us: u64,
-    /// From then until they had loaded their code, in microseconds.
+    /// Time from the order to make the part ready until its instances had loaded their code, in
+    /// microseconds; with `reached_us`.
     pub loaded_us: u64,
 }

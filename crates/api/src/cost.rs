@@ -1,14 +1,15 @@
-//! What a query cost: what was counted, and what it costs at known prices, in US dollars.
+//! Costs of queries: the amounts that were counted, and the sums in US dollars at known prices.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What a query cost, by two models: functions that are billed by use, and machines by the hour.
+/// The cost of a query, by two models: functions that are billed by use, and machines that are
+/// billed by the hour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Cost {
-    /// The prices.
+    /// The price list that the sums are made with.
     pub prices: PriceList,
     /// Requests to object storage. Local files cost none.
     pub requests: StoreRequests,
@@ -18,16 +19,16 @@ pub struct Cost {
     pub gib_seconds: f64,
     /// Processor seconds of all sandboxes.
     pub cpu_seconds: f64,
-    /// As functions that are billed for memory and time.
+    /// The cost if sandboxes were functions that are billed for memory and time.
     pub functions: Bill,
-    /// As the used share of a machine that is rented by the hour.
+    /// The cost of the used share of a machine that is rented by the hour.
     pub machines: Bill,
 }
 
-/// Which prices were used.
+/// The list of prices that a cost is computed with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PriceList {
-    /// Its name.
+    /// The name of the price list.
     pub name: String,
     /// The day of which the prices are, as `2025-06-30`; empty if unknown.
     pub date: String,
@@ -44,7 +45,8 @@ pub struct StoreRequests {
     pub plan_reads: u64,
     /// Lists of objects, by pages of 1,000.
     pub lists: u64,
-    /// Of the reads by scans, those that were sent a second time because the first one was slow.
+    /// Reads by scans that were sent a second time because the first one was slow. `scan_reads` has
+    /// them too.
     #[serde(default)]
     pub hedged: u64,
     /// Reads by exchanges.
@@ -67,12 +69,12 @@ impl AddAssign for StoreRequests {
 }
 
 impl StoreRequests {
-    /// Requests at the price of a read.
+    /// Returns the number of requests that are billed at the price of a read.
     pub fn reads(&self) -> u64 {
         self.scan_reads + self.plan_reads + self.exchange_reads
     }
 
-    /// All requests.
+    /// Returns the number of all requests: reads, writes and lists.
     pub fn all(&self) -> u64 {
         self.reads() + self.exchange_writes + self.lists
     }
@@ -85,8 +87,8 @@ pub struct Bill {
     pub requests: f64,
     /// Invocations of functions.
     pub invocations: f64,
-    /// Memory and time, or the share of machines.
+    /// Memory and time of functions, or the used share of machines.
     pub compute: f64,
-    /// The sum.
+    /// The sum of the other parts.
     pub total: f64,
 }

@@ -12,20 +12,20 @@ pub type FileRefs = BTreeMap<String, FileRef>;
 /// The most files of a piece of code.
 pub const MAX_FILES: usize = 1000;
 
-/// The most bytes of all files of a piece of code together.
+/// The most bytes of all files of a piece of code together, 4 GiB.
 pub const MAX_FILE_BYTES: u64 = 4 << 30;
 
-/// The most bytes of a name, and of one part of it.
+/// The most bytes of a file's name, and of one part of it.
 const MAX_NAME: usize = 512;
 const MAX_PART: usize = 255;
 
-/// A file, by its content.
+/// A reference to a file by its content.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileRef {
-    /// SHA-256 of its bytes, as 64 lower-case hexadecimal characters.
+    /// SHA-256 of the file's bytes, as 64 lower-case hexadecimal characters.
     pub digest: String,
-    /// Its length in bytes.
+    /// The length of the file in bytes.
     pub size: u64,
 }
 
@@ -33,18 +33,18 @@ pub struct FileRef {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilesRequest {
-    /// SHA-256 of each, as 64 lower-case hexadecimal characters.
+    /// SHA-256 of each file's bytes, as 64 lower-case hexadecimal characters.
     pub digests: Vec<String>,
 }
 
 /// The contents that have to be sent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct MissingFiles {
-    /// Some of those that were asked for, each once.
+    /// Digests of the requested contents that the platform does not have, each once.
     pub missing: Vec<String>,
 }
 
-/// Whether a text can be the digest of a file; it is part of a path.
+/// Returns whether a text can be the digest of a file. Digests become parts of paths.
 pub fn is_file_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -17,38 +17,39 @@ pub const RESULT_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionSpec {
-    /// Its name; deploying a name again replaces the function.
+    /// The name of the function. Deploying a name again replaces the function.
     pub name: FunctionName,
-    /// The code; of a code package none.
+    /// The code; without files where `packed` names a code package.
     #[serde(default = "no_code")]
     pub code: SourceCode,
-    /// The code package of a Python function, instead of code and packages: of the platform's
-    /// machine, or in a registry.
+    /// The name of a code package with a Python function, instead of code and packages: one of the
+    /// platform's machine, or one in a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<String>,
-    /// The callable in the code; empty: `handler`, and for Java the class `Handler` or that of a
-    /// single source file.
+    /// The callable in the code. Empty: `handler`, and for Java the class `Handler` or the class of
+    /// a single source file.
     #[serde(default)]
     pub handler: String,
-    /// What runs the code.
+    /// The runtime that loads the code and calls it.
     #[serde(default)]
     pub runtime: Runtime,
     /// For [`Runtime::Command`] the program and its arguments: a name, an absolute path, or `./`
-    /// and a file of the code. Empty with an image: what that runs by itself.
+    /// and a file of the code. Empty with an image: the command that the image names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// The unpacked file system of an image on the platform's machine, as an absolute path; absent:
-    /// the programs of the machine itself. Python code runs by the interpreter that is in it.
+    /// The unpacked file system of an image on the platform's machine, as an absolute path. Absent:
+    /// the programs of the machine itself. Python code runs by the interpreter of that file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub root: Option<PathBuf>,
-    /// Instead of a root, a block image by its name: of the platform's machine, or in a registry.
+    /// The name of a block image, instead of a root: one of the platform's machine, or one in a
+    /// registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// JSON event or pickled list of items.
+    /// The form of a call: a JSON event, or a pickled list of items.
     #[serde(default)]
     pub mode: CallMode,
-    /// Requirements as pip writes them.
+    /// Requirements of the function, as pip writes them.
     #[serde(default)]
     pub packages: Vec<String>,
     /// Files that were sent before, by the names that the function uses.
@@ -57,13 +58,14 @@ pub struct FunctionSpec {
     /// Secrets by the names that the code uses, as references: `env:VARIABLE` or `file:NAME`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
-    /// Limits and environment.
+    /// Limits and environment of the function's instances.
     #[serde(default)]
     pub options: FunctionOptions,
-    /// Sent by clients of older versions only. Refused unless it is the tenant of the request.
+    /// The tenant, which only clients of older versions send here. Another one than the tenant of
+    /// the request is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<Tenant>,
-    /// Instances to start at its deployment, for a burst of calls that follows.
+    /// The number of instances to start at the deployment, for a burst of calls that follows.
     #[serde(default)]
     pub expected: u32,
     /// True for a function that dies with the server and is not listed (`sm.map`).
@@ -71,17 +73,17 @@ pub struct FunctionSpec {
     pub ephemeral: bool,
 }
 
-/// What stands for the code of a function that has it elsewhere.
+/// Returns code without files, for a function whose code is elsewhere (in a code package or image).
 pub fn no_code() -> SourceCode {
     SourceCode::Files { files: BTreeMap::new() }
 }
 
-/// What runs a function's code. Python takes [`SourceCode::Source`] and [`SourceCode::Pickle`], the
-/// others take [`SourceCode::Files`].
+/// The runtime of a function's code. Python takes [`SourceCode::Source`] and
+/// [`SourceCode::Pickle`], the others take [`SourceCode::Files`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Runtime {
-    /// The platform's Python, or that of an image.
+    /// The platform's Python, or the Python of the function's image.
     #[default]
     Python,
     /// Node.js with `handler.mjs`.
@@ -94,11 +96,11 @@ pub enum Runtime {
     Command,
 }
 
-/// What a function takes.
+/// The form of a function's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CallMode {
-    /// One JSON event.
+    /// A JSON event, the argument of the function.
     #[default]
     Event,
     /// `{"items": base64 pickle of a list, "results": "plain" or "pickle"}`; answers `{"results":
@@ -111,9 +113,9 @@ pub enum CallMode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FunctionOptions {
-    /// Memory limit.
+    /// Memory limit of an instance, in bytes.
     pub memory: ByteSize,
-    /// Processor share.
+    /// Processor share of an instance, in thousandths of a core.
     pub cpu: CpuMillis,
     /// The most time for one invocation, in milliseconds.
     pub timeout_ms: u64,
@@ -127,19 +129,20 @@ pub struct FunctionOptions {
     // Records of earlier versions have the other name.
     #[serde(alias = "parked")]
     pub prewarmed: u32,
-    /// Processes and threads of an instance.
+    /// The most processes and threads of an instance.
     pub pids: u32,
-    /// Bytes of its writable scratch.
+    /// Bytes of an instance's writable scratch.
     pub scratch: ByteSize,
-    /// Folders of its image in which a program may write: copies that count to the scratch.
+    /// Folders of the image in which a program may write. They are copied, and the copies count to
+    /// the scratch.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub writable: Vec<PathBuf>,
-    /// Open descriptors of one process.
+    /// The most open descriptors of one process.
     pub open_files: u64,
-    /// Bytes of its output that are kept of one invocation.
+    /// Bytes of output, to stdout and stderr, that are kept of one invocation.
     pub log: ByteSize,
-    /// How long an instance without work is kept, in milliseconds.
+    /// How long an instance without work is kept, in milliseconds; 0: it is not kept.
     pub idle_ms: u64,
     /// How long the answer of an asynchronous call is kept, in milliseconds.
     pub keep_ms: u64,
@@ -169,41 +172,41 @@ impl Default for FunctionOptions {
 /// A deployed function in a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FunctionSummary {
-    /// Its name.
+    /// The name of the function.
     pub name: FunctionName,
-    /// The callable.
+    /// The callable in the code.
     pub handler: String,
-    /// What runs it.
+    /// The runtime that loads the code and calls it.
     #[serde(default)]
     pub runtime: Runtime,
     /// The program and its arguments, where the user named one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// The folder of its image, if it has one.
+    /// The folder of the function's unpacked image; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub root: Option<PathBuf>,
-    /// Its block image, if it has one.
+    /// The name of the function's block image; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Its code package, if it has one.
+    /// The name of the function's code package; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<String>,
-    /// Whose code it is.
+    /// The tenant that deployed the function.
     #[serde(default)]
     pub tenant: Tenant,
-    /// Requirements.
+    /// Requirements of the function, as pip writes them.
     pub packages: Vec<String>,
-    /// References to its secrets.
+    /// Secrets of the function by the names that the code uses, as references.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
-    /// Limits and environment.
+    /// Limits and environment of the function's instances.
     pub options: FunctionOptions,
-    /// When it was deployed, in milliseconds since 1970.
+    /// When the function was deployed, in milliseconds since 1970.
     pub deployed_ms: u64,
-    /// Instances alive now.
+    /// The number of the function's instances that are alive now.
     pub instances: u32,
-    /// Digest of the code, shortened.
+    /// The beginning of the digest of the code, which identifies the version.
     pub version: String,
 }
 
@@ -211,7 +214,7 @@ pub struct FunctionSummary {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PackRequest {
-    /// The package's name; with a registry in it, it is sent there.
+    /// The package's name. A package whose name has a registry in it is sent there.
     pub name: String,
     /// The code.
     pub code: SourceCode,
@@ -226,27 +229,27 @@ pub struct PackRequest {
 /// A code package that was made.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Packed {
-    /// Its name with everything that was left out.
+    /// The name of the package in full, with the parts that the request left out.
     pub name: String,
-    /// Digest of its manifest.
+    /// The digest of the package's manifest.
     pub manifest: String,
-    /// Name and version of each wheel in it.
+    /// Name and version of each wheel in the package.
     pub wheels: Vec<String>,
-    /// How many layers it has, that of the code included.
+    /// The number of layers of the package, with the layer of the code.
     pub layers: u64,
-    /// Layers that were on this machine already.
+    /// The number of layers that were on this machine already.
     pub reused: u64,
-    /// Stored bytes.
+    /// Compressed bytes of the package, as they are stored.
     pub bytes: u64,
-    /// Uncompressed bytes.
+    /// Uncompressed bytes of the package.
     pub raw_bytes: u64,
-    /// Whether it was sent to a registry.
+    /// Whether the package was sent to a registry.
     pub sent: bool,
 }
 
-/// A wheel of a user's own that was sent.
+/// A wheel of the user's own that was sent to the platform.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Wheel {
-    /// Names it among other requirements, by its content.
+    /// The requirement that names the wheel among others, by its content.
     pub requirement: String,
 }

@@ -7,82 +7,86 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::{ErrorReport, HostName};
 use utoipa::ToSchema;
 
-/// What a host has and does.
+/// The resources of a host, and what runs there.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct HostFacts {
-    /// Version of the binary.
+    /// The version of the host's binary.
     pub version: String,
-    /// Cores.
+    /// The number of the host's cores.
     pub cores: u32,
-    /// Memory that functions may have, in bytes.
+    /// Memory that is left for ranks of bursts, in bytes.
     pub memory: u64,
-    /// Ranks of jobs that are there now.
+    /// The number of ranks of bursts that are on the host now.
     pub ranks: u32,
-    /// Tasks of queries that run there now.
+    /// The number of tasks of queries that run on the host now.
     #[serde(default)]
     pub tasks: u32,
     /// Memory limits that instances of deployed functions may have together, in bytes.
     #[serde(default)]
     pub functions: u64,
-    /// What `functions` lacks because of tasks of queries, in bytes.
+    /// The part that `functions` lacks because of workers and UDFs of queries, in bytes of memory
+    /// limits.
     #[serde(default)]
     pub of_tasks: u64,
-    /// Memory of all sandboxes together, in bytes.
+    /// Memory that all sandboxes of the host may have together, in bytes.
     #[serde(default)]
     pub sandboxes: u64,
-    /// What others than functions, ranks and tasks of queries have of `sandboxes`, in bytes.
+    /// The part of `sandboxes` that is reserved for neither functions nor ranks nor tasks of
+    /// queries, in bytes: drivers, rooms kept for tasks, zygotes.
     #[serde(default)]
     pub others: u64,
-    /// Memory of the ranks that are there, in bytes: neither `memory` nor `functions` has it.
+    /// Memory that the host's ranks have reserved, in bytes. Neither `memory` nor `functions`
+    /// contains it.
     #[serde(default)]
     pub reserved: u64,
-    /// Bytes of limits of instances for which one byte is reserved.
+    /// The number of bytes of instances' memory limits for which one byte is reserved.
     #[serde(default)]
     pub overcommit: u32,
-    /// Hosts that sent wrong blocks of images to this one.
+    /// Hosts whose blocks of images this one refuses, because they sent wrong ones.
     pub expelled: Vec<HostName>,
-    /// Connections that it gave up because data on them were damaged, by the address of the host at
-    /// their other end.
+    /// The number of connections that the host gave up because data on them were damaged, by the
+    /// address of the host at their other end.
     #[serde(default)]
     pub damaged: BTreeMap<String, u64>,
 }
 
 impl HostFacts {
-    /// Whether a burst or tasks of queries run there.
+    /// Returns whether ranks of bursts or tasks of queries run on the host.
     pub fn works(&self) -> bool {
         self.ranks > 0 || self.tasks > 0
     }
 }
 
-/// A host that is there.
+/// A host that joins the cluster, or that says again that it is there.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostJoin {
-    /// Its name, unique in the cluster.
+    /// The name of the host, unique in the cluster.
     pub name: HostName,
-    /// Where its agent listens.
+    /// The address at which the host's agent listens.
     #[schema(value_type = Option<String>)]
     pub address: Option<SocketAddr>,
-    /// What it has and does.
+    /// The resources of the host, and what runs there.
     pub facts: HostFacts,
 }
 
 /// A host in a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HostSummary {
-    /// Its name.
+    /// The name of the host.
     pub name: HostName,
-    /// Where its agent listens; absent for the host of control.
+    /// The address at which the host's agent listens; absent for the host of control.
     #[schema(value_type = Option<String>)]
     pub address: Option<SocketAddr>,
-    /// What it has and does.
+    /// The resources of the host, and what runs there.
     pub facts: HostFacts,
-    /// Since it was heard of last, in milliseconds.
+    /// Time since the host's last heartbeat, in milliseconds.
     pub heard_ms: u64,
-    /// Calls of deployed functions that run on it; none where control has no other host.
+    /// The number of calls of deployed functions that run on the host; 0 where control has no other
+    /// host.
     #[serde(default)]
     pub calls: u32,
-    /// Whether it gets new work, and has functions.
+    /// Whether the host gets new work, and has functions.
     pub state: HostState,
 }
 
@@ -90,33 +94,34 @@ pub struct HostSummary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
-    /// It gets some, and has deployed functions that were called lately, or runs something else.
+    /// The host gets new work, and has deployed functions that were called lately, or runs
+    /// something else.
     Active,
-    /// It gets some, and has nothing.
+    /// The host gets new work, has no functions and runs nothing.
     Free,
-    /// It gets none, and what runs there goes on.
+    /// The host gets no new work, and what runs there goes on.
     Draining,
-    /// It gets none, and no functions run there.
+    /// The host gets no new work, and no functions run there.
     Drained,
 }
 
 /// The pool of hosts of a cluster.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PoolStatus {
-    /// What starts and ends hosts: a program, or `static`.
+    /// The provider, which starts and ends hosts: a program, or `static`.
     pub provider: String,
-    /// Whether it starts and ends any.
+    /// Whether the provider starts and ends any hosts.
     pub is_elastic: bool,
-    /// There are at least so many hosts, control's own included.
+    /// The least number of hosts, control's own included.
     pub least: u32,
-    /// There are at most so many.
+    /// The most hosts, control's own included.
     pub most: u32,
-    /// Hosts that the provider runs or starts.
+    /// The number of hosts that the provider runs or starts.
     pub provided: u32,
-    /// Further hosts that waiting calls need.
+    /// The number of further hosts that waiting calls need; 0 where the pool is not elastic.
     pub lacking: u32,
-    /// Why the provider failed last, until it succeeds.
+    /// The last failure of the provider; absent once it succeeds.
     pub failure: Option<ErrorReport>,
-    /// After how many milliseconds it is asked again after that.
+    /// Time until the provider is asked again after a failure, in milliseconds.
     pub retry_ms: Option<u64>,
 }

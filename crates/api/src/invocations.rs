@@ -1,4 +1,4 @@
-//! Calls of functions, one or many, and what they wrote.
+//! Calls of functions, one or many, and the output of functions.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -11,7 +11,7 @@ use crate::Answer;
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InvokeRequest {
-    /// The event.
+    /// The event, the argument of the function.
     #[schema(value_type = serde_json::Value)]
     pub event: Box<RawValue>,
     /// True to get an id at once and ask for the answer later.
@@ -23,80 +23,81 @@ pub struct InvokeRequest {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
-    /// The events.
+    /// The events, one for each call.
     #[schema(value_type = Vec<serde_json::Value>)]
     pub events: Vec<Box<RawValue>>,
 }
 
-/// A call with what is known of it.
+/// A call of a deployed function, with what is known of it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Invocation {
-    /// Its id.
+    /// The identifier of the call.
     pub id: InvocationId,
     /// The function.
     pub function: FunctionName,
-    /// Where it stands.
+    /// The state of the call.
     pub state: InvocationState,
-    /// The answer, once it succeeded.
+    /// The answer of the function, once the call succeeded.
     #[serde(default)]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Answer>,
-    /// The error, once it failed.
+    /// The error of the call, once it failed.
     #[serde(default)]
     pub error: Option<ErrorReport>,
-    /// What the user should know although it is not a failure (its log was cut).
+    /// Problems that the user should know of although the call did not fail, such as a log that was
+    /// cut.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<ErrorReport>,
-    /// The beginning of what it wrote to stdout and stderr, for its caller; the log has all that is
-    /// kept. Empty for calls whose answers are asked for later.
+    /// The beginning of the call's output to stdout and stderr, for its caller; the log has all
+    /// that is kept. Empty for calls whose answers are asked for later.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub printed: String,
-    /// When it was accepted, in milliseconds since 1970.
+    /// When the call was accepted, in milliseconds since 1970.
     pub accepted_ms: u64,
-    /// From its acceptance to its end, in microseconds.
+    /// Time from the call's acceptance to its end, in microseconds; absent until it has ended.
     #[serde(default)]
     pub wall_us: Option<u64>,
-    /// True if an instance was started for it.
+    /// True if an instance was started for the call.
     #[serde(default)]
     pub cold: bool,
-    /// Why one had to be started.
+    /// The reason why an instance had to be started for the call; absent if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_because: Option<ColdReason>,
-    /// The host that ran it, on a platform of several hosts.
+    /// The host that ran the call, on a platform of several hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
 }
 
-/// Where an invocation stands.
+/// The state of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InvocationState {
-    /// It waits or runs.
+    /// The call waits or runs.
     Running,
-    /// It has a result.
+    /// The call has a result.
     Succeeded,
-    /// It has an error.
+    /// The call has an error.
     Failed,
 }
 
-/// A call that failed, as the problem that its caller is told.
+/// A failed call, in the form of the problem that its caller is told.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct FailedCall {
-    /// What it failed with.
+    /// The error of the call.
     #[serde(flatten)]
     pub report: ErrorReport,
-    /// The rest of what is known of it.
+    /// The rest of what is known of the call.
     pub invocation: Invocation,
 }
 
-/// Why no instance was there for a call.
+/// The reason why no idle instance was there for a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ColdReason {
-    /// Which reason.
+    /// The kind of the reason.
     pub kind: ColdKind,
-    /// In words, with the limit behind it.
+    /// The reason in words, with the limit behind it.
     pub text: String,
-    /// The setting that would have kept one.
+    /// The setting that would have kept an instance; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -105,30 +106,31 @@ pub struct ColdReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ColdKind {
-    /// There was none since the function was deployed or the platform started.
+    /// The function had no instance since it was deployed or the platform started, or none is kept
+    /// idle.
     First,
-    /// All that there are had calls.
+    /// All instances of the function had calls.
     Busy,
-    /// It was ended because its idle time was over.
+    /// The idle instance was ended because its idle time was over.
     IdleTime,
-    /// It was ended because the memory of idle instances was used up.
+    /// The idle instance was ended because the memory of idle instances was used up.
     Room,
-    /// It ended with the call before.
+    /// The instance before ended with its call.
     Ended,
 }
 
-/// What one invocation wrote to stdout and stderr.
+/// The output of one invocation to stdout and stderr.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LogEntry {
     /// The invocation.
     pub invocation: InvocationId,
-    /// When it was accepted, in milliseconds since 1970.
+    /// When the invocation was accepted, in milliseconds since 1970.
     pub accepted_ms: u64,
-    /// Why an instance was started for it, if one was.
+    /// The reason why an instance was started for the invocation; absent if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_because: Option<String>,
-    /// What it wrote, as much as is kept.
+    /// The output, as much of it as is kept.
     pub text: String,
-    /// Bytes beyond that, which were dropped.
+    /// Bytes of the output that were dropped, because they are beyond the limit of the log.
     pub dropped_bytes: u64,
 }

@@ -33,24 +33,25 @@ use crate::{Start, UdfSource};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRequest {
-    /// The tenant; absent: that of the user of the connection.
+    /// The tenant; absent: the tenant of the user of the connection.
     #[serde(default)]
     pub tenant: Option<Tenant>,
-    /// What the instance runs.
+    /// The function or UDF that the instance runs.
     pub runs: LeaseOf,
-    /// True if it is to be on the server's own host: the client sends it descriptors.
+    /// True if the instance is to be on the server's own host, because the client sends it
+    /// descriptors.
     #[serde(default)]
     pub here: bool,
 }
 
-/// The end of a lease whose instance was returned, if there is something to say.
+/// The end of a lease whose instance was returned, sent only if the instance has printed something.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Returned {
     /// The beginning of what the instance has printed during the lease.
     pub printed: String,
 }
 
-/// What a leased instance runs.
+/// The function or UDF that a leased instance runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum LeaseOf {
@@ -60,31 +61,31 @@ pub enum LeaseOf {
     Udf {
         /// The code that defines it.
         source: UdfSource,
-        /// Its name.
+        /// The name of the UDF in the code.
         name: String,
     },
     /// A UDF that is registered.
     Registered {
-        /// Its name.
+        /// The name of the registered UDF.
         name: String,
-        /// Its version; absent: the last one.
+        /// The version of the UDF; absent: the latest.
         #[serde(default)]
         version: Option<u32>,
     },
 }
 
-/// An instance, until the connection ends.
+/// An instance that the client has until the connection ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Leased {
-    /// Where it came from.
+    /// The source of the instance, such as a zygote.
     pub start: Start,
-    /// True if a sandbox was started for it.
+    /// True if a sandbox was started for the lease.
     pub cold: bool,
-    /// The most time for one call or batch, in milliseconds. The client keeps it: a client that
+    /// The most time for one call or batch, in milliseconds. The client enforces it: a client that
     /// ends the connection ends what takes longer.
     pub timeout_ms: u64,
-    /// The host that has it; absent: that of the server. The server carries bytes to another host, and
-    /// no descriptors.
+    /// The host of the instance; absent: the host of the server. The server carries bytes to
+    /// another host, and no descriptors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
 }

@@ -27,7 +27,7 @@
 //! | `GET /v1/bursts` | | list of [`BurstStatus`] |
 //! | `GET /v1/bursts/{job}` | | [`BurstStatus`] |
 //! | `GET /v1/bursts/{job}/answer` | | [`BurstAnswer`], once the burst has ended |
-//! | `DELETE /v1/bursts/{job}` | | 204: it is ended, or its outcome forgotten |
+//! | `DELETE /v1/bursts/{job}` | | 204: the burst is ended, or its outcome forgotten |
 //! | `GET /v1/images` | | list of [`ImageSummary`] |
 //! | `GET /v1/images/key` | | [`PlatformKey`] |
 //! | `POST /v1/images/details` | [`ImageRequest`] | [`ImageDetail`] |
@@ -40,8 +40,8 @@
 //! | `POST /v1/images/prunings` | [`PruneRequest`] | [`Pruned`]; for operators |
 //! | `DELETE /v1/images/{image}` | | 204: the name is removed; for operators |
 //! | `GET /v1/hosts` | | list of [`HostSummary`] |
-//! | `POST /v1/hosts/{host}/drain` | | 204: it gets no new work |
-//! | `DELETE /v1/hosts/{host}/drain` | | 204: it gets new work again |
+//! | `POST /v1/hosts/{host}/drain` | | 204: the host gets no new work |
+//! | `DELETE /v1/hosts/{host}/drain` | | 204: the host gets new work again |
 //! | `GET /v1/trees?of=` | | list of [`ImageTree`] |
 //! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
@@ -49,7 +49,7 @@
 //! | `GET /v1/figures` | | [`Figures`] |
 //! | `GET /healthz` | | `ok`, as text |
 //! | `GET /readyz` | | `ready`, or 503 with why not |
-//! | `GET /metrics` | | the same for Prometheus, as text |
+//! | `GET /metrics` | | the figures in the text format of Prometheus |
 //! | `GET /openapi.json` | | this table as an OpenAPI document |
 //! | `POST /v1/backups` | | [`Backup`]: a copy of the state; for operators |
 //! | `POST /v1/prunings` | [`PlatformPruneRequest`] | list of [`PrunedPart`]: what nothing uses is removed |
@@ -65,7 +65,7 @@
 //!
 //! | request | body | answer |
 //! |---|---|---|
-//! | `POST /v1/hosts` | [`HostJoin`] | 204; a host says it again each second |
+//! | `POST /v1/hosts` | [`HostJoin`] | 204; a host repeats the request each second |
 //! | `DELETE /v1/hosts/{name}` | | 204 |
 //!
 //! Boundary: this crate does not know how anything is run. It depends on no crate that does.

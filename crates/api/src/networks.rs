@@ -9,52 +9,52 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// A job whose functions talk, in a list.
+/// A job with a network, in a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkSummary {
     /// The job.
     pub job: JobId,
-    /// Whose it is.
+    /// The tenant that owns the job.
     pub tenant: Tenant,
-    /// What it runs.
+    /// The function that the job runs.
     pub function: FunctionName,
-    /// Where.
+    /// The hosts that run a part of the job.
     pub hosts: Vec<HostName>,
-    /// How many functions it has.
+    /// The number of functions (ranks) of the job.
     pub functions: u32,
-    /// The number of its overlay.
+    /// The number of the job's overlay, its VXLAN network identifier.
     pub overlay: u32,
-    /// Its IPv4 addresses; other jobs may have the same.
+    /// The range of the job's IPv4 addresses. Other jobs may have the same one.
     pub range4: Range,
-    /// Its IPv6 addresses.
+    /// The range of the job's IPv6 addresses.
     pub range6: Range,
-    /// When it was placed, in milliseconds since 1970.
+    /// When the job was placed, in milliseconds since 1970.
     pub since_ms: u64,
 }
 
 /// A job's network on each of its hosts.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkDetail {
-    /// What is known without asking.
+    /// The facts of the job that control knows without asking its hosts.
     #[serde(flatten)]
     pub summary: NetworkSummary,
-    /// A host each.
+    /// The parts of the job, one for each host.
     pub parts: Vec<NetworkPart>,
 }
 
-/// The part of one host.
+/// The part of a job that one host runs, with its network.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkPart {
     /// The host.
     pub host: HostName,
-    /// Its first rank.
+    /// The first rank on the host.
     pub first: u32,
-    /// How many ranks it has.
+    /// The number of ranks on the host.
     pub count: u32,
-    /// What it has of the network now.
+    /// The network of the job on the host, as it is now; absent if the host did not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<PartNetwork>,
-    /// Why that is not known.
+    /// The reason why the host's part of the network is not known; absent if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorReport>,
 }
@@ -62,19 +62,20 @@ pub struct NetworkPart {
 /// The network of a job on one host, as the kernel has it now.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PartNetwork {
-    /// What was asked for, with the other hosts.
+    /// The specification of the network, with the other hosts of the job.
     pub spec: JobSpec,
-    /// The number of its namespace, as `/proc/PID/ns/net` shows it.
+    /// The number of the network namespace, as `/proc/PID/ns/net` shows it.
     pub namespace: u64,
-    /// Its end of a pair in the host's own namespace.
+    /// The name of the network device in the host's own namespace; the other end of the pair is in
+    /// the network.
     pub device: String,
-    /// The most bytes of a packet to another host.
+    /// The most bytes of a packet to another host (MTU).
     pub mtu: u32,
     /// How functions are restricted to their own addresses.
     pub enforcement: AddressEnforcement,
-    /// What was asked of the kernel for it.
+    /// Requests to the kernel that made the network.
     pub counters: Counters,
-    /// Sockets, routes and neighbours that are in it.
+    /// Numbers of sockets, routes and neighbours in the namespace.
     pub contents: NamespaceContents,
 }
 
@@ -82,25 +83,25 @@ pub struct PartNetwork {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TraceRequest {
-    /// The rank that would send it.
+    /// The rank of the function that would send the packet.
     pub from: u32,
-    /// Where it would go.
+    /// The target of the packet.
     pub to: TraceTo,
-    /// The port at which somebody should listen.
+    /// The port of the target at which a function should listen; absent: none is checked.
     #[serde(default)]
     pub port: Option<u16>,
-    /// Between the IPv6 addresses of the ranks.
+    /// True to trace between the IPv6 addresses of the ranks, false between their IPv4 addresses.
     #[serde(default)]
     pub ipv6: bool,
 }
 
-/// Where a packet would go.
+/// The target of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceTo {
-    /// To a function of the job.
+    /// A function of the job, by its rank.
     Rank(u32),
-    /// To an address, of the job or not.
+    /// An address, of the job or not.
     Address(IpAddr),
 }
 
@@ -120,31 +121,31 @@ impl PartialSchema for TraceTo {
 
 impl ToSchema for TraceTo {}
 
-/// The route of a packet, each step asked of the kernel of the host where it is taken.
+/// The route of a packet, each step asked of the kernel of the host that takes the step.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Trace {
     /// The job.
     pub job: JobId,
-    /// Who would send it.
+    /// The sender of the packet.
     pub from: TracePoint,
-    /// Where it would go.
+    /// The target of the packet.
     pub to: TracePoint,
-    /// At which port.
+    /// The port of the target, if the request names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// In order.
+    /// The steps of the route, in the order in which a packet takes them.
     pub steps: Vec<TraceStep>,
-    /// Whether no step fails.
+    /// Whether a packet arrives: no step fails.
     pub arrives: bool,
 }
 
 /// An end of a route.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TracePoint {
-    /// The function, if the address is one of a function's.
+    /// The rank of the function at the address; absent if no function of the job has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// The host whose part of the job's range it is in.
+    /// The host whose part of the job's range contains the address; absent if no part does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
     /// The address.
@@ -152,15 +153,15 @@ pub struct TracePoint {
     pub address: IpAddr,
 }
 
-/// One step of a route.
+/// A step of a route: one check on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceStep {
-    /// The host on which it was looked at.
+    /// The host on which the check was made.
     pub host: HostName,
-    /// What was looked at.
+    /// The name of the check, such as `sender`, `overlay` or `port 80`.
     pub check: String,
     /// Whether a packet gets past it.
     pub ok: bool,
-    /// What is there.
+    /// The result of the check, in words: what is there, or why a packet gets no further.
     pub found: String,
 }

@@ -32,7 +32,7 @@ use crate::{
 const JSON: &str = "application/json";
 const BYTES: &str = "application/octet-stream";
 
-/// The document, for a platform of this version.
+/// Returns the document for a platform of this version.
 pub fn document(version: &str) -> OpenApi {
     let (mut paths, mut schemas) = (Paths::default(), BTreeMap::new());
     let routes = [platform(), queries(), udfs(), functions(), calls(), bursts(), images()];
@@ -210,7 +210,7 @@ fn images() -> Vec<Route> {
     ]
 }
 
-/// One operation on a path, with the shapes that it refers to.
+/// An operation on a path, with the shapes that it refers to.
 struct Route {
     method: HttpMethod,
     path: &'static str,
@@ -249,7 +249,8 @@ impl Route {
         )
     }
 
-    /// A reference to a shape, which becomes part of the document with all that it refers to.
+    /// Returns a reference to a shape, which becomes part of the document with all that it refers
+    /// to.
     fn refer<T: ToSchema>(&mut self) -> RefOr<Schema> {
         self.schemas.push((T::name().into_owned(), T::schema()));
         T::schemas(&mut self.schemas);
@@ -303,7 +304,8 @@ impl Route {
         self.respond("200", description, Some((kind, bytes())))
     }
 
-    /// Lines of JSON, each as it happens; closing the connection cancels the work.
+    /// Answers with lines of JSON, each sent as it happens; closing the connection cancels the
+    /// work.
     fn answers_events(self) -> Self {
         self.refers::<ImageEvent>()
             .answers_bytes("application/x-ndjson", "Lines of ImageEvent; the last is the result")

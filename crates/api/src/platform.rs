@@ -12,65 +12,65 @@ use crate::{NodeFigures, PoolStatus};
 pub struct Status {
     /// Version of the binary.
     pub version: String,
-    /// Process id of the server.
+    /// The process id of the server.
     pub pid: u32,
-    /// When it started, in milliseconds since 1970.
+    /// When the server started, in milliseconds since 1970.
     pub started_ms: u64,
-    /// The socket that it serves.
+    /// The path of the unix socket that serves the API.
     pub socket: String,
     /// Resident memory of server and spawner, in bytes.
     pub memory_bytes: u64,
-    /// Queries that run now.
+    /// The number of queries that run now.
     pub queries: u32,
-    /// Query workers alive: busy and idle.
+    /// The numbers of query workers that are alive: busy and idle.
     pub workers: [u32; 2],
-    /// Instances of functions and UDFs alive: busy and idle.
+    /// The numbers of instances of functions and UDFs that are alive: busy and idle.
     pub instances: [u32; 2],
-    /// Zygotes alive.
+    /// The number of zygotes that are alive.
     pub zygotes: u32,
-    /// Functions deployed.
+    /// The number of deployed functions.
     pub functions: u32,
-    /// The process that makes sandboxes; without it nothing runs.
+    /// The health of the spawner, the process that makes sandboxes. Without it nothing runs.
     pub spawner: SpawnerHealth,
     /// The pool of hosts.
     pub pool: PoolStatus,
-    /// Whether hosts read images from each other, and not each from the registry by itself.
+    /// Whether hosts read images from each other; false: each reads from the registry by itself.
     pub image_trees: bool,
 }
 
-/// What a platform counts.
+/// The counters of a platform.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Figures {
-    /// Queries that run now.
+    /// The number of queries that run now.
     pub queries: u32,
-    /// Calls of functions that ended, by how.
+    /// Numbers of calls of functions, by outcome.
     pub calls: CallFigures,
     /// Resident memory of server and spawner, in bytes.
     pub memory_bytes: u64,
     /// Instances, workers and caches.
     pub node: NodeFigures,
-    /// Connections between hosts that were given up because data on them were damaged, by the host
-    /// that sent them, or its address.
+    /// Numbers of connections between hosts that were given up because data on them were damaged,
+    /// by the host that sent the data, or its address.
     #[serde(default)]
     pub damaged: BTreeMap<String, u64>,
 }
 
-/// Calls of functions since the platform started.
+/// Numbers of calls of functions since the platform started.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct CallFigures {
-    /// Under way.
+    /// Calls that are under way.
     pub running: u64,
-    /// Ended with a result.
+    /// Calls that ended with a result.
     pub succeeded: u64,
-    /// Ended with an error.
+    /// Calls that ended with an error.
     pub failed: u64,
 }
 
-/// How the server is to end.
+/// A request to end the server.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShutdownRequest {
-    /// How long what runs may go on, in milliseconds; absent: the usual time.
+    /// The time for which running work may go on, in milliseconds; absent: the usual time.
     #[serde(default)]
     pub grace_ms: Option<u64>,
 }
@@ -78,19 +78,19 @@ pub struct ShutdownRequest {
 /// A copy of a platform's state.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Backup {
-    /// The file, in the state folder of the server.
+    /// The name of the file, in the state folder of the server.
     pub file: String,
-    /// Its size.
+    /// The size of the file in bytes.
     pub bytes: u64,
 }
 
-/// What nothing uses is to be removed: of a tenant, or by an operator of all.
+/// A request to remove data that nothing uses: of the tenant, or, by an operator, of all tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlatformPruneRequest {
-    /// Only count it.
+    /// True to count the data and remove nothing.
     pub dry_run: bool,
-    /// Also remove results of asynchronous calls that are still to be kept.
+    /// True to remove also results of asynchronous calls that are still to be kept.
     #[serde(default)]
     pub results: bool,
 }
@@ -98,24 +98,25 @@ pub struct PlatformPruneRequest {
 /// A part of the state from which something is removed, or would be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PrunedPart {
-    /// `versions`, `results`, `files`, `code`, `packages`, `images`, `raw` or `blocks`.
+    /// The name of the part: `versions`, `results`, `files`, `code`, `packages`, `images`, `raw` or
+    /// `blocks`.
     pub name: String,
-    /// How many things.
+    /// The number of items that are removed.
     pub items: u64,
-    /// Their bytes.
+    /// Bytes of the items.
     pub bytes: u64,
-    /// Why nothing of it is removed.
+    /// The reason why nothing of the part is removed; absent where something may be.
     pub kept: Option<String>,
 }
 
-/// How the processes that make sandboxes are.
+/// The health of the processes that make sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct SpawnerHealth {
-    /// Their process ids; none while others are started in their place.
+    /// The process ids; empty while other processes are started in the place of dead ones.
     pub processes: Vec<u32>,
-    /// How often they died and others took their place.
+    /// How often the processes died and others took their place.
     pub replaced: u32,
-    /// Why no others could be started yet.
+    /// The reason why no others could be started yet.
     pub failure: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Queries: what is asked, and what happens until the answer is there.
+//! Queries: requests, and the events until the answer is there.
 
 use std::collections::BTreeMap;
 
@@ -13,30 +13,33 @@ use crate::FileRefs;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QueryRequest {
-    /// One SELECT statement.
+    /// The statement: one SELECT.
     pub sql: String,
     /// Values of the statement's parameters: a list for `?` and `$1`, an object for `:name`.
     #[serde(default, skip_serializing_if = "Parameters::is_empty")]
     pub params: Parameters,
-    /// Table name to location: a file, a folder, a glob or an `s3://` URL of data files.
+    /// The locations of tables by their names: a file, a folder, a glob or an `s3://` URL of data
+    /// files.
     #[serde(default)]
     pub tables: BTreeMap<String, String>,
-    /// Options for all CSV files that it reads, as `read_csv` has them.
+    /// Options for all CSV files that the query reads, named as `read_csv` names them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub csv: Vec<CsvOption>,
-    /// The user's functions.
+    /// Code that defines the UDFs of the query.
     #[serde(default)]
     pub udfs: Vec<UdfSource>,
-    /// Files of the function that a CREATE FUNCTION defines, which are sent before.
+    /// Files of the function that a CREATE FUNCTION statement defines. Their contents are sent
+    /// before.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: FileRefs,
-    /// Sent by clients of older versions only. Refused unless it is the tenant of the request.
+    /// The tenant, which only clients of older versions send here. Another one than the tenant of
+    /// the request is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<Tenant>,
-    /// How to run it.
+    /// The options that say how to run the query.
     #[serde(default)]
     pub options: QueryOptions,
-    /// Folder against which relative locations are read (the client's own working folder).
+    /// The folder against which relative locations are read: the client's own working folder.
     pub working_folder: String,
     /// The client's `AWS_*` variables, for `s3://` locations.
     #[serde(default)]
@@ -52,13 +55,13 @@ pub struct UdfSource {
     /// Requirements beside those that the code's decorators name.
     #[serde(default)]
     pub packages: Vec<String>,
-    /// Its signatures; where absent the code is loaded in a sandbox and asked.
+    /// The signatures of the UDFs; where absent the code is loaded in a sandbox and asked.
     #[serde(default)]
     pub signatures: Option<Vec<Signature>>,
-    /// A block image to run in, by its interpreter and with its packages.
+    /// The name of a block image to run the code in, by its interpreter and with its packages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Files that its instances see: models, data, modules.
+    /// Files that the UDFs' instances see: models, data, modules.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: FileRefs,
     /// Secrets by the names that the code uses, as references: `env:VARIABLE` or `file:NAME`.
@@ -66,21 +69,22 @@ pub struct UdfSource {
     pub secrets: BTreeMap<String, String>,
 }
 
-/// How to run a query.
+/// The options of a query: workers, limits and exchange.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueryOptions {
-    /// Workers; 0 means one for each core.
+    /// The number of workers; 0 means one for each core.
     pub workers: u32,
-    /// Memory limit of each worker.
+    /// Memory limit of each worker, in bytes.
     pub memory: ByteSize,
-    /// Bytes of files that are worth a task; 0 means as many tasks as workers, however few bytes.
+    /// Bytes of files that are worth a task; 0 means as many tasks as workers, however few bytes
+    /// there are.
     pub scan_task: ByteSize,
     /// The most time for the whole query, in milliseconds; 0 means no limit.
     pub timeout_ms: u64,
-    /// How its stages exchange rows.
+    /// Options of the exchange of rows between the query's stages.
     pub exchange: ExchangeOptions,
-    /// Prices that replace those of AWS's list, for the cost of the query.
+    /// Prices that replace AWS's list prices, for the cost of the query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<PriceFile>,
 }
@@ -98,32 +102,32 @@ impl Default for QueryOptions {
     }
 }
 
-/// What happens in a query, for its progress display.
+/// An event of a query, for the client's progress display.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// The query was accepted.
     Accepted {
-        /// Its id.
+        /// The identifier of the query.
         query: QueryId,
     },
     /// A phase began.
     Phase {
-        /// Which.
+        /// The phase that began.
         phase: Phase,
     },
-    /// How far the workers are.
+    /// The progress of the workers.
     Progress(Progress),
     /// The beginning of what instances of a function wrote to stdout and stderr.
     Printed {
-        /// The function.
+        /// The name of the function.
         function: String,
-        /// Whole lines.
+        /// The text, in whole lines.
         text: String,
     },
-    /// Something that the user should know and that is not a failure (a task was run again).
+    /// A notice for the user that is not a failure, such as a task that was run again.
     Note {
-        /// One line.
+        /// The notice, in one line.
         text: String,
     },
 }
@@ -138,31 +142,31 @@ pub enum Phase {
     Plan,
     /// Starting workers and UDF instances.
     Start,
-    /// Workers run.
+    /// Running the workers.
     Run,
-    /// The driver merges.
+    /// Merging their results in the driver.
     Merge,
 }
 
-/// How far the workers are.
+/// The progress of a query's workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Progress {
-    /// Tasks in all.
+    /// The number of tasks in all. A stage that has not begun counts as one task.
     pub tasks: u32,
-    /// Tasks that run now.
+    /// The number of tasks that run now.
     pub running: u32,
-    /// Tasks that are done.
+    /// The number of tasks that are done.
     pub done: u32,
-    /// Workers and UDF instances that were started for this query.
+    /// The number of workers and UDF instances that were started for this query.
     pub cold: u32,
-    /// Workers and UDF instances that were idle and taken again.
+    /// The number of workers and UDF instances that were idle and taken again.
     pub warm: u32,
-    /// Rows read.
+    /// The number of rows that were read.
     pub rows: u64,
-    /// Bytes read from storage.
+    /// The number of bytes that were read from storage.
     pub bytes: u64,
     /// Bytes of all files of the scans: an upper bound of `bytes`.
     pub bytes_total: u64,
-    /// Rows given to UDFs.
+    /// The number of rows that were given to UDFs.
     pub udf_rows: u64,
 }

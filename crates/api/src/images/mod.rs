@@ -22,7 +22,7 @@ pub use results::{
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegistryAccess {
-    /// Credentials. Other registries are accessed anonymously.
+    /// Credentials, by registry. Other registries are accessed anonymously.
     #[serde(default)]
     pub logins: Vec<RegistryLogin>,
     /// Certificates in PEM that are trusted in addition to those that the server trusts.
@@ -34,11 +34,11 @@ pub struct RegistryAccess {
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegistryLogin {
-    /// Host and port.
+    /// Host and port of the registry.
     pub registry: String,
-    /// Empty if the secret is an identity token.
+    /// The name of the user; empty if the secret is an identity token.
     pub user: String,
-    /// The password or the token.
+    /// The user's password, or an identity token.
     pub secret: String,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for RegistryLogin {
 pub struct ImageRequest {
     /// The name of a local image, or of one in a registry.
     pub image: String,
-    /// For registries.
+    /// The access to registries.
     #[serde(default)]
     pub access: RegistryAccess,
 }
@@ -67,7 +67,7 @@ pub struct DifferenceRequest {
     pub first: String,
     /// The second image.
     pub second: String,
-    /// For registries.
+    /// The access to registries.
     #[serde(default)]
     pub access: RegistryAccess,
 }
@@ -77,14 +77,14 @@ pub struct DifferenceRequest {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConversionRequest {
-    /// Local name of the result.
+    /// The local name of the result.
     pub name: String,
-    /// What is converted.
+    /// The image that is converted.
     pub source: ImageSource,
-    /// Bytes of a block, a power of two.
+    /// Bytes of a block, a power of two; absent: the default.
     #[serde(default)]
     pub block_size: Option<u64>,
-    /// For registries.
+    /// The access to registries.
     #[serde(default)]
     pub access: RegistryAccess,
 }
@@ -101,15 +101,16 @@ pub enum ImageSource {
 
 /// An image that the client reads. The server requests each layer that it does not know
 /// ([`ImageEvent::Layer`]). The client then sends the layer in pieces in the body of its request:
-/// the length of each in four bytes, and its bytes. A piece without bytes ends the layer.
+/// the length of each piece in four bytes, and the bytes of the piece. A piece without bytes ends
+/// the layer.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientImage {
-    /// The text of its configuration; none for a folder of files.
+    /// The text of the image's configuration; absent for a folder of files.
     pub config: Option<String>,
-    /// The number of layers.
+    /// The number of the image's layers.
     pub layers: usize,
-    /// Its manifest, if it has one.
+    /// The manifest of the image; absent if it has none.
     pub original: Option<OriginalManifest>,
 }
 
@@ -117,11 +118,11 @@ pub struct ClientImage {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OriginalManifest {
-    /// Its type.
+    /// The media type of the manifest.
     pub media_type: String,
-    /// Its digest.
+    /// The digest of the manifest.
     pub digest: String,
-    /// Its size in bytes.
+    /// The size of the manifest in bytes.
     pub size: u64,
 }
 
@@ -129,11 +130,11 @@ pub struct OriginalManifest {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PullRequest {
-    /// Its name in the registry.
+    /// The name of the image in the registry.
     pub from: String,
-    /// Local name.
+    /// The local name of the image.
     pub name: String,
-    /// For the registry.
+    /// The access to the registry.
     #[serde(default)]
     pub access: RegistryAccess,
 }
@@ -142,11 +143,11 @@ pub struct PullRequest {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PushRequest {
-    /// Local name.
+    /// The local name of the image.
     pub name: String,
-    /// Its name in the registry.
+    /// The name of the image in the registry.
     pub to: String,
-    /// For the registry.
+    /// The access to the registry.
     #[serde(default)]
     pub access: RegistryAccess,
 }
@@ -155,34 +156,34 @@ pub struct PushRequest {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmRequest {
-    /// The image.
+    /// The name of the image.
     pub image: String,
-    /// Fetch every block, not only those that a start reads.
+    /// True to fetch every block, false to fetch only the blocks that a start reads.
     #[serde(default)]
     pub all: bool,
-    /// For registries.
+    /// The access to registries.
     #[serde(default)]
     pub access: RegistryAccess,
 }
 
-/// Data to be removed that no local image refers to.
+/// A request to remove data that no local image refers to.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PruneRequest {
-    /// Only count it.
+    /// True to count the data and remove nothing.
     pub dry_run: bool,
-    /// Also remove cached blocks of images in registries.
+    /// True to remove also cached blocks of images in registries.
     #[serde(default)]
     pub blocks: bool,
 }
 
-/// One line of the answer of long work. The last line is a result or the failure.
+/// A line of the answer to a request that takes long. The last line is a result or the failure.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageEvent {
-    /// What is being done, for a progress display.
+    /// The current step of the work, for a progress display.
     Progress(String),
-    /// The client has to send this layer now; the lowest is 0.
+    /// The number of the layer that the client has to send now; the lowest layer is 0.
     Layer(usize),
     /// The result of a conversion.
     Converted(ConvertedImage),
@@ -196,6 +197,6 @@ pub enum ImageEvent {
     Verified(VerifiedImage),
     /// The result of a comparison.
     Compared(ImageDifference),
-    /// The error.
+    /// The error that ended the work.
     Failed(ErrorReport),
 }

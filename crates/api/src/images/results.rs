@@ -1,4 +1,4 @@
-//! What requests for images answer.
+//! Results of requests for images.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,37 +6,37 @@ use utoipa::ToSchema;
 /// The result of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConvertedImage {
-    /// The digest of its manifest.
+    /// The digest of the image's manifest.
     pub manifest: String,
-    /// The number of layers.
+    /// The number of layers of the image.
     pub layers: usize,
-    /// Layers that had been converted before.
+    /// The number of layers that had been converted before.
     pub reused: usize,
-    /// Device nodes that were omitted.
+    /// The number of device nodes that were omitted.
     pub devices: u64,
-    /// Stored bytes.
+    /// Compressed bytes of the image, as they are stored.
     pub bytes: u64,
-    /// Uncompressed bytes.
+    /// Uncompressed bytes of the image.
     pub raw_bytes: u64,
 }
 
 /// The result of a pull.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PulledImage {
-    /// The digest of its manifest.
+    /// The digest of the image's manifest.
     pub manifest: String,
 }
 
 /// The result of a push.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PushedImage {
-    /// The digest of its manifest.
+    /// The digest of the image's manifest.
     pub manifest: String,
     /// The number of blobs that the registry did not have.
     pub blobs: u64,
-    /// Their stored bytes.
+    /// Stored bytes of these blobs.
     pub bytes: u64,
-    /// Whether a start profile was sent with it.
+    /// Whether a start profile was sent with the image.
     pub has_start: bool,
 }
 
@@ -45,7 +45,8 @@ pub struct PushedImage {
 pub struct WarmedImage {
     /// The name of the image.
     pub name: String,
-    /// What was done; none for a local image, whose blocks are all here.
+    /// The blocks that were fetched; absent for a local image, whose blocks are all on this
+    /// machine.
     pub fetched: Option<FetchedBlocks>,
 }
 
@@ -54,9 +55,9 @@ pub struct WarmedImage {
 pub struct FetchedBlocks {
     /// Stored bytes that were fetched.
     pub bytes: u64,
-    /// Requests for them.
+    /// The number of requests for the fetched blocks.
     pub requests: u64,
-    /// Blocks that were in the cache.
+    /// The number of blocks that were in the cache already.
     pub cached: u64,
 }
 
@@ -65,9 +66,9 @@ pub struct FetchedBlocks {
 pub struct VerifiedImage {
     /// The name of the image.
     pub name: String,
-    /// Blocks that were compared with their digests.
+    /// The number of blocks that were compared with their digests.
     pub blocks: u64,
-    /// Their stored bytes.
+    /// Stored bytes of these blocks.
     pub bytes: u64,
     /// Blocks and tables that differ.
     pub damages: Vec<DamagedBlock>,
@@ -76,144 +77,145 @@ pub struct VerifiedImage {
 /// A block, or a table of blocks, that does not match its digest.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DamagedBlock {
-    /// The blob.
+    /// The digest of the blob that contains the block.
     pub blob: String,
-    /// The number of the block; none for the table of blocks.
+    /// The number of the block in the blob; absent for the table of blocks.
     pub block: Option<usize>,
-    /// How it differs.
+    /// The difference, in words.
     pub reason: String,
 }
 
 /// A local image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImageSummary {
-    /// Its name.
+    /// The local name of the image.
     pub name: String,
-    /// The digest of its manifest.
+    /// The digest of the image's manifest.
     pub manifest: String,
-    /// Stored bytes; a shared layer counts in each image.
+    /// Stored bytes of the image. A layer that several images share counts in each of them.
     pub bytes: u64,
-    /// Uncompressed bytes.
+    /// Uncompressed bytes of the image.
     pub raw_bytes: u64,
-    /// The number of layers.
+    /// The number of the image's layers.
     pub layers: usize,
-    /// Bytes of a block.
+    /// Bytes of an uncompressed block.
     pub block_size: u64,
-    /// The digest of the manifest before the conversion.
+    /// The digest of the image's manifest before the conversion; absent if it had none.
     pub original: Option<String>,
 }
 
 /// An image with all its details.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ImageDetail {
-    /// Its name.
+    /// The name of the image.
     pub name: String,
-    /// The digest of its manifest.
+    /// The digest of the image's manifest.
     pub manifest: String,
-    /// Where its blocks are.
+    /// The place of the image's blocks.
     pub origin: ImagePlace,
-    /// The digest of the manifest before the conversion.
+    /// The digest of the image's manifest before the conversion; absent if it had none.
     pub original: Option<String>,
-    /// The metadata part, then the layers from the lowest.
+    /// The blobs of the image: the metadata part, then the layers from the lowest.
     pub blobs: Vec<ImageBlob>,
-    /// Its configuration.
+    /// The OCI configuration of the image.
     pub config: serde_json::Value,
 }
 
-/// Where the blocks of an image are.
+/// The place of an image's blocks.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImagePlace {
-    /// A folder of the server's machine.
+    /// A folder of the server's machine, by its path.
     Layout(String),
-    /// A registry.
+    /// A registry, by the name of the image there.
     Registry(String),
 }
 
 /// A blob of an image.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ImageBlob {
-    /// `metadata`, or which layer it is.
+    /// The part of the image that the blob holds: `metadata`, or a layer by its number.
     pub part: String,
-    /// Its digest.
+    /// The digest of the blob.
     pub digest: String,
-    /// The root of the digests of its blocks.
+    /// The Merkle root of the digests of the blob's blocks.
     pub root: String,
-    /// Stored bytes.
+    /// Stored bytes of the blob.
     pub bytes: u64,
-    /// Uncompressed bytes.
+    /// Uncompressed bytes of the blob.
     pub raw_bytes: u64,
-    /// The number of blocks.
+    /// The number of the blob's blocks.
     pub blocks: u64,
-    /// Bytes of a block.
+    /// Bytes of an uncompressed block.
     pub block_size: u64,
 }
 
 /// The comparison of two images.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ImageDifference {
-    /// Of blobs.
+    /// The blobs of both images and of one alone.
     pub blobs: SharedParts,
-    /// Of blocks, each counted once.
+    /// The blocks of both images and of one alone. Equal blocks count once, blocks of zeros not at
+    /// all.
     pub blocks: SharedParts,
-    /// The number of equal paths.
+    /// The number of paths that are equal in both images.
     pub same: u64,
-    /// Paths that differ.
+    /// The paths that differ, each with how it differs.
     pub changes: Vec<(String, PathChange)>,
 }
 
-/// What two images share.
+/// The amounts that two images share, and that each has alone.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct SharedParts {
-    /// In both.
+    /// Parts that are in both images.
     pub both: PartAmount,
-    /// In the first only.
+    /// Parts that are in the first image only.
     pub first: PartAmount,
-    /// In the second only.
+    /// Parts that are in the second image only.
     pub second: PartAmount,
 }
 
-/// A number of parts.
+/// A number of parts (blobs or blocks) and their bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct PartAmount {
-    /// The number.
+    /// The number of parts.
     pub count: u64,
-    /// Their stored bytes.
+    /// Stored bytes of the parts.
     pub bytes: u64,
 }
 
-/// How a path differs.
+/// The kind of a difference between two images at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathChange {
-    /// In the second image only.
+    /// The path is in the second image only.
     Added,
-    /// In the first image only.
+    /// The path is in the first image only.
     Removed,
-    /// Type, permissions, owner or attributes.
+    /// Type, permissions, owner or attributes of the path differ.
     Attributes,
-    /// Content.
+    /// The content of the path differs.
     Content,
 }
 
-/// What was removed, or would be.
+/// The amounts that were removed, or would be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Pruned {
-    /// Blobs of local images.
+    /// The number of removed blobs of local images.
     pub blobs: u64,
-    /// Their bytes.
+    /// Stored bytes of the removed blobs.
     pub bytes: u64,
-    /// Raw files of complete images.
+    /// The number of removed raw files of complete images.
     pub raw_files: u64,
-    /// Their bytes.
+    /// Bytes of the removed raw files.
     pub raw_bytes: u64,
-    /// Bytes of cached blocks, if they were to be removed.
+    /// Bytes of removed cached blocks; absent if these were not to be removed.
     pub block_bytes: Option<u64>,
 }
 
 /// The key of the platform.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PlatformKey {
-    /// With which others verify its start profiles.
+    /// The public key with which other platforms verify start profiles of this one.
     pub key: String,
 }
