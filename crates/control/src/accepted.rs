@@ -22,11 +22,11 @@ use crate::times::AGAIN_AFTER;
 /// The calls that this process has to run.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// No further call is begun.
+    /// Cancelled when the server is about to end: no further call is begun then.
     stopping: CancellationToken,
-    /// Calls that run, until their end is stored.
+    /// The number of calls that run, until their ends are stored.
     running: AtomicUsize,
-    /// Why the calls that are retried have not run.
+    /// The errors because of which retried calls have not run yet, by call.
     troubles: Mutex<HashMap<InvocationId, ErrorReport>>,
 }
 
@@ -57,7 +57,7 @@ impl Waiting {
         self.stopping.is_cancelled()
     }
 
-    /// Running calls.
+    /// Returns the number of running calls.
     pub fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
@@ -77,11 +77,11 @@ impl Waiting {
 
 /// The outcome of one attempt.
 enum Tried {
-    /// Its end is stored, or it is left to the next server.
+    /// The end of the call is stored, or the call is left to the next server.
     Done,
     /// The function was deployed again, or removed, while the call waited.
     Replaced,
-    /// The platform failed.
+    /// The platform failed, for this reason; the call is tried again.
     Again(Box<ErrorReport>),
 }
 
@@ -132,7 +132,7 @@ impl Functions {
         Ok(())
     }
 
-    /// An asynchronous call.
+    /// Returns an asynchronous call, with the reason as a warning while it has to be tried again.
     pub async fn invocation(
         &self,
         tenant: &Tenant,
@@ -150,7 +150,8 @@ impl Functions {
         Ok(invocation)
     }
 
-    /// The event stays in the store until the call runs, so that waiting calls take no memory.
+    /// Runs an accepted call in the background, until its end is stored. The event stays in the
+    /// store until the call runs, so that waiting calls take no memory.
     fn run_accepted(&self, id: InvocationId, function: FunctionId) {
         let functions = self.clone();
         trace::spawn(async move {

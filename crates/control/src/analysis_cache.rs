@@ -13,10 +13,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snowmelt_types::Digest;
 
-/// The most entries, of some kilobytes each.
+/// The most entries of the cache, of some kilobytes each.
 const MAX_ENTRIES: usize = 4096;
 
-/// After how many new entries they are counted: that reads the folder.
+/// The number of new entries after which all entries are counted. Counting reads the folder.
 const COUNTED_EVERY: usize = 256;
 
 /// A folder of cache entries. Cheap to clone.

@@ -26,13 +26,13 @@ use crate::permissions::{self, failure};
 const STATE: &str = "state.redb";
 /// The folder of copies.
 const FOLDER: &str = "backups";
-/// What the name of an incomplete copy begins with.
+/// The prefix of the name of a copy that is not complete.
 const PARTIAL: &str = "new-";
 /// Time between two copies that a server makes unasked, if the state has changed.
 const EVERY: Duration = Duration::from_secs(3600);
-/// The copies that are kept of each history of the state.
+/// The most copies that are kept of each history of the state.
 const MAX_COPIES: usize = 5;
-/// What must stay free on the disk after a copy that nobody asked for.
+/// Disk space that stays free after a copy that nobody asked for.
 const MIN_FREE: ByteSize = ByteSize::mib(512);
 
 /// A copy in the folder of copies. Its name has the time and the revision.
@@ -59,7 +59,7 @@ fn copies(state_dir: &Path) -> Vec<Copy> {
     copies
 }
 
-/// Where the state of a folder is.
+/// Returns the path of the state in a folder.
 pub(crate) fn state(state_dir: &Path) -> PathBuf {
     state_dir.join(STATE)
 }
@@ -117,7 +117,7 @@ fn sweep(state_dir: &Path) {
     }
 }
 
-/// Whether the state has changed since its last copy.
+/// Returns whether the state has changed since its last copy.
 async fn due(store: &Redb) -> Result<bool, ErrorReport> {
     let state_dir = folder_of(store.path());
     let at = store.revision().await.map_err(|error| error.report())?;
@@ -137,16 +137,16 @@ async fn due(store: &Redb) -> Result<bool, ErrorReport> {
     Ok(true)
 }
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Debug)]
 pub struct Restored {
     /// The copy that is the state now.
     pub from: PathBuf,
-    /// The file that was the state, if there was one.
+    /// The new name of the file that was the state, if there was one.
     pub kept: Option<PathBuf>,
 }
 
-/// Makes a copy the state of a folder, the newest one if none is named. The file that was the state
+/// Makes a copy the state of a folder: the newest one if none is named. The file that was the state
 /// gets another name.
 ///
 /// # Errors

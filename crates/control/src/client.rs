@@ -28,7 +28,7 @@ pub use query_stream::{QueryFrame, QueryStream};
 /// How long a server may take for a request that needs no work. A busy server answers; a stopped
 /// one does not.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A failure of a call that was begun.
+/// A failure of a call that was begun, and may have run.
 #[derive(Deserialize)]
 struct Begun {
     invocation: Invocation,
@@ -51,12 +51,12 @@ impl Client {
         Self { http: self.http.with_header(TENANT_HEADER, tenant.map(Tenant::as_str)) }
     }
 
-    /// What runs there.
+    /// Returns the status of the platform.
     pub async fn status(&self) -> Result<Status, ErrorReport> {
         self.get("/v1/status").await
     }
 
-    /// Runs a query.
+    /// Runs a query and returns its answer as a stream.
     pub async fn query(&self, request: &QueryRequest) -> Result<QueryStream, ErrorReport> {
         let asked = self.http.send(Method::POST, "/v1/queries", Some(request));
         let response = self.unless_silent(asked).await?;
@@ -71,17 +71,17 @@ impl Client {
         self.json(Method::POST, "/v1/udfs", Some(request)).await
     }
 
-    /// Every registered UDF.
+    /// Returns every registered UDF.
     pub async fn udfs(&self) -> Result<Vec<UdfSummary>, ErrorReport> {
         self.get("/v1/udfs").await
     }
 
-    /// A registered UDF.
+    /// Returns a registered UDF.
     pub async fn udf(&self, name: &str) -> Result<UdfSummary, ErrorReport> {
         self.get(&format!("/v1/udfs/{}", segment(name))).await
     }
 
-    /// The last lines that instances of a registered UDF wrote.
+    /// Returns the last lines that instances of a registered UDF wrote.
     pub async fn udf_log(
         &self,
         name: &str,
@@ -107,7 +107,7 @@ impl Client {
         self.json(Method::POST, "/v1/functions", Some(spec)).await
     }
 
-    /// Every deployed function.
+    /// Returns every deployed function.
     pub async fn functions(&self) -> Result<Vec<FunctionSummary>, ErrorReport> {
         self.get("/v1/functions").await
     }
@@ -118,7 +118,7 @@ impl Client {
         self.soon(self.http.no_content(Method::DELETE, &path, NO_BODY)).await
     }
 
-    /// A deployed function.
+    /// Returns a deployed function.
     pub async fn function(&self, name: &FunctionName) -> Result<FunctionSummary, ErrorReport> {
         self.get(&format!("/v1/functions/{name}")).await
     }
@@ -145,7 +145,7 @@ impl Client {
         }
     }
 
-    /// An asynchronous call.
+    /// Returns an asynchronous call.
     pub async fn invocation(&self, id: &InvocationId) -> Result<Invocation, ErrorReport> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if !id.as_str().chars().all(plain) {
@@ -155,7 +155,7 @@ impl Client {
         self.get(&format!("/v1/invocations/{id}")).await
     }
 
-    /// What invocations wrote.
+    /// Returns the output of a function's invocations: of one invocation, or the last entries.
     pub async fn logs(
         &self,
         name: &FunctionName,
@@ -172,45 +172,45 @@ impl Client {
         self.get(&format!("/v1/functions/{name}/logs?{}", query.finish())).await
     }
 
-    /// The trees of hosts through which images and files spread: all, or those of a function or of
-    /// images that begin with a name.
+    /// Returns the trees of hosts through which images and files spread: all, or those of a
+    /// function or of images that begin with a name.
     pub async fn trees(&self, of: Option<&str>) -> Result<Vec<ImageTree>, ErrorReport> {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(of.map(|name| ("of", name)));
         self.get(&format!("/v1/trees?{}", query.finish())).await
     }
 
-    /// All hosts of the cluster.
+    /// Returns all hosts of the cluster.
     pub async fn hosts(&self) -> Result<Vec<HostSummary>, ErrorReport> {
         self.get("/v1/hosts").await
     }
 
-    /// Has a host get no new work, or get it again.
+    /// Has a host get no new work, or has it get new work again.
     pub async fn drain(&self, host: &HostName, drained: bool) -> Result<(), ErrorReport> {
         let method = if drained { Method::POST } else { Method::DELETE };
         let path = format!("/v1/hosts/{}/drain", segment(host.as_str()));
         self.soon(self.http.no_content(method, &path, NO_BODY)).await
     }
 
-    /// The jobs that have a network.
+    /// Returns the jobs that have a network.
     pub async fn networks(&self) -> Result<Vec<NetworkSummary>, ErrorReport> {
         self.get("/v1/networks").await
     }
 
-    /// The network of a job on each of its hosts.
+    /// Returns the network of a job on each of its hosts.
     pub async fn network(&self, job: &JobId) -> Result<NetworkDetail, ErrorReport> {
         // Its hosts are asked, and one that does not answer is waited for.
         let path = format!("/v1/networks/{}", segment(job.as_str()));
         self.json(Method::GET, &path, NO_BODY).await
     }
 
-    /// The route of a packet between functions of a job.
+    /// Traces the route of a packet between functions of a job.
     pub async fn trace(&self, job: &JobId, asked: &TraceRequest) -> Result<Trace, ErrorReport> {
         let path = format!("/v1/networks/{}/trace", segment(job.as_str()));
         self.json(Method::POST, &path, Some(asked)).await
     }
 
-    /// What the platform counts.
+    /// Returns the counters of the platform.
     pub async fn figures(&self) -> Result<Figures, ErrorReport> {
         self.get("/v1/figures").await
     }
@@ -220,7 +220,7 @@ impl Client {
         self.json(Method::POST, "/v1/backups", NO_BODY).await
     }
 
-    /// Removes what nothing uses, or counts it.
+    /// Removes data that nothing uses, or counts it.
     pub async fn prune(
         &self,
         request: &PlatformPruneRequest,
@@ -228,7 +228,7 @@ impl Client {
         self.json(Method::POST, "/v1/prunings", Some(request)).await
     }
 
-    /// Asks the server to end; it answers before it does.
+    /// Asks the server to end. The server answers before it ends.
     pub async fn shutdown(&self, request: &ShutdownRequest) -> Result<(), ErrorReport> {
         self.soon(self.http.no_content(Method::POST, "/v1/shutdown", Some(request))).await
     }
@@ -246,7 +246,7 @@ impl Client {
         self.unless_silent(self.http.json(method, path, body)).await
     }
 
-    /// A request that a running server answers without delay.
+    /// Sends a request that a running server answers without delay.
     async fn soon<T>(
         &self,
         asked: impl Future<Output = Result<T, ErrorReport>>,
@@ -255,7 +255,7 @@ impl Client {
         answer.unwrap_or_else(|_| Err(self.silent()))
     }
 
-    /// A request that may take long. Meanwhile the server is probed.
+    /// Sends a request that may take long. Meanwhile the server is probed.
     async fn unless_silent<T>(
         &self,
         asked: impl Future<Output = Result<T, ErrorReport>>,
@@ -287,7 +287,7 @@ impl Client {
     }
 }
 
-/// User input as a segment of a path.
+/// Encodes user input as a segment of a path.
 fn segment(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }

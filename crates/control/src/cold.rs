@@ -10,7 +10,7 @@ use snowmelt_types::ByteSize;
 
 use crate::live::Live;
 
-/// The reason, for a call that has just been given a new instance.
+/// Returns the reason for a call that has just been given a new instance.
 pub(crate) fn reason(live: &Live, start: ColdStart) -> ColdReason {
     let ended = live.take_ended();
     let ColdStart { others, removed, budget } = start;
@@ -22,7 +22,7 @@ pub(crate) fn reason(live: &Live, start: ColdStart) -> ColdReason {
     }
 }
 
-/// What is known on control's own host.
+/// Collects the facts that explain a start of an instance on control's own host.
 pub(crate) fn started_here(node: &Node, live: &Live) -> ColdStart {
     ColdStart {
         others: u32::try_from(live.calls().saturating_sub(1)).unwrap_or(u32::MAX),

@@ -1,5 +1,5 @@
-//! What Python code declares, found without running it: required packages and imported modules. Its
-//! text is parsed by an interpreter once, and the result is cached by content.
+//! Declarations in Python code, found without running it: required packages and imported modules.
+//! The text of the code is parsed by an interpreter once, and the result is cached by content.
 
 use std::path::PathBuf;
 
@@ -12,22 +12,22 @@ use snowmelt_wire::SourceCode;
 
 use crate::analysis_cache::AnalysisCache;
 
-/// What a piece of code declares.
+/// The declarations of a piece of Python code.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Declared {
-    /// Requirements of all its functions, with those that its imports of numpy and pandas stand
-    /// for, and those of Python itself.
+    /// Requirements of all functions of the code, with those that its imports of numpy and pandas
+    /// stand for, and those of Python itself.
     pub packages: Vec<String>,
-    /// Those that are given with the code or apply to all of it.
+    /// Requirements that are given with the code or apply to all of it.
     pub shared: Vec<String>,
-    /// Those of each decorated function that names some.
+    /// Requirements of each decorated function that names some, one list for each.
     pub groups: Vec<Vec<String>>,
-    /// Modules that it imports.
+    /// Modules that the code imports.
     pub imports: Vec<String>,
 }
 
 impl Declared {
-    /// Requirements of one function, as if it stood alone.
+    /// Returns the requirements of one function, as if it stood alone.
     pub fn alone(&self, own: &[String]) -> Vec<String> {
         let all: Vec<String> = self.shared.iter().chain(own).cloned().collect();
         with_runtime(&all, kinds_of(&self.imports))
@@ -75,7 +75,7 @@ pub(crate) async fn declared(
     Ok(declared)
 }
 
-/// Refuses byte code that the version that was asked for cannot run.
+/// Refuses byte code that the requested version of Python cannot run.
 fn check_pickle(pickled: &str, packages: &[String]) -> Result<(), ErrorReport> {
     let (wanted, _) = WantedPython::split(packages).map_err(|error| error.report())?;
     if wanted.is_any() || wanted.allows_minor(pickled) {
@@ -96,7 +96,8 @@ async fn inspect(python: PathBuf, file: &str, text: &str) -> Result<Declared, Er
     Ok(Declared { packages, shared, groups, imports })
 }
 
-/// `import pandas` at the top of a file is as good as a requirement: the runtime offers it.
+/// Returns the kinds of batches that imports ask for: `import pandas` at the top of a file is as
+/// good as a requirement, because the runtime offers the package.
 fn kinds_of(imports: &[String]) -> Vec<BatchKind> {
     let imported = |name: &str| imports.iter().any(|import| import.split('.').next() == Some(name));
     let kinds =

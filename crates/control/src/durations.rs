@@ -1,4 +1,4 @@
-//! How long calls and queries took, by tenant, function and outcome, as histograms.
+//! Durations of calls and queries, by tenant, function and outcome, as histograms.
 //!
 //! Invariant: there is a bounded number of series, whatever names clients use, so the memory and the
 //! text of the metrics are bounded too.
@@ -9,46 +9,47 @@ use std::time::Duration;
 
 use snowmelt_types::{ErrorReport, Tenant};
 
-/// Upper bounds of the histograms in seconds; what is above them all counts too.
+/// Upper bounds of the histograms in seconds. Durations above the last bound count too.
 pub(crate) const BOUNDS_S: [f64; 12] =
     [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 3600.0];
 
 /// The most series, each of which has a line for every bound.
 const MAX_SERIES: usize = 1_000;
 
-/// Stands for the names of what has no series of its own.
+/// The name that stands for all functions and tenants without a series of their own.
 const OTHERS: &str = "(others)";
 
-/// The outcome of what did what it was asked to.
+/// The outcome of work that did what it was asked to.
 pub(crate) const SUCCEEDED: &str = "succeeded";
 
-/// The outcome of what ended because its client had gone.
+/// The outcome of work that ended because its client had gone.
 pub(crate) const DROPPED: &str = "dropped";
 
-/// What a series is of.
+/// The labels of a series of durations.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Series {
     pub tenant: String,
-    /// Empty for queries.
+    /// The name of the function; empty for queries.
     pub function: String,
     pub outcome: &'static str,
 }
 
-/// A histogram.
+/// A histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Histogram {
-    /// Of at most each of [`BOUNDS_S`] and above the one before; then the rest.
+    /// Numbers of durations: for each of [`BOUNDS_S`] those of at most that and above the bound
+    /// before; then those above the last bound.
     pub buckets: [u64; BOUNDS_S.len() + 1],
     pub sum: Duration,
 }
 
-/// All histograms of one kind of work.
+/// All histograms of one kind of work, such as calls.
 #[derive(Debug, Default)]
 pub(crate) struct Durations {
     series: Mutex<BTreeMap<Series, Histogram>>,
 }
 
-/// How work ended, as a label: by its error's code.
+/// Returns the outcome of work as a label: `succeeded`, or the code of its error.
 pub(crate) fn outcome<T>(result: &Result<T, ErrorReport>) -> &'static str {
     match result {
         Ok(_) => SUCCEEDED,
@@ -68,7 +69,7 @@ impl Durations {
         series.entry(key).or_default().add(took);
     }
 
-    /// All series, or those of one tenant.
+    /// Returns all series, or the series of one tenant.
     pub fn read(&self, of: Option<&Tenant>) -> Vec<(Series, Histogram)> {
         let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         let is_of = |key: &Series| of.is_none_or(|tenant| key.tenant == tenant.as_str());

@@ -85,12 +85,12 @@ impl Functions {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The node that runs them, and what is known of their code.
+    /// Returns the node that runs the functions, and the cache of what is known of their code.
     pub fn parts(&self) -> (&Node, &AnalysisCache) {
         (&self.inner.node, &self.inner.analysis)
     }
 
-    /// What other services of a test are made of.
+    /// Returns the node and the cache, of which tests make other services.
     #[cfg(test)]
     pub fn node_and_analysis(&self) -> (Node, AnalysisCache) {
         (self.inner.node.clone(), self.inner.analysis.clone())
@@ -153,7 +153,8 @@ impl Functions {
         Ok(futures::future::join_all(calls).await)
     }
 
-    /// As many slots on this host as there are now, requested together.
+    /// Acquires slots on this host: as many as there are permits now, with instances that are
+    /// requested together.
     async fn slots<'a>(&self, live: &'a Live, most: usize) -> Vec<(SemaphorePermit<'a>, Slot)> {
         let now = most.min(live.permits.available_permits());
         let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
@@ -200,12 +201,12 @@ impl Functions {
         &self.inner.waiting
     }
 
-    /// How calls ended so far.
+    /// Returns how many calls run, and how many have ended in which way.
     pub fn calls(&self) -> CallFigures {
         self.inner.calls.figures()
     }
 
-    /// How long they took.
+    /// Returns the durations of calls.
     pub fn durations(&self) -> &Durations {
         self.inner.calls.durations()
     }
@@ -283,7 +284,7 @@ impl Functions {
         &self.inner.placements
     }
 
-    /// Whether this is still the function of its name.
+    /// Returns whether a function is still the one that is deployed under its name.
     pub(crate) fn is_deployed(&self, live: &Arc<Live>) -> bool {
         let now = self.live().get(&live.record.id()).cloned();
         now.is_some_and(|now| Arc::ptr_eq(&now, live))
@@ -299,7 +300,7 @@ impl Functions {
         self.inner.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs what waits for the disk away from the threads that serve connections.
+    /// Runs work that waits for the disk, away from the threads that serve connections.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, ErrorReport> + Send + 'static,

@@ -100,7 +100,8 @@ async fn metrics(State(platform): State<Arc<Platform>>) -> Answer {
     Ok((headers, text).into_response())
 }
 
-/// What clients on other hosts see: the times of their own tenant.
+/// Answers clients on other hosts with the metrics that they may see: the durations of their own
+/// tenant.
 async fn own_metrics(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     let text = metrics::text_of_times(platform.times(Some(&identity.tenant)));
@@ -323,12 +324,13 @@ async fn unknown(request: Request) -> Problem {
     report.into()
 }
 
-/// The path is known; which methods it has stands in the header `allow`.
+/// Answers a request to a known path with a method that it does not have. The header `allow` lists
+/// its methods.
 async fn not_allowed(request: Request) -> (StatusCode, Problem) {
     (StatusCode::METHOD_NOT_ALLOWED, unknown(request).await)
 }
 
-/// The function with this name of the tenant of the request.
+/// Returns the identifier of the function with this name, of the tenant of the request.
 pub(crate) fn function(identity: Identity, name: String) -> Result<FunctionId, Problem> {
     let name = FunctionName::try_from(name)
         .map_err(|message| ErrorReport::new(Code::FUNCTION_NAME, message))?;

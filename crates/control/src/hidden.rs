@@ -1,5 +1,5 @@
-//! Paths of this machine in errors, which clients on other hosts are not shown: they say nothing to
-//! them, and how a machine is set up is not for tenants.
+//! Removes paths of this machine from errors that clients on other hosts are shown. They say
+//! nothing to these clients, and how a machine is set up is not for tenants.
 
 use std::path::Path;
 
@@ -12,10 +12,11 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use snowmelt_types::ErrorReport;
 
-/// What stands in the place of a path.
+/// The text that stands in the place of a path.
 const INSTEAD: &str = "a file of the platform";
 
-/// The longest error whose paths are looked for; a longer one has the answer of a function.
+/// The longest error in which paths are looked for, in bytes. A longer one has the answer of a
+/// function.
 const MAX_ERROR: usize = 1 << 20;
 
 /// The folders of a platform. Cheap to clone.
@@ -28,7 +29,7 @@ impl Folders {
         Self(shown.filter(|folder| folder.len() > 1).collect())
     }
 
-    /// The text without paths that lead into the folders.
+    /// Returns the text without paths that lead into the folders.
     fn hidden(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for folder in &*self.0 {
@@ -41,7 +42,7 @@ impl Folders {
         text
     }
 
-    /// The report without paths that lead into the folders.
+    /// Returns the report without paths that lead into the folders.
     pub fn hide(&self, mut report: ErrorReport) -> ErrorReport {
         report.message = self.hidden(&report.message);
         report.hint = report.hint.map(|hint| self.hidden(&hint));

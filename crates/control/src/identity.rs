@@ -24,7 +24,7 @@ pub(crate) struct Identity {
     pub tenant: Tenant,
 }
 
-/// Whether a peer may act for any tenant.
+/// Returns whether a peer may act for any tenant.
 fn is_operator(peer: Peer) -> bool {
     match peer {
         Peer::User(user) => user == 0 || user == rustix::process::geteuid().as_raw(),
@@ -33,7 +33,8 @@ fn is_operator(peer: Peer) -> bool {
     }
 }
 
-/// The tenant of a request without the header; none of a peer that only a token gives one.
+/// Returns the tenant of a request without the header; `None` for a peer whose tenant only a token
+/// tells.
 fn own_tenant(peer: Peer) -> Option<Tenant> {
     match peer {
         // The name of a tenant may contain digits, so this cannot fail.
@@ -46,7 +47,7 @@ fn own_tenant(peer: Peer) -> Option<Tenant> {
 }
 
 impl Identity {
-    /// The identity of a peer that acts for a tenant, or for its own.
+    /// Makes the identity of a peer that acts for a named tenant, or for its own.
     pub fn new(peer: Peer, named: Option<Tenant>) -> Result<Self, ErrorReport> {
         let own = own_tenant(peer).ok_or_else(unknown)?;
         let tenant = named.unwrap_or_else(|| own.clone());
@@ -58,7 +59,7 @@ impl Identity {
         Ok(Self { peer, tenant })
     }
 
-    /// The identity of a request with the token of a tenant, which may name no other one.
+    /// Makes the identity of a request with the token of a tenant, which may name no other tenant.
     pub fn of_token(tenant: Tenant, headers: &HeaderMap) -> Result<Self, ErrorReport> {
         if let Some(named) = named(headers)?.filter(|named| *named != tenant) {
             let message = format!("this token acts for tenant `{tenant}` and not for `{named}`");
@@ -82,8 +83,8 @@ impl Identity {
         }
     }
 
-    /// The number of a user who is not an operator; of one of another host a number that no user
-    /// has.
+    /// Returns the number of a user who is not an operator. A user of another host has a number
+    /// that no user of this machine has.
     pub fn member(&self) -> Option<u32> {
         match self.peer {
             Peer::User(user) if !is_operator(self.peer) => Some(user),
@@ -92,7 +93,8 @@ impl Identity {
         }
     }
 
-    /// The tenant whose things it changes; `None` for an operator who names none, whose are all.
+    /// Returns the tenant to which changes of the request are limited; `None` for an operator who
+    /// names no tenant and may change the things of all.
     pub fn only(&self) -> Option<&Tenant> {
         let is_all = is_operator(self.peer) && self.tenant == Tenant::default();
         (!is_all).then_some(&self.tenant)
@@ -107,7 +109,7 @@ impl Identity {
         Err(ErrorReport::new(Code::TENANT_REFUSED, message))
     }
 
-    /// Whether it may read the state of a tenant.
+    /// Returns whether the request may read the state of a tenant.
     pub fn sees(&self, tenant: &Tenant) -> bool {
         self.tenant == *tenant || is_operator(self.peer)
     }
@@ -149,7 +151,8 @@ async fn discard(body: Body) {
     while let Some(Ok(_)) = body.frame().await {}
 }
 
-/// Every listener adds a peer, and the layer an identity.
+/// Makes the error of a request without a peer or identity. That is a defect: every listener adds a
+/// peer, and the layer adds an identity.
 fn unknown() -> ErrorReport {
     ErrorReport::new(Code::INTERNAL, "the user of the connection is not known")
 }

@@ -1,10 +1,10 @@
-//! The lease service: an instance for whoever asks, on the local socket as a connected descriptor, by
-//! the API over the connection of the request. On a cluster the scheduler of calls decides on which
-//! host it is.
+//! The lease service gives an instance to whoever asks for one: on the local socket as a connected
+//! descriptor, by the API over the connection of the request. On a cluster the scheduler of calls
+//! decides on which host the instance is.
 //!
-//! A container manager of another engine, or a runtime, gets instances here. Invariants: a client gets
-//! instances of functions of its own tenant only, and none of its connections to an instance outlives
-//! its lease. One that is gone waits for nothing.
+//! A container manager of another engine, or a runtime, gets instances here. Invariants: a client
+//! gets instances of functions of its own tenant only, and none of its connections to an instance
+//! outlives its lease. Nothing waits for a client that is gone.
 
 mod client;
 mod held;
@@ -43,16 +43,17 @@ use relay::Relayed;
 use udf::LeasedUdf;
 use watched::Watched;
 
-/// The longest request: the code of a UDF.
+/// The most bytes of a request, which may have the code of a UDF.
 const MAX_REQUEST: u32 = 64 << 20;
 
-/// The most leases, and connections that ask for one.
+/// The most leases and connections that ask for one, together.
 const MAX_CONNECTIONS: usize = 4096;
 
-/// The most leases by the API at one time.
+/// The most leases by the API at one time, of all tenants.
 const MAX_RELAYED: usize = 1024;
 
-/// The most of them that one tenant has, with the connections that have not asked for one yet.
+/// The most leases by the API that one tenant has, with connections that have not asked for one
+/// yet.
 const MAX_OF_TENANT: u64 = 512;
 
 /// Gives leases of instances.
@@ -60,18 +61,18 @@ const MAX_OF_TENANT: u64 = 512;
 pub(crate) struct Leases {
     functions: Functions,
     udfs: UdfRegistry,
-    /// What clients of the API are not shown.
+    /// Folders whose paths are not shown to clients of the API.
     folders: Folders,
     relayed: Relays,
-    /// How long leases were.
+    /// Durations of leases.
     durations: Durations,
 }
 
-/// Why a lease is over that was not returned.
+/// The reason why a lease is over that was not returned.
 enum Over {
-    /// Its client is gone, and has had no instance.
+    /// The client is gone, and has had no instance.
     Gone,
-    /// What its client is to be told.
+    /// The error that the client is to be told.
     Failed(Box<ErrorReport>),
 }
 
@@ -99,12 +100,12 @@ impl Leases {
         Self { functions, udfs, folders, relayed, durations: Durations::default() }
     }
 
-    /// How long leases were, with the wait for their instances.
+    /// Returns the durations of leases, with the wait for their instances.
     pub fn durations(&self) -> &Durations {
         &self.durations
     }
 
-    /// What clients on other hosts are not shown.
+    /// Returns the folders whose paths are not shown to clients on other hosts.
     pub fn folders(&self) -> &Folders {
         &self.folders
     }
@@ -143,10 +144,10 @@ impl Leases {
         Ok(())
     }
 
-    /// Serves one lease over the connection of a request, once that has left HTTP.
+    /// Serves one lease over the connection of a request, once the connection has left HTTP.
     ///
     /// # Errors
-    /// There are as many as there may be.
+    /// There are as many leases as there may be.
     pub fn relay(
         self: &Arc<Self>,
         incoming: Incoming,
@@ -181,7 +182,7 @@ impl Leases {
         Ok(())
     }
 
-    /// One lease, from its request to its return.
+    /// Serves the lease of a connection, from its request to its return.
     async fn connection(&self, mut client: impl Client) {
         let within = client.asks_within();
         let served = async {
@@ -295,7 +296,7 @@ impl Leases {
     }
 }
 
-/// Waits for something on behalf of a client, as long as that is there.
+/// Waits for something on behalf of a client, as long as the client is there.
 async fn waiting<T>(
     client: &mut impl Client,
     what: impl Future<Output = Result<T, ErrorReport>>,
@@ -308,7 +309,7 @@ async fn waiting<T>(
     }
 }
 
-/// An instance with a connection on which the function is loaded.
+/// Opens an instance with a connection on which the function is loaded.
 async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<'a>, ErrorReport> {
     let timeout_ms = u64::try_from(callee.whose.limit.as_millis()).unwrap_or(u64::MAX);
     let held = |at, placed| Held { at, placed, placements, callee, output: OnceLock::new() };
@@ -342,7 +343,7 @@ async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<
     }
 }
 
-/// The request of a connection; `None` if it ended without one.
+/// Reads the request of a connection; `None` if the connection ended without one.
 async fn asked(client: &mut impl Client) -> Result<Option<LeaseRequest>, ErrorReport> {
     let frame =
         read_frame_within(client.stream(), MAX_REQUEST).await.map_err(|error| error.report())?;

@@ -50,7 +50,7 @@ mod wheels;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 fn now_ms() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)

@@ -27,26 +27,26 @@ const MAX_INSTANCES: u32 = 10_000;
 #[derive(Debug)]
 pub(crate) struct Live {
     pub record: FunctionRecord,
-    /// What other hosts need to run it.
+    /// The code in the form in which other hosts are sent it.
     pub code: FunctionCode,
-    /// The tree of its image, if hosts read that from a registry.
+    /// The tree of the function's image, if hosts read that from a registry.
     tree: Option<String>,
-    /// What the scheduler needs to know of its calls.
+    /// The facts by which the scheduler places the function's calls.
     pub needs: Arc<snowmelt_schedule::Call>,
-    /// Values that its instances have.
+    /// Values of the secrets that the function's instances have.
     secrets: Secrets,
-    /// It as this host runs it.
+    /// The program that instances of the function are started from on this host.
     pub unit: Unit,
     pub limits: Arc<InstanceLimits>,
     pub load: Load,
-    /// A permit for each call that all instances together may take.
+    /// Permits for calls: as many as all instances together may take at once.
     pub permits: Semaphore,
-    /// The code of the error with which an instance ended last, until a new one is there.
+    /// The code of the error with which an instance ended last, until a new instance is there.
     ended: Mutex<Option<String>>,
 }
 
 impl Live {
-    /// Prepares all that its instances need.
+    /// Prepares everything that instances of the function need.
     pub async fn prepare(
         node: &Node,
         analysis: &AnalysisCache,
@@ -72,21 +72,21 @@ impl Live {
         Ok(Self { code, tree, needs, secrets, unit, limits, load, permits, record, ended })
     }
 
-    /// It as it is called.
+    /// Returns the function in the form in which it is called.
     pub fn callee(&self) -> Callee<'_> {
         let Self { code, tree, needs, secrets, unit, limits, load, .. } = self;
         let sent = Some(Sent { code, secrets: Some(secrets), tree: tree.as_deref() });
         Callee { whose: self.whose(), needs, unit, limits, load, sent }
     }
 
-    /// Whose calls they are, and how long each may take.
+    /// Returns the name of the function for errors, and the time limit of a call.
     pub fn whose(&self) -> Whose<'_> {
         let spec = &self.record.spec;
         let limit = Duration::from_millis(spec.options.timeout_ms);
         Whose { function: spec.name.as_str(), limit }
     }
 
-    /// Running calls.
+    /// Returns the number of running calls.
     pub fn calls(&self) -> usize {
         let most = most_calls(&self.limits, self.record.spec.options.instances);
         most.saturating_sub(self.permits.available_permits())
@@ -97,7 +97,7 @@ impl Live {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.code.clone());
     }
 
-    /// The error with which the last instance ended, once.
+    /// Takes the error code with which the last instance ended, so that it is told once.
     pub fn take_ended(&self) -> Option<String> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -193,7 +193,8 @@ fn accept_packed(
     Ok(FunctionRecord { tenant, spec, deployed_ms, files: None, packed: None })
 }
 
-/// Finds the code package of a function that has one, and pins what its name leads to now.
+/// Finds the code package of a function that has one, and pins the manifest that its name refers to
+/// now.
 pub(crate) async fn pin(node: &Node, record: &mut FunctionRecord) -> Result<(), ErrorReport> {
     let Some(name) = &record.spec.packed else { return Ok(()) };
     let found = node.find_package(name).await;
@@ -225,7 +226,7 @@ pub(crate) async fn pack(
     node.pack(name, &code, handler, asked, silent).await.map_err(|error| error.report())
 }
 
-/// The code of a function with all that a host needs to run it.
+/// Returns the code of a function with all that a host needs to run it.
 pub(crate) async fn code_of(
     node: &Node,
     analysis: &AnalysisCache,
@@ -261,7 +262,7 @@ pub(crate) async fn code_of(
     })
 }
 
-/// The name of an image with the digest that it led to, if other hosts can read it by that.
+/// Returns the name of an image with the digest that it led to, if other hosts can read it by that.
 pub(crate) fn pinned(name: &str, unit: &Unit) -> String {
     match unit.image() {
         Some(digest) if has_registry(name) && !name.contains('@') => format!("{name}@{digest}"),
@@ -269,13 +270,14 @@ pub(crate) fn pinned(name: &str, unit: &Unit) -> String {
     }
 }
 
-/// What the scheduler needs to know of the calls of a function.
+/// Returns the facts by which the scheduler places the calls of a function.
 fn needs(record: &FunctionRecord, code: &FunctionCode) -> snowmelt_schedule::Call {
     let image = trees::image(record).or_else(|| record.spec.image.clone());
     needs_of(&record.tenant, code.digest(), (image, &code.packages), &code.limits)
 }
 
-/// What the scheduler needs to know of calls of a function in an image or with packages.
+/// Returns the facts by which the scheduler places calls of a function in an image or with
+/// packages.
 pub(crate) fn needs_of(
     tenant: &Tenant,
     function: Digest,
@@ -296,9 +298,9 @@ pub(crate) fn needs_of(
     }
 }
 
-/// What hosts have to read or install for packages: zygotes and environments are those of the
-/// packages. A version of Python alone, as each function that was pickled requires, is none: nothing
-/// is installed for it.
+/// Returns a key for what hosts have to read or install for packages: their zygotes and
+/// environments are shared by functions with the same packages. A version of Python alone, as each
+/// pickled function requires, gives `None`: nothing is installed for it.
 fn environment_of(packages: &[String]) -> Option<String> {
     let is_installed = match WantedPython::split(packages) {
         Ok((_, installed)) => !installed.is_empty(),
@@ -307,8 +309,8 @@ fn environment_of(packages: &[String]) -> Option<String> {
     is_installed.then(|| packages.join("\n"))
 }
 
-/// Whether only control's own host can run a function: it runs in a folder of that host, in an
-/// image that is in no registry, or with a wheel of a user's own.
+/// Returns whether only control's own host can run a function: it runs in a folder of that host, in
+/// an image that is in no registry, or with a wheel of a user's own.
 fn is_bound_to_control(record: &FunctionRecord, code: &FunctionCode) -> bool {
     let in_no_registry = |name: &str| !has_registry(name);
     record.spec.root.is_some()
@@ -317,7 +319,7 @@ fn is_bound_to_control(record: &FunctionRecord, code: &FunctionCode) -> bool {
         || has_own_wheels(&code.packages)
 }
 
-/// Whether some packages are wheels of a user's own, which only control's host has.
+/// Returns whether some packages are wheels of a user's own, which only control's host has.
 pub(crate) fn has_own_wheels(packages: &[String]) -> bool {
     packages.iter().any(|package| package.contains(" @ sha256:"))
 }
@@ -332,7 +334,8 @@ fn program_request(spec: &FunctionSpec, language: Language) -> ProgramRequest {
     }
 }
 
-/// Unless it is forked from a zygote of the platform's Python.
+/// Returns the language of a function's program; `None` if it is forked from a zygote of the
+/// platform's Python.
 fn language(spec: &FunctionSpec) -> Option<Language> {
     let is_inside = spec.root.is_some() || spec.image.is_some();
     match spec.runtime {

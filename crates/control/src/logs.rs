@@ -17,10 +17,11 @@ use snowmelt_types::{Code, ErrorReport, InvocationId, Tenant};
 
 use crate::records::FunctionId;
 
-/// Invocations that are shown by default.
+/// The number of invocations that are shown by default.
 const SHOWN: usize = 200;
 
-/// A longer file becomes the previous one, which is removed.
+/// The most bytes of the current file. A longer one becomes the previous file, and the previous one
+/// is removed.
 const MAX_BYTES: u64 = 8 << 20;
 
 /// The file to which entries are appended, and the previous one.
@@ -41,8 +42,8 @@ impl Logs {
         Self { root, most_bytes: MAX_BYTES, turning: Arc::default() }
     }
 
-    /// Keeps what an invocation wrote, if it wrote anything. A log that cannot be written does not
-    /// fail the call that it belongs to.
+    /// Keeps the output of an invocation, if it wrote anything. A log that cannot be written does
+    /// not fail the call that it belongs to.
     pub fn keep(&self, function: &FunctionId, entry: &LogEntry) {
         if entry.text.is_empty() {
             return;
@@ -52,7 +53,7 @@ impl Logs {
         }
     }
 
-    /// The entries of a function, the oldest first: of one invocation, or the last ones.
+    /// Returns the entries of a function, the oldest first: of one invocation, or the last ones.
     pub fn read(
         &self,
         function: &FunctionId,
@@ -78,12 +79,12 @@ impl Logs {
         self.write(&self.folder(function), entry)
     }
 
-    /// The folder of a log with a name of its own.
+    /// Returns the folder of a log with a name of its own.
     pub fn named(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// The lines of a log, the oldest first.
+    /// Returns the lines of a log, the oldest first.
     pub fn lines(&self, folder: &Path) -> Result<Vec<String>, ErrorReport> {
         let mut lines = Vec::new();
         for name in [BEFORE, CURRENT] {
@@ -106,7 +107,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Makes the file the previous one.
+    /// Makes the current file the previous one.
     fn turn(&self, folder: &Path) -> io::Result<()> {
         let _one = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
         let current = folder.join(CURRENT);
@@ -134,7 +135,8 @@ impl Logs {
         }
     }
 
-    /// Names contain no full stop, so no folder belongs to two functions.
+    /// Returns the folder of a function's logs. Names contain no full stop, so no folder belongs to
+    /// two functions.
     fn folder(&self, FunctionId { tenant, name }: &FunctionId) -> PathBuf {
         match *tenant == Tenant::default() {
             true => self.root.join(name.as_str()),
@@ -223,7 +225,7 @@ mod tests {
         assert!(kept.last().unwrap().text.starts_with("999 "));
     }
 
-    /// As concurrent calls do: no writer may block another.
+    /// Writes from several threads, like concurrent calls: no writer may block another.
     #[test]
     fn many_write_at_once_and_nothing_is_lost() {
         let (_folder, logs) = logs();

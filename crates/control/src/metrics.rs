@@ -18,12 +18,12 @@ use crate::durations::{BOUNDS_S, Histogram, Series};
 /// The content type of `GET /metrics`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The metrics as text.
+/// Returns the metrics as text.
 pub(crate) fn text(figures: Figures, times: Times) -> Result<String, fmt::Error> {
     encoded(vec![Box::new(Metrics(figures)), Box::new(times)])
 }
 
-/// Those of one tenant alone.
+/// Returns the metrics of the durations alone, as text: what one tenant may see.
 pub(crate) fn text_of_times(times: Times) -> Result<String, fmt::Error> {
     encoded(vec![Box::new(times)])
 }
@@ -36,14 +36,14 @@ fn encoded(collectors: Vec<Box<dyn Collector>>) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// What the platform counts, at one moment.
+/// The counters of the platform, at one moment.
 #[derive(Debug)]
 struct Metrics(Figures);
 
-/// How long calls and queries took, at one moment.
+/// Durations of calls and queries, at one moment.
 #[derive(Debug)]
 pub(crate) struct Times {
-    /// With how they came: by a call, a burst or a lease.
+    /// Durations of calls, each series with the way by which they came: a call, a burst or a lease.
     pub calls: Vec<(&'static str, Series, Histogram)>,
     pub queries: Vec<(Series, Histogram)>,
 }
@@ -252,7 +252,7 @@ fn starts(families: &mut Families, starts: &[StartFigures]) -> fmt::Result {
     Ok(())
 }
 
-/// Only where spans are exported.
+/// Writes the counters of exported spans, where spans are exported.
 fn spans(families: &mut Families) -> fmt::Result {
     let Some(export) = Export::installed() else { return Ok(()) };
     let [exported, dropped] = export.counts();
@@ -289,7 +289,7 @@ impl Families<'_> {
         family.encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
-    /// A gauge for each value of a label.
+    /// Writes a gauge for each value of a label.
     fn gauges(
         &mut self,
         (name, help): (&str, &str),
@@ -303,7 +303,7 @@ impl Families<'_> {
         Ok(())
     }
 
-    /// A counter for each value of a label.
+    /// Writes a counter for each value of a label.
     fn counters(
         &mut self,
         (name, help): (&str, &str),

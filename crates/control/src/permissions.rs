@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_types::{Code, ErrorReport};
 
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const MAX_WAITING: i32 = 1024;
 
 /// Names that only a state folder contains: a folder with one of these is closed to others.
@@ -29,12 +29,12 @@ const MARKS: [&str; 6] =
 pub struct Group(u32);
 
 impl Group {
-    /// Its number.
+    /// Returns the number of the group.
     pub fn id(&self) -> u32 {
         self.0
     }
 
-    /// A group by its number, or by its name in `/etc/group`.
+    /// Finds a group by its number, or by its name in `/etc/group`.
     ///
     /// # Errors
     /// A text that says what is wrong.
@@ -58,8 +58,8 @@ impl Group {
     }
 }
 
-/// Makes the state folder, or closes the one that is there: only its owner may enter, and members
-/// of the group may pass through it to the socket.
+/// Makes the state folder, or closes an existing one: only its owner may enter, and members of the
+/// group may pass through it to the socket.
 ///
 /// # Errors
 /// `SM-0505`, and `SM-0506` where the disk is full.
@@ -82,7 +82,7 @@ pub fn state_folder(path: &Path, group: Option<&Group>) -> Result<(), ErrorRepor
     }
 }
 
-/// A folder that others may pass through, as sandboxes have to.
+/// Makes a folder that others may pass through, as sandboxes have to.
 pub(crate) fn open_folder(path: &Path) -> Result<(), ErrorReport> {
     let made = DirBuilder::new().recursive(true).mode(0o711).create(path);
     made.map_err(|error| failure(path, &error))
@@ -101,7 +101,7 @@ pub(crate) fn private_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Locks a state folder for a server, or for what must not run beside one.
+/// Locks a state folder for a server, or for work that must not run beside one.
 pub(crate) fn server_lock(state_dir: &Path) -> Result<Lock, ErrorReport> {
     let path = state_dir.join("server.lock");
     // A user who could open it could keep its lock, and no server would ever start again.
@@ -135,7 +135,7 @@ pub(crate) fn listen(path: &Path, group: Option<&Group>) -> Result<UnixListener,
     Ok(UnixListener::from(socket))
 }
 
-/// A bound socket has the mode of its descriptor, less the umask: others can never connect.
+/// Binds a socket. It has the mode of its descriptor, less the umask: others can never connect.
 fn bound(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -166,7 +166,7 @@ fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The error for a path of the state that cannot be used.
+/// Makes the error for a path of the state that cannot be used.
 pub(crate) fn failure(path: &Path, error: &io::Error) -> ErrorReport {
     let full = error.kind() == io::ErrorKind::StorageFull;
     let code = if full { Code::DISK_FULL } else { Code::STATE };

@@ -1,5 +1,5 @@
-//! Ends the ranks of a job with a network when one of them fails: they would wait for it until
-//! their time is up. They get the failure as their reason.
+//! Ends the ranks of a job with a network when one of them fails: the others would wait for it
+//! until their time is up. They get the failure as their reason.
 //!
 //! Invariant: at most one failure is reported, the first that was received.
 
@@ -17,14 +17,15 @@ use super::Part;
 /// The part of the answer of a pickled function that is read here.
 #[derive(Deserialize)]
 struct MapAnswer {
-    /// Why the first of its items failed, if any.
+    /// The first exception of the function's items, if any.
     failed: Option<String>,
 }
 
-/// The first failure that was received.
+/// The first failure of a rank that was received.
 #[derive(Debug)]
 pub(super) struct First {
-    /// The name of a pickled function: its answers do not show the platform how it ended.
+    /// The name of the function if it is pickled: its answers do not show the platform how it
+    /// ended.
     pickled: Option<String>,
     told: watch::Sender<Option<Failure>>,
 }
@@ -42,7 +43,7 @@ impl First {
         Self { pickled, told: watch::channel(None).0 }
     }
 
-    /// Takes the end of a rank.
+    /// Takes the end of a rank; the first failure is remembered.
     pub fn take(&self, end: &RankEnd, host: &HostName) {
         let Some(why) = self.why(end) else { return };
         self.told.send_if_modified(|first| {
@@ -54,8 +55,8 @@ impl First {
         });
     }
 
-    /// Why a rank failed, if it did: of a pickled function, what its runtime says beside the
-    /// pickle.
+    /// Returns why a rank failed, if it did. For a pickled function that is in the part of the
+    /// answer that its runtime writes beside the pickle.
     fn why(&self, end: &RankEnd) -> Option<String> {
         if let Some(error) = &end.error {
             return Some(error.message.clone());

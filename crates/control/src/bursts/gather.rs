@@ -1,7 +1,7 @@
 //! Calls every rank of a job and fetches all ends.
 //!
-//! Control may lose its connection to a host, or be restarted: each host keeps the ends of its ranks,
-//! and is asked for those that are not known yet.
+//! Control may lose its connection to a host, or be restarted: each host keeps the ends of its
+//! ranks, and is asked for the ends that control does not know yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,25 +20,26 @@ use super::Part;
 use super::failing::First;
 use crate::now_ms;
 
-/// How long a host keeps a part for which control does not ask: time to start control again.
+/// How long a host keeps a part for which control does not ask. It leaves time to start control
+/// again.
 pub(super) const PART_LEASE: Duration = Duration::from_secs(40);
 
 /// How long to go on with a host that does not answer. Less than [`PART_LEASE`], so that a host that
 /// can be reached again still has its part.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a host is given to report the next end before it is asked again; the time in which an
-/// unreachable host is noticed.
+/// How long a host is given to report the next end before it is asked again. An unreachable host is
+/// noticed within this time.
 const NEXT_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait before a host that did not answer is asked again.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// A host is lost after at least so many requests without an answer: control itself may have been
-/// stopped during one of them.
+/// The least number of requests without an answer after which a host is lost: control itself may
+/// have been stopped during one of them.
 const TRIES: u32 = 3;
 
-/// The results of the ranks, in order.
+/// The invocations and logs of all ranks, in order.
 pub(super) struct Ended {
     pub invocations: Vec<Invocation>,
     pub logs: Vec<LogEntry>,
@@ -52,12 +53,12 @@ pub(super) struct Gathering<'a> {
     /// The calls of each part; `None` if an earlier control has made them.
     pub calls: Option<Vec<PartCalls>>,
     pub has_network: bool,
-    /// Counts the ranks that have ended.
+    /// The counter of ranks that have ended, for the status of the burst.
     pub ended: &'a AtomicU32,
     pub patience: Patience,
 }
 
-/// How long to go on with hosts that do not answer.
+/// The times for which to go on with hosts that do not answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     pub unreachable: Duration,
@@ -139,8 +140,9 @@ impl Gathering<'_> {
         Ok(all.into_values().collect())
     }
 
-    /// Makes the calls of a part and takes the ends of all of its ranks, and of as many as there are if
-    /// its host is lost. Returns how many the host has given, and whether there are no more.
+    /// Makes the calls of a part and takes the ends of its ranks: of all, or of those that have
+    /// arrived if its host is lost. Returns how many ends the host has given, and whether there are
+    /// no more.
     async fn collect(
         &self,
         part: &Part,
@@ -165,7 +167,8 @@ impl Gathering<'_> {
         if all.len() < ranks.len() { Err(lost(part)) } else { Ok((from, finished)) }
     }
 
-    /// The ends of a part whose host is lost: the others of the burst do not wait for its ranks.
+    /// Returns the ends of a part whose host is lost, with errors for the ranks that have none. The
+    /// others of the burst do not wait for these.
     fn without_lost(&self, part: &Part, mut all: BTreeMap<u32, Arc<RankEnd>>) -> Vec<Arc<RankEnd>> {
         let hint = "it may have run; the results of the other ranks are there, so run only this one \
                     again";
@@ -186,8 +189,9 @@ impl Gathering<'_> {
         all.into_values().collect()
     }
 
-    /// A host keeps the network until all packets of its ranks have arrived. Once all ranks have
-    /// ended there is no receiver: packets to a host whose part is closed would never arrive.
+    /// Tells a host that all ranks of the burst have ended, and waits until its part has. A host
+    /// keeps the network until all packets of its ranks have arrived, but once all ranks have ended
+    /// there is no receiver: packets to a host whose part is closed would never arrive.
     async fn release(&self, part: &Part, from: usize, mut finished: bool) {
         let over = ErrorReport::new(Code::RANK_ENDED, "all ranks have ended");
         if let Err(error) = part.host.agent.end(self.job, &over).await {

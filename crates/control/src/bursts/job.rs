@@ -1,7 +1,7 @@
 //! A burst as an object of its own: it does not end with the connection that asked for it.
 //!
-//! Invariant: it ends once, by its outcome. While clients wait for it, or within the time that it
-//! was given after the last of them, it is claimed; a burst that nobody claims is ended.
+//! Invariant: a burst ends once, by its outcome. While clients wait for it, or within the time that
+//! it was given after the last of them, it is claimed; a burst that nobody claims is ended.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,19 +18,19 @@ use tokio_util::sync::CancellationToken;
 use super::Part;
 use crate::{now_ms, permissions};
 
-/// How a burst ended: its answer, or its failure.
+/// The outcome of a burst: its answer, or its failure.
 pub(crate) type Outcome = Result<Stored, ErrorReport>;
 
 /// The answer of a burst, as JSON.
 #[derive(Clone, Debug)]
 pub(crate) enum Stored {
     Memory(Bytes),
-    /// A file, and how many bytes it has.
+    /// The path of a file, and its length in bytes.
     File(PathBuf, u64),
 }
 
 impl Stored {
-    /// The answer.
+    /// Returns the answer, read from its file if it has one.
     pub async fn read(&self) -> Result<Bytes, ErrorReport> {
         match self {
             Self::Memory(bytes) => Ok(bytes.clone()),
@@ -49,22 +49,22 @@ impl Stored {
     }
 }
 
-/// One burst.
+/// A burst that runs, or whose outcome is kept.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub id: JobId,
     pub tenant: Tenant,
     pub function: FunctionName,
     pub since_ms: u64,
-    /// Functions in all.
+    /// The number of functions of the burst.
     pub size: u32,
-    /// How long it goes on after the last client that waited for it.
+    /// The time for which the burst goes on after the last client that waited for it.
     pub claim_within: Duration,
-    /// Where it runs, in the order of ranks, once it was placed.
+    /// The parts of the burst, in the order of ranks; set once it is placed.
     pub parts: OnceLock<Vec<Part>>,
-    /// Functions that have ended.
+    /// The number of functions that have ended.
     pub ended: AtomicU32,
-    /// How it went to keep its request, once that is known.
+    /// Whether the burst's request could be kept; `None` while that is not known yet.
     accepted: watch::Sender<Option<Result<(), ErrorReport>>>,
     phase: watch::Sender<Phase>,
     claims: Mutex<Claims>,
@@ -73,20 +73,20 @@ pub(crate) struct Job {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// There is no room for all of it.
+    /// The hosts have no room for the whole burst yet.
     Waiting(BurstRoom),
-    /// Nothing of the user's runs yet.
+    /// The instances start; nothing of the user's runs yet.
     Starting,
-    /// Its functions are called.
+    /// The functions are called.
     Running,
-    /// How it ended, and when.
+    /// The outcome of the burst, and when it ended.
     Ended(Box<Outcome>, Instant),
 }
 
 #[derive(Debug)]
 struct Claims {
     waiting: u32,
-    /// When the last client that waited went away.
+    /// When the last client that waited for the burst went away.
     last: Instant,
 }
 
@@ -94,7 +94,7 @@ struct Claims {
 #[derive(Debug)]
 pub(crate) struct Claim(Arc<Job>);
 
-/// What a burst is, before it is placed.
+/// The facts of a burst that are known before it is placed.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     pub id: JobId,
@@ -103,7 +103,7 @@ pub(super) struct Identity {
     pub size: u32,
     pub claim_within: Duration,
     pub since_ms: u64,
-    /// Whether clients are to be told of it only when it is kept.
+    /// Whether clients are told of the burst only when its request is kept.
     pub is_to_be_kept: bool,
 }
 
@@ -127,12 +127,12 @@ impl Job {
         }
     }
 
-    /// Its request is kept, or cannot be.
+    /// Tells waiting clients that the burst's request is kept, or cannot be.
     pub(super) fn is_kept(&self, kept: Result<(), ErrorReport>) {
         self.accepted.send_replace(Some(kept));
     }
 
-    /// Waits until its request is kept, if it is to be.
+    /// Waits until the burst's request is kept, if it is to be.
     pub(super) async fn accepted(&self) -> Result<(), ErrorReport> {
         let mut accepted = self.accepted.subscribe();
         match accepted.wait_for(Option::is_some).await.as_deref() {
@@ -185,22 +185,22 @@ impl Job {
         }
     }
 
-    /// There is too little room for it.
+    /// Notes that the burst waits because there is too little room for it.
     pub(super) fn waits(&self, room: BurstRoom) {
         self.phase.send_replace(Phase::Waiting(room));
     }
 
-    /// It has its hosts.
+    /// Notes that the burst has its hosts.
     pub(super) fn starts(&self) {
         self.phase.send_replace(Phase::Starting);
     }
 
-    /// The functions are called now.
+    /// Notes that the functions are called now.
     pub(super) fn begin(&self) {
         self.phase.send_replace(Phase::Running);
     }
 
-    /// The first outcome is that of the burst.
+    /// Sets the outcome of the burst. Later outcomes change nothing.
     pub(super) fn finish(&self, outcome: Outcome) {
         self.phase.send_if_modified(|phase| {
             let runs = !matches!(phase, Phase::Ended(..));
@@ -211,7 +211,7 @@ impl Job {
         });
     }
 
-    /// Waits for the outcome.
+    /// Waits for the outcome of the burst.
     pub async fn outcome(&self) -> Outcome {
         let mut phase = self.phase.subscribe();
         match phase.wait_for(|phase| matches!(phase, Phase::Ended(..))).await.as_deref() {
@@ -220,7 +220,8 @@ impl Job {
         }
     }
 
-    /// For how long it has been over, and the bytes of its answer; `None` while it runs.
+    /// Returns for how long the burst has been over, and the bytes of its answer; `None` while it
+    /// runs.
     pub(super) fn over_for(&self) -> Option<(Duration, u64)> {
         match &*self.phase.borrow() {
             Phase::Ended(outcome, at) => {
@@ -230,7 +231,7 @@ impl Job {
         }
     }
 
-    /// Where each part of it runs; nothing before it was placed.
+    /// Returns the parts of the burst; nothing before it was placed.
     pub(super) fn parts(&self) -> &[Part] {
         self.parts.get().map_or(&[], Vec::as_slice)
     }

@@ -28,13 +28,13 @@ pub(super) struct JobNetwork {
     pub tenant: Tenant,
     pub function: FunctionName,
     pub since_ms: u64,
-    /// In the order of ranks.
+    /// The parts of the job, in the order of ranks.
     pub parts: Vec<Part>,
     /// The network of each part.
     pub specs: Vec<JobSpec>,
 }
 
-/// A job is listed until this is dropped.
+/// A guard: the job is listed until it is dropped.
 #[derive(Debug)]
 pub(super) struct Listed {
     job: JobId,
@@ -62,7 +62,7 @@ impl JobNetworks {
         Listed { job: id.clone(), jobs: self.clone() }
     }
 
-    /// A summary of each, the oldest first.
+    /// Returns a summary of each job with a network, the oldest first.
     pub fn networks(&self) -> Vec<NetworkSummary> {
         self.lock().values().map(|job| job.summary()).collect()
     }
@@ -72,8 +72,8 @@ impl JobNetworks {
         if sees(&self.find(id)?.tenant) { Ok(()) } else { Err(missing(id)) }
     }
 
-    /// One job with the state of its network on each host. Hosts that do not answer are shown with
-    /// their error.
+    /// Returns a job with the state of its network on each host. Hosts that do not answer are shown
+    /// with their error.
     pub async fn network(&self, id: &JobId) -> Result<NetworkDetail, ErrorReport> {
         let job = self.find(id)?;
         let asked = job.parts.iter().map(|part| async {
@@ -129,7 +129,7 @@ impl JobNetwork {
         self.parts.iter().map(|part| part.count).sum()
     }
 
-    /// Where a rank is, and the part that it is in.
+    /// Returns the host and the address of a rank, and the index of the part that it is in.
     pub fn rank(&self, rank: u32, ipv6: bool) -> Result<(TracePoint, usize), ErrorReport> {
         let is_in = |part: &Part| (part.first..part.first + part.count).contains(&rank);
         let missing = || {
@@ -145,7 +145,7 @@ impl JobNetwork {
         Ok((TracePoint { rank: Some(rank), host, address }, place))
     }
 
-    /// The owner of an address, and its part if it is an address of the job.
+    /// Returns the owner of an address, and the index of its part if it is an address of the job.
     pub fn address(&self, address: IpAddr) -> (TracePoint, Option<usize>) {
         let own = |spec: &JobSpec| spec.own4.contains(address) || spec.own6.contains(address);
         let Some(place) = self.specs.iter().position(own) else {

@@ -24,8 +24,8 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Adds a burst. One of the same tenant and identifier is given instead (false): a client repeats
-    /// a request whose answer was lost.
+    /// Adds a burst, and returns it with true. If the tenant has a burst with the identifier
+    /// already, returns that one with false: a client repeats a request whose answer was lost.
     pub(super) fn add(&self, identity: Identity) -> Result<(Arc<Job>, bool), ErrorReport> {
         let mut all = self.lock();
         if let Some(known) = all.get(&identity.id) {
@@ -40,13 +40,13 @@ impl Jobs {
         Ok((job, true))
     }
 
-    /// A burst of a tenant.
+    /// Returns a burst of a tenant.
     pub fn find(&self, tenant: &Tenant, id: &JobId) -> Result<Arc<Job>, ErrorReport> {
         let found = self.lock().get(id).filter(|job| job.tenant == *tenant).cloned();
         found.ok_or_else(|| missing(id))
     }
 
-    /// The bursts of a tenant, the oldest first.
+    /// Returns the bursts of a tenant, the oldest first.
     pub fn list(&self, tenant: &Tenant) -> Vec<BurstStatus> {
         let all = self.lock();
         all.values().filter(|job| job.tenant == *tenant).map(|job| job.status()).collect()
@@ -57,7 +57,7 @@ impl Jobs {
         self.lock().remove(id);
     }
 
-    /// Forgets outcomes that are too old or too many, and gives their identifiers.
+    /// Forgets outcomes that are too old or too many, and returns the identifiers of their bursts.
     pub(super) fn expire(&self) -> Vec<JobId> {
         let mut all = self.lock();
         let mut kept: BTreeMap<Tenant, (usize, u64)> = BTreeMap::new();

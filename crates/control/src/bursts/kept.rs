@@ -19,7 +19,7 @@ use super::job::{Outcome, Stored};
 use crate::records::{FunctionRecord, JobEnd, JobRecord, Records};
 use crate::{now_ms, permissions};
 
-/// Answers up to this length are in the record, and stay in memory.
+/// The most bytes of an answer that is in the record, and stays in memory.
 const SHORT: usize = 256 << 10;
 
 /// The end of the name of a file with a request.
@@ -30,11 +30,11 @@ const REQUEST: &str = "request";
 pub(super) struct Accepted {
     pub since_ms: u64,
     pub record: FunctionRecord,
-    /// With the identifier.
+    /// The calls of the burst, with its identifier.
     pub calls: BurstCalls,
 }
 
-/// Where bursts are kept. Cheap to clone.
+/// The store and folder in which bursts are kept. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     records: Records,
@@ -42,7 +42,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Records in the store, and answers in a folder.
+    /// Keeps records in a store, and long answers in a folder.
     pub fn new(records: Records, folder: PathBuf) -> Self {
         Self { records, folder }
     }
@@ -59,7 +59,7 @@ impl Kept {
         removed(&self.request(job)).await
     }
 
-    /// The requests of bursts that were not called, the oldest first.
+    /// Returns the requests of bursts that were not called, the oldest first.
     pub(super) async fn requests(&self) -> Vec<Accepted> {
         let mut requests = Vec::new();
         for path in self.files().await {
@@ -79,7 +79,7 @@ impl Kept {
         requests
     }
 
-    /// The functions of the burst are about to be called.
+    /// Writes the record of a burst whose functions are about to be called.
     pub async fn begin(&self, record: &JobRecord) -> Result<(), ErrorReport> {
         self.records.put_job(record).await
     }
@@ -120,7 +120,7 @@ impl Kept {
         self.records.put_job(&JobRecord { ended, ..record.clone() }).await
     }
 
-    /// Removes what is kept of a burst.
+    /// Removes the record, the request and the answer of a burst.
     pub async fn forget(&self, job: &JobId) -> Result<(), ErrorReport> {
         // A request without a record is that of a burst which was not called.
         self.remove_request(job).await?;
@@ -128,7 +128,7 @@ impl Kept {
         removed(&self.path(job)).await
     }
 
-    /// All that is kept, with the outcomes of bursts that have ended. Removes files without a
+    /// Returns all kept bursts, those that have ended with their outcomes. Removes files without a
     /// record, which a crash may have left.
     pub async fn load(&self) -> Result<Vec<(JobRecord, Option<Outcome>)>, ErrorReport> {
         let records = self.records.jobs().await?;
@@ -210,7 +210,7 @@ async fn removed(path: &Path) -> Result<(), ErrorReport> {
     }
 }
 
-/// The answer as text in a record.
+/// Returns a short answer as text for a record.
 fn text(answer: &Bytes) -> Option<Box<RawValue>> {
     RawValue::from_string(String::from_utf8(answer.to_vec()).ok()?).ok()
 }

@@ -1,11 +1,11 @@
 //! Bursts: many functions on all hosts concurrently, which start together or not at all.
 //!
-//! It waits until there is room for all of it (`placement`). Then there are three steps, each on all
-//! hosts at the same time: open (the network is made, instances start),
-//! ready (all hosts answer each other, the code is loaded) and call. Whatever fails before the call
-//! closes every part; nothing was run then. From the call on, a burst survives the loss of any
-//! connection, and a restart of control (`resume`). A burst that its client does not wait for
-//! survives a restart from the moment that the client has its identifier.
+//! A burst waits until there is room for all of it (`placement`). Then there are three steps, each
+//! on all hosts at the same time: open (the network is made, instances start), ready (all hosts
+//! answer each other, the code is loaded) and call. Whatever fails before the call closes every
+//! part; nothing was run then. From the call on, a burst survives the loss of any connection, and a
+//! restart of control (`resume`). A burst that its client does not wait for survives a restart from
+//! the moment that the client has its identifier.
 
 mod failing;
 mod gather;
@@ -59,7 +59,7 @@ const MAX_RANKS: usize = 20_000;
 /// The longest time for which a burst goes on without a client.
 const MAX_UNCLAIMED: Duration = Duration::from_secs(24 * 3600);
 
-/// How often outcomes that are too old are looked for.
+/// The interval at which outcomes that are too old are removed.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Places bursts, starts them and waits for their answers. Cheap to clone.
@@ -70,12 +70,12 @@ pub(crate) struct Bursts {
     hosts: Hosts,
     placements: Placements,
     overlays: Overlays,
-    /// Of the images that bursts run in.
+    /// The trees of the images that bursts run in.
     pub trees: Trees,
-    /// Those with a network.
+    /// The networks of running jobs.
     pub networks: JobNetworks,
     pub jobs: Jobs,
-    /// How long their calls took.
+    /// Durations of the bursts' calls.
     durations: Arc<Durations>,
     secrets: SecretSources,
     // None for a platform that ends with its client.
@@ -84,7 +84,7 @@ pub(crate) struct Bursts {
     over: CancellationToken,
 }
 
-/// One host's part.
+/// The part of a burst on one host: contiguous ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub host: Arc<Host>,
@@ -130,7 +130,7 @@ impl Bursts {
         bursts
     }
 
-    /// How long their calls took.
+    /// Returns the durations of the bursts' calls.
     pub fn durations(&self) -> &Durations {
         &self.durations
     }
@@ -170,8 +170,8 @@ impl Bursts {
         self.start_accepted(record, calls).await
     }
 
-    /// The same for a function that was accepted before. On return, a burst whose client does not
-    /// wait for it survives a crash.
+    /// Begins to run a function that was accepted before, as `start` does. On return, a burst whose
+    /// client does not wait for it survives a crash.
     pub async fn start_accepted(
         &self,
         record: FunctionRecord,
@@ -274,7 +274,7 @@ fn identity(request: &Accepted) -> Identity {
     Identity { claim_within, since_ms: *since_ms, ..identity }
 }
 
-/// The span of a burst. It may end after that of the request by which it was started.
+/// Returns the span of a burst. It may end after the span of the request that started the burst.
 fn span_of(job: &Job, record: &FunctionRecord) -> Span {
     tracing::debug_span!(
         target: SPANS,
@@ -320,7 +320,8 @@ fn check(request: &BurstCalls) -> Result<(), ErrorReport> {
     }
 }
 
-/// It names records, files and control groups.
+/// Returns whether an identifier has the form of a burst's. Records, files and control groups are
+/// named by it.
 fn is_identifier(id: &JobId) -> bool {
     let digits = id.as_str().strip_prefix("j-").unwrap_or_default();
     digits.len() == 32 && digits.bytes().all(|one| matches!(one, b'0'..=b'9' | b'a'..=b'f'))

@@ -15,12 +15,12 @@ use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
 use super::Part;
 
-/// Where the addresses of jobs begin; private, and rarely used elsewhere (RFC 1918, RFC 4193).
+/// The base addresses of jobs' networks: private, and rarely used elsewhere (RFC 1918, RFC 4193).
 const BASE4: Ipv4Addr = Ipv4Addr::new(10, 192, 0, 0);
 const PREFIX4: u8 = 10;
 const BASE6: [u16; 2] = [0xfd73, 0x6d00];
 
-/// Overlays are numbered with 24 bits; 0 is not used.
+/// The most overlays: their numbers have 24 bits, and 0 is not used.
 const MAX_OVERLAYS: u32 = (1 << 24) - 1;
 
 /// The overlays that are taken. Cheap to clone.
@@ -37,13 +37,14 @@ pub(super) struct Overlay {
 }
 
 impl Overlays {
-    /// Begins at a random number: hosts may still be ending jobs of an earlier control.
+    /// Makes an empty set. Numbers begin at a random one, because hosts may still be ending jobs of
+    /// an earlier control.
     pub fn new() -> Self {
         let begin = u32::try_from(uuid::Uuid::new_v4().as_u128() >> 104).unwrap_or(0);
         Self { taken: Arc::new(Mutex::new((begin % MAX_OVERLAYS, BTreeSet::new()))) }
     }
 
-    /// Takes one that no other job has.
+    /// Takes an overlay that no other job has.
     pub fn take(&self) -> Result<Overlay, ErrorReport> {
         let mut taken = lock(&self.taken);
         let (last, numbers) = &mut *taken;
@@ -58,7 +59,7 @@ impl Overlays {
         }
     }
 
-    /// Takes the one that a job of an earlier control has.
+    /// Takes the overlay that a job of an earlier control has.
     pub fn keep(&self, number: u32) -> Overlay {
         lock(&self.taken).1.insert(number);
         Overlay { number, taken: Arc::clone(&self.taken) }
@@ -71,13 +72,14 @@ impl Drop for Overlay {
     }
 }
 
-/// What each host receives: its network, and which host has which ranks.
+/// The plan of a job's network: the specification for each host, and the ranks and addresses of
+/// all.
 pub(super) struct Plan {
     pub specs: Vec<JobSpec>,
     pub ranks: Vec<HostRanks>,
 }
 
-/// Gives each part its addresses.
+/// Makes the plan of a job's network: gives each part its addresses.
 pub(super) fn plan(
     job: &JobId,
     tenant: &Tenant,

@@ -12,7 +12,7 @@ use super::{Part, reach};
 /// The most time that is kept for a host to say why it is not ready.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long hosts have to answer each other, once the network is made on all of them: their kernels
+/// How long hosts have to answer each other, once the network is made on all of them. Their kernels
 /// answer, also on busy hosts.
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -23,7 +23,7 @@ pub(super) struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// Opens all concurrently; the first failure is that of the job.
+    /// Opens all parts concurrently. The first failure is the failure of the job.
     pub async fn start(
         &self,
         orders: Vec<JobPart>,
@@ -51,7 +51,8 @@ impl Opened<'_> {
         Ok((open, ready))
     }
 
-    /// Closes all. A host that does not answer closes its part by itself, when it is not called.
+    /// Closes all parts. A host that does not answer closes its part by itself, when it is not
+    /// called.
     pub async fn close(&self) {
         let closing = self.parts.iter().map(|part| part.host.agent.close(self.job));
         for closed in futures::future::join_all(closing).await {

@@ -1,4 +1,4 @@
-//! Which host is to blame when hosts of a job do not reach each other: each reports which
+//! Finds the host to blame when hosts of a job do not reach each other. Each host reports which
 //! hosts it does not reach, and both ends report a cut link.
 
 use std::collections::BTreeSet;
@@ -8,8 +8,8 @@ use snowmelt_types::{Code, ErrorReport};
 
 use super::Part;
 
-/// The error of a job whose parts at these places do not reach hosts of these addresses; none if
-/// all reach all.
+/// Returns an error if some parts do not reach others. `unreached` has, for each part, the
+/// addresses of the hosts that it does not reach.
 pub(super) fn check(parts: &[Part], unreached: &[Vec<IpAddr>]) -> Result<(), ErrorReport> {
     let place = |address: &IpAddr| parts.iter().position(|p| p.host.underlay() == Some(*address));
     let missing = unreached.iter().enumerate();
@@ -27,14 +27,15 @@ pub(super) fn check(parts: &[Part], unreached: &[Vec<IpAddr>]) -> Result<(), Err
         .hint("nothing was run; the hosts must reach each other's UDP port of the overlay (4789)"))
 }
 
-/// The place that most cuts have an end at; the last of several, as the first is control.
+/// Returns the place that is an end of the most cuts. Of several it is the last, because the first
+/// is control.
 fn suspect(cut: &[(usize, usize)]) -> Option<usize> {
     let ends = cut.iter().flat_map(|(from, to)| [*from, *to]);
     let count = |place: usize| cut.iter().filter(|(a, b)| *a == place || *b == place).count();
     ends.max_by_key(|place| (count(*place), *place))
 }
 
-/// The other ends of its cuts.
+/// Returns the places at the other ends of the suspect's cuts.
 fn others(suspect: usize, cut: &[(usize, usize)]) -> BTreeSet<usize> {
     let other = |(from, to): &(usize, usize)| match (*from == suspect, *to == suspect) {
         (true, _) => Some(*to),

@@ -28,7 +28,7 @@ use crate::placements::PlacedGang;
 use crate::records::{FunctionRecord, JobRecord, PartRecord};
 use crate::{live, sent_files, trees};
 
-/// What a burst is when all its parts are ready.
+/// A burst whose parts are all ready, or called already by an earlier control.
 pub(super) struct Ready {
     pub record: JobRecord,
     /// The calls of each part; `None` if an earlier control has made them.
@@ -80,7 +80,7 @@ impl Bursts {
         }
     }
 
-    /// The request of a burst is not needed any more.
+    /// Removes the request of a burst, which is not needed once there is a record.
     async fn has_record(&self, job: &Job, accepted: Option<&Kept>) {
         if let Some(kept) = accepted
             && let Err(error) = kept.remove_request(&job.id).await
@@ -133,7 +133,8 @@ impl Bursts {
         self.finish(job, &record, answer).await;
     }
 
-    /// Counts the calls of a burst by their outcomes; all failed where it failed as a whole.
+    /// Counts the calls of a burst by their outcomes; all as failed where the burst failed as a
+    /// whole.
     fn count(&self, record: &JobRecord, ended: &Result<Ended, ErrorReport>, begun: Instant) {
         let (tenant, function) = (&record.tenant, label(&record.function));
         let count = |outcome, took| self.durations.record(tenant, function, outcome, took);
@@ -151,7 +152,7 @@ impl Bursts {
         }
     }
 
-    /// Keeps the outcome of a burst, and tells who waits for it.
+    /// Keeps the outcome of a burst, and tells the clients that wait for it.
     pub(super) async fn finish(
         &self,
         job: &Job,
@@ -177,7 +178,7 @@ impl Bursts {
         }
     }
 
-    /// Whether a control that is started again can go on with a burst.
+    /// Returns whether a control that is started again can go on with a burst.
     fn survives(&self, job: &Job) -> bool {
         self.kept.is_some() && job.parts().iter().all(|part| !part.host.is_local())
     }
@@ -265,7 +266,8 @@ impl Bursts {
         Ok(parts.iter().zip(specs).zip(places).zip(files).map(order).collect())
     }
 
-    /// The places of the hosts among those that read the image of a function.
+    /// Returns the places of hosts in the trees of a function's image; `None` for all if the
+    /// function has no image of a registry.
     fn places(&self, record: &FunctionRecord, on: &[Arc<Host>]) -> Vec<Option<TreePlace>> {
         match trees::image(record) {
             Some(image) => {
@@ -276,7 +278,7 @@ impl Bursts {
     }
 }
 
-/// The record of a burst that has no hosts.
+/// Makes the record of a burst that has no hosts.
 fn not_called(job: &Job, record: &FunctionRecord) -> JobRecord {
     JobRecord {
         job: job.id.clone(),
@@ -292,7 +294,7 @@ fn not_called(job: &Job, record: &FunctionRecord) -> JobRecord {
     }
 }
 
-/// The events of each part.
+/// Makes the calls of each part, with the events of its ranks.
 fn part_calls(parts: &[Part], events: Vec<Box<RawValue>>, timeout_ms: u64) -> Vec<PartCalls> {
     let mut events = events.into_iter();
     let calls = parts.iter().map(|part| PartCalls {
@@ -303,7 +305,8 @@ fn part_calls(parts: &[Part], events: Vec<Box<RawValue>>, timeout_ms: u64) -> Ve
     calls.collect()
 }
 
-/// What is kept of a function while its burst runs.
+/// Returns the specification of a function without code, environment and the like, as it is kept in
+/// the record of a burst.
 fn without_code(spec: &FunctionSpec) -> FunctionSpec {
     let mut options = spec.options.clone();
     options.environment.clear();

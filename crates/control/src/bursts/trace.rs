@@ -14,8 +14,8 @@ use super::job_networks::{JobNetwork, JobNetworks};
 const ECHO: Duration = Duration::from_secs(1);
 
 impl JobNetworks {
-    /// Traces a packet. A step that fails is in the trace; that a host does not answer control is
-    /// an error.
+    /// Traces a packet. A step that fails is in the trace; it is an error if a host does not answer
+    /// control.
     pub async fn trace(&self, id: &JobId, asked: TraceRequest) -> Result<Trace, ErrorReport> {
         let job = self.find(id)?;
         let (from, near) = job.rank(asked.from, asked.ipv6)?;
@@ -85,7 +85,8 @@ impl Steps<'_> {
         Ok(found)
     }
 
-    /// Whether the route leads to the host that has the receiver, and both have the same overlay.
+    /// Checks that the route leads to the receiver's host, and that both hosts have the same
+    /// overlay.
     async fn receiver(
         &mut self,
         near: usize,
@@ -122,7 +123,7 @@ impl Steps<'_> {
 
 type Check = (&'static str, Result<String, String>);
 
-/// The answer of a kernel, a line for each of its lookups.
+/// Returns the answer of a kernel as checks, one for each of its lookups.
 fn checks(route: &TracedRoute, to: &TracePoint) -> Vec<Check> {
     let address = to.address;
     match route {
@@ -147,7 +148,8 @@ fn checks(route: &TracedRoute, to: &TracePoint) -> Vec<Check> {
     }
 }
 
-/// An address of a host's part is local whether or not a function has it.
+/// Describes an address of the receiving host's part, which is local to it; an error if no function
+/// has the address.
 fn here(to: &TracePoint) -> Result<String, String> {
     match to.rank {
         Some(rank) => Ok(format!("{} is local, of rank {rank}", to.address)),

@@ -9,7 +9,7 @@ use snowmelt_types::{Code, ErrorReport, FunctionName, JobId};
 
 use super::{Client, segment};
 
-/// How long to wait for a server that is being started again, and how often it is tried.
+/// How long to wait for a server that is being started again.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(30);
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -31,7 +31,7 @@ impl Client {
         self.wait_again(job, lost).await
     }
 
-    /// Begins such a burst, which goes on by itself.
+    /// Begins to run a deployed function as a burst, which goes on without this client.
     pub async fn start_burst(
         &self,
         name: &FunctionName,
@@ -42,12 +42,12 @@ impl Client {
         self.json(Method::POST, &path, Some(&calls)).await
     }
 
-    /// The bursts that run, and those whose outcomes are kept.
+    /// Returns the bursts that run, and those whose outcomes are kept.
     pub async fn bursts(&self) -> Result<Vec<BurstStatus>, ErrorReport> {
         self.get("/v1/bursts").await
     }
 
-    /// How far a burst is.
+    /// Returns how far a burst is.
     pub async fn burst(&self, job: &JobId) -> Result<BurstStatus, ErrorReport> {
         self.get(&format!("/v1/bursts/{}", segment(job.as_str()))).await
     }

@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt;
 
 use super::Client;
 
-/// Bytes that are sent at once.
+/// The most bytes of a file that are sent at once.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// A file of this machine that travels with a function.
@@ -20,9 +20,9 @@ const PIECE_BYTES: usize = 256 << 10;
 pub struct LocalFile {
     /// The name that the function uses.
     pub name: String,
-    /// Where it is.
+    /// The path of the file on this machine.
     pub path: PathBuf,
-    /// What was in it when it was read.
+    /// Digest and size of the file's content when it was read.
     pub content: FileRef,
 }
 
@@ -30,7 +30,7 @@ impl Client {
     /// Sends the contents that the platform does not have.
     ///
     /// # Errors
-    /// A file that cannot be read, or that is another one by now.
+    /// A file that cannot be read, or whose content is another one by now.
     pub async fn send_files(&self, files: &[LocalFile]) -> Result<(), ErrorReport> {
         if files.is_empty() {
             return Ok(());

@@ -28,35 +28,35 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Pieces that wait for a slow server.
 const BUFFERED_PIECES: usize = 4;
 
-/// What is shown while work runs.
+/// A callback that shows the progress of running work.
 pub type OnProgress<'a> = &'a mut (dyn FnMut(String) + Send);
 
 /// An image that only this process may read.
 #[derive(Clone)]
 pub struct LocalImage {
-    /// As its user wrote it.
+    /// The name of the image as its user wrote it.
     pub name: String,
-    /// What is read.
+    /// The image that is read, such as a folder or an archive.
     pub origin: Arc<dyn Origin + Send + Sync>,
 }
 
 impl Client {
-    /// A client of a server in this process.
+    /// Makes a client of a server in this process.
     pub(crate) fn in_process(server: InProcess) -> Self {
         Self { http: snowmelt_rpc::Client::in_process(server) }
     }
 
-    /// All local images.
+    /// Returns all local images.
     pub async fn images(&self) -> Result<Vec<ImageSummary>, ErrorReport> {
         self.json(Method::GET, "/v1/images", NO_BODY).await
     }
 
-    /// An image with all its details.
+    /// Returns an image with all its details.
     pub async fn image(&self, request: &ImageRequest) -> Result<ImageDetail, ErrorReport> {
         self.json(Method::POST, "/v1/images/details", Some(request)).await
     }
 
-    /// With which others verify start profiles of the platform.
+    /// Returns the key with which others verify start profiles of the platform.
     pub async fn image_key(&self) -> Result<PlatformKey, ErrorReport> {
         self.json(Method::GET, "/v1/images/key", NO_BODY).await
     }
@@ -184,7 +184,7 @@ impl Client {
     }
 }
 
-/// The next event other than progress.
+/// Returns the next event other than progress, which is shown.
 async fn next(
     lines: &mut Lines<ImageEvent>,
     progress: OnProgress<'_>,
@@ -201,7 +201,7 @@ async fn next(
 /// A layer that is being sent by another thread.
 type Sending = tokio::task::JoinHandle<Result<(), ErrorReport>>;
 
-/// Waits until a layer was sent; forever if none is.
+/// Waits until the layer that is being sent was sent; forever if none is.
 async fn ended(sending: &mut Option<Sending>) -> Result<(), ErrorReport> {
     let Some(running) = sending else { return std::future::pending().await };
     let sent = running.await;
@@ -237,7 +237,7 @@ fn unreadable(name: &str, error: io::Error) -> Error {
     error.downcast().unwrap_or_else(|source| Error::Unreadable { location, source })
 }
 
-/// Bytes with their length before them.
+/// Returns bytes with their length before them.
 fn part(bytes: &[u8]) -> Bytes {
     let mut part = BytesMut::with_capacity(4 + bytes.len());
     part.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));

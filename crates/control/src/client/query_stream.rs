@@ -12,13 +12,13 @@ use snowmelt_wire::{BatchDecoder, Frame, HEADER_BYTES, Kind};
 /// The parts of the answer of a query, in order.
 #[derive(Debug)]
 pub enum QueryFrame {
-    /// For the progress display.
+    /// An event, for the progress display.
     Event(Event),
-    /// The answer's schema; comes once, before the first batch.
+    /// The schema of the answer; comes once, before the first batch.
     Schema(SchemaRef),
-    /// Rows of the answer.
+    /// Some rows of the answer.
     Batch(RecordBatch),
-    /// Comes once, after the last batch.
+    /// The profile of the query; comes once, after the last batch.
     Profile(Box<Profile>),
 }
 
@@ -42,7 +42,7 @@ impl QueryStream {
         }
     }
 
-    /// The next part; `None` once the answer is complete.
+    /// Returns the next part; `None` once the answer is complete.
     pub async fn next(&mut self) -> Result<Option<QueryFrame>, ErrorReport> {
         loop {
             if let Some(ready) = self.ready.pop_front() {

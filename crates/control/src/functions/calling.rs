@@ -1,4 +1,4 @@
-//! One call: a slot of the function, a host, an instance there, and the answer.
+//! Runs a call: finds a slot of the function, a host and an instance there, and takes the answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::placements::{Acquired, Placed, Ran, is_unanswered};
 use crate::printed;
 
 impl Functions {
-    /// Waits for a host, and on this one for an instance.
+    /// Waits for a host, and on control's own host also for an instance.
     pub(crate) async fn acquire(&self, live: &Live) -> Result<Acquired, ErrorReport> {
         self.placements().acquire(live.callee()).await
     }

@@ -1,4 +1,4 @@
-//! What is deployed, and what it wrote.
+//! Reads the deployed functions, and the logs of their invocations.
 
 use snowmelt_api::{FunctionSummary, LogEntry};
 use snowmelt_types::{Code, Digest, ErrorReport, InvocationId, Tenant};
@@ -7,19 +7,19 @@ use super::Functions;
 use crate::records::{FunctionId, FunctionRecord};
 
 impl Functions {
-    /// Every deployed function of a tenant, by name.
+    /// Returns every deployed function of a tenant, by name.
     pub async fn list(&self, tenant: &Tenant) -> Result<Vec<FunctionSummary>, ErrorReport> {
         let records = self.records().functions(tenant).await?;
         Ok(records.iter().map(|record| self.summary(record)).collect())
     }
 
-    /// How many are deployed, of all tenants.
+    /// Returns how many functions are deployed, of all tenants.
     pub async fn count(&self) -> u32 {
         let all = self.records().all_functions().await.map_or(0, |functions| functions.len());
         u32::try_from(all).unwrap_or(u32::MAX)
     }
 
-    /// A deployed function.
+    /// Returns a deployed function.
     pub async fn show(&self, id: &FunctionId) -> Result<FunctionSummary, ErrorReport> {
         match self.records().function(id).await? {
             Some(record) => Ok(self.summary(&record)),
@@ -27,7 +27,7 @@ impl Functions {
         }
     }
 
-    /// A deployed function as it was accepted.
+    /// Returns a deployed function as it was accepted.
     pub async fn record(&self, id: &FunctionId) -> Result<FunctionRecord, ErrorReport> {
         if let Some(live) = self.live().get(id) {
             return Ok(live.record.clone());
@@ -79,7 +79,8 @@ impl Functions {
             .hint(hint)
     }
 
-    /// What invocations wrote.
+    /// Returns the output of a function's invocations: of one invocation, or the last `tail`
+    /// entries.
     pub async fn logs(
         &self,
         id: &FunctionId,

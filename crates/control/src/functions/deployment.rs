@@ -69,7 +69,8 @@ impl Functions {
         live::pack(&self.inner.node, &self.inner.analysis, request, user).await
     }
 
-    /// Starts and loads what calls are expected to need, at least one, in one request.
+    /// Starts and loads as many instances as calls are expected to need, at least one, in one
+    /// request.
     async fn start_expected(&self, live: &Live) -> Result<(), ErrorReport> {
         let options = &live.record.spec.options;
         let each = live.limits.concurrency.max(1);
@@ -106,7 +107,7 @@ impl Functions {
         Ok(())
     }
 
-    /// The same on another host.
+    /// Starts and loads the expected instances on another host.
     async fn start_there(
         &self,
         live: &Live,
@@ -148,7 +149,7 @@ impl Functions {
     }
 }
 
-/// Whether another host may do what this one could not.
+/// Returns whether an error is one of this host, so that another host may succeed.
 fn is_of_host(error: &ErrorReport) -> bool {
     matches!(error.known_code(), Code::NO_ROOM | Code::HOST_STOPPED | Code::SERVER_UNREACHABLE)
 }

@@ -1,13 +1,14 @@
-//! What a call has before it runs.
+//! The permit and host that a call may have before it runs.
 
 use snowmelt_types::ErrorReport;
 
 use crate::placements::Acquired;
 
-/// What a call has already.
+/// The part of its needs that a call has before it runs.
 pub(crate) enum Slot {
-    /// Nothing: it waits for a permit of its function, and then for a host.
+    /// Nothing: the call waits for a permit of its function, and then for a host.
     Wanted,
-    /// Its caller holds a permit, and has acquired a host for it.
+    /// A permit, which the caller holds, and the host that was acquired for the call, or the error
+    /// of that.
     Acquired(Box<Result<Acquired, ErrorReport>>),
 }

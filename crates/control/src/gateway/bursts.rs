@@ -76,7 +76,8 @@ async fn answered(job: Arc<Job>, asynchronous: bool) -> Answer {
     waited(job.claim(), &job).await
 }
 
-/// Waits for the outcome. A client that disconnects drops this future, and with it its claim.
+/// Waits for the outcome of a burst. A client that disconnects drops this future, and with it its
+/// claim.
 async fn waited(_claim: Claim, job: &Job) -> Answer {
     let answer = job.outcome().await?.read().await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], answer).into_response())

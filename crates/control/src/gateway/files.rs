@@ -1,4 +1,4 @@
-//! Files of UDFs: which ones have to be sent, and their content.
+//! Requests on files of UDFs: which contents have to be sent, and the contents themselves.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::answers::Answer;
 use crate::identity::Identity;
 use crate::platform::Platform;
 
-/// Their routes.
+/// Returns the routes of files of UDFs.
 pub(super) fn router(platform: Arc<Platform>) -> Router {
     Router::new()
         .route("/v1/files", post(missing))

@@ -1,4 +1,5 @@
-//! Whether the server lives, and whether it can take work: for supervisors and load balancers.
+//! Answers whether the server lives and whether it can take work, for supervisors and load
+//! balancers.
 //!
 //! Invariant: the answers name nothing of the machine and of tenants, so the TLS address gives them
 //! to clients without a token.
@@ -12,7 +13,7 @@ use axum::routing::get;
 
 use crate::platform::Platform;
 
-/// `/healthz` and `/readyz`.
+/// Returns the routes `/healthz` and `/readyz`.
 pub(super) fn router(platform: Arc<Platform>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

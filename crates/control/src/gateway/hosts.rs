@@ -14,7 +14,7 @@ use crate::answers::Answer;
 use crate::identity::Identity;
 use crate::platform::Platform;
 
-/// Their routes.
+/// Returns the routes of hosts.
 pub(crate) fn router(platform: Arc<Platform>) -> Router {
     Router::new()
         .route("/v1/hosts", get(list))
@@ -37,7 +37,7 @@ async fn drain(
     set(&platform, &name, true).await
 }
 
-/// A host that is gone can be taken back too: it may come again.
+/// Gives a host new work again. The host may be gone: it may come again.
 async fn undrain(
     State(platform): State<Arc<Platform>>,
     identity: Identity,

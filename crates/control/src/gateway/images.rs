@@ -19,7 +19,7 @@ use crate::answers::Answer;
 use crate::identity::Identity;
 use crate::images::{Images, Incoming};
 
-/// The routes of images.
+/// Returns the routes of images.
 pub(crate) fn router(images: Images) -> Router {
     Router::new()
         .route("/v1/images", get(list))
@@ -118,8 +118,8 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// The events of work as lines of JSON. A client that disconnects drops the receiver, which ends
-/// the work.
+/// Answers with the events of work as lines of JSON. A client that disconnects drops the receiver,
+/// which ends the work.
 fn lines(events: Receiver<ImageEvent>) -> Answer {
     let lines = ReceiverStream::new(events).map(|event| {
         let mut line = serde_json::to_vec(&event)?;

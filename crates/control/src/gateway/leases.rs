@@ -11,7 +11,7 @@ use crate::answers::Answer;
 use crate::identity::Identity;
 use crate::platform::Platform;
 
-/// Their route.
+/// Returns the route of leases.
 pub(super) fn router(platform: Arc<Platform>) -> Router {
     Router::new().route("/v1/leases", get(lease)).with_state(platform)
 }

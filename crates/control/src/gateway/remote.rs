@@ -1,8 +1,8 @@
 //! The routes for clients on other hosts, each of which sends the token of a tenant.
 //!
-//! Invariant: none of them names a path of this machine, shows what other tenants have, or ends the
-//! server. A route is served here only if it is in this table; what the table of the gateway gets is
-//! not served by itself.
+//! Invariant: none of the routes names a path of this machine, shows what other tenants have, or
+//! ends the server. A route is served here only if it is in the table of this file: a route that
+//! the gateway gets is not served here by itself.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::hidden::hide_paths;
 use crate::platform::Platform;
 use crate::tokens::{Tokens, admit};
 
-/// Some routes of the gateway.
+/// Returns the routes of the gateway that are for clients on other hosts.
 pub(crate) fn router(platform: Arc<Platform>, tokens: Arc<Tokens>) -> Router {
     let folders = platform.leases.folders().clone();
     let (of_udfs, of_files) =
@@ -102,7 +102,7 @@ mod tests {
     use crate::records::{FunctionRecord, InvocationRecord};
     use crate::rig::{IdlePlatform, idle_platform, spec};
 
-    /// What is served, and nothing else.
+    /// All routes that are served, by method and path. No others are.
     const SERVED: [(&str, &str); 19] = [
         ("get", "/metrics"),
         ("get", "/healthz"),

@@ -16,7 +16,7 @@ use crate::answers::Answer;
 use crate::identity::Identity;
 use crate::platform::Platform;
 
-/// Their routes.
+/// Returns the routes of registered UDFs.
 pub(super) fn router(platform: Arc<Platform>) -> Router {
     Router::new()
         .route("/v1/udfs", get(list).post(register))

@@ -1,4 +1,5 @@
-//! What control asks of a host: one trait, in process for this host, over HTTP for another one.
+//! The requests of control to a host: one trait, in process for this host, over HTTP for another
+//! one.
 
 use std::time::Duration;
 
@@ -13,16 +14,16 @@ use snowmelt_node::{Node, TreePlace};
 use snowmelt_rpc::HostStream;
 use snowmelt_types::{Code, Digest, ErrorReport, JobId, Tenant};
 
-/// Why a call of a function has no end.
+/// The reason why a call of a function has no end.
 #[derive(Debug)]
 pub(crate) enum NotCalled {
     /// The host has not prepared the function.
     Absent,
-    /// The host has no room for it at once, or cannot be reached: it has not run.
+    /// The host has no room for the call at once, or cannot be reached: the call has not run.
     NotRun(ErrorReport),
-    /// The connection was lost: it may have run.
+    /// The connection was lost: the call may have run.
     Unknown(ErrorReport),
-    /// The host could not run it.
+    /// The host could not run the call.
     Failed(ErrorReport),
 }
 
@@ -36,29 +37,29 @@ pub(crate) struct AnswerRoom<'a> {
 /// The requests to the agent of a host.
 #[async_trait]
 pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
-    /// Whether it is the host of this process.
+    /// Returns whether the host is the one of this process.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// The facts of this host, without a request; `None` for another host.
+    /// Returns the facts of this host, without a request; `None` for another host.
     fn local_facts(&self) -> Option<HostFacts> {
         None
     }
 
-    /// The facts of a host, if it answers within this time.
+    /// Returns the facts of a host, if it answers within this time.
     async fn facts(&self, within: Duration) -> Result<HostFacts, ErrorReport>;
 
-    /// Whether a host has the files of a program; uploads them if they are given.
+    /// Returns whether a host has the files of a program. Uploads them if they are given.
     async fn upload(&self, code: &UploadCode) -> Result<CodePresence, ErrorReport>;
 
     /// Reads an image from elsewhere from now on, if the host has it mounted.
     async fn place(&self, place: &TreePlace) -> Result<(), ErrorReport>;
 
-    /// What the host has read and sent of the images that it has a place for.
+    /// Returns the bytes that the host has read and sent of each image that it has a place for.
     async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport>;
 
-    /// The functions that are prepared there.
+    /// Returns the digests of the functions that are prepared on the host.
     async fn prepared_functions(&self) -> Result<Vec<Digest>, ErrorReport>;
 
     /// Prepares a function, so that it can be called by its digest.
@@ -89,7 +90,8 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
     /// answer was lost can be repeated.
     async fn call(&self, job: &JobId, calls: &PartCalls) -> Result<(), ErrorReport>;
 
-    /// The ends of a part from a number on, as soon as there is one; renews the lease of the part.
+    /// Waits for ends of a part from a number on, and returns them as soon as there is one; renews
+    /// the lease of the part.
     async fn ends(
         &self,
         job: &JobId,
@@ -97,14 +99,14 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
         within: Duration,
     ) -> Result<PartEnds, ErrorReport>;
 
-    /// Ends the calls of a part that still run, each with this error. What they sent is not waited
-    /// for.
+    /// Ends the calls of a part that still run, each with this error. Does not wait for what they
+    /// sent.
     async fn end(&self, job: &JobId, error: &ErrorReport) -> Result<(), ErrorReport>;
 
-    /// The network of a job on the host.
+    /// Returns the network of a job on the host.
     async fn network(&self, job: &JobId) -> Result<PartNetwork, ErrorReport>;
 
-    /// The route of a packet from the host.
+    /// Returns the route of a packet from the host.
     async fn route(&self, job: &JobId, asked: RouteTo) -> Result<RouteFound, ErrorReport>;
 
     /// Opens a connection that leaves HTTP, to a host that is not the one of this process.
@@ -118,7 +120,7 @@ pub(crate) trait HostApi: std::fmt::Debug + Send + Sync {
 }
 
 impl NotCalled {
-    /// The error with which a host answered.
+    /// Makes the reason from the error with which a host answered.
     pub fn answered(error: ErrorReport) -> Self {
         match error.known_code() {
             Code::FUNCTION_ABSENT => Self::Absent,

@@ -13,12 +13,12 @@ use snowmelt_types::micros;
 
 const TICK: Duration = Duration::from_millis(250);
 
-/// Stands still when this process does.
+/// A clock that stands still when this process does.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU64);
 
 impl Clock {
-    /// A clock that runs until it is dropped.
+    /// Starts a clock that runs until it is dropped.
     pub fn start() -> std::io::Result<Arc<Self>> {
         let clock = Arc::new(Self::default());
         let seen = Arc::downgrade(&clock);
@@ -26,7 +26,7 @@ impl Clock {
         Ok(clock)
     }
 
-    /// The time since it was started.
+    /// Returns the time since the clock was started.
     pub fn now(&self) -> Duration {
         Duration::from_micros(self.0.load(Ordering::Relaxed))
     }

@@ -17,9 +17,9 @@ pub(crate) struct Drained(Arc<RwLock<Names>>);
 
 #[derive(Debug, Default)]
 struct Names {
-    /// By an operator, and stored.
+    /// Hosts that an operator has drained; they are stored.
     drained: BTreeSet<HostName>,
-    /// By the pool, while they are being released.
+    /// Hosts that the pool is releasing.
     leaving: BTreeSet<HostName>,
 }
 
@@ -31,7 +31,7 @@ impl Drained {
 }
 
 impl Hosts {
-    /// Drains a host from now on, or not any more.
+    /// Drains a host from now on, or no longer drains it.
     pub fn set_drained(&self, name: &HostName, drained: bool) {
         let mut names = self.drained.0.write().unwrap_or_else(PoisonError::into_inner);
         let has_changed = match drained {
@@ -55,29 +55,29 @@ impl Hosts {
         };
     }
 
-    /// Whether a host is drained, there or not.
+    /// Returns whether a host is drained, known or not.
     pub fn is_drained(&self, name: &HostName) -> bool {
         self.drained.has(name)
     }
 
-    /// The hosts that get new work, this one first unless it is drained.
+    /// Returns the hosts that get new work, this one first unless it is drained.
     pub fn open(&self) -> Vec<Arc<Host>> {
         let mut hosts = self.all();
         hosts.retain(|host| !host.is_drained());
         hosts
     }
 
-    /// This one, which takes part in all queries, and the others that get new work, unless the query
-    /// runs on one host.
+    /// Returns the hosts of a query: this one, which takes part in all queries, and the others that
+    /// get new work, unless the query runs on one host.
     pub fn of_query(&self, is_alone: bool) -> Vec<Arc<Host>> {
         let others = self.open().into_iter().filter(|host| !is_alone && !host.is_local());
         std::iter::once(self.local()).chain(others).collect()
     }
 
-    /// A known host.
+    /// Returns a known host.
     ///
     /// # Errors
-    /// `SM-0713` if there is none of this name.
+    /// `SM-0713` if there is no host of this name.
     pub fn find(&self, name: &HostName) -> Result<Arc<Host>, ErrorReport> {
         let unknown = || {
             ErrorReport::new(Code::HOST_UNKNOWN, format!("there is no host `{name}`"))
@@ -88,12 +88,12 @@ impl Hosts {
 }
 
 impl Host {
-    /// Whether it gets no new work.
+    /// Returns whether the host gets no new work.
     pub fn is_drained(&self) -> bool {
         self.drained.has(&self.name)
     }
 
-    /// The same, with whether so many ranks still run there.
+    /// Returns whether the host gets new work, and, if it does not, whether ranks still run there.
     pub(super) fn state(&self, ranks: u32) -> HostState {
         match (self.is_drained(), ranks) {
             (false, _) => HostState::Active,

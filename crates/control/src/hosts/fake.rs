@@ -18,34 +18,34 @@ use super::clock::Clock;
 use super::drained::Drained;
 use super::{AnswerRoom, Host, HostApi, NotCalled};
 
-/// What a fake host does when it is asked.
+/// A host whose answers and failures the test sets.
 #[derive(Debug, Default)]
 pub(crate) struct FakeHost {
     /// The error of `open`.
     pub open_fails: Option<ErrorReport>,
-    /// `ready` never answers.
+    /// True if `ready` never answers.
     pub never_ready: bool,
-    /// It answers no request for its facts.
+    /// True if the host answers no request for its facts.
     pub silent: bool,
-    /// The ends of its ranks, in this order.
+    /// The ends of the host's ranks, in this order.
     pub ends: Vec<RankEnd>,
-    /// So many requests for ends find it unreachable.
+    /// The number of requests for ends that find the host unreachable.
     pub unreachable: AtomicUsize,
-    /// It has no part of a job any more.
+    /// True if the host has no part of a job any more.
     pub forgot: bool,
-    /// A rank that runs until `end`.
+    /// The rank that runs until `end` is called.
     pub runs_on: Option<u32>,
     /// The names of the requests, in order.
     pub asked: Mutex<Vec<&'static str>>,
     /// The error with which the rank that runs on was ended.
     pub ended: Mutex<Option<ErrorReport>>,
     pub changed: Notify,
-    /// `forget` answers after the next change.
+    /// True if `forget` answers only after the next change.
     pub slow_to_forget: bool,
 }
 
 impl FakeHost {
-    /// A host of this name in a cluster.
+    /// Adds a host of this name to a cluster.
     pub fn named(self, name: &str) -> (Arc<Self>, Arc<Host>) {
         let facts = facts();
         let address = Some("127.0.0.1:1".parse().unwrap());
@@ -60,7 +60,7 @@ impl FakeHost {
         (fake, Arc::new(host))
     }
 
-    /// The names of the requests so far.
+    /// Returns the names of the requests so far.
     pub fn asked(&self) -> Vec<&'static str> {
         self.asked.lock().unwrap().clone()
     }
@@ -70,7 +70,7 @@ impl FakeHost {
     }
 }
 
-/// How long a host was silent.
+/// Makes a host silent for a time.
 pub(crate) fn silence(host: &Host, time: Duration) {
     let tick = Duration::from_millis(250);
     (0..time.as_millis() / tick.as_millis()).for_each(|_| host.clock.tick(tick));
@@ -188,12 +188,12 @@ impl HostApi for FakeHost {
     }
 }
 
-/// What each of them has.
+/// Returns the facts of every fake host.
 fn facts() -> HostFacts {
     HostFacts { cores: 1, memory: 1 << 30, overcommit: 1, ..HostFacts::default() }
 }
 
-/// The end of a rank that succeeded.
+/// Returns the end of a rank that succeeded.
 pub(crate) fn end(rank: u32) -> RankEnd {
     RankEnd { rank, result: None, error: None, log: String::new(), log_dropped: 0, wall_us: 0 }
 }

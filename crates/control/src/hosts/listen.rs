@@ -25,8 +25,8 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorRe
     })
 }
 
-/// The routes of the second table in [`snowmelt_api`], and the outputs and streams of tasks on this
-/// host, for tasks on others. Call it in the runtime that is to serve these.
+/// Returns the routes of the second table in [`snowmelt_api`], and the outputs and streams of tasks
+/// on this host, for tasks on others. Call it in the runtime that is to serve these.
 pub(crate) fn router(hosts: Hosts, node: Node, token: Token) -> Router {
     let exchange = remote::routes::exchange_only(node, token.clone());
     Router::new()

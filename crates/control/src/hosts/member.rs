@@ -1,7 +1,7 @@
 //! The process on a host that joined a cluster: `snowmelt node`.
 //!
-//! Invariant: as long as it runs it reports to control, by a thread with a higher priority than all
-//! others. It retries while control is down, and joins again when it is back.
+//! Invariant: as long as the process runs it reports to control, by a thread with a higher priority
+//! than all others. It retries while control is down, and joins again when control is back.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,17 +19,18 @@ use super::first::in_time;
 use super::{BEAT, Remote, listen};
 use crate::server::{Settings, Started};
 
-/// How long a host asks again whose name another one has. One that it replaces counts as lost before.
+/// How long a host asks again if another one has its name. A host that it replaces counts as lost
+/// before.
 const NAME_TAKEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a host is reached, and its cluster.
+/// The addresses and names by which a host joins its cluster.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// Its name, unique in the cluster.
+    /// The name of the host, unique in the cluster.
     pub name: HostName,
-    /// Where its agent listens, and others reach it.
+    /// The address at which the host's agent listens, and others reach it.
     pub address: SocketAddr,
-    /// Where control listens for hosts.
+    /// The address at which control listens for hosts.
     pub control: SocketAddr,
     /// The secret of the cluster.
     pub token: Token,
@@ -52,7 +53,7 @@ impl Member {
         Ok(Self { membership, started, listener })
     }
 
-    /// Serves until it is asked to end; `joined` is called once control knows of it.
+    /// Serves until the process is asked to end; `joined` is called once control knows of the host.
     pub async fn serve(
         self,
         shutdown: CancellationToken,
@@ -137,7 +138,8 @@ async fn beat(
     Ok(())
 }
 
-/// Whether a host asks again that control does not know, or refuses since some time.
+/// Returns whether a host asks again that control does not know, or has refused only for a short
+/// time.
 fn asks_again(error: &ErrorReport, since: &mut Option<Instant>, now: Instant) -> bool {
     if error.known_code() != Code::HOST_REFUSED {
         return error.retryable;

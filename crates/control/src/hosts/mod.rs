@@ -1,10 +1,10 @@
-//! The hosts of a cluster: which there are, and how they are reached.
+//! The hosts of a cluster: which hosts there are, and how they are reached.
 //!
-//! A host reports once a second, with the resources that it has. One that is silent for [`SILENT`]
-//! counts as lost; one that was late before is given that much longer. Silence is measured in the
-//! time in which control could have received a report (`clock`), and a caller that waits for a host
-//! probes it once more. So nothing has to be stored: a control that was restarted knows its hosts
-//! after a second. The control's own host is always known.
+//! A host reports once a second, with the resources that it has. A host that is silent for
+//! [`SILENT`] counts as lost; one that was late before is given that much longer. Silence is
+//! measured in the time in which control could have received a report (`clock`), and a caller that
+//! waits for a host probes it once more. So nothing has to be stored: a control that was restarted
+//! knows its hosts after a second. The control's own host is always known.
 
 mod agent;
 mod clock;
@@ -52,7 +52,7 @@ pub(crate) struct Hosts {
     remote: Arc<Mutex<BTreeMap<HostName, Arc<Host>>>>,
 }
 
-/// One host.
+/// A host of the cluster, or control's own.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub name: HostName,
@@ -65,14 +65,14 @@ pub(crate) struct Host {
 #[derive(Debug)]
 struct Facts {
     join: HostJoin,
-    /// When its last report came, by the clock.
+    /// When the host's last report came, by the clock.
     last_report: Duration,
-    /// By how much it was late at most; this decays with time.
+    /// The longest delay of the host's reports; it decays with time.
     late: Duration,
 }
 
 impl Hosts {
-    /// This host alone; others may join with the token, if there is one.
+    /// Starts with control's own host alone. Others may join with the token, if there is one.
     pub fn new(
         name: HostName,
         agent: Agent,
@@ -134,7 +134,7 @@ impl Hosts {
         }
     }
 
-    /// All known hosts, this one first.
+    /// Returns all known hosts, this one first.
     pub fn all(&self) -> Vec<Arc<Host>> {
         let mut hosts = self.lock();
         hosts.retain(|name, host| {
@@ -147,22 +147,22 @@ impl Hosts {
         std::iter::once(Arc::clone(&self.local)).chain(hosts.values().cloned()).collect()
     }
 
-    /// How many they are, some of which may be silent.
+    /// Returns the number of known hosts, some of which may be silent.
     pub fn count(&self) -> usize {
         1 + self.lock().len()
     }
 
-    /// Whether other hosts may join.
+    /// Returns whether other hosts may join.
     pub fn may_grow(&self) -> bool {
         self.token.is_some()
     }
 
-    /// Control's own host.
+    /// Returns control's own host.
     pub fn local(&self) -> Arc<Host> {
         Arc::clone(&self.local)
     }
 
-    /// A host that has parts of a job of an earlier control, known or not.
+    /// Returns a host that has parts of a job of an earlier control, known or not.
     pub fn at(&self, name: HostName, address: SocketAddr) -> Arc<Host> {
         if let Some(known) = self.lock().get(&name).filter(|host| host.address() == Some(address)) {
             return Arc::clone(known);
@@ -175,8 +175,9 @@ impl Hosts {
         Arc::new(Host::new(agent, join, &self.clock, &self.drained))
     }
 
-    /// Connections between hosts that were given up because data on them were damaged, by the name of
-    /// the host that sent them, or its address where that is not of one host alone.
+    /// Returns the number of connections between hosts that were given up because data on them were
+    /// damaged, by the name of the host that sent the data, or its address where that is not of one
+    /// host alone.
     pub fn damaged(&self) -> BTreeMap<String, u64> {
         let hosts = self.all();
         let name = |address: &String| {
@@ -192,7 +193,7 @@ impl Hosts {
         damaged
     }
 
-    /// The same for display.
+    /// Returns all known hosts for display.
     pub fn list(&self) -> Vec<HostSummary> {
         self.all().iter().map(|host| host.summary()).collect()
     }
@@ -208,29 +209,30 @@ impl Hosts {
 }
 
 impl Host {
-    /// Memory limits that instances of functions may have together on it, in bytes.
+    /// Returns the memory limits that instances of functions may have together on the host, in
+    /// bytes.
     pub fn memory_of_functions(&self) -> u64 {
         self.facts().functions
     }
 
-    /// Its cores.
+    /// Returns the number of the host's cores.
     pub fn cores(&self) -> u32 {
         self.lock().join.facts.cores
     }
 
-    /// The hosts that sent it wrong blocks of images.
+    /// Returns the hosts that sent this one wrong blocks of images.
     pub fn expelled(&self) -> Vec<HostName> {
         self.agent
             .local_facts()
             .map_or_else(|| self.lock().join.facts.expelled.clone(), |it| it.expelled)
     }
 
-    /// Whether it is the host of this process.
+    /// Returns whether the host is the one of this process.
     pub fn is_local(&self) -> bool {
         self.agent.is_local()
     }
 
-    /// What it reported last, or what this machine has now.
+    /// Returns the facts that the host reported last; for this machine the facts of now.
     pub fn facts(&self) -> HostFacts {
         self.agent.local_facts().unwrap_or_else(|| self.lock().join.facts.clone())
     }
@@ -241,14 +243,15 @@ impl Host {
         Self { name, agent, clock: Arc::clone(clock), drained: drained.clone(), facts }
     }
 
-    /// The address at which other hosts reach it; the loopback where there are no others.
+    /// Returns the address at which other hosts reach this one; the loopback where there are no
+    /// others.
     pub fn underlay(&self) -> Option<IpAddr> {
         let address = self.lock().join.address.map(|address| address.ip());
         let alone = || IpAddr::V4(Ipv4Addr::LOCALHOST);
         Some(address.unwrap_or_else(alone)).filter(|address| !address.is_unspecified())
     }
 
-    /// Where its agent listens.
+    /// Returns the address at which the host's agent listens.
     pub fn address(&self) -> Option<SocketAddr> {
         self.lock().join.address
     }

@@ -1,4 +1,4 @@
-//! Whether a host is there: it reports, or answers when it is asked.
+//! Whether a host is there: a host is if it reports, or answers when it is asked.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const LATE: Duration = Duration::from_secs(15);
 const ASKED: Duration = Duration::from_secs(2);
 
 impl Host {
-    /// Whether it has reported lately.
+    /// Returns whether the host has reported lately.
     pub fn has_reported(&self) -> bool {
         if self.is_local() {
             return true;
@@ -26,7 +26,7 @@ impl Host {
         self.silence() < patience
     }
 
-    /// Waits until it is silent for too long, and does not answer either.
+    /// Waits until the host is silent for too long, and does not answer a probe either.
     pub async fn lost(&self) {
         loop {
             while self.has_reported() {
@@ -43,7 +43,8 @@ impl Host {
         }
     }
 
-    /// Whether the host is alive, asked after a connection to it broke: it answers, or goes on reporting.
+    /// Returns whether the host is alive, after a connection to it broke: it answers, or goes on
+    /// reporting.
     pub async fn is_there(&self) -> bool {
         let last = self.lock().last_report;
         let answers = async {

@@ -18,10 +18,10 @@ use snowmelt_types::{Code, Digest, ErrorReport, HostName, JobId, Report};
 
 use super::{AnswerRoom, HostApi, NotCalled};
 
-/// How long an answer may take that takes no work.
+/// The most time for an answer that takes no work.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Another host by its address. Cheap to clone.
+/// Another host, by its address. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Remote {
     http: Client,
@@ -30,7 +30,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The one that listens there.
+    /// Makes the remote that listens at an address.
     pub fn new(address: SocketAddr, token: Token) -> Self {
         Self { http: Client::tcp(address, token.clone()), address, token }
     }

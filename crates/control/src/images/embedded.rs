@@ -44,12 +44,12 @@ impl Embedded {
         Ok(Self { images, client: Client::in_process(ours), ending })
     }
 
-    /// A client of it.
+    /// Returns a client of the server.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Ends what still runs, and waits until its partial files are removed.
+    /// Ends work that still runs, and waits until its partial files are removed.
     pub async fn end(self) {
         self.ending.asked.cancel();
         self.ending.over.cancel();

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::Receiver;
 use super::{Images, access, reported, short_name};
 
 impl Images {
-    /// An image with all its details.
+    /// Returns an image with all its details.
     pub async fn detail(&self, request: ImageRequest) -> Result<ImageDetail, ErrorReport> {
         let access = access(request.access)?;
         detail(&self.find(&request.image, &access).await?, &access).await
@@ -44,7 +44,7 @@ impl Images {
     }
 }
 
-/// An image with all its details.
+/// Returns an image with all its details.
 ///
 /// # Errors
 /// `SM-1001` to `SM-1004` for a configuration that is refused, damaged or cannot be fetched.

@@ -1,6 +1,6 @@
 //! Long work on images: on a thread that may block, with events to the client.
 //!
-//! Invariant: work ends soon after its client has gone, and removes what is partial. It counts as
+//! Invariant: work ends soon after its client has gone, and removes its partial files. It counts as
 //! running until then.
 
 use std::io::{self, Read};
@@ -29,26 +29,26 @@ const RESERVED_BYTES: u64 = 1 << 30;
 /// How often the free disk space is looked at while other users write.
 const DISK_CHECKED_EVERY: Duration = Duration::from_secs(1);
 
-/// Running work.
+/// Work that runs.
 pub(super) struct Job {
     pub events: Sender<ImageEvent>,
     pub runtime: Handle,
-    /// The server ends.
+    /// Cancelled when the server ends.
     over: CancellationToken,
-    /// Where it writes, and whether all of the disk is for it.
+    /// The folder in which the work writes, and whether it may use all of the disk.
     folder: PathBuf,
     is_operator: bool,
     reported: AtomicU64,
     _running: OwnedSemaphorePermit,
 }
 
-/// The events of work.
+/// Makes the channel for the events of work.
 pub(super) fn channel() -> (Sender<ImageEvent>, Receiver<ImageEvent>) {
     mpsc::channel(BUFFERED_EVENTS)
 }
 
 impl Images {
-    /// Begins work, and gives its events. Dropping them cancels it.
+    /// Begins work, and returns its events. Dropping them cancels the work.
     pub(super) fn begin(
         &self,
         user: Option<u32>,
@@ -59,7 +59,7 @@ impl Images {
         received
     }
 
-    /// Begins work whose events are sent here.
+    /// Begins work whose events are sent to a given channel.
     pub(super) fn begin_with(
         &self,
         events: Sender<ImageEvent>,
@@ -126,12 +126,12 @@ impl Job {
         })
     }
 
-    /// Shows the client what is being done. A client that reads slowly misses some of it.
+    /// Shows the client the current step. A client that reads slowly misses some of these events.
     pub fn progress(&self, text: String) {
         let _ = self.events.try_send(ImageEvent::Progress(text));
     }
 
-    /// The same for blobs that are transferred.
+    /// Shows the client how much of which blob was transferred.
     pub fn transferred(&self, verb: &str, blob: usize, blobs: usize, bytes: u64) {
         self.progress(format!("{verb} blob {blob} of {blobs} · {}", ByteSize(bytes)));
     }
@@ -149,7 +149,7 @@ impl Job {
         Ok(())
     }
 
-    /// Returns when other users may not write any more.
+    /// Waits until other users may not write any more, and returns the error.
     async fn disk_is_full(&self) -> Error {
         loop {
             if let Err(full) = self.check_disk() {
@@ -177,7 +177,7 @@ impl Job {
     }
 }
 
-/// The client that would read this has gone.
+/// Makes the error of work whose client has gone: nobody reads it.
 fn cancelled() -> ErrorReport {
     ErrorReport::new(Code::CANCELLED, "the client has gone")
 }

@@ -41,7 +41,7 @@ pub use embedded::Embedded;
 pub use inspect::{compare, detail, verify};
 pub(crate) use sent::Incoming;
 
-/// Long work on images that runs at the same time. More of it waits.
+/// The most long work on images at the same time. More of it waits.
 const JOBS_AT_ONCE: u32 = 8;
 
 /// The images of a platform. Cheap to clone.
@@ -50,26 +50,26 @@ pub(crate) struct Images {
     state_dir: PathBuf,
     stores: ImageStores,
     running: Arc<Semaphore>,
-    /// Ends all work.
+    /// Cancelled to end all work.
     over: CancellationToken,
-    /// What is deployed, where the platform holds it open.
+    /// The records of deployed functions, where the platform holds them open.
     records: Option<Records>,
 }
 
 impl Images {
-    /// Opens nothing yet. Work ends when `over` is cancelled.
+    /// Makes the service, and opens nothing yet. Work ends when `over` is cancelled.
     pub fn new(state_dir: &Path, settings: ImageSettings, over: CancellationToken) -> Self {
         let running = Arc::new(Semaphore::new(JOBS_AT_ONCE as usize));
         let stores = ImageStores::new(state_dir, settings);
         Self { state_dir: state_dir.to_owned(), stores, running, over, records: None }
     }
 
-    /// The same beside these records.
+    /// Returns the service for a platform with these records of deployed functions.
     pub fn beside(self, records: &Records) -> Self {
         Self { records: Some(records.clone()), ..self }
     }
 
-    /// The code packages of deployed functions. Their names may lead to others now.
+    /// Returns the code packages of deployed functions. Their names may lead to other packages now.
     pub async fn deployed_packages(&self) -> Result<Vec<PackageAt>, ErrorReport> {
         let functions = match &self.records {
             Some(records) => records.all_functions().await?,
@@ -81,8 +81,8 @@ impl Images {
         Ok(functions.into_iter().filter_map(|function| function.packed).collect())
     }
 
-    /// Removes what writers left that were killed; in the background while other writers are
-    /// active. A server that was killed just now is one until the kernel has ended it.
+    /// Removes files that killed writers left; in the background while other writers are active. A
+    /// server that was killed just now is a writer until the kernel has ended it.
     pub fn sweep(&self) {
         if self.is_swept() {
             return;
@@ -95,7 +95,7 @@ impl Images {
         }));
     }
 
-    /// Whether nothing is left to remove, or cannot be removed.
+    /// Returns whether nothing is left to remove, or cannot be removed.
     fn is_swept(&self) -> bool {
         let Ok(layout) = Layout::open(&Found::local_folder(&self.state_dir)) else { return true };
         snowmelt_image::sweep(&layout).unwrap_or_else(|error| {
@@ -109,7 +109,7 @@ impl Images {
         let _ = tokio::time::timeout(within, self.running.acquire_many(JOBS_AT_ONCE)).await;
     }
 
-    /// All local images, by name.
+    /// Returns all local images, by name.
     pub fn list(&self) -> Result<Vec<ImageSummary>, ErrorReport> {
         let layout = self.layout()?;
         let named = layout.list().map_err(reported)?;
@@ -125,7 +125,7 @@ impl Images {
         Ok(images)
     }
 
-    /// With which others verify start profiles of this platform.
+    /// Returns the key with which others verify start profiles of this platform.
     pub fn key(&self) -> Result<String, ErrorReport> {
         self.stores.key().map(|key| key.to_string()).map_err(reported)
     }
@@ -136,7 +136,7 @@ impl Images {
         self.layout()?.untag(&name.to_string()).map_err(reported)
     }
 
-    /// Removes what no local image and none of these packages refers to.
+    /// Removes data that no local image and none of these packages refers to.
     pub fn prune(
         &self,
         request: &PruneRequest,
@@ -158,7 +158,7 @@ impl Images {
         })
     }
 
-    /// Removes the cached blocks of images in registries; gives their bytes.
+    /// Removes the cached blocks of images in registries; returns their bytes.
     pub fn prune_blocks(&self, dry: bool) -> Result<u64, ErrorReport> {
         // The lock of the cache guarantees that no mounted image needs its blocks.
         let cache = self.stores.cache().map_err(reported)?;
@@ -169,7 +169,7 @@ impl Images {
         Ok(bytes)
     }
 
-    /// The image that a request names.
+    /// Finds the image that a request names.
     pub async fn find(&self, name: &str, access: &Access) -> Result<Found, ErrorReport> {
         if name.parse::<ImageLocation>().map_err(reported)?.is_path() {
             let message = format!("the image `{name}` is a path, which only its user may open");
@@ -179,13 +179,13 @@ impl Images {
         find_image(&self.state_dir, name, access).await.map_err(reported)
     }
 
-    /// The folder of local images; created if it does not exist.
+    /// Opens the folder of local images, which is created if it does not exist.
     fn layout(&self) -> Result<Layout, ErrorReport> {
         Layout::create(&Found::local_folder(&self.state_dir)).map_err(reported)
     }
 }
 
-/// The access of a client to registries.
+/// Makes the access of a client to registries from its request.
 pub(crate) fn access(given: RegistryAccess) -> Result<Access, ErrorReport> {
     let authorities = given.authorities.map(|pem| {
         Authorities::parse(pem.as_bytes(), "the text of trusted certificates").map_err(reported)
@@ -197,10 +197,11 @@ pub(crate) fn access(given: RegistryAccess) -> Result<Access, ErrorReport> {
     Ok(Access::given(logins, authorities.transpose()?.unwrap_or_default()))
 }
 
-/// Whether a user may give an image this name; `None` for an operator.
+/// Checks that a user may give an image this name; `None` stands for an operator.
 ///
-/// A local name takes precedence over the registry that it names. So with the name of a registry,
-/// functions of others would run in this image, also once the registry has another one.
+/// A local name takes precedence over the registry that it names. With the name of a registry's
+/// image, functions of others would run in this image, even after the image in the registry has
+/// changed.
 fn check_name(name: &Reference, user: Option<u32>) -> Result<(), ErrorReport> {
     let is_plain = name.registry == "docker.io" && name.repository.starts_with("library/");
     if user.is_none() || is_plain {
@@ -219,7 +220,7 @@ fn reported(error: Error) -> ErrorReport {
     error.report()
 }
 
-/// A name without the prefix `docker.io/library/`, which names without a registry get.
+/// Returns a name without the prefix `docker.io/library/`, which names without a registry get.
 fn short_name(name: &str) -> &str {
     let short = name.strip_prefix("docker.io/").unwrap_or(name);
     short.strip_prefix("library/").unwrap_or(short)
@@ -238,7 +239,7 @@ fn summary(name: &str, manifest: &str, image: &Image) -> ImageSummary {
     }
 }
 
-/// Stored and uncompressed bytes.
+/// Returns the stored and the uncompressed bytes of an image.
 fn sizes(image: &Image) -> (u64, u64) {
     image.blobs().fold((0, 0), |(bytes, raw), blob| (bytes + blob.size, raw + blob.raw_size))
 }

@@ -22,11 +22,11 @@ use tokio::sync::mpsc;
 
 use super::job::Job;
 
-/// The longest first part of a body: a configuration has at most 4 MiB.
+/// The most bytes of the first part of a body: a configuration has at most 4 MiB.
 const MAX_HEAD_BYTES: usize = 16 << 20;
-/// The longest piece of a layer.
+/// The most bytes of a piece of a layer.
 const MAX_PIECE_BYTES: usize = 4 << 20;
-/// Pieces that wait to be converted.
+/// The most pieces that wait to be converted.
 const BUFFERED_PIECES: usize = 4;
 /// How long a client may send nothing of a layer that was requested. It may be suspended, and the
 /// conversion keeps others from removing blobs.
@@ -34,7 +34,7 @@ const SILENT_AT_MOST: Duration = Duration::from_secs(300);
 /// How long a body is read on after the work has ended, so that the client can read why.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The body of a request, in parts that each have their length before them.
+/// The body of a request, in parts with their length before each.
 pub(crate) struct Incoming {
     body: Body,
     buffer: BytesMut,
@@ -45,14 +45,14 @@ impl Incoming {
         Self { body, buffer: BytesMut::new() }
     }
 
-    /// The first part.
+    /// Reads the first part of the body, as JSON.
     pub async fn head<T: DeserializeOwned>(&mut self) -> std::result::Result<T, ErrorReport> {
         let head = self.part(MAX_HEAD_BYTES).await;
         let head = head.map_err(|error| ErrorReport::new(Code::OPTION, error.to_string()))?;
         body::parse(&head)
     }
 
-    /// The next part.
+    /// Reads the next part of the body.
     async fn part(&mut self, longest: usize) -> io::Result<Bytes> {
         self.fill(4).await?;
         let length = self.buffer.get_u32() as usize;
@@ -96,12 +96,12 @@ pub(super) fn receive(incoming: Incoming, open: mpsc::Sender<ImageEvent>) -> Pie
     pieces
 }
 
-/// The image of a client.
+/// An image whose layers the client sends.
 pub(super) struct Sent {
     image: Described,
     job: Arc<Job>,
     pieces: Mutex<Pieces>,
-    /// Whether all of the last layer that was requested has arrived.
+    /// Whether the last layer that was requested has arrived in full.
     has_ended: AtomicBool,
 }
 

@@ -98,7 +98,8 @@ impl Images {
     }
 }
 
-/// The server keeps the entries of layers in memory, so those of other users are fewer.
+/// Returns the limits on layers of a conversion. The server keeps the entries of layers in memory,
+/// so users who are not operators may have fewer.
 fn limits(user: Option<u32>) -> Limits {
     match user {
         None => Limits::default(),

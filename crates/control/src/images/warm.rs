@@ -47,7 +47,7 @@ impl Images {
     }
 }
 
-/// Fetches the blocks of the start profile into the cache, or all blocks if there is none.
+/// Fetches the blocks of the start profile into the cache, or all blocks if there is no profile.
 async fn prefetch(
     all: bool,
     found: &Found,
@@ -79,7 +79,7 @@ async fn prefetch(
     Ok(counts)
 }
 
-/// The start profile recorded here, or else a trusted one in the image's registry.
+/// Returns the start profile recorded here, or else a trusted one in the image's registry.
 async fn start_profile(
     stores: &ImageStores,
     found: &Found,

@@ -1,4 +1,4 @@
-//! A client of the lease service, and how it gets its instance: on the local socket as a descriptor.
+//! A client of the lease service. A client on the local socket gets its instance as a descriptor.
 
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -19,30 +19,31 @@ use crate::printed::beginning;
 /// How long a process of this machine may take to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What `follow` calls with the text that an instance wrote.
+/// A callback that `follow` calls with the text that an instance wrote.
 pub(super) type Keep<'a> = &'a (dyn Fn(&str) + Sync);
 
 /// A connection that carries one lease.
 pub(super) trait Client: Send {
-    /// What its frames travel on.
+    /// The stream on which the frames of the lease travel.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin;
 
     fn stream(&mut self) -> &mut Watched<Self::Stream>;
 
-    /// How long it may take to send its request.
+    /// How long the client may take to send its request.
     fn asks_within(&self) -> Duration;
 
-    /// Whether it is a process of this machine, which may see the paths of its files.
+    /// Returns whether the client is a process of this machine, which may see the paths of its
+    /// files.
     fn is_near(&self) -> bool;
 
-    /// Who asks, for a tenant that it names or for its own.
+    /// Returns the identity of the client, for a tenant that it names or for its own.
     fn identity(&mut self, named: Option<Tenant>) -> Result<Identity, ErrorReport>;
 
     /// Hands the instance over, and waits for the end of the lease; keeps what the instance wrote. An
     /// instance that is not returned, or whose client breaks the protocol, is destroyed.
     ///
     /// # Errors
-    /// What the client is to be told: its instance has ended, or it broke the protocol.
+    /// The error that the client is to be told: its instance has ended, or it broke the protocol.
     fn follow(
         &mut self,
         out: Out<'_>,
@@ -95,7 +96,8 @@ impl Client for Watched<UnixStream> {
     }
 }
 
-/// The end of a lease whose instance was returned, which has written a text.
+/// Makes the frame that ends a lease whose instance was returned, with the text that it has
+/// written.
 pub(super) fn end(text: &str) -> Frame {
     let printed = beginning(text);
     let said = (!printed.is_empty()).then(|| Frame::json(Kind::End, &Returned { printed }));

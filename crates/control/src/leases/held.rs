@@ -1,7 +1,7 @@
 //! A leased instance, on control's own host or on another one.
 //!
-//! Invariant: it counts on its host until it is closed or dropped. One that is not returned is
-//! destroyed.
+//! Invariant: the instance counts on its host until it is closed or dropped. An instance that is
+//! not returned is destroyed.
 
 use std::future::pending;
 use std::os::unix::net::UnixStream as BlockingStream;
@@ -18,7 +18,7 @@ use crate::placements::{Callee, Placed, Placements};
 /// Longer than any lease: it is over when its client or its instance ends.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// How long it may take until the end of an instance is known whose connection has ended.
+/// How long the end of an instance may take to be known after its connection has ended.
 const END_NOTICE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An instance that is leased, and the server's own end of its connection.
@@ -34,18 +34,18 @@ pub(super) struct Held<'a> {
     pub placed: Placed,
     pub placements: &'a Placements,
     pub callee: Callee<'a>,
-    /// What it wrote at last, if that was read to tell why it has ended.
+    /// The instance's last output, if that was read to tell why the instance has ended.
     pub output: OnceLock<String>,
 }
 
-/// Where it is.
+/// The place of a leased instance.
 pub(super) enum At {
     Here(InstanceLease),
     There(FarInstance),
 }
 
 impl Held<'_> {
-    /// Waits for its end, and says why.
+    /// Waits for the end of the instance, and returns the reason.
     pub async fn ended(&self) -> ErrorReport {
         match &self.at {
             At::Here(lease) => match lease.ended(self.name(), FOR_EVER).await {
@@ -56,7 +56,7 @@ impl Held<'_> {
         }
     }
 
-    /// Why its connection has ended.
+    /// Returns the reason why the instance's connection has ended.
     pub async fn why_ended(&self) -> ErrorReport {
         match &self.at {
             At::Here(lease) => {
@@ -67,7 +67,7 @@ impl Held<'_> {
         }
     }
 
-    /// Returns it for the next lease, or gives it up. Gives what it wrote.
+    /// Returns the instance for the next lease, or gives it up. Returns the output of the instance.
     pub async fn close(self, is_returned: bool) -> String {
         let Self { at, mut placed, placements, callee, output } = self;
         match at {

@@ -15,7 +15,8 @@ use crate::placements::{Callee, Placements, Sent, Whose};
 /// A UDF that is leased.
 pub(super) struct LeasedUdf<'b> {
     binding: &'b UdfBinding,
-    /// None if no other host can run it, or there is none.
+    /// The code in the form in which other hosts are sent it; `None` if no other host can run it,
+    /// or there is none.
     code: Option<FunctionCode>,
     needs: Arc<Call>,
 }
@@ -30,7 +31,7 @@ impl<'b> LeasedUdf<'b> {
         Self { binding, code, needs }
     }
 
-    /// It as it is leased.
+    /// Returns the UDF in the form in which it is leased.
     pub fn callee(&self) -> Callee<'_> {
         let UdfBinding { name, unit, limits, load, timeout, source } = self.binding;
         let source = source.as_deref();
@@ -44,7 +45,7 @@ impl<'b> LeasedUdf<'b> {
     }
 }
 
-/// What other hosts need to run it.
+/// Makes the code in the form in which other hosts are sent it; `None` if it has no source.
 fn code(tenant: &Tenant, binding: &UdfBinding) -> Option<FunctionCode> {
     let source = binding.source.as_ref()?;
     let load = &binding.load;
@@ -73,7 +74,7 @@ fn code(tenant: &Tenant, binding: &UdfBinding) -> Option<FunctionCode> {
     })
 }
 
-/// What the scheduler needs to know of its leases.
+/// Makes the facts by which the scheduler places leases of the UDF.
 fn needs(tenant: &Tenant, binding: &UdfBinding, code: Option<&FunctionCode>) -> Call {
     let UdfBinding { unit, limits, source, .. } = binding;
     let tree = source.as_ref().and_then(|it| it.image.as_ref()).map(|image| image.tree.clone());

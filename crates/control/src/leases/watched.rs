@@ -1,7 +1,7 @@
 //! The connection of a client of the lease service, which may wait for long before it has an instance.
 //!
-//! Invariants: the end of a client that waits is noticed at once. What it sends meanwhile is read
-//! later, in order.
+//! Invariants: the end of a client that waits is noticed at once. What the client sends meanwhile
+//! is read later, in order.
 
 use std::io::Result;
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use bytes::BufMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 /// The most bytes that are kept of what a client sends while it waits: clients wait for the answer
-/// first. One that sends more is not waited for, as its end could not be noticed.
+/// first. A client that sends more is given up, because its end could not be noticed.
 const MAX_KEPT: usize = 16 << 10;
 
-/// A connection, and what was read from it too early.
+/// A connection, with the bytes that were read from it too early.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
@@ -26,12 +26,13 @@ impl<S: AsyncRead + Unpin> Watched<S> {
         Self { stream, kept: Vec::new() }
     }
 
-    /// The connection, to send on it.
+    /// Returns the connection, to send on it.
     pub fn sender(&mut self) -> &mut S {
         &mut self.stream
     }
 
-    /// Waits until the client has closed its side, or has sent too much. Dropping it loses nothing.
+    /// Waits until the client has closed its side, or has sent too much. Dropping the future loses
+    /// nothing.
     pub async fn closed(&mut self) {
         let Self { stream, kept } = self;
         while kept.len() < MAX_KEPT {

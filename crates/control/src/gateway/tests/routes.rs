@@ -8,7 +8,7 @@ pub(in crate::gateway) enum Takes {
     Nothing,
     /// JSON, with a valid example.
     Json(&'static str),
-    /// The same, or nothing.
+    /// JSON, or no body at all.
     MayJson,
     Bytes,
     /// Bytes without a bound.

@@ -1,4 +1,5 @@
-//! What ends leases that are not returned: clients that are gone, and connections that break.
+//! Tests of the ends of leases that are not returned: clients that are gone, and connections that
+//! break.
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
@@ -132,7 +133,7 @@ fn breakable(to: SocketAddr, breaks: &Arc<Notify>) -> SocketAddr {
     address
 }
 
-/// What a client is told when the connections to the host of its instance break.
+/// Returns the error that a client is told when the connections to the host of its instance break.
 async fn told(mut client: FrameStream, mut instance: FrameStream, breaks: &Notify) -> ErrorReport {
     breaks.notify_waiters();
     let told = spawn_blocking(move || {
