@@ -37,7 +37,7 @@ NAME = "burst:v1"
 WITHIN = 0.15
 CONVERTED_BLOCK = "512KiB"
 # What is read before hosts read ahead: a reader counts as sequential when it has read a whole unit
-# of a stripe (docs/decisions/058).
+# of a stripe (docs/explanation/decisions/058).
 ON_DEMAND = "1MiB"
 # A frame of 1,514 bytes carries 1,448 bytes of a block.
 PAYLOAD = 1448 / 1514

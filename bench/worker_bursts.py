@@ -28,7 +28,7 @@ MEMORY = 16 << 20
 MEMORY_OF_MANY, MANY = 24 << 20, 2000
 DRIVER = 3 << 29
 RUNS = 3
-# Sandboxes, of which each may have so many processes and threads (docs/configuration.md).
+# Sandboxes, of which each may have so many processes and threads (docs/reference/configuration.md).
 PROCESSES_EACH = 8
 ROWS = 1000
 QUERY = "select count(*) as n, sum(x) as s from t"

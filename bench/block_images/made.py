@@ -19,7 +19,7 @@ SCIENCE += ["matplotlib==3.10.3"]
 MORE = ["pyarrow==20.0.0", "polars==1.30.0", "duckdb==1.3.0", "xgboost-cpu==3.0.2"]
 PLACE = "usr/lib/python3/dist-packages"
 
-# As docs/runtimes.md has it: what its imports need is touched before it can be called.
+# As docs/reference/runtimes.md has it: what its imports need is touched before it can be called.
 SERVE = """#!/usr/bin/python3
 import json, os, socket, struct
 {imports}

@@ -1,4 +1,4 @@
-"""A function in a language without a runtime of its own, as docs/runtimes.md has it."""
+"""A function in a language without a runtime of its own, as docs/reference/runtimes.md has it."""
 
 _LOOP = """listener = socket.socket(fileno=int(os.environ["SNOWMELT_CHANNEL_FD"]))
 while True:

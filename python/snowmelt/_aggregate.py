@@ -74,7 +74,7 @@ def aggregate(
 ) -> Any:
     """Makes a class an aggregate function of SQL. An instance of it is the state of a group:
     `update` adds rows, `merge` adds the state of another worker, `finish` returns the result. See
-    docs/python.md.
+    docs/reference/python.md.
 
     Raises `SignatureError` for a class that lacks a method, and for unsupported annotations.
     """

@@ -67,7 +67,7 @@ def burst(
     job: str | None = None,
 ) -> BurstResults[R]:
     """Calls `function(rank)` for each rank from 0 to `over - 1`, or `function(item)` for each of
-    the items, each in its own sandbox, concurrently. See docs/python.md.
+    the items, each in its own sandbox, concurrently. See docs/reference/python.md.
 
     With `network="job"` the functions can communicate by plain sockets (`sm.job()`); with
     `network=sm.Network(egress=[...])` they can also reach the listed addresses. The default is the

@@ -50,7 +50,7 @@ def map(
     progress: bool | None = None,
     prints: bool | None = None,
 ) -> list[R]:
-    """`[function(item) for item in items]`, in sandboxes. See docs/python.md.
+    """`[function(item) for item in items]`, in sandboxes. See docs/reference/python.md.
 
     Raises `MapError` once all items ran, if some failed; with `on_error="return"` the result
     contains the exceptions instead. Results are plain data; with `results="pickle"` they are any

@@ -19,7 +19,7 @@ def prune(
 
     Each part has its `name`, how many `items` and `bytes`, and why nothing of it goes (`kept`).
     `results` also counts or removes results of asynchronous calls that are still to be kept. See
-    docs/configuration.md. Raises `Error`.
+    docs/reference/configuration.md. Raises `Error`.
     """
     request = {"dry_run": not remove, "results": results}
     parts: list[dict[str, Any]] = running(tenant).call("POST", "/v1/prunings", request)

@@ -105,7 +105,7 @@ def udf(
     files: Files = (),
     secrets: Mapping[str, str] | None = None,
 ) -> Any:
-    """Makes a function callable in SQL; docs/python.md has the types and batch forms.
+    """Makes a function callable in SQL; docs/reference/python.md has the types and batch forms.
 
     Raises `SignatureError` for unsupported annotations.
     """

@@ -27,7 +27,7 @@ class Error(Exception):
 
     @property
     def code(self) -> str:
-        """The stable code, `SM-` and four digits; docs/errors.md explains each."""
+        """The stable code, `SM-` and four digits; docs/reference/errors.md explains each."""
         return str(self.report.get("code", "SM-0901"))
 
     @property

@@ -1,4 +1,4 @@
-// Runs a user's handler in JavaScript: `serve.mjs MODULE`; docs/runtimes.md has the dialogue.
+// Runs a user's handler in JavaScript: `serve.mjs MODULE`; docs/reference/runtimes.md has the dialogue.
 //
 // Node.js cannot fork, so an instance is executed, loaded and paused before it is needed. Invariant:
 // what comes over one connection ends at most that connection, and each call gets exactly one

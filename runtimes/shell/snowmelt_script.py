@@ -1,6 +1,6 @@
 """Runs a shell script as a function: `snowmelt fn deploy NAME FILE.sh` sends it beside the script.
 
-The contract is in docs/functions.md. Invariant: a script that fails fails its call, with its exit
+The contract is in docs/reference/functions.md. Invariant: a script that fails fails its call, with its exit
 code and the end of what it wrote to stderr; all of that is in the log as well.
 """
 

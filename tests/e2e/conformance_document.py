@@ -1,11 +1,11 @@
-"""Tables of `docs/udf-conformance.md`, compared and written by column."""
+"""Tables of `docs/reference/udf-conformance.md`, compared and written by column."""
 
 import os
 from pathlib import Path
 
 from common.paths import CHECKOUT
 
-PATH = CHECKOUT / "docs/udf-conformance.md"
+PATH = CHECKOUT / "docs/reference/udf-conformance.md"
 # With this variable the tests write what they find, instead of comparing it.
 WRITE = "UPDATE_UDF_CONFORMANCE"
 

@@ -20,7 +20,7 @@ PYTHON = ("python3-minimal", "libpython3-stdlib")
 # A file in the image beside the packages, which no start reads.
 BALLAST_MIB = 48
 
-# A program as in docs/runtimes.md. It reads a file of the image, or a part of
+# A program as in docs/reference/runtimes.md. It reads a file of the image, or a part of
 # one, in pieces and returns the digest.
 SERVE = """#!/usr/bin/python3
 import hashlib, json, os, socket, struct, time

@@ -1,6 +1,6 @@
 """Everyday functions have DuckDB's answers, or an error that names what to write instead.
 
-`docs/sql-functions.md` has the list, which `UPDATE_SQL_FUNCTIONS=1` writes.
+`docs/reference/sql-functions.md` has the list, which `UPDATE_SQL_FUNCTIONS=1` writes.
 """
 
 import json
@@ -18,7 +18,7 @@ from everyday_functions import DIFFERENT, FAMILIES
 
 from common.paths import CHECKOUT
 
-DOCUMENT = CHECKOUT / "docs/sql-functions.md"
+DOCUMENT = CHECKOUT / "docs/reference/sql-functions.md"
 BEGIN = "| function | example | here |\n|---|---|---|\n"
 TABLES = "with t(k) as (values (1), (2), (3)), u(a, b) as (values ('x', 1), ('y', 3)) "
 

@@ -1,4 +1,4 @@
-"""Leases of instances over the local socket: what docs/functions.md shows, and what goes wrong."""
+"""Leases of instances over the local socket: what docs/reference/functions.md shows, and what goes wrong."""
 
 import json
 import socket

@@ -199,7 +199,7 @@ def test_a_module_of_a_folder_imports_its_neighbours(snowmelt: Snowmelt, tmp_pat
     assert snowmelt.run("fn", "call", "twice", "--data", "21").succeeded().out == "42\n"
 
 
-# The smallest runtime: the protocol of docs/runtimes.md in 20 lines.
+# The smallest runtime: the protocol of docs/reference/runtimes.md in 20 lines.
 OWN = """
 import json, os, socket, struct, sys
 listener = socket.socket(fileno=int(os.environ["SNOWMELT_CHANNEL_FD"]))

@@ -76,7 +76,9 @@ def _codes(checkout: Path) -> dict[str, str]:
 def test_every_error_code_is_explained(checkout: Path) -> None:
     codes = _codes(checkout)
     assert len(codes) > 20
-    headings = re.findall(r"^#+ (SM-\d{4}): (.*)$", (checkout / "docs/errors.md").read_text(), re.M)
+    headings = re.findall(
+        r"^#+ (SM-\d{4}): (.*)$", (checkout / "docs/reference/errors.md").read_text(), re.M
+    )
     assert dict(headings) == codes
 
 
@@ -145,7 +147,7 @@ def test_every_documented_make_target_exists(checkout: Path) -> None:
 
 def test_the_glossary_has_the_terms_of_this_project_only(checkout: Path) -> None:
     """A reader learns fewer than 40 words before the code; other terms are those of the field."""
-    text = (checkout / "docs/glossary.md").read_text()
+    text = (checkout / "docs/reference/glossary.md").read_text()
     terms = [term for term in re.findall(r"^\| ([^|]+?) \|", text, re.M) if term != "term"]
     terms = [term for term in terms if set(term) != {"-"}]
     assert 20 <= len(terms) < 40

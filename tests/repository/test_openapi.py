@@ -1,4 +1,4 @@
-"""`docs/openapi.json` is a valid OpenAPI document, and complete."""
+"""`docs/reference/openapi.json` is a valid OpenAPI document, and complete."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def _references(node: Any) -> list[str]:
 
 
 def test_the_document_is_valid(checkout: Path) -> None:
-    document = json.loads((checkout / "docs/openapi.json").read_text())
+    document = json.loads((checkout / "docs/reference/openapi.json").read_text())
     validate(document)
     schemas = document["components"]["schemas"]
     missing = {name.rsplit("/", 1)[1] for name in _references(document)} - set(schemas)

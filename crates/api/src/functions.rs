@@ -92,7 +92,7 @@ pub enum Runtime {
     Java,
     /// A program that was made with the Go package of `runtimes/go`.
     Go,
-    /// Any program that speaks the dialogue of `docs/runtimes.md`.
+    /// Any program that speaks the dialogue of `docs/reference/runtimes.md`.
     Command,
 }
 

@@ -1,11 +1,11 @@
-//! `docs/openapi.json` is the document that the platform serves.
+//! `docs/reference/openapi.json` is the document that the platform serves.
 
 use std::path::Path;
 
 #[test]
 fn the_file_in_docs_is_current() {
     // Tests run in the folder of their crate.
-    let path = Path::new("../../docs/openapi.json");
+    let path = Path::new("../../docs/reference/openapi.json");
     let document = snowmelt_api::openapi::document(env!("CARGO_PKG_VERSION"));
     let current = document.to_pretty_json().unwrap() + "\n";
     if std::env::var_os("UPDATE_OPENAPI").is_some() {

@@ -319,7 +319,7 @@ fn rejected(rejection: QueryRejection) -> ErrorReport {
 async fn unknown(request: Request) -> Problem {
     let message = format!("there is no {} {}", request.method(), request.uri().path());
     let report = ErrorReport::new(Code::REQUEST_UNKNOWN, message).hint(
-        "requests begin with /v1/; /v1/status is one, and docs/functions.md lists those of functions",
+        "requests begin with /v1/; /v1/status is one, and docs/reference/functions.md lists those of functions",
     );
     report.into()
 }

@@ -21,7 +21,7 @@
 //! | remove unreferenced files from a folder | `collect` |
 //! | exclusion between processes | `lock` |
 //!
-//! The byte format is specified in `docs/image-format.md`.
+//! The byte format is specified in `docs/reference/image-format.md`.
 //!
 //! Invariant: no byte of an image is used before its digest is compared with the expected one,
 //! which the manifest contains directly or through a Merkle root.

@@ -17,7 +17,7 @@ pub(crate) fn report(
         End::Exit { .. } => (
             Code::FUNCTION_EXIT,
             "the function must return; it must not end its process. A program of its own (--command, \
-             --image) runs on and answers calls on the socket SNOWMELT_CHANNEL_FD (docs/runtimes.md)"
+             --image) runs on and answers calls on the socket SNOWMELT_CHANNEL_FD (docs/reference/runtimes.md)"
                 .to_owned(),
         ),
         End::Signal { .. } => (
@@ -67,9 +67,9 @@ fn more_time(limit: Duration, throttled: Option<Duration>) -> String {
 /// The report of a program that has said nothing: its end with what it did not do.
 pub(crate) fn of_silent(ended: ErrorReport, silence: &impl Display) -> ErrorReport {
     const CHANNEL: &str = "a program of its own (--command, --image) answers calls on the socket \
-                           SNOWMELT_CHANNEL_FD (docs/runtimes.md). A server of another protocol, such \
+                           SNOWMELT_CHANNEL_FD (docs/reference/runtimes.md). A server of another protocol, such \
                            as HTTP, needs a program before it that passes calls on to it \
-                           (docs/images.md)";
+                           (docs/reference/images.md)";
     let message = format!("{}; {silence}", ended.message);
     // A program that starts slowly has said nothing, either.
     let hint = match &ended.hint {

@@ -98,7 +98,7 @@ pub(crate) struct Forked {
     pub source: Source,
 }
 
-/// A program of any language that speaks the dialogue of `docs/runtimes.md` over its channel. It
+/// A program of any language that speaks the dialogue of `docs/reference/runtimes.md` over its channel. It
 /// finds its files where [`Unit::code`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {

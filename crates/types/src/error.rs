@@ -1,7 +1,7 @@
 //! The user-facing error report: on a terminal, as JSON, and in Python.
 //!
 //! Library crates keep their own `Error` enums and implement [`Report`]; only this type
-//! crosses a process boundary. Every code is in [`CODES`] and in `docs/errors.md`.
+//! crosses a process boundary. Every code is in [`CODES`] and in `docs/reference/errors.md`.
 
 use std::fmt;
 

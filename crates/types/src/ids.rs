@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_rule_for_function_names_is_documented_verbatim() {
         let message = "My Function".parse::<FunctionName>().unwrap_err();
-        assert!(include_str!("../../../docs/errors.md").contains(&message), "{message}");
+        assert!(include_str!("../../../docs/reference/errors.md").contains(&message), "{message}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Messages between the node and an instance that runs a user's code; `docs/runtimes.md` documents
+//! Messages between the node and an instance that runs a user's code; `docs/reference/runtimes.md` documents
 //! them for authors of runtimes.
 //!
 //! A connection is for one piece of code. `Load` comes first and is answered by `Ready` or

@@ -2,7 +2,7 @@
 
 It replaces the zygote's environment, import path and randomness with its own, and calls its entry.
 State that must not be shared is made anew; the one exception, the interpreter's hash seed, is
-described in `docs/sandbox.md`.
+described in `docs/explanation/sandbox.md`.
 """
 
 import ctypes

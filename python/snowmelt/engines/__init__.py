@@ -1,5 +1,5 @@
 """Functions in other engines: one `@sm.udf`, called from DuckDB, Polars, pandas, DataFusion, ibis
-and Spark, and computed in sandboxes of the platform. docs/udf.md has an example of each.
+and Spark, and computed in sandboxes of the platform. docs/reference/udf.md has an example of each.
 
 ```python
 from snowmelt.engines import duckdb as in_duckdb

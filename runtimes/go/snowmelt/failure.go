@@ -16,7 +16,7 @@ const (
 	inputCharacters = 200
 )
 
-// failure is what the platform is told when the handler fails; docs/runtimes.md has its fields.
+// failure is what the platform is told when the handler fails; docs/reference/runtimes.md has its fields.
 type failure struct {
 	Kind      string    `json:"kind"`
 	Function  string    `json:"function"`

@@ -1,6 +1,6 @@
 // Package snowmelt makes a program a function of the platform: main calls Serve with a handler.
 //
-// It needs the standard library only. docs/runtimes.md has the dialogue. Invariant: what comes over
+// It needs the standard library only. docs/reference/runtimes.md has the dialogue. Invariant: what comes over
 // one connection ends at most that connection, and each call gets exactly one answer.
 package snowmelt
 

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * What the platform is told when user code fails; docs/runtimes.md has its fields.
+ * What the platform is told when user code fails; docs/reference/runtimes.md has its fields.
  *
  * <p>Invariant: only the user's own frames are shown, those of the runtime and of Java are not.
  */

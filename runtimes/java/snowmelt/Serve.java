@@ -16,7 +16,7 @@ import java.util.Map;
 /**
  * The process inside a sandbox that runs a user's Java code: {@code snowmelt.Serve FOLDER CLASS}.
  *
- * <p>A thread for each connection; docs/runtimes.md has the dialogue. The class is loaded once,
+ * <p>A thread for each connection; docs/reference/runtimes.md has the dialogue. The class is loaded once,
  * however many connections ask. Invariant: what comes over one connection ends at most that
  * connection, and each call gets exactly one answer.
  */

@@ -360,6 +360,6 @@ fn every_route_that_is_served_is_tested_here() {
     let tested: Paths = tested.collect();
     assert_eq!(tested.len(), ROUTES.len(), "a route is there twice");
     assert_eq!(tested, served());
-    let document = include_str!("../../../../docs/openapi.json");
+    let document = include_str!("../../../../docs/reference/openapi.json");
     assert_eq!(tested, described(&serde_json::from_str(document).unwrap()));
 }

@@ -177,7 +177,9 @@ impl Problem {
                 let near = nearest(&key, keys().map(own));
                 report.hint(match keys().find(|known| near == Some(own(known))) {
                     Some(known) => Cow::Owned(format!("did you mean `{known}`?")),
-                    None => Cow::Borrowed("docs/query.md lists the prices of such a file"),
+                    None => {
+                        Cow::Borrowed("docs/reference/query.md lists the prices of such a file")
+                    }
                 })
             }
         };

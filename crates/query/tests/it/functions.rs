@@ -1,4 +1,4 @@
-//! The families of built-in functions in docs/query.md, tested with the examples there.
+//! The families of built-in functions in docs/reference/query.md, tested with the examples there.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const CALLS: &[(&str, &str)] = &[
     ("coalesce(null, 'x')", "x"),
 ];
 
-/// A call of each function that docs/query.md names as an example.
+/// A call of each function that docs/reference/query.md names as an example.
 const NAMED: &[&str] = &[
     "coalesce(s, 'x'), nullif(n, 1), greatest(n, id), arrow_cast(n, 'Utf8'), named_struct('a', n)",
     "upper(s), replace(s, 'w', 'v'), split_part(s, ' ', 1), character_length(s), substr(s, 2), levenshtein(s, 'w')",

@@ -178,7 +178,7 @@ pub struct DeployArgs {
         help_heading = "Code"
     )]
     pub runtime: Option<RuntimeName>,
-    /// Run this program, which implements the protocol of docs/runtimes.md; `./x` is in the code
+    /// Run this program, which implements the protocol of docs/reference/runtimes.md; `./x` is in the code
     #[arg(long, value_name = "WORDS", help_heading = "Code")]
     pub command: Option<String>,
     /// Code package with the code and its dependencies (made by snowmelt fn pack)
