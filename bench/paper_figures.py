@@ -144,9 +144,9 @@ def shares(started: dict[str, Any], containers: int) -> list[tuple[float, float]
 def run() -> Section:
     section = Section("The figures of FaaSNet, simulated")
     section.say(
-        "Computed by `snowmelt simulate` (docs/reference/simulate.md); nothing is measured, and the traces"
-        " are made up after what the paper tells of its own. *stripes*: the trees of this platform."
-        " *registry*: each host reads blocks on demand from the registry, as the paper's"
+        "Computed by `snowmelt simulate` (docs/reference/simulate.md); nothing is measured, and the"
+        " traces are made up after what the paper tells of its own. *stripes*: the trees of this"
+        " platform. *registry*: each host reads blocks on demand from the registry, as the paper's"
         " on-demand. *pull*: whole images, as its baseline. Starts on a host take what they take"
         " here and not on the paper's machines; figures of the paper are from its text. The bytes"
         " of a start of the 428 MB image are 16.1 % of it (FaaSNet 4.6)."

@@ -1,6 +1,6 @@
 """Bursts on up to 100,000 hosts in simulated time: nothing here is measured but the processor time.
 
-The model and what it assumes are in docs/reference/simulate.md; `-o json` lists the assumptions too.
+The model and what it assumes are in docs/reference/simulate.md; `-o json` lists them too.
 """
 
 import json
@@ -143,8 +143,8 @@ def run() -> Section:
     section = Section("Bursts on thousands of hosts, simulated")
     section.say(
         "Computed by `snowmelt simulate`, with the trees of `crates/tree` and a model of links,"
-        " starts and failures (docs/reference/simulate.md); nothing is measured but processor time. What a"
-        " host does by itself is taken from two measured starts of one image."
+        " starts and failures (docs/reference/simulate.md); nothing is measured but processor time."
+        " What a host does by itself is taken from two measured starts of one image."
     )
     large(section)
     growth(section)

@@ -40,7 +40,9 @@ pickled: Collector[Broadcast[Any]] = Collector()
 
 
 class Broadcast(Generic[T]):
-    """A value for functions: `value` gives it, here and in their instances. See docs/reference/python.md."""
+    """A value for functions: `value` gives it, here and in their instances.
+
+    See docs/reference/python.md."""
 
     def __init__(self, digest: str, size: int, path: str | None) -> None:
         self._digest, self.size = digest, size

@@ -294,7 +294,9 @@ def function(
 def function(
     handler: Callable[[Any], Any] | None = None, /, *, packages: Sequence[str] = (), **given: Any
 ) -> Any:
-    """Turns `def handler(event)` into a function that runs in sandboxes; see docs/reference/python.md."""
+    """Turns `def handler(event)` into a function that runs in sandboxes.
+
+    See docs/reference/python.md."""
     tenant = given.pop("tenant", None)
     network = network_of(given.pop("network", None))
     files = declared(given.pop("files", ()))

@@ -1,7 +1,8 @@
 """A function's rank and addresses in its burst, and plain sockets to its peers.
 
 Invariant: everything is read from environment variables and three files that the platform wrote
-before the function started, so a function in any language can do the same (docs/explanation/network.md).
+before the function started, so a function in any language can do the same
+(docs/explanation/network.md).
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from .errors import make
 
 _EXAMPLE = '"203.0.113.0/24:443", "203.0.113.7:80,8000-8010" or "203.0.113.7"'
 _PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
-# The metadata services of clouds, which return credentials; no policy opens it (docs/explanation/network.md).
+# The metadata services of clouds, which return credentials; no policy opens it
+# (docs/explanation/network.md).
 _NEVER = ipaddress.IPv4Network("169.254.0.0/16")
 
 

@@ -91,7 +91,8 @@ def sql(
 ) -> Query:
     """A query; it runs when its answer is first used. `params` are the values of `?` and `$1`, or
     by name of `:name`; `csv` are options of `read_csv` for all CSV files. A statement that defines
-    a function runs at once; `function_files` are for that function. See docs/reference/python.md."""
+    a function runs at once; `function_files` are for that function.
+    See docs/reference/python.md."""
     caller = sys._getframe(1)
     defines = _names.defines(query)
     _names.refuse_unread(query, tables, _OPTIONS)

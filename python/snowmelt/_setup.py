@@ -83,9 +83,9 @@ def setup(*, shared: bool = False) -> Callable[[Callable[[], T]], Setup[T]]: ...
 
 
 def setup(function: Callable[[], T] | None = None, /, *, shared: bool = False) -> Any:
-    """Makes a function without parameters a set-up: see docs/reference/udf.md. With `shared=True` it runs
-    once on each host, and its instances share the memory of what it loads. Raises `TypeError` for
-    a function that has parameters."""
+    """Makes a function without parameters a set-up: see docs/reference/udf.md. With `shared=True`
+    it runs once on each host, and its instances share the memory of what it loads. Raises
+    `TypeError` for a function that has parameters."""
     if function is None:
         return lambda function: _made(function, shared)
     return _made(function, shared)

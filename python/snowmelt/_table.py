@@ -91,7 +91,8 @@ def table(
     """Makes a function a table function of SQL: it yields rows, and SQL calls it in FROM.
 
     `columns` has the columns by name; without it they are the fields of the class that the return
-    annotation says is yielded: `-> Iterator[Row]`. See docs/reference/python.md. Raises `SignatureError`.
+    annotation says is yielded: `-> Iterator[Row]`. See docs/reference/python.md.
+    Raises `SignatureError`.
     """
     if columns is not None and not isinstance(columns, Mapping):
         raise TypeError('columns is a mapping: write columns={"word": str}')

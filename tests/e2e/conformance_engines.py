@@ -1,4 +1,4 @@
-"""A function in each engine of `docs/reference/udf-conformance.md`: the values of a column that it gives."""
+"""A function in each engine of `docs/reference/udf-conformance.md`: the values of a column."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""The types of `docs/reference/udf-conformance.md`: what a function declares, and what an engine gives it."""
+"""The types of `docs/reference/udf-conformance.md`: what a function declares and is given."""
 
 import datetime
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """Records of DataFusion's SQL logic tests that Snowmelt answers in another way, with the reasons.
 
-The places are those of the version in `sqllogic.VERSION`. docs/reference/sqllogictest.md explains the groups.
+The places are those of the version in `sqllogic.VERSION`. The groups are explained
+in docs/reference/sqllogictest.md.
 """
 
 FILES = {

@@ -1,4 +1,4 @@
-"""`docs/reference/udf-conformance.md` says what engines do: types and errors, in each engine, as they are.
+"""`docs/reference/udf-conformance.md` says what engines do: types and errors, in each engine.
 
 `UPDATE_UDF_CONFORMANCE=1 python -m pytest tests/e2e/test_conformance.py` writes what is found. A
 value that is wrong fails also then.

@@ -1,4 +1,4 @@
-"""Leases of instances over the local socket: what docs/reference/functions.md shows, and what goes wrong."""
+"""Leases of instances over the local socket: what docs/reference/functions.md shows, and faults."""
 
 import json
 import socket

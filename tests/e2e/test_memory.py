@@ -22,8 +22,8 @@ from test_query_phases import POSTS, READS, phase
 import snowmelt as sm
 
 WORKERS = 2
-# A worker's operators can use about two thirds of it. Each join below needs at least twice as much, also
-# the one of two integers.
+# A worker's operators can use about two thirds of it. Each join below needs at least twice as
+# much, also the one of two integers.
 MEMORY = "128MiB"
 # Enough for each join here without scratch.
 ENOUGH = "2GiB"

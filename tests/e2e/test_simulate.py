@@ -1,4 +1,4 @@
-"""Bursts and traces in simulated time: the scenarios of docs/reference/simulate.md, by the command line.
+"""Bursts and traces in simulated time: scenarios of docs/reference/simulate.md, by the command.
 
 The times are computed, so the assertions do not depend on the machine.
 """

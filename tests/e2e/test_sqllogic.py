@@ -1,7 +1,8 @@
 """DataFusion's own SQL logic tests have their answers through Snowmelt.
 
 These are its files about relational operators; `python tests/e2e/sqllogic.py` runs all, which takes
-several minutes. What cannot run here is counted by reason, and printed: docs/reference/sqllogictest.md.
+several minutes. What cannot run here is counted by reason, and printed:
+docs/reference/sqllogictest.md.
 """
 
 from collections import Counter

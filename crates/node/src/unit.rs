@@ -98,8 +98,8 @@ pub(crate) struct Forked {
     pub source: Source,
 }
 
-/// A program of any language that speaks the dialogue of `docs/reference/runtimes.md` over its channel. It
-/// finds its files where [`Unit::code`] says.
+/// A program of any language that speaks the dialogue of `docs/reference/runtimes.md` over its channel.
+/// It finds its files where [`Unit::code`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// What it sees beside its code: the host's base or an unpacked image, and further folders.

@@ -38,7 +38,8 @@ pub fn document(status: StatusCode, body: &impl Serialize) -> Response {
     (status, headers, serde_json::to_vec(body).unwrap_or_default()).into_response()
 }
 
-/// Returns the status of a request that was refused or failed; docs/reference/functions.md has the table.
+/// Returns the status of a request that was refused or failed; docs/reference/functions.md has the
+/// table.
 pub fn status_of(report: &ErrorReport) -> StatusCode {
     let code = report.known_code();
     let special = [

@@ -1,5 +1,5 @@
-//! Messages between the node and an instance that runs a user's code; `docs/reference/runtimes.md` documents
-//! them for authors of runtimes.
+//! Messages between the node and an instance that runs a user's code; `docs/reference/runtimes.md`
+//! documents them for authors of runtimes.
 //!
 //! A connection is for one piece of code. `Load` comes first and is answered by `Ready` or
 //! `Failure`. Then, by mode: a function gets `Call` frames, each answered by `Return` or `Failure`;

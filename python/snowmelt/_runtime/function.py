@@ -71,8 +71,8 @@ def _as_json(value: Any, name: str) -> str:
 
 def map_answer(handler: Handler, name: str, event: dict[str, Any]) -> str:
     """`{"results": text}`: for each item in order (true, value) or (false, failure), as plain data
-    or as a pickle, as the event requests (`docs/reference/python.md`). For clients that read neither,
-    `"failed"` has the message of the first failure, if any.
+    or as a pickle, as the event requests (`docs/reference/python.md`). For clients that read
+    neither, `"failed"` has the message of the first failure, if any.
     """
     try:
         items = pickle.loads(base64.b64decode(event["items"]))

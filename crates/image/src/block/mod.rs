@@ -8,8 +8,8 @@
 //! | position of each block | `table` |
 //! | write raw bytes as a blob, compressed by several threads | `writer`, `compress` |
 //!
-//! The byte format is specified in `docs/reference/image-format.md`. Invariant: for one version of the
-//! compressor, a blob is a function of its raw bytes and its block size.
+//! The byte format is specified in `docs/reference/image-format.md`. Invariant: for one version
+//! of the compressor, a blob is a function of its raw bytes and its block size.
 
 mod codec;
 mod compress;

@@ -1,8 +1,8 @@
 //! Programs that run a function's files: what the user names becomes a command in a root.
 //!
 //! The platform includes runtimes for Node.js and Java, and a package for Go; any other program
-//! that implements the protocol of `docs/reference/runtimes.md` is a command. Invariant: missing parts of a
-//! program are reported by name before anything is started.
+//! that implements the protocol of `docs/reference/runtimes.md` is a command. Invariant: missing
+//! parts of a program are reported by name before anything is started.
 
 mod command;
 mod find;
