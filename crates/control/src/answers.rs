@@ -22,8 +22,8 @@ const ROOM_AT_MOST: Duration = Duration::from_secs(30);
 
 pub(crate) type Answer = Result<Response, Problem>;
 
-/// The status of a call that failed. Towards its caller a function is a server of its own: it
-/// answers badly, not in time, or cannot be reached.
+/// Returns the status of a call that failed. Towards its caller a function is a server of its own:
+/// it answers badly, not in time, or cannot be reached.
 fn status_of_call(report: &ErrorReport) -> StatusCode {
     match report.known_code().exit {
         ExitClass::Input | ExitClass::Usage => StatusCode::BAD_GATEWAY,
@@ -31,7 +31,7 @@ fn status_of_call(report: &ErrorReport) -> StatusCode {
     }
 }
 
-/// A call that has ended: itself, or the error that it failed with.
+/// Makes the response to a call that has ended: the call itself, or the error that it failed with.
 pub(crate) fn answered(mut invocation: Invocation) -> Answer {
     let Some(error) = invocation.error.take() else {
         let room = take_room(&mut invocation).into_iter().collect();
@@ -41,7 +41,7 @@ pub(crate) fn answered(mut invocation: Invocation) -> Answer {
     Ok(problem::document(status, &FailedCall { report: error, invocation }))
 }
 
-/// The memory that the answer of a call takes.
+/// Takes the account of the memory that the answer of a call uses out of the answer.
 pub(crate) fn take_room(invocation: &mut Invocation) -> Option<Account> {
     invocation.result.as_mut()?.take_held()
 }
@@ -66,7 +66,7 @@ pub(crate) fn hold(response: Response, rooms: Vec<Account>) -> Response {
 struct Held {
     body: Body,
     _rooms: Arc<Mutex<Vec<Account>>>,
-    /// Ends with the body: one for each of many fast answers would take megabytes.
+    /// A task that ends with the body: one for each of many fast answers would take megabytes.
     _clearing: AbortOnDropHandle<()>,
 }
 

@@ -5,7 +5,7 @@ use snowmelt_api::FunctionOptions;
 use snowmelt_node::{MAX_WRITABLE, may_be_writable};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
-/// With less the kernel cannot even make the process of an instance.
+/// The least memory of an instance. With less the kernel cannot even make its process.
 const MIN_MEMORY: ByteSize = ByteSize::mib(1);
 
 /// The most prewarmed instances of a function: each of them is started at once.

@@ -21,7 +21,7 @@ use crate::prunings::Prunings;
 use crate::queries::Queries;
 use crate::udfs::UdfRegistry;
 
-/// What the gateway serves.
+/// The parts of a platform that the gateway serves.
 #[derive(Debug)]
 pub(crate) struct Platform {
     pub node: Node,
@@ -36,7 +36,7 @@ pub(crate) struct Platform {
     pub prunings: Prunings,
     /// Asks the server to end.
     pub shutdown: CancellationToken,
-    /// How long what runs may go on then.
+    /// How long running work may go on after that.
     pub grace: Grace,
     /// True where the platform ends with its client.
     pub private: bool,
@@ -65,7 +65,7 @@ impl Grace {
 }
 
 impl Platform {
-    /// What it counts.
+    /// Returns the counters of the platform.
     pub fn figures(&self) -> Figures {
         Figures {
             queries: self.queries.running(),
@@ -76,7 +76,7 @@ impl Platform {
         }
     }
 
-    /// How long calls and queries took: of all tenants, or of one.
+    /// Returns the durations of calls and queries: of all tenants, or of one.
     pub fn times(&self, of: Option<&Tenant>) -> Times {
         let by = |by: &'static str, durations: &Durations| {
             durations.read(of).into_iter().map(move |(series, times)| (by, series, times))
@@ -112,14 +112,14 @@ impl Platform {
     }
 }
 
-/// Resident memory of the server and of the spawner's first process, of which the others are
-/// copies.
+/// Returns the resident memory of the server and of the spawner's first process, of which the
+/// others are copies, in bytes.
 fn memory(spawner: &SpawnerHealth) -> u64 {
     resident_bytes(std::process::id())
         + spawner.processes.first().copied().map_or(0, resident_bytes)
 }
 
-/// Resident memory of a process; 0 where the kernel does not report it.
+/// Returns the resident memory of a process, in bytes; 0 where the kernel does not report it.
 fn resident_bytes(pid: u32) -> u64 {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return 0 };
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

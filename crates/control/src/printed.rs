@@ -1,4 +1,4 @@
-//! What functions print, as their callers are shown it: its beginning, in whole lines.
+//! The output of functions as their callers are shown it: its beginning, in whole lines.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const MAX_LINES: usize = 100;
 /// The line after a text that is cut.
 const MORE: &str = "… there is more in the log of the function\n";
 
-/// The beginning of a text.
+/// Returns the beginning of a text.
 pub(crate) fn beginning(text: &str) -> String {
     let mut shown = String::new();
     for (at, line) in text.lines().enumerate() {
@@ -38,8 +38,8 @@ pub(crate) fn show(events: &Events, written: &BTreeMap<String, String>) {
     }
 }
 
-/// A profile with what functions wrote. The driver, which made it, does not see that. Any other
-/// frame stays as it is.
+/// Returns a profile with the output of functions. The driver, which made the profile, does not see
+/// that. Any other frame stays as it is.
 pub(crate) fn in_profile(frame: Frame, written: &BTreeMap<String, String>) -> Frame {
     let written: BTreeMap<&str, String> = written
         .iter()

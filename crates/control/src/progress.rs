@@ -23,12 +23,12 @@ pub(crate) struct Events {
 #[derive(Debug)]
 enum Item {
     Event(Event),
-    /// Is told when all before it were sent.
+    /// A sender that is told when all events before it were sent.
     Sent(oneshot::Sender<()>),
 }
 
 impl Events {
-    /// Forwards to a client until it disconnects or all senders are dropped.
+    /// Makes events that go to a client, until it disconnects or all senders are dropped.
     pub fn forward_to(frames: mpsc::Sender<Bytes>) -> Self {
         let (sender, mut receiver) = mpsc::channel(MAX_WAITING);
         tokio::spawn(async move {
@@ -50,7 +50,7 @@ impl Events {
         Self { sender }
     }
 
-    /// Events that nobody reads.
+    /// Makes events that nobody reads.
     pub fn ignored() -> Self {
         Self { sender: mpsc::channel(1).0 }
     }
@@ -132,7 +132,7 @@ impl DriverReporter for EventReporter {
     }
 }
 
-/// Header and payload in one piece.
+/// Encodes header and payload in one piece.
 pub(crate) fn encoded(frame: &Frame) -> snowmelt_wire::Result<Bytes> {
     let header = frame.header()?;
     let mut bytes = BytesMut::with_capacity(header.len() + frame.payload.len());

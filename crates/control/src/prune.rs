@@ -62,7 +62,7 @@ fn part(name: &str, items: u64, bytes: u64) -> PrunedPart {
     PrunedPart { name: name.to_owned(), items, bytes, kept: None }
 }
 
-/// A part of which nothing is removed.
+/// Makes a part of which nothing is removed, with the reason.
 fn kept(name: &str, why: String) -> PrunedPart {
     PrunedPart { kept: Some(why), ..part(name, 0, 0) }
 }
@@ -94,7 +94,8 @@ async fn code(
     Ok(part("code", files, bytes))
 }
 
-/// Functions that do not run now hold no packages, so they are held here.
+/// Removes packages that nothing uses. Functions that do not run now hold no packages, so these are
+/// held here.
 async fn packages(
     platform: &Platform,
     deployed: &[FunctionRecord],

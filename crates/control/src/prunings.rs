@@ -1,8 +1,8 @@
 //! The removals of unused data that run or wait.
 //!
-//! Invariant: one runs at a time, because each reads all entries of its owner and writes to the store
-//! that every call needs. An owner has one at most, so a tenant that asks all the time delays the
-//! others by one turn.
+//! Invariant: one removal runs at a time, because each reads all entries of its owner and writes to
+//! the store that every call needs. An owner has one at most, so a tenant that asks all the time
+//! delays the others by one turn.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,8 @@ pub(crate) struct Claim {
 }
 
 impl Prunings {
-    /// The removal of a tenant, or of the operators (`None`). Refuses the second one of an owner.
+    /// Claims the removal of a tenant, or of the operators (`None`). Refuses a second one of an
+    /// owner.
     pub fn claim(&self, owner: Option<&Tenant>) -> Result<Claim, ErrorReport> {
         if self.owners().insert(owner.cloned()) {
             return Ok(Claim { owner: owner.cloned(), of: self.clone() });
@@ -35,7 +36,7 @@ impl Prunings {
             .hint("wait for its answer, and try again"))
     }
 
-    /// Whether an owner has one.
+    /// Returns whether an owner has a removal that runs or waits.
     #[cfg(test)]
     pub fn has(&self, owner: Option<&Tenant>) -> bool {
         self.owners().contains(&owner.cloned())

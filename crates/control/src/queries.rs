@@ -71,12 +71,12 @@ impl Queries {
         Self { node, peers, udfs, shutdown, running, durations, with_objects }
     }
 
-    /// Running queries.
+    /// Returns the number of running queries.
     pub fn running(&self) -> u32 {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// How long they took.
+    /// Returns the durations of queries.
     pub fn durations(&self) -> &Durations {
         &self.durations
     }
@@ -240,7 +240,7 @@ impl Queries {
         beginning.await
     }
 
-    /// The requested memory, if the sandboxes of this host have that much.
+    /// Returns the requested memory, if the sandboxes of this host have that much.
     fn memory(&self, asked: ByteSize) -> Result<ByteSize, ErrorReport> {
         let all = self.node.ledger().capacity().memory;
         if asked > all {
@@ -275,19 +275,19 @@ struct Asked<'q> {
     id: QueryId,
     /// Set once the client has been sent the end of the answer: it may be gone before the driver is.
     answered: &'q AtomicBool,
-    /// Its folder in the locations of its exchange.
+    /// The name of the query's folder in the locations of its exchange.
     folder: String,
 }
 
 /// How a query without a failure ended.
 enum Ended {
-    /// Its client has the whole answer.
+    /// The client has the whole answer.
     Complete,
-    /// Its client is gone.
+    /// The client is gone.
     Early,
 }
 
-/// The requested number of workers, or one for each core of all hosts.
+/// Returns the requested number of workers, or one for each core of all hosts.
 fn workers(asked: u32, all_cores: u32) -> Result<u32, ErrorReport> {
     if asked > MAX_WORKERS {
         let message = format!("{asked} workers are more than one query may have");
@@ -329,7 +329,7 @@ fn drive(
     }
 }
 
-/// What UDFs wrote, by name.
+/// The output of UDFs, by their names.
 type Written = BTreeMap<String, String>;
 
 /// How the forwarding of an answer ended.
@@ -375,7 +375,7 @@ async fn relay(
     }
 }
 
-/// False when the client is gone.
+/// Sends a frame; false when the client is gone.
 async fn send(frames: &mpsc::Sender<Bytes>, frame: snowmelt_wire::Result<Frame>) -> bool {
     match frame.and_then(|frame| encoded(&frame)) {
         Ok(bytes) => frames.send(bytes).await.is_ok(),

@@ -174,13 +174,14 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     IdlePlatform { platform: Arc::new(platform), records, base }
 }
 
-/// The functions of a control that runs none of them, and of a host that does: an agent of the same
-/// node, which is reached over HTTP until `over`.
+/// Returns the functions of a control that runs none of them itself: they run on another host, an
+/// agent of the same node, which is reached over HTTP until `over`.
 pub(crate) fn on_another_host(functions: &Functions, over: &CancellationToken) -> Functions {
     on_another_host_behind(|address| address, functions, over)
 }
 
-/// The same for a host that control reaches at another address than the one where it listens.
+/// Returns such functions, for a host that control reaches at another address than the one where it
+/// listens.
 pub(crate) fn on_another_host_behind(
     before: impl FnOnce(SocketAddr) -> SocketAddr,
     functions: &Functions,
@@ -215,7 +216,7 @@ pub(crate) fn on_another_host_behind(
     Functions::new(node, analysis, functions.records().clone(), logs, placements, secrets)
 }
 
-/// A node that is a platform of one host.
+/// Returns the hosts of a platform with one host.
 fn hosts(node: &Node) -> Hosts {
     let agent = Agent::new(node.clone(), None);
     Hosts::new("this-host".to_owned().try_into().unwrap(), agent, None, None).unwrap()
@@ -233,7 +234,7 @@ fn placements(node: &Node, hosts: &Hosts) -> Placements {
     Placements::new(node.clone(), hosts.clone(), Trees::default(), settings)
 }
 
-/// Built with the tests of the whole workspace.
+/// Returns the spawner program, which is built with the tests of the whole workspace.
 fn spawner_program() -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let program = here.ancestors().nth(2).unwrap().join("examples/spawner");

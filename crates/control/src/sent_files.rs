@@ -1,5 +1,6 @@
-//! Files that other hosts need of a function: those of programs, which are sent to a host that lacks
-//! them, once for each content; and those that its instances see, which hosts read from each other.
+//! Files of a function that other hosts need: those of programs, which are sent to a host that
+//! lacks them, once for each content; and those that the function's instances see, which hosts read
+//! from each other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,8 +25,8 @@ pub(crate) async fn send(node: &Node, files: &Digest, host: &Host) -> Result<(),
     host.agent.upload(&UploadCode { digest: files.clone(), code }).await.map(drop)
 }
 
-/// From where each of these hosts reads the files that the instances of a function see: nothing for
-/// control's own host, which has them.
+/// Returns the places from which hosts read the files that the instances of a function see: none
+/// for control's own host, which has them.
 pub(crate) async fn shared(
     node: &Node,
     (trees, hosts): (&Trees, &Hosts),

@@ -48,9 +48,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Folders, budgets and sockets of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// For packages, code, functions and logs, which are kept.
+    /// The folder of packages, code, functions and logs, which are kept.
     pub state_dir: PathBuf,
-    /// For the folder of the running server, which is removed with it.
+    /// The base of the folder of the running server, which is removed with the server.
     pub run_base: PathBuf,
     /// The socket to serve; `None` for one in the running server's own folder.
     pub socket: Option<PathBuf>,
@@ -64,40 +64,40 @@ pub struct Settings {
     pub spawner_command: Vec<OsString>,
     /// The binary that runs as a query worker.
     pub worker_binary: PathBuf,
-    /// This program, which is executed again as the image daemon.
+    /// The path of this program, which is executed again as the image daemon.
     pub program: PathBuf,
     /// The interpreter for user code; found where absent.
     pub python: Option<PathBuf>,
-    /// The most memory of idle instances.
+    /// The most memory of idle instances, in bytes.
     pub handler_cache: ByteSize,
-    /// The most memory of zygotes.
+    /// The most memory of zygotes, in bytes.
     pub import_cache: ByteSize,
     /// Settings of images.
     pub images: snowmelt_node::ImageSettings,
     /// The most memory that bursts have on this host; what the machine has where absent.
     pub memory: Option<ByteSize>,
-    /// The most that all sandboxes have together.
+    /// The most memory and sandboxes that all sandboxes have together.
     pub total: snowmelt_sandbox::Total,
     /// An instance of a function reserves this part of its memory limit (1/N).
     pub overcommit: u32,
     /// Where calls of deployed functions run, and for how long hosts keep them.
     pub placing: Placing,
-    /// Who starts and ends hosts; none do where absent.
+    /// The program that starts and ends hosts; absent: none does.
     pub provider: Option<HostProgram>,
     /// How the addresses of functions of a job are enforced.
     pub enforcement: snowmelt_node::EnforcementChoice,
     /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
     pub private: bool,
-    /// For what is known of the networks of jobs, which is to outlive a crash; `None` for the
-    /// running server's own folder.
+    /// The folder of what is known of the networks of jobs, which is to outlive a crash; `None` for
+    /// the running server's own folder.
     pub networks_dir: Option<PathBuf>,
     /// The cluster that other hosts may join.
     pub cluster: Option<Cluster>,
-    /// Where clients of other hosts are served.
+    /// The address for clients of other hosts; absent: none is served.
     pub remote: Option<Remote>,
 }
 
-/// Where hosts join.
+/// The address and the secret with which hosts join.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// The name of control's own host.
@@ -108,14 +108,14 @@ pub struct Cluster {
     pub token: Token,
 }
 
-/// Where clients of other hosts are served, each for the tenant of its token.
+/// The address for clients of other hosts, each served for the tenant of its token.
 #[derive(Clone, Debug)]
 pub struct Remote {
     /// The address.
     pub listen: SocketAddr,
-    /// The certificate that they are shown.
+    /// The certificate that clients are shown.
     pub certificate: Certificate,
-    /// Their tokens.
+    /// The tokens of clients, by tenant.
     pub tokens: Arc<Tokens>,
 }
 
@@ -151,12 +151,12 @@ impl Started {
         Ok(Self { settings, run_dir, control_group, spawner })
     }
 
-    /// The most memory that bursts have on this host.
+    /// Returns the most memory that bursts have on this host.
     pub fn memory(&self) -> Option<ByteSize> {
         self.settings.memory
     }
 
-    /// The node over it; needs the runtime.
+    /// Makes the node of the spawner; needs the runtime.
     pub fn node(self) -> Result<Node, ErrorReport> {
         let spawner = self.spawner.attach().map_err(|error| error.report())?;
         let settings = self.settings;
@@ -214,7 +214,7 @@ impl Launch {
         Ok(Self { started, listener, leases, hosts, remote, socket, _lock: lock })
     }
 
-    /// The socket that it serves.
+    /// Returns the socket of the API.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -278,7 +278,7 @@ impl Launch {
     }
 }
 
-/// Once the server is asked to end: starts no waiting call, and gives running ones the grace time.
+/// Starts no waiting call once the server is asked to end, and gives running ones the grace time.
 async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationToken) {
     tokio::select! {
         () = ending.asked.cancelled() => {}
@@ -369,7 +369,7 @@ async fn platform(
     }))
 }
 
-/// The socket of the lease service, beside that of the API.
+/// Returns the socket of the lease service, beside that of the API.
 fn lease_socket(socket: &Path) -> PathBuf {
     socket.with_extension("lease")
 }

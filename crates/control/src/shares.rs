@@ -1,4 +1,4 @@
-//! What each tenant may have of something that all of them share.
+//! Shares: how much each tenant may have of something that all tenants share.
 //!
 //! Invariant: a share is given back when it is dropped, in whatever way its holder ends.
 
@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_types::Tenant;
 
-/// What tenants have, in any unit. Cheap to clone.
+/// The amounts that tenants have taken, in any unit, and the limit of each. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Shares {
     most: u64,
     taken: Arc<Mutex<HashMap<Tenant, u64>>>,
 }
 
-/// What one tenant has taken.
+/// An amount that a tenant has taken, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     of: Shares,
@@ -23,12 +23,12 @@ pub(crate) struct Share {
 }
 
 impl Shares {
-    /// Each tenant may have this much.
+    /// Makes shares of which each tenant may have this much.
     pub fn new(most: u64) -> Self {
         Self { most, taken: Arc::default() }
     }
 
-    /// Takes an amount, unless the tenant then has more than it may.
+    /// Takes an amount; `None` if the tenant would then have more than it may.
     pub fn take(&self, tenant: &Tenant, amount: u64) -> Option<Share> {
         let mut all = self.lock();
         let taken = all.entry(tenant.clone()).or_insert(0);

@@ -9,11 +9,12 @@ use crate::records::{FunctionId, FunctionRecord};
 use crate::trees::image;
 
 impl Platform {
-    /// Those of `all` trees that are of the deployed function and of the last version of the
-    /// registered UDF with a name; if there is neither, those of images that begin with it.
+    /// Returns those of `all` trees that belong to a name: to the deployed function and to the last
+    /// version of the registered UDF of that name. If there is neither, returns the trees of images
+    /// that begin with the name.
     ///
     /// # Errors
-    /// It could be the name of a function, but there is none, and no such image.
+    /// The text could be the name of a function, but there is no such function, and no such image.
     pub async fn trees_of(
         &self,
         tenant: Tenant,

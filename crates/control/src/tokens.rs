@@ -24,7 +24,7 @@ use crate::identity::Identity;
 /// Bytes of a token, before they are written as text.
 const TOKEN_BYTES: usize = 32;
 
-/// With which a token begins, so that programs that search for secrets find it.
+/// The prefix of a token, by which programs that search for secrets find it.
 const PREFIX: &str = "snowmelt-";
 
 /// The most bytes of a file of tokens.
@@ -37,19 +37,19 @@ pub struct Tokens {
     known: Mutex<Known>,
 }
 
-/// What the file had when it was read.
+/// The contents of the file when it was read.
 #[derive(Debug)]
 struct Known {
     version: Option<Version>,
     tokens: Vec<(Tenant, Digest)>,
 }
 
-/// Differs between two versions of a file: device, inode, length, and when it was changed: its content,
-/// owner or mode.
+/// A value that differs between two versions of a file: device, inode, length, and when its
+/// content, owner or mode was changed.
 type Version = (u64, u64, u64, i64, i64);
 
 impl Tokens {
-    /// The tokens of a file, which must be valid now.
+    /// Reads the tokens of a file, which must be valid now.
     ///
     /// # Errors
     /// `SM-0110`.
@@ -63,7 +63,7 @@ impl Tokens {
         Ok(Self { path: path.to_owned(), known })
     }
 
-    /// The tenant of a request with this header `authorization`.
+    /// Returns the tenant of a request with this header `authorization`.
     fn tenant(&self, header: Option<&str>) -> Option<Tenant> {
         let given = Digest::of(header?.strip_prefix("Bearer ")?.trim());
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +135,7 @@ fn new_token() -> io::Result<String> {
     Ok(format!("{PREFIX}{digits}"))
 }
 
-/// The tenant of root can read variables of the server as secrets, which no token may.
+/// Refuses the tenant of root: it can read variables of the server as secrets, which no token may.
 fn check(tenant: &Tenant) -> Result<(), String> {
     if *tenant == Tenant::default() {
         return Err(format!(

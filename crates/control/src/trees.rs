@@ -33,10 +33,10 @@ pub(crate) struct Trees(Arc<Mutex<Grown>>);
 
 #[derive(Debug, Default)]
 struct Grown {
-    /// Each host reads images from the registry by itself.
+    /// True if each host reads images from the registry by itself.
     images_alone: bool,
     by_image: BTreeMap<String, Used>,
-    /// Placements so far.
+    /// The number of placements so far.
     placements: u64,
     /// All hosts that are in trees, and some that were.
     members: BTreeSet<HostName>,
@@ -45,41 +45,42 @@ struct Grown {
 #[derive(Debug)]
 struct Used {
     hosts: Readers,
-    /// The number of the last placement.
+    /// The number of the last placement that used the image.
     last: u64,
     /// Hosts that were placed since [`Trees::roles`].
     placed: BTreeSet<HostName>,
 }
 
-/// What a host is in the trees of an image.
+/// The role of a host in the trees of an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Role {
-    /// How many hosts are above it at least.
+    /// The least number of hosts above it, over all stripes.
     pub depth: u32,
-    /// Whether it sends blocks to others.
+    /// Whether the host sends blocks to others.
     pub is_inner: bool,
-    /// Whether something was about to use the image there since roles were asked for last.
+    /// Whether something was about to use the image on the host since roles were last asked for.
     pub is_used: bool,
 }
 
-/// Hosts, and what each is to be told.
+/// Hosts, each with the place that it is to be told.
 type Told = Vec<(Arc<Host>, TreePlace)>;
 
 type Known = HashMap<HostName, Arc<Host>>;
 
 impl Trees {
-    /// None yet, for images only if they are to have some.
+    /// Makes an empty set of trees. Images get trees only with `of_images`; files of functions
+    /// always do.
     pub fn new(of_images: bool) -> Self {
         Self(Arc::new(Mutex::new(Grown { images_alone: !of_images, ..Grown::default() })))
     }
 
-    /// Whether hosts read images from each other.
+    /// Returns whether hosts read images from each other.
     pub fn are_of_images(&self) -> bool {
         !self.lock().images_alone
     }
 
-    /// Gives hosts that are about to use an image their places in its trees, and tells others theirs
-    /// that change with it.
+    /// Gives hosts that are about to use an image their places in its trees, and tells others their
+    /// places that change with it.
     pub fn place(&self, image: &str, hosts: &Hosts, on: &[Arc<Host>]) -> Vec<TreePlace> {
         let (places, moved) = self.place_among(image, &usable(hosts), on);
         tell(moved);
@@ -99,7 +100,7 @@ impl Trees {
         (on.iter().map(|host| place_in(readers, image, &host.name, known)).collect(), moved)
     }
 
-    /// Takes hosts out of the trees that are not [`usable`] any more and tells their children, until
+    /// Takes hosts that are no longer [`usable`] out of the trees and tells their children, until
     /// `over`.
     pub async fn repair(self, hosts: Hosts, over: CancellationToken) {
         loop {
@@ -111,12 +112,12 @@ impl Trees {
         }
     }
 
-    /// The names of all trees.
+    /// Returns the names of all trees.
     pub fn names(&self) -> Vec<String> {
         self.lock().by_image.keys().cloned().collect()
     }
 
-    /// Trees by their names, with what each host says of its bytes.
+    /// Returns trees by their names, with what each host says of its bytes.
     pub async fn list(&self, hosts: &Hosts, names: &[String]) -> Vec<ImageTree> {
         if names.is_empty() {
             return Vec::new();
@@ -157,8 +158,8 @@ impl Trees {
         }
     }
 
-    /// Takes a host out of the trees of an image that it uses no more, and tells its children. It
-    /// keeps its parents and what it has cached, and nobody is sent to it.
+    /// Takes a host out of the trees of an image that it no longer uses, and tells its children.
+    /// The host keeps its parents and what it has cached, and nobody is sent to it.
     pub fn leave(&self, image: &Digest, host: &HostName, hosts: &Hosts) {
         tell(self.without(image, host, &usable(hosts)));
     }
@@ -237,7 +238,7 @@ impl OwnPlaces {
     }
 }
 
-/// The image of a function, if hosts read it from a registry.
+/// Returns the image of a function, if hosts read it from a registry.
 pub(crate) fn image(record: &FunctionRecord) -> Option<String> {
     let (name, pinned) = match &record.packed {
         Some(at) => (&at.name, format!("{}@{}", at.name, at.manifest)),
@@ -258,8 +259,8 @@ fn tell(told: Told) {
     }
 }
 
-/// The hosts that may be in trees: those that get new work, and of which no other says that they
-/// sent it wrong blocks. Others read from the registry, and nobody reads from them.
+/// Returns the hosts that may be in trees: those that get new work, and that no other host accuses
+/// of wrong blocks. Others read from the registry, and nobody reads from them.
 fn usable(hosts: &Hosts) -> Known {
     let mut known: Known = hosts.open().into_iter().map(|host| (host.name.clone(), host)).collect();
     for name in hosts.all().iter().flat_map(|host| host.expelled()) {
@@ -268,7 +269,7 @@ fn usable(hosts: &Hosts) -> Known {
     known
 }
 
-/// The places of hosts that have moved, once for each host.
+/// Returns the places of hosts that have moved, once for each host.
 fn moved(readers: &Readers, image: &str, moves: Vec<StripeMove<HostName>>, known: &Known) -> Told {
     let hosts: BTreeSet<HostName> = moves.into_iter().map(|step| step.host).collect();
     let hosts = hosts.iter().filter_map(|host| known.get(host));

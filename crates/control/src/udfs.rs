@@ -52,7 +52,7 @@ const KEPT: Duration = Duration::from_secs(60);
 pub(crate) struct UdfSet {
     pub signatures: Vec<Signature>,
     pub bindings: Vec<UdfBinding>,
-    /// The names of those that are registered.
+    /// The names of the UDFs in the set that are registered.
     pub registered: Vec<String>,
 }
 
@@ -61,11 +61,11 @@ pub(crate) struct UdfSet {
 struct Known {
     declared: Declared,
     signatures: Vec<Signature>,
-    /// Its functions require packages that conflict: each gets its own.
+    /// True if functions of the code require packages that conflict: each gets its own packages.
     apart: bool,
 }
 
-/// What a piece of code has besides packages.
+/// The files and secrets that instances of a piece of code have.
 #[derive(Clone, Debug, Default)]
 struct Given {
     files: FileRefs,
@@ -73,7 +73,8 @@ struct Given {
 }
 
 impl Given {
-    /// The modules that a zygote imports: not those that are among the files, which it does not see.
+    /// Returns the modules that a zygote imports: not those among the files, which a zygote does
+    /// not see.
     fn imports(&self, declared: &Declared) -> Vec<String> {
         let is_own = |module: &&String| {
             let top = module.split('.').next().unwrap_or(module);
@@ -214,8 +215,8 @@ impl UdfCatalog {
         Ok(known)
     }
 
-    /// Whether functions of a file require packages that cannot be resolved together, or versions of
-    /// Python that differ.
+    /// Returns whether functions of a file require packages that cannot be resolved together, or
+    /// versions of Python that differ.
     async fn go_apart(&self, declared: &Declared, events: &Events) -> Result<bool, ErrorReport> {
         if declared.groups.len() < 2 {
             return Ok(false);
@@ -248,7 +249,7 @@ impl UdfCatalog {
         self.node.give(unit, &files, secrets).await.map_err(|error| error.report())
     }
 
-    /// What instances of the code have besides packages.
+    /// Returns the files and secrets that instances of the code have.
     async fn given(&self, tenant: &Tenant, source: &UdfSource) -> Result<Given, ErrorReport> {
         let UdfSource { files, secrets, .. } = source;
         check_files(files).map_err(|reason| ErrorReport::new(Code::FUNCTION_FILE, reason))?;

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Tenant};
 
-/// The most of different wheels that a tenant sends within the time.
+/// The most bytes of different wheels that a tenant sends within the time.
 const MAX_SENT: ByteSize = ByteSize::mib(1024);
 const LIMITED_TIME: Duration = Duration::from_secs(3600);
 
-/// What each tenant has sent lately, the oldest first.
+/// The wheels that each tenant has sent lately, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct SentWheels {
     sent: Mutex<HashMap<Tenant, VecDeque<SentWheel>>>,

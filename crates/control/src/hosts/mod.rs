@@ -1,10 +1,11 @@
 //! The hosts of a cluster: which hosts there are, and how they are reached.
 //!
 //! A host reports once a second, with the resources that it has. A host that is silent for
-//! [`SILENT`] counts as lost; one that was late before is given that much longer. Silence is
-//! measured in the time in which control could have received a report (`clock`), and a caller that
-//! waits for a host probes it once more. So nothing has to be stored: a control that was restarted
-//! knows its hosts after a second. The control's own host is always known.
+//! [`SILENT`] counts as lost; one that was late before is given twice its delay in addition, up to
+//! 15 seconds in all. Silence is measured in the time in which control could have received a report
+//! (`clock`), and a caller that waits for a host probes it once more. So nothing has to be stored: a
+//! control that was restarted knows its hosts after a second. The control's own host is always
+//! known.
 
 mod agent;
 mod clock;

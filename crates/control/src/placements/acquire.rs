@@ -7,20 +7,20 @@ use snowmelt_types::{ErrorReport, Report};
 
 use super::{Callee, Placed, Placements};
 
-/// On so many hosts an instance is tried to be started for a call: what fails on all of them would
-/// fail on others as well.
+/// The number of hosts on which an instance is tried to be started for a call: what fails on all of
+/// them would fail on others as well.
 pub(crate) const MAX_FAILURES: u32 = 3;
 
-/// Where a call or a lease has its instance.
+/// A host for a call or a lease, and on control's own host an instance.
 pub(crate) enum Acquired {
-    /// On this host.
+    /// An instance on control's own host.
     Here(InstanceLease, Placed),
-    /// On another host, which finds an instance for it.
+    /// Another host, which finds an instance for the call.
     There(Placed),
 }
 
 impl Placements {
-    /// Waits for a host, and on this one for an instance.
+    /// Waits for a host, and on control's own host also for an instance.
     pub async fn acquire(&self, callee: Callee<'_>) -> Result<Acquired, ErrorReport> {
         let placed = self.place(callee.needs, callee.whose).await?;
         self.acquire_on(callee, placed).await
@@ -53,7 +53,8 @@ impl Placements {
         }
     }
 
-    /// The same on another host than the one where it has not run, unless it `failed` on too many.
+    /// Waits for another host than the one where a call has not run. If starting an instance
+    /// `failed` on too many hosts, returns the error of the last one.
     pub async fn acquire_again(
         &self,
         callee: Callee<'_>,
@@ -70,7 +71,8 @@ impl Placements {
         self.acquire_on(callee, placed).await
     }
 
-    /// Instances on this host that are idle, or busy with other calls than the one that has ended.
+    /// Returns the number of instances on this host that are idle, or busy with other calls than
+    /// the one that has ended.
     pub fn instances_here(&self, callee: Callee<'_>) -> u32 {
         let Callee { needs, unit, limits, .. } = callee;
         let idle = self.inner.node.idle_instances(unit, limits);

@@ -1,4 +1,5 @@
-//! What is called or leased: a function as control's own host runs it, and as other hosts are sent it.
+//! Functions that are called or leased: as control's own host runs them, and as other hosts are
+//! sent them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use snowmelt_node::{InstanceLimits, Secrets, Unit};
 use snowmelt_schedule::Call;
 use snowmelt_wire::Load;
 
-/// Whose call it is, for errors, and how long the call may take.
+/// The name of the function, for errors, and how long the call may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whose<'a> {
     pub function: &'a str,
@@ -19,22 +20,22 @@ pub(crate) struct Whose<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callee<'a> {
     pub whose: Whose<'a>,
-    /// What the scheduler needs to know.
+    /// The facts by which the scheduler places the call.
     pub needs: &'a Arc<Call>,
-    /// It as control's own host runs it.
+    /// The program that instances are started from on control's own host.
     pub unit: &'a Unit,
     pub limits: &'a Arc<InstanceLimits>,
     pub load: &'a Load,
-    /// It as other hosts run it; none if they cannot.
+    /// The function in the form in which other hosts are sent it; `None` if they cannot run it.
     pub sent: Option<Sent<'a>>,
 }
 
-/// What other hosts need to run a function.
+/// The form in which other hosts are sent a function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent<'a> {
     pub code: &'a FunctionCode,
-    /// Values that its instances have.
+    /// Values of the secrets that instances have.
     pub secrets: Option<&'a Secrets>,
-    /// The tree of its image; none if that is in no registry, or it has none.
+    /// The tree of the function's image; `None` without an image, or if it is in no registry.
     pub tree: Option<&'a str>,
 }

@@ -27,13 +27,13 @@ const SLACK: Duration = Duration::from_secs(60);
 
 const MAY_HAVE_RUN: &str = "the function may have run; call it again if that does no harm";
 
-/// What became of a call or a lease on another host.
+/// The outcome of a call or a lease on another host.
 pub(crate) enum Ran<T> {
     /// The call has ended, or the lease has begun.
     Done(T),
-    /// It has not run.
+    /// The call has not run, or the lease has not begun.
     Not {
-        /// Why.
+        /// The error of the host.
         error: Box<ErrorReport>,
         /// True if the host could not prepare the function or start an instance; false if it has no
         /// room or cannot be reached.
@@ -42,7 +42,8 @@ pub(crate) enum Ran<T> {
 }
 
 impl Placements {
-    /// Runs a call on another host, where the function is prepared first if it is not.
+    /// Runs a call on another host. The function is prepared there first, if it is not prepared
+    /// yet.
     ///
     /// # Errors
     /// The function cannot be prepared there, for a reason that is its own; `SM-0712` if the host was
@@ -82,7 +83,8 @@ impl Placements {
         Ok(forgets(host))
     }
 
-    /// Leases an instance on another host, where the function is prepared first if it is not.
+    /// Leases an instance on another host. The function is prepared there first, if it is not
+    /// prepared yet.
     ///
     /// # Errors
     /// The function cannot be prepared or loaded there, for a reason that is its own.
@@ -112,7 +114,7 @@ impl Placements {
         Ok(forgets(host))
     }
 
-    /// Has a host prepare a function, unless it has.
+    /// Has a host prepare a function, unless the host has prepared it already.
     async fn prepared(
         &self,
         host: &Arc<Host>,
@@ -126,8 +128,8 @@ impl Placements {
         }
     }
 
-    /// Has a host prepare a function and start so many instances now. It keeps so many prewarmed
-    /// from now on, or as many as before.
+    /// Has a host prepare a function and start a number of instances now. The host keeps a number
+    /// of instances prewarmed from now on: the given one, or as many as before.
     pub async fn prepare(
         &self,
         host: &Arc<Host>,
@@ -186,8 +188,8 @@ impl Placements {
     }
 }
 
-/// What follows from an error before the call has run: one of the platform may be that of this host
-/// only.
+/// Decides what follows from an error before the call has run: an error of the platform may be one
+/// of this host only, so that another host may run the call.
 fn not_run<T>(error: ErrorReport) -> Result<Ran<T>, ErrorReport> {
     match error.known_code() {
         Code::HOST_STOPPED | Code::SERVER_UNREACHABLE => Ok(not(error, false)),
@@ -210,7 +212,7 @@ fn gone(host: &Host) -> ErrorReport {
     ErrorReport::new(Code::SERVER_UNREACHABLE, format!("{} does not answer any more", host.name))
 }
 
-/// Why a call has no answer.
+/// Makes the error of a call that has no answer.
 async fn unanswered(host: &Host, why: &str) -> ErrorReport {
     if !host.is_there().await {
         return lost(host, why);
@@ -224,7 +226,7 @@ fn lost(host: &Host, why: &str) -> ErrorReport {
     ErrorReport::new(Code::CALL_LOST, message).hint(MAY_HAVE_RUN)
 }
 
-/// Whether a call may have run, but nobody has its answer: its instance ends then.
+/// Returns whether a call may have run, but nobody has its answer: its instance ends then.
 pub(crate) fn is_unanswered(error: &ErrorReport) -> bool {
     matches!(error.known_code(), Code::CALL_LOST | Code::CONNECTION_LOST)
 }

@@ -23,13 +23,13 @@ pub(crate) struct PlacedGang {
 /// Why a burst has no hosts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoHosts {
-    /// How long it has waited; none if there will never be room.
+    /// How long the burst has waited; `None` if there will never be room.
     pub waited: Option<Duration>,
     pub room: GangRoom,
 }
 
 impl Placements {
-    /// Waits for hosts for all ranks of a burst; `waits` is told each second what is free.
+    /// Waits for hosts for all ranks of a burst. `waits` is told each second how much is free.
     pub async fn place_gang(
         &self,
         gang: &Arc<Gang>,
@@ -72,7 +72,7 @@ impl Placements {
         PlacedGang { placements: self.clone(), ticket }
     }
 
-    /// Whether a burst has hosts that include this one.
+    /// Returns whether a burst has ranks on a host.
     pub fn has_ranks(&self, host: &HostName) -> bool {
         self.lock().scheduler.has_ranks(host)
     }

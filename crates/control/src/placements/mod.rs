@@ -43,21 +43,21 @@ pub(crate) use peers::QueryPeers;
 pub(crate) use placed::Placed;
 use prepared::Prepared;
 
-/// How long a call waits for a host at least. One whose time limit is longer waits for that long:
-/// the calls before it may take it.
+/// The least time for which a call waits for a host. A call whose time limit is longer waits for
+/// that long, because the calls before it may take that time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What an operator sets.
+/// Settings of an operator for placements.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// The most instances of a function on one host.
     pub instances_per_host: u32,
-    /// A host is reclaimed from a function that was not called there for this long; with 0 it never
-    /// is.
+    /// A host is reclaimed from a function that was not called there for this long; with 0 it is
+    /// never reclaimed.
     pub reclaim_after: Duration,
     /// How long a burst waits for room.
     pub burst_wait: Duration,
-    /// Hosts may be started when calls wait.
+    /// True if hosts may be started when calls wait.
     pub is_elastic: bool,
 }
 
@@ -77,7 +77,7 @@ struct Inner {
     node: Node,
     hosts: Hosts,
     trees: Trees,
-    /// All calls run on control's own host.
+    /// True if all calls run on control's own host.
     is_alone: AtomicBool,
     began: Instant,
     // Held for a decision only.
@@ -94,13 +94,13 @@ struct State {
     waiting: HashMap<Ticket, oneshot::Sender<Decided>>,
     /// Hosts that were asked which functions they have.
     asked: HashSet<HostName>,
-    /// Hosts may be started.
+    /// True if hosts may be started.
     may_start: bool,
-    /// Until then hosts of an earlier control may join again.
+    /// The time until which hosts of an earlier control may join again.
     joined_again: Duration,
 }
 
-/// What is told to what waits.
+/// The decision of the scheduler that a waiting call, burst or task is told.
 #[derive(Debug)]
 enum Decided {
     On(Arc<Host>),
@@ -153,17 +153,17 @@ impl Placements {
         }
     }
 
-    /// This host, for a call that has an instance here already.
+    /// Returns control's own host, for a call that has an instance there already.
     pub fn here(&self) -> Placed {
         Placed::alone(self.clone(), self.inner.hosts.local())
     }
 
-    /// Whether all calls run on control's own host, as there is no other.
+    /// Returns whether all calls run on control's own host, because there is no other.
     pub fn is_alone(&self) -> bool {
         self.inner.is_alone.load(Ordering::Relaxed)
     }
 
-    /// The name of control's own host.
+    /// Returns the name of control's own host.
     pub fn own_name(&self) -> HostName {
         self.inner.hosts.local().name.clone()
     }
@@ -212,17 +212,17 @@ impl Placements {
         }
     }
 
-    /// The place of control's own host.
+    /// Returns the place of control's own host in the trees of a function's image.
     pub fn own_tree_place(&self, record: &FunctionRecord) -> Option<TreePlace> {
         self.own_places().of(&trees::image(record)?)
     }
 
-    /// The places of control's own host.
+    /// Returns the places of control's own host in the trees of images.
     pub fn own_places(&self) -> OwnPlaces {
         OwnPlaces { hosts: self.inner.hosts.clone(), trees: self.inner.trees.clone() }
     }
 
-    /// Calls of a function that run on control's own host.
+    /// Returns the number of a function's calls that run on control's own host.
     pub fn running_here(&self, function: &Digest) -> u32 {
         let own = &self.inner.hosts.local().name;
         let state = self.lock();
@@ -230,7 +230,7 @@ impl Placements {
         here.map_or(0, |(_, calls)| calls)
     }
 
-    /// All known hosts for display, with the calls that run on each.
+    /// Returns all known hosts for display, with the calls that run on each.
     pub fn list(&self) -> Vec<HostSummary> {
         let mut hosts = self.inner.hosts.list();
         let state = self.lock();
@@ -242,7 +242,7 @@ impl Placements {
         hosts
     }
 
-    /// Idle instances of a function on other hosts, as far as they are known.
+    /// Returns the number of idle instances of a function on other hosts, as far as they are known.
     pub fn idle_elsewhere(&self, call: &Call) -> u32 {
         let own = &self.inner.hosts.local().name;
         self.lock()
@@ -253,7 +253,7 @@ impl Placements {
             .sum()
     }
 
-    /// Whether control's own host may have an instance of a function at all.
+    /// Returns whether control's own host may have an instance of a function at all.
     pub fn has_room_here(&self, call: &Call) -> bool {
         let own = &self.inner.hosts.local().name;
         let room = self.lock().scheduler.memory(own);
@@ -301,12 +301,12 @@ impl Placements {
         state.decide(now);
     }
 
-    /// A call, burst or task is over, or nobody waits for it.
+    /// Tells the scheduler that a call, burst or task is over, or that nobody waits for it.
     fn is_over(&self, ticket: Ticket, instances: Option<u32>) {
         self.end(ticket, |scheduler, now| scheduler.ended(ticket, instances, now));
     }
 
-    /// The same for a call whose instance has ended with it.
+    /// Tells the scheduler that a call is over, and that its instance has ended with it.
     fn is_over_with_instance(&self, ticket: Ticket) {
         self.end(ticket, |scheduler, now| scheduler.ended_with_instance(ticket, now));
     }
@@ -363,7 +363,7 @@ impl State {
         }
     }
 
-    /// Tells all that can be decided.
+    /// Takes all decisions that can be taken now, and tells those who wait.
     fn decide(&mut self, now: Duration) {
         while let Some(decision) = self.scheduler.next(now) {
             let (ticket, decided) = match decision {

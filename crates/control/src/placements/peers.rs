@@ -20,18 +20,18 @@ pub(crate) struct QueryPeers {
     pub hosts: Hosts,
     pub trees: Trees,
     pub placements: Placements,
-    /// The query runs on control's own host.
+    /// True if the query runs on control's own host only.
     pub is_alone: bool,
 }
 
 impl QueryPeers {
-    /// The same for a query, which may have to run on control's own host.
+    /// Returns the peers of a query, which may have to run on control's own host.
     pub fn of_query(&self, is_alone: bool) -> Self {
         Self { is_alone, ..self.clone() }
     }
 
-    /// Whether others than the query decide about hosts: there are some, or some may come while it
-    /// runs.
+    /// Returns whether the scheduler decides about the hosts of the query's tasks: there are other
+    /// hosts, or some may come while the query runs.
     pub fn are_several(&self) -> bool {
         self.hosts.of_query(false).len() > 1 || !self.placements.is_alone()
     }

@@ -9,23 +9,23 @@ use tokio::sync::oneshot;
 use super::{Placements, Whose};
 use crate::hosts::Host;
 
-/// The host of a call, until the call is over. Dropping it says so.
+/// The host of a call, until the call is over. Dropping it tells the scheduler.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub host: Arc<Host>,
     placements: Placements,
-    /// None on a platform of one host.
+    /// The ticket of the call in the scheduler; `None` on a platform of one host.
     ticket: Option<Ticket>,
     left: Left,
 }
 
-/// What is known of the instances that the host has of the function afterwards.
+/// The knowledge of how many instances of the function are left on the host after the call.
 #[derive(Clone, Copy, Debug)]
 enum Left {
     Unknown,
-    /// The host has said how many.
+    /// The number of instances that the host has reported.
     Count(u32),
-    /// That of the call has ended.
+    /// The instance of the call has ended: there is one less than before.
     OneLess,
 }
 
@@ -38,23 +38,25 @@ impl Placed {
         Self { host, placements, ticket: None, left: Left::Unknown }
     }
 
-    /// Whether no other host could have been taken, so that the call waits for room on this one.
+    /// Returns whether no other host could have been taken, so that the call waits for room on this
+    /// one.
     pub fn is_alone(&self) -> bool {
         self.ticket.is_none()
     }
 
-    /// The host has so many instances of the function now.
+    /// Notes how many instances of the function the host has reported.
     pub fn has_instances(&mut self, count: u32) {
         self.left = Left::Count(count);
     }
 
-    /// Its instance has ended, and the host did not say how many others it has.
+    /// Notes that the call's instance has ended, and that the host did not say how many others it
+    /// has.
     pub fn has_one_less(&mut self) {
         self.left = Left::OneLess;
     }
 
-    /// The host has no room for it after all, or cannot be reached, and has not run it: waits for
-    /// another one.
+    /// Waits for another host, because this one has no room for the call after all, or cannot be
+    /// reached, and has not run it.
     pub async fn refused(mut self, call: &Call, whose: Whose<'_>) -> Result<Self, ErrorReport> {
         let placements = self.placements.clone();
         let Some(ticket) = self.ticket.take() else { return Ok(self) };

@@ -1,4 +1,4 @@
-//! Where functions are prepared, and how a host is reclaimed from one.
+//! The hosts on which functions are prepared, and how a host is reclaimed from a function.
 //!
 //! Invariant: a function is prepared on a host by one request at a time, and not while the host is
 //! being told to forget it: a call that comes meanwhile waits, and has it prepared again.
@@ -11,19 +11,20 @@ use tokio::sync::OnceCell;
 
 use crate::hosts::Host;
 
-/// Where functions are prepared.
+/// The hosts on which functions are prepared.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     // Held for a lookup only.
     cells: Mutex<Cells>,
 }
 
-/// Each is set once the function is prepared on the host.
+/// A cell for each host and function, which is set once the function is prepared on the host.
 type Cells = HashMap<HostName, HashMap<Digest, Cell>>;
 
 pub(super) type Cell = Arc<OnceCell<()>>;
 
-/// What keeps a cell empty: the host was told to forget the function, or does not answer.
+/// The result of having a host forget a function: until it is known, the cell stays empty. An error
+/// if the host does not answer.
 type Taken = Result<(), ErrorReport>;
 
 impl Prepared {
@@ -33,7 +34,7 @@ impl Prepared {
         Arc::clone(on_host.entry(function.clone()).or_default())
     }
 
-    /// The host does not have it any more.
+    /// Forgets that a host has a function prepared.
     pub fn forget(&self, host: &HostName, function: &Digest, cell: &Cell) {
         if let Some(on_host) = self.lock().get_mut(host)
             && on_host.get(function).is_some_and(|known| Arc::ptr_eq(known, cell))

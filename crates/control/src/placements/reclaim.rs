@@ -1,5 +1,5 @@
-//! Takes functions and images back from hosts that have not used them for long, and says what the
-//! pool of hosts has to know.
+//! Takes functions and images back from hosts that have not used them for long, and tells the pool
+//! of hosts what it has to know.
 //!
 //! Invariant: a host that could not be told to forget a function is told again later. What an
 //! earlier control had it prepare is known from the host itself.
@@ -15,7 +15,7 @@ use super::{Placements, State};
 use crate::hosts::Host;
 
 impl Placements {
-    /// Takes back what is due.
+    /// Takes back functions and images whose time is up.
     pub(super) fn reclaim(&self, state: &mut State, now: Duration) {
         for reclaimed in state.scheduler.reclaim(now) {
             match reclaimed {
@@ -31,12 +31,12 @@ impl Placements {
         }
     }
 
-    /// How many further hosts the calls, bursts and tasks need that wait.
+    /// Returns the number of further hosts that the waiting calls, bursts and tasks need.
     pub fn lacking(&self) -> u32 {
         self.lock().scheduler.lacking(self.now())
     }
 
-    /// Whether a host has functions.
+    /// Returns whether a host has functions.
     pub fn has_functions(&self, host: &HostName) -> bool {
         self.lock().scheduler.has_functions(host)
     }
@@ -74,12 +74,12 @@ impl Placements {
 }
 
 impl State {
-    /// Whether a host is there that was not asked yet.
+    /// Returns whether a host is there that was not asked yet.
     pub(super) fn is_to_be_asked(&mut self, host: &Host) -> bool {
         !host.is_local() && self.asked.insert(host.name.clone())
     }
 
-    /// The state of a host for display.
+    /// Returns the state of a host for display.
     pub(super) fn state_of(&self, host: &HostSummary, own: &HostName) -> HostState {
         let is_placed = host.calls > 0
             || self.scheduler.has_ranks(&host.name)

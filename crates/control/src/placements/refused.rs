@@ -6,7 +6,7 @@ use snowmelt_types::{ByteSize, Code, ErrorReport};
 use super::{PATIENCE, Placements, Whose};
 
 impl Placements {
-    /// No host had room in time.
+    /// Makes the error of a call for which no host had room in time.
     pub(super) fn no_room(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
         let (hosts, free) = {
             let state = self.lock();
@@ -29,7 +29,7 @@ impl Placements {
         )
     }
 
-    /// No host is large enough.
+    /// Makes the error of a call for which no host is large enough.
     pub(super) fn too_large(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
         let (name, memory) = (whose.function, ByteSize(call.memory));
         if let Some(only) = &call.only {

@@ -15,7 +15,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::{Decided, Placements, room};
 
-/// A task of a query. Dropping it gives back what it has.
+/// A task of a query. Dropping it gives back the room and the place in the queue that it has.
 #[derive(Debug)]
 pub(crate) struct PlacedTask {
     placements: Placements,
@@ -27,13 +27,13 @@ pub(crate) struct PlacedTask {
 enum Held {
     Nothing,
     Waits(Ticket, oneshot::Receiver<Decided>),
-    /// It was decided for one that waited, which has not been told yet.
+    /// The task waited and a host was found, which the query has not been told yet.
     Found(Ticket, HostName),
     On(Ticket),
 }
 
 impl Placements {
-    /// A task that is to have a host; `None` where all runs on control's own host.
+    /// Makes a task that is to have a host; `None` where all tasks run on control's own host.
     pub fn task(&self, task: Task) -> Option<PlacedTask> {
         if self.is_alone() {
             return None;
@@ -69,14 +69,14 @@ impl Placements {
         refused.map_or(Ok(placed), Err)
     }
 
-    /// Counts what a query has on a host beside its tasks, which takes no room.
+    /// Counts what a query has on a host beside its tasks. It takes no room of the host.
     pub fn uses(&self, task: Task, host: &HostName) -> PlacedTask {
         let (task, now) = (Arc::new(task), self.now());
         let ticket = self.lock().scheduler.runs_task(Arc::clone(&task), host, now);
         self.with(task, Held::On(ticket))
     }
 
-    /// Whether tasks of queries were placed on a host.
+    /// Returns whether tasks of queries were placed on a host.
     pub fn has_tasks(&self, host: &HostName) -> bool {
         self.lock().scheduler.has_tasks(host)
     }
@@ -87,7 +87,7 @@ impl Placements {
 }
 
 impl PlacedTask {
-    /// Takes a decision that has come meanwhile.
+    /// Takes a decision of the scheduler that has come meanwhile.
     fn hear(&mut self) {
         if let Held::Waits(ticket, decided) = &mut self.held {
             let ticket = *ticket;

@@ -13,13 +13,13 @@ use tokio::process::Command;
 
 use super::provider::HostProvider;
 
-/// How long the program may take.
+/// The most time for one run of the program.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Bytes of what it says about a failure that are shown.
+/// The most bytes that are shown of the program's text about a failure.
 const MAX_SHOWN: usize = 500;
 
-/// The most bytes that it prints: the names of some ten thousand hosts.
+/// The most bytes that the program may print: the names of some ten thousand hosts.
 const MAX_PRINTED: usize = 1 << 20;
 
 /// A program of the user that starts and ends hosts.
@@ -34,7 +34,7 @@ impl Program {
         Self { path, limit: LIMIT }
     }
 
-    /// What it prints.
+    /// Runs the program with these words, and returns its output.
     async fn run(&self, words: &[&str]) -> Result<String, ErrorReport> {
         let mut command = Command::new(&self.path);
         command.args(words).stdin(Stdio::null()).kill_on_drop(true);
@@ -59,7 +59,7 @@ impl Program {
     }
 }
 
-/// What a program prints, and how it ends.
+/// Collects the output of a program, and how it ends.
 async fn output(command: &mut Command) -> std::io::Result<Output> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -79,7 +79,7 @@ async fn printed(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8
     Ok(text)
 }
 
-/// The end of what is read.
+/// Reads to the end, and returns the last part.
 async fn last_of(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let Some(mut from) = from else { return Ok(text) };

@@ -23,7 +23,7 @@ use crate::placements::{Placements, or_never};
 use command::Program;
 use provider::{HostProvider, Static};
 
-/// Reports of a drained host in which it runs nothing, before it is released.
+/// The number of reports of a drained host in which it runs nothing, before it is released.
 const QUIET_BEATS: u32 = 3;
 
 /// How long a released host may take to leave the cluster.
@@ -32,11 +32,11 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A program that starts and ends hosts.
 #[derive(Clone, Debug)]
 pub struct HostProgram {
-    /// Its path.
+    /// The path of the program.
     pub path: PathBuf,
-    /// There are at least so many hosts, control's own included.
+    /// The least number of hosts, control's own included.
     pub least: u32,
-    /// There are at most so many.
+    /// The most hosts, control's own included.
     pub most: u32,
 }
 
@@ -62,18 +62,18 @@ struct Shown {
     failure: Option<(ErrorReport, Instant)>,
 }
 
-/// What the pool knows between two looks.
+/// The knowledge of the pool between two looks.
 struct State {
     pool: Pool,
     began: Instant,
-    /// Hosts of the cluster when the provider was asked for its own last.
+    /// The hosts of the cluster when the provider was last asked for its own.
     asked_with: BTreeSet<HostName>,
-    /// The provider's own hosts.
+    /// The hosts that the provider runs or starts.
     provided: BTreeSet<HostName>,
 }
 
 impl HostPool {
-    /// The hosts of a program, or those that join by themselves.
+    /// Makes the pool of a program's hosts, or of hosts that join by themselves.
     pub fn of(
         program: Option<&HostProgram>,
         release_after: Duration,
@@ -89,7 +89,7 @@ impl HostPool {
         Self { inner: Arc::new(Inner { provider, policy, hosts, placements, shown }) }
     }
 
-    /// Keeps the pool, until `over`; at once over with a provider that starts no hosts.
+    /// Keeps the pool, until `over`. Returns at once with a provider that starts no hosts.
     pub async fn keep(self, over: CancellationToken) {
         if !self.inner.provider.is_elastic() {
             return;
@@ -112,7 +112,7 @@ impl HostPool {
         }
     }
 
-    /// How it is.
+    /// Returns the status of the pool.
     pub fn status(&self) -> PoolStatus {
         let PoolPolicy { least, most, .. } = self.inner.policy;
         let shown = self.shown();
@@ -132,7 +132,7 @@ impl HostPool {
         }
     }
 
-    /// Takes one step, if one is to be taken.
+    /// Takes one step, if one is due: starts hosts, or releases one.
     async fn look(&self, state: &mut State) {
         let lacking = self.inner.placements.lacking();
         let mut hosts = self.hosts(&state.provided);
@@ -182,7 +182,8 @@ impl HostPool {
         listed.into_iter().map(host).collect()
     }
 
-    /// Has the cluster have so many hosts: the provider runs those that are not there without it.
+    /// Has the cluster grow to a number of hosts: the provider runs those that are not there
+    /// without it.
     async fn grow(
         &self,
         count: u32,

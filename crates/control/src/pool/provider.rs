@@ -1,26 +1,26 @@
-//! Who gives a cluster its hosts, and takes them back.
+//! Providers of hosts: they give a cluster its hosts, and take them back.
 
 use std::fmt::Debug;
 
 use async_trait::async_trait;
 use snowmelt_types::{ErrorReport, HostName};
 
-/// A provider of hosts. A host that it starts joins the cluster by itself, under the name by which the
-/// provider knows it.
+/// A provider of hosts. A host that the provider starts joins the cluster by itself, under the name
+/// by which the provider knows it.
 #[async_trait]
 pub(crate) trait HostProvider: Debug + Send + Sync {
-    /// What it is, for display.
+    /// Describes the provider, for display.
     fn describe(&self) -> String;
 
-    /// Whether it starts and ends hosts at all.
+    /// Returns whether the provider starts and ends hosts at all.
     fn is_elastic(&self) -> bool {
         true
     }
 
-    /// The hosts that it runs or starts now, in the cluster or not yet.
+    /// Returns the hosts that the provider runs or starts now, in the cluster or not yet.
     async fn hosts(&self) -> Result<Vec<HostName>, ErrorReport>;
 
-    /// Has at least so many hosts run, those included that run already. It may return before they
+    /// Has at least `count` hosts run, with those that run already. It may return before the hosts
     /// have joined.
     async fn start(&self, count: u32) -> Result<(), ErrorReport>;
 
@@ -28,7 +28,7 @@ pub(crate) trait HostProvider: Debug + Send + Sync {
     async fn release(&self, host: &HostName) -> Result<(), ErrorReport>;
 }
 
-/// Hosts join and leave by themselves: nothing is started and nothing is ended.
+/// A provider that starts and ends nothing: hosts join and leave by themselves.
 #[derive(Debug)]
 pub(crate) struct Static;
 

@@ -15,15 +15,15 @@ use super::{FunctionId, InvocationRecord, Records, collect, panicked, parse, wri
 const RECORDS: &str = "calls/";
 /// The prefix of the keys of index entries.
 const ENTRIES: &str = "call-entries/";
-/// Index entries of one page.
+/// The number of index entries that are read at once.
 const ENTRIES_PAGE: usize = 4096;
 
-/// The key of a record.
+/// Returns the key of a record.
 pub(super) fn record_key(id: &str) -> String {
     format!("{RECORDS}{id}")
 }
 
-/// The key of an index entry.
+/// Returns the key of an index entry.
 pub(super) fn entry_key(id: &str) -> String {
     format!("{ENTRIES}{id}")
 }
@@ -64,8 +64,8 @@ impl Records {
         .await
     }
 
-    /// Writes how a call ended, to be kept until then; forgets calls that are too many, too old or
-    /// too large together.
+    /// Writes how a call ended, to be kept until a time. Forgets calls that are too many, too old
+    /// or too large together.
     pub async fn end(
         &self,
         tenant: &Tenant,
@@ -80,7 +80,7 @@ impl Records {
         .await
     }
 
-    /// A call, if it belongs to the tenant.
+    /// Returns a call, if it belongs to the tenant.
     pub async fn invocation(
         &self,
         tenant: &Tenant,
@@ -93,13 +93,14 @@ impl Records {
         }
     }
 
-    /// Calls that have not ended, the oldest first.
+    /// Returns the calls that have not ended, the oldest first.
     pub async fn waiting(&self) -> Vec<(InvocationId, FunctionId)> {
         self.calls.lock().await.waiting()
     }
 
     /// Removes ended calls, of all tenants or of one: those whose answers have been kept for their
-    /// time, or all. With `dry`, only counts them. Gives how many, and the bytes of their records.
+    /// time, or all. With `dry`, only counts them. Returns their number, and the bytes of their
+    /// records.
     pub async fn prune_calls(
         &self,
         of: Option<&Tenant>,
@@ -122,8 +123,8 @@ impl Records {
         Ok(all)
     }
 
-    /// Removes ended calls. Calls of others are accepted between two of these: an ended call does
-    /// not wait again, so what was found before may be removed later, and may be gone by now.
+    /// Removes ended calls, some at a time. Calls of others are accepted in between: an ended call
+    /// does not wait again, so what was found before may be removed later, and may be gone by now.
     async fn remove_calls(&self, ids: Vec<InvocationId>) -> Result<(), ErrorReport> {
         self.to_the_end(async move |records| {
             let mut index = records.calls.lock().await;
@@ -146,8 +147,8 @@ impl Records {
         Ok(())
     }
 
-    /// Runs a step in a task of its own: if the caller is dropped between the write to the store and
-    /// that to the index, the two would differ.
+    /// Runs a step in a task of its own. If it were dropped with its caller between the write to
+    /// the store and the write to the index, the two would differ.
     async fn to_the_end<F>(&self, work: impl FnOnce(Self) -> F) -> Result<(), ErrorReport>
     where
         F: Future<Output = Result<(), ErrorReport>> + Send + 'static,
@@ -169,13 +170,13 @@ pub(super) async fn load(store: &dyn Store) -> Result<Index, ErrorReport> {
     Ok(index)
 }
 
-/// The value of an index entry.
+/// Encodes an index entry as the value in the store.
 pub(super) fn encoded(entry: &index::Entry) -> Vec<u8> {
     // Numbers and names can always be written as JSON.
     serde_json::to_vec(entry).unwrap_or_default()
 }
 
-/// Removes a call as well.
+/// Adds the removal of a call to a transaction.
 fn deleting(all: Transaction, id: &InvocationId) -> Transaction {
     let all = all.delete(record_key(id.as_str()), Expect::Any);
     all.delete(entry_key(id.as_str()), Expect::Any)

@@ -25,7 +25,7 @@ impl fmt::Display for FunctionId {
     }
 }
 
-/// The key of a function.
+/// Returns the key of a function.
 pub(super) fn key(tenant: &Tenant, name: &str) -> String {
     format!("{PREFIX}{tenant}/{name}")
 }
@@ -44,22 +44,22 @@ impl Records {
         put.map(|_: Version| ()).map_err(|error| error.report())
     }
 
-    /// A function.
+    /// Returns a function.
     pub async fn function(&self, id: &FunctionId) -> Result<Option<FunctionRecord>, ErrorReport> {
         self.get(&id.key()).await
     }
 
-    /// The functions of a tenant, by name.
+    /// Returns the functions of a tenant, by name.
     pub async fn functions(&self, tenant: &Tenant) -> Result<Vec<FunctionRecord>, ErrorReport> {
         collect(&*self.store, &key(tenant, ""), PAGE, parse).await
     }
 
-    /// The functions of all tenants.
+    /// Returns the functions of all tenants.
     pub async fn all_functions(&self) -> Result<Vec<FunctionRecord>, ErrorReport> {
         collect(&*self.store, PREFIX, PAGE, parse).await
     }
 
-    /// The contents of files that functions have, by tenant.
+    /// Returns the contents of files that functions have, by tenant.
     pub async fn function_files(&self) -> Result<BTreeSet<(Tenant, String)>, ErrorReport> {
         let all = self.all_functions().await?.into_iter();
         let of = |FunctionRecord { tenant, spec, .. }: FunctionRecord| {

@@ -20,7 +20,7 @@ impl Records {
         removed.map(drop).map_err(|error| error.report())
     }
 
-    /// The drained hosts.
+    /// Returns the drained hosts.
     pub async fn drained(&self) -> Result<Vec<HostName>, ErrorReport> {
         collect(&*self.store, PREFIX, PAGE, parse).await
     }

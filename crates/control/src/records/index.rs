@@ -1,8 +1,8 @@
 //! The index of all asynchronous calls: their functions, their lengths, and until when their
 //! answers are kept.
 //!
-//! Invariant: it equals the entries in the store. A write is first planned ([`Planned`]), then
-//! written, then kept here, so that one that fails changes nothing.
+//! Invariant: the index equals the entries in the store. A write is first planned ([`Planned`]),
+//! then written, then kept here, so that a write that fails changes nothing.
 
 mod counts;
 #[cfg(test)]
@@ -19,32 +19,32 @@ use counts::{By, Counts, Sum};
 
 /// The most calls of one function that may wait.
 const MAX_WAITING: usize = 10_000;
-/// The most bytes of their events together.
+/// The most bytes of the waiting calls of one function together.
 const MAX_WAITING_BYTES: ByteSize = ByteSize::mib(256);
 /// The most answers of one function that are kept.
 const MAX_ENDED: usize = 10_000;
-/// The most bytes of these together. A longer answer is kept alone.
+/// The most bytes of the kept answers of one function together. A longer answer is kept alone.
 const MAX_ENDED_BYTES: ByteSize = ByteSize::mib(256);
 /// The most bytes of the calls of all functions together.
 const MAX_BYTES: ByteSize = ByteSize::mib(2048);
 /// The most calls of all functions together: each takes about a kilobyte of this index.
 const MAX_CALLS: usize = 100_000;
-/// A tenant's calls that wait may take this part of the room that is left: a quarter of all if it is
-/// the only tenant. What waits is never removed, so a fixed share of
-/// each would let a few tenants take the room of all others.
+/// The divisor of a tenant's share: its calls that wait may take a third of the room that is left,
+/// which is a quarter of all if it is the only tenant. Waiting calls are never removed, so a fixed
+/// share of each tenant would let a few tenants take the room of all others.
 const SHARE_OF_ROOM: usize = 3;
 /// The most calls that one write removes. A transaction with more of them delays the calls of all
-/// tenants; the next write removes the next ones.
+/// tenants. The next write goes on with the removal.
 pub(super) const MAX_REMOVED: usize = 512;
 
-/// Why a call is not accepted: what waits already, and of whom.
+/// The reason why a call is not accepted: the amount that waits already, and its owner.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Full {
     Calls(Of, usize),
     Bytes(Of, ByteSize),
 }
 
-/// Owners of calls that have a bound.
+/// The owners of calls whose amounts have a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
     Function,
@@ -62,20 +62,20 @@ pub(super) struct Index {
     expiries: BTreeSet<(u64, InvocationId)>,
 }
 
-/// The write of an entry, and of the calls that it removes. The index lacks these meanwhile; they
-/// come back if it is dropped and not [kept](Self::keep).
+/// A planned write of an entry, and of the calls that it removes. The index lacks these calls
+/// meanwhile. They come back if the plan is dropped and not [kept](Self::keep).
 #[derive(Debug)]
 pub(super) struct Planned<'i> {
     index: &'i mut Index,
     id: InvocationId,
     entry: Entry,
-    /// The entry of the same call that it replaces.
+    /// The entry of the same call that the write replaces.
     before: Option<Entry>,
     removed: Vec<(InvocationId, Entry)>,
 }
 
 impl Index {
-    /// Whether one more call may wait.
+    /// Checks that one more call may wait.
     pub fn room_for(&self, entry: &Entry) -> Result<(), Full> {
         let function = &entry.function;
         let counts = &self.counts;
@@ -102,8 +102,8 @@ impl Index {
         Ok(())
     }
 
-    /// Plans to add an entry, or to replace that of the same call, and to remove ended calls: those
-    /// that are too old, and then as many as make room for it.
+    /// Plans to add an entry, or to replace the entry of the same call, and to remove ended calls:
+    /// those that are too old, and then as many as make room for it.
     pub fn plan(&mut self, id: InvocationId, entry: Entry) -> Planned<'_> {
         let before = self.forget(&id);
         let mut planned = Planned { index: self, id, entry, before, removed: Vec::new() };
@@ -119,20 +119,20 @@ impl Index {
         self.entries.insert(id.clone(), entry);
     }
 
-    /// The entry of a call.
+    /// Returns the entry of a call.
     #[cfg(test)]
     pub fn entry(&self, id: &InvocationId) -> Option<&Entry> {
         self.entries.get(id)
     }
 
-    /// Calls that have not ended, the oldest first.
+    /// Returns the calls that have not ended, the oldest first.
     pub fn waiting(&self) -> Vec<(InvocationId, FunctionId)> {
         let waiting = self.entries.iter().filter(|(_, entry)| entry.until_ms.is_none());
         waiting.map(|(id, entry)| (id.clone(), entry.function.clone())).collect()
     }
 
-    /// Ended calls, of all tenants or of one, with the lengths of their records: those whose answers
-    /// are not to be kept any longer, or all of them.
+    /// Returns ended calls, of all tenants or of one, with the lengths of their records: those
+    /// whose answers are not to be kept any longer, or all of them.
     pub fn ended(&self, of: Option<&Tenant>, also_kept: bool) -> Vec<(InvocationId, u64)> {
         let is_own = |entry: &Entry| of.is_none_or(|of| entry.function.tenant == *of);
         let ended: Box<dyn Iterator<Item = &InvocationId>> = match (of, also_kept) {
@@ -166,22 +166,22 @@ impl Index {
 }
 
 impl Planned<'_> {
-    /// The call that is written.
+    /// Returns the identifier of the call that is written.
     pub fn id(&self) -> &InvocationId {
         &self.id
     }
 
-    /// Its new entry.
+    /// Returns the new entry of the call.
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
 
-    /// The calls that are removed.
+    /// Returns the calls that are removed.
     pub fn removed(&self) -> impl Iterator<Item = &InvocationId> {
         self.removed.iter().map(|(id, _)| id)
     }
 
-    /// Makes the index equal to the store, which has it now.
+    /// Makes the index equal to the store, once the write is in the store.
     pub fn keep(mut self) {
         self.removed.clear();
         self.before = Some(self.entry.clone());

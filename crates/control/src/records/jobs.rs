@@ -21,29 +21,30 @@ const PREFIX: &str = "jobs/";
 pub(crate) struct JobRecord {
     pub job: JobId,
     pub tenant: Tenant,
-    /// Without code and environment.
+    /// The function of the burst, without code and environment.
     pub function: FunctionSpec,
     pub since_ms: u64,
     pub claim_within_ms: u64,
-    /// Functions in all. Records of earlier versions have only those of `parts`.
+    /// The number of the burst's functions. Records of earlier versions have only the ranks of
+    /// `parts`.
     #[serde(default)]
     pub ranks: u32,
-    /// In the order of ranks; empty if it was never called.
+    /// The parts of the burst, in the order of ranks; empty if it was never called.
     pub parts: Vec<PartRecord>,
-    /// The network of each part, if they have one.
+    /// The network of each part; empty without a network.
     pub networks: Vec<JobSpec>,
     /// Microseconds from the request until all parts were ready.
     pub started_us: u64,
-    /// How it ended; absent while it runs.
+    /// The end of the burst; absent while it runs.
     #[serde(default)]
     pub ended: Option<JobEnd>,
 }
 
-/// What one host runs of it, and how it started.
+/// The part of a burst that one host runs, with how it started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartRecord {
     pub host: HostName,
-    /// Of its agent; absent for control's own host.
+    /// The address of the host's agent; absent for control's own host.
     pub address: Option<SocketAddr>,
     pub first: u32,
     pub count: u32,
@@ -57,7 +58,7 @@ pub(crate) struct JobEnd {
     pub at_ms: u64,
     #[serde(default)]
     pub error: Option<ErrorReport>,
-    /// A short answer; a long one is a file.
+    /// A short answer as JSON. A long one is a file.
     #[serde(default)]
     pub answer: Option<Box<RawValue>>,
 }
@@ -74,7 +75,7 @@ impl Records {
         put.map(drop).map_err(|error| error.report())
     }
 
-    /// All bursts, the oldest first.
+    /// Returns all bursts, the oldest first.
     pub async fn jobs(&self) -> Result<Vec<JobRecord>, ErrorReport> {
         collect(&*self.store, PREFIX, PAGE, parse).await
     }

@@ -38,20 +38,20 @@ use udf_uses::LeasedVersions;
 pub(crate) use udf_uses::{LeasedVersion, Superseded};
 pub(crate) use udfs::{Existing, UdfEntry, UdfRecord};
 
-/// Records of one page: a record may have megabytes.
+/// The number of records that are read at once: a record may have megabytes.
 const PAGE: usize = 64;
 
 /// A deployed function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FunctionRecord {
-    /// Its tenant; that of the specification is ignored.
+    /// The tenant that deployed the function. The tenant in the specification is ignored.
     pub tenant: Tenant,
-    /// Without the files of a program, which the node keeps by their digest.
+    /// The specification without the files of a program, which the node keeps by their digest.
     pub spec: FunctionSpec,
     pub deployed_ms: u64,
     #[serde(default)]
     pub files: Option<Digest>,
-    /// The package that the name of its code package referred to.
+    /// The code package to which the name in the specification referred at the deployment.
     #[serde(default)]
     pub packed: Option<PackageAt>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct InvocationRecord {
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     store: Arc<dyn Store>,
-    /// The same store, if it is a file.
+    /// The store of the records once more, if it is a file.
     file: Option<Redb>,
     // Locked while a call is written, so that it stays equal to the entries in the store. It is
     // complete if the store is held open: no other process has asynchronous calls.
@@ -83,8 +83,8 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// The records in a file, which the first write creates; `hold` keeps it open for this process
-    /// only.
+    /// Opens the records in a file, which the first write creates. `hold` keeps the file open for
+    /// this process only.
     pub async fn open(path: PathBuf, hold: bool) -> Result<Self, ErrorReport> {
         let older = Some(older::layout());
         if !hold {
@@ -99,7 +99,7 @@ impl Records {
         Ok(Self::over(Arc::new(file.clone())).await?.in_file(file))
     }
 
-    /// The file of the records, if they are in one.
+    /// Returns the file of the records, if they are in one.
     pub fn file(&self) -> Option<&Redb> {
         self.file.as_ref()
     }
@@ -108,7 +108,7 @@ impl Records {
         Self { file: Some(file), ..self }
     }
 
-    /// The records in a store that no other process uses.
+    /// Makes the records of a store that no other process uses.
     pub async fn over(store: Arc<dyn Store>) -> Result<Self, ErrorReport> {
         let index = calls::load(&*store).await?;
         Ok(Self::new(store, index))

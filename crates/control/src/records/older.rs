@@ -14,7 +14,7 @@ const FUNCTIONS: &str = "functions";
 const RECORDS: &str = "invocations";
 const ENTRIES: &str = "invocation-entries";
 
-/// The conversion of that layout.
+/// Returns the conversion of the older layout.
 pub(super) fn layout() -> Arc<dyn Convert> {
     Arc::new(Tables)
 }
@@ -83,7 +83,7 @@ fn function(name: &str, record: &[u8]) -> (String, Vec<u8>) {
     (functions::key(&tenant, name), [field.as_bytes(), rest].concat())
 }
 
-/// The tenant of a function, from its specification.
+/// Returns the tenant of a function, from its specification.
 fn tenant(record: &[u8]) -> Tenant {
     let record: OfFunction = serde_json::from_slice(record).unwrap_or_default();
     record.spec.tenant

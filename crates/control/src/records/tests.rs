@@ -169,8 +169,8 @@ async fn a_dropped_caller_leaves_index_and_store_equal() {
     assert_eq!(stored.waiting().len(), 21);
 }
 
-/// What a write costs must not depend on what others have stored: before there was an index,
-/// each one read every record.
+/// Checks that the cost of a write does not depend on what others have stored. Before there was an
+/// index, each write read every record.
 #[tokio::test]
 async fn a_write_reads_no_other_record() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ async fn a_write_reads_no_other_record() {
     assert!(read < 96 << 20, "20 short writes read {read} bytes");
 }
 
-/// What this process has read by system calls.
+/// Returns the bytes that this process has read by system calls.
 fn read_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/io").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));

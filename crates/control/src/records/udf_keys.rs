@@ -9,32 +9,32 @@ pub(super) const PREFIX: &str = "udfs/";
 /// The prefix of the keys with the times of last use.
 pub(super) const USES: &str = "udf-uses/";
 
-/// The prefix of the versions of a name. SQL does not distinguish the case of names.
+/// Returns the prefix of the versions of a name. SQL does not distinguish the case of names.
 pub(super) fn prefix(tenant: &Tenant, name: &str) -> String {
     format!("{PREFIX}{tenant}/{}/", name.to_ascii_lowercase())
 }
 
-/// The key of a version.
+/// Returns the key of a version.
 pub(super) fn key(tenant: &Tenant, name: &str, version: u32) -> String {
     format!("{}{version:010}", prefix(tenant, name))
 }
 
-/// The prefix of all UDFs of a tenant.
+/// Returns the prefix of all UDFs of a tenant.
 pub(super) fn all_of(tenant: &Tenant) -> String {
     format!("{PREFIX}{tenant}/")
 }
 
-/// The tenant of a key.
+/// Returns the tenant in a key.
 pub(super) fn tenant(key: &str) -> Option<Tenant> {
     key.strip_prefix(PREFIX)?.split('/').next()?.parse().ok()
 }
 
-/// The key with the time when a version was used last.
+/// Returns the key with the time when a version was used last.
 pub(super) fn use_key(key: &str) -> String {
     format!("{USES}{key}")
 }
 
-/// Adds the removal of a version, with what is known of its use.
+/// Adds the removal of a version, and of the time of its last use, to a transaction.
 pub(super) fn without(transaction: Transaction, key: &str) -> Transaction {
     transaction.delete(key, Expect::Any).delete(use_key(key), Expect::Any)
 }

@@ -1,4 +1,4 @@
-//! Which versions of UDFs are in use by engines: leased now, or lately.
+//! The versions of UDFs that engines use: leased now, or lately.
 //!
 //! An engine stays with the version that it found, and leases it again and again. Invariant: such a
 //! version is not removed because newer ones exist, also after a restart of the server.
@@ -12,19 +12,19 @@ use snowmelt_types::{ErrorReport, Report, Tenant};
 use super::udf_keys::{self, USES, use_key, without};
 use super::{PAGE, Records, collect, parse, written};
 
-/// Versions of a UDF that are kept, in use or not.
+/// The number of versions of a UDF that are kept, in use or not.
 const MAX_VERSIONS: usize = 16;
 
 /// How long a version stays in use after its last lease.
 const USED_FOR_MS: u64 = 7 * 24 * 3600 * 1000;
 
-/// A use is written again after this time.
+/// The interval at which the time of a use is written again.
 const WRITTEN_EVERY_MS: u64 = 3600 * 1000;
 
 /// The most versions of a name that are kept, with those in use.
 const MAX_KEPT: usize = 64;
 
-/// How many leases there are of each version, by its key.
+/// The number of leases of each version, by the version's key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeasedVersions(Arc<Mutex<HashMap<String, usize>>>);
 
@@ -61,7 +61,7 @@ impl Drop for LeasedVersion {
 pub(crate) struct Superseded {
     pub tenant: Tenant,
     key: String,
-    /// The length of its record.
+    /// The length of the version's record, in bytes.
     pub bytes: u64,
 }
 
@@ -73,7 +73,7 @@ impl Records {
         LeasedVersion { all, key }
     }
 
-    /// Notes that a version is used now, at most once in an hour.
+    /// Notes that a version is used now, at most once an hour.
     pub async fn note_use(&self, of: &LeasedVersion, now_ms: u64) -> Result<(), ErrorReport> {
         let key = use_key(&of.key);
         let last: Option<u64> = self.get(&key).await?;
@@ -84,7 +84,7 @@ impl Records {
         put.map(drop).map_err(|error| error.report())
     }
 
-    /// The versions of these, oldest first, that make room for one more.
+    /// Returns the oldest of some versions, whose removal makes room for one more.
     pub(super) async fn removable(
         &self,
         tenant: &Tenant,
@@ -106,7 +106,7 @@ impl Records {
         Ok(old.iter().enumerate().filter(may_go).map(|(_, version)| *version).collect())
     }
 
-    /// The keys of versions with a prefix that were leased lately.
+    /// Returns the keys of versions with a prefix that were leased lately.
     async fn in_use(&self, prefix: &str, now_ms: u64) -> Result<BTreeSet<String>, ErrorReport> {
         let prefix = use_key(prefix);
         let all = collect(&*self.store, &prefix, PAGE, |entry| {
@@ -116,8 +116,8 @@ impl Records {
         Ok(all.await?.into_iter().flatten().collect())
     }
 
-    /// Versions that are not the last ones of their names and that no engine uses, of all tenants
-    /// or of one.
+    /// Returns the versions that are not the last ones of their names and that no engine uses, of
+    /// all tenants or of one.
     pub async fn superseded(
         &self,
         of: Option<&Tenant>,
@@ -138,7 +138,7 @@ impl Records {
             .collect())
     }
 
-    /// Removes versions; each by itself, so that an interruption leaves whole ones.
+    /// Removes versions, each by itself, so that an interruption leaves whole ones.
     pub async fn remove_superseded(&self, gone: &[Superseded]) -> Result<(), ErrorReport> {
         for Superseded { key, .. } in gone.iter().filter(|one| !self.leased.has(&one.key)) {
             let removal = without(Transaction::new(), key);

@@ -11,40 +11,40 @@ use snowmelt_wire::Signature;
 use super::udf_keys::{PREFIX, all_of, key, prefix, tenant, without};
 use super::{Records, collect, parse, written};
 
-/// Records of one page: a record has the code, which may have megabytes.
+/// The number of records that are read at once: a record has the code, which may have megabytes.
 const PAGE: usize = 16;
 
 /// Attempts to write next to another client that registers the same name.
 const ATTEMPTS: usize = 8;
 
-/// One version of a registered UDF.
+/// A version of a registered UDF.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct UdfRecord {
     pub version: u32,
     pub registered_ms: u64,
     pub signature: Signature,
-    /// The code, which may define others as well.
+    /// The code, which may define other functions as well.
     pub source: UdfSource,
 }
 
 impl UdfRecord {
-    /// The code, as that of this function alone.
+    /// Returns the code as that of this function alone.
     pub fn source(&self) -> UdfSource {
         let signatures = Some(vec![self.signature.clone()]);
         UdfSource { signatures, ..self.source.clone() }
     }
 }
 
-/// What becomes of a function that has the name of a new one.
+/// The treatment of a registered function whose name a new one has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Existing {
-    /// It gets another version.
+    /// The registered function gets another version.
     Replaced,
-    /// It stays, and the new one is refused.
+    /// The registered function stays, and the new one is refused.
     Refused,
 }
 
-/// What is listed of a version.
+/// The parts of a version's record that are listed.
 #[derive(Clone, Debug)]
 pub(crate) struct UdfEntry {
     pub version: u32,
@@ -121,14 +121,14 @@ impl Records {
         refuse(name, existing, &self.udf_versions(tenant, name).await?)
     }
 
-    /// The versions of a name, oldest first.
+    /// Returns the versions of a name, oldest first.
     async fn udf_versions(&self, tenant: &Tenant, name: &str) -> Result<Vec<u32>, ErrorReport> {
         let number = |key: &str| key.rsplit('/').next().and_then(|text| text.parse().ok());
         let prefix = prefix(tenant, name);
         collect(&*self.store, &prefix, PAGE, |entry| Ok(number(&entry.key).unwrap_or(0))).await
     }
 
-    /// A version of a UDF; the last one if none is named.
+    /// Returns a version of a UDF; the last one if none is named.
     pub async fn udf(
         &self,
         tenant: &Tenant,
@@ -144,18 +144,18 @@ impl Records {
         self.get(&key(tenant, name, version)).await
     }
 
-    /// All versions of all UDFs of a tenant, by name, oldest first.
+    /// Returns all versions of all UDFs of a tenant, by name, oldest first.
     pub async fn udfs(&self, tenant: &Tenant) -> Result<Vec<UdfEntry>, ErrorReport> {
         let entry = |entry: &_| parse::<UdfRecord>(entry).map(UdfEntry::from);
         collect(&*self.store, &all_of(tenant), PAGE, entry).await
     }
 
-    /// All versions of all UDFs of all tenants.
+    /// Returns all versions of all UDFs of all tenants.
     pub async fn all_udfs(&self) -> Result<Vec<UdfRecord>, ErrorReport> {
         collect(&*self.store, PREFIX, PAGE, parse).await
     }
 
-    /// The contents of files that functions have, by tenant.
+    /// Returns the contents of files that functions have, by tenant.
     pub async fn udf_files(&self) -> Result<BTreeSet<(Tenant, String)>, ErrorReport> {
         let of = |entry: &StoreEntry| {
             let record: UdfRecord = parse(entry)?;
@@ -169,7 +169,7 @@ impl Records {
         Ok(all.flat_map(each).collect())
     }
 
-    /// False if a tenant has none.
+    /// Returns whether a tenant has any UDFs.
     pub async fn has_udfs(&self, tenant: &Tenant) -> Result<bool, ErrorReport> {
         match self.store.list(&all_of(tenant), Page::first(1)).await {
             Ok(listed) => Ok(!listed.entries.is_empty()),

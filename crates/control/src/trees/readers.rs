@@ -1,5 +1,5 @@
-//! From where the hosts that use an image read its blocks: in the tree of each stripe from each other,
-//! or, without trees, each from the registry by itself.
+//! The hosts from which users of an image read its blocks: in the tree of each stripe from each
+//! other, or, without trees, each from the registry by itself.
 //!
 //! Invariant: without trees no host has a parent, and none moves when another one joins or leaves.
 
@@ -11,14 +11,14 @@ use snowmelt_types::HostName;
 /// The hosts that use an image.
 #[derive(Debug)]
 pub(super) enum Readers {
-    /// In trees.
+    /// Hosts that read from each other, in trees.
     Trees(Box<Striped<HostName>>),
-    /// Each by itself, with all blocks in one stripe.
+    /// Hosts that each read from the registry, with all blocks in one stripe.
     Alone(BTreeSet<HostName>),
 }
 
 impl Readers {
-    /// No hosts yet.
+    /// Makes a set without hosts.
     pub fn new(by_trees: bool) -> Self {
         match by_trees {
             true => Self::Trees(Box::new(Striped::new(BINARY))),
@@ -26,7 +26,7 @@ impl Readers {
         }
     }
 
-    /// Adds a host, if it is not there. Others have other parents then.
+    /// Adds a host, if it is not there. Returns the hosts that have other parents then.
     pub fn insert(&mut self, host: HostName) -> Vec<StripeMove<HostName>> {
         match self {
             Self::Trees(trees) => trees.insert(host),
@@ -37,7 +37,7 @@ impl Readers {
         }
     }
 
-    /// Takes a host out, if it is there. Others have other parents then.
+    /// Takes a host out, if it is there. Returns the hosts that have other parents then.
     pub fn remove(&mut self, host: &HostName) -> Vec<StripeMove<HostName>> {
         match self {
             Self::Trees(trees) => trees.remove(host),
@@ -48,7 +48,7 @@ impl Readers {
         }
     }
 
-    /// The host from which one reads a stripe; none if that is the registry.
+    /// Returns the host from which another one reads a stripe; `None` if that is the registry.
     pub fn parent(&self, stripe: usize, host: &HostName) -> Option<&HostName> {
         match self {
             Self::Trees(trees) => trees.parent(stripe, host),
@@ -56,15 +56,17 @@ impl Readers {
         }
     }
 
-    /// For a root, the root of another stripe: it may have blocks that this one would read from the
-    /// registry. A host that used the image alone has all of them, and becomes one of the roots.
+    /// Returns, for a root, the root of another stripe: it may have blocks that this one would read
+    /// from the registry. A host that used the image alone has all of them, and becomes one of the
+    /// roots.
     pub fn beside(&self, host: &HostName) -> Option<&HostName> {
         let Self::Trees(trees) = self else { return None };
         let roots = || (0..trees.stripes()).filter_map(|stripe| trees.hosts(stripe).next());
         roots().any(|root| root == host).then(|| roots().find(|root| *root != host)).flatten()
     }
 
-    /// Hosts between one and the registry in a stripe, if it is there.
+    /// Returns the number of hosts between a host and the registry in a stripe; `None` if it is not
+    /// there.
     pub fn depth(&self, stripe: usize, host: &HostName) -> Option<u32> {
         match self {
             Self::Trees(trees) => trees.depth(stripe, host).and_then(|it| it.try_into().ok()),
@@ -72,7 +74,7 @@ impl Readers {
         }
     }
 
-    /// Whether others read any stripe from a host.
+    /// Returns whether others read any stripe from a host.
     pub fn sends(&self, host: &HostName) -> bool {
         match self {
             Self::Trees(trees) => {
@@ -82,7 +84,7 @@ impl Readers {
         }
     }
 
-    /// Into how many parts the blocks are divided.
+    /// Returns the number of stripes into which the blocks are divided.
     pub fn stripes(&self) -> usize {
         match self {
             Self::Trees(trees) => trees.stripes(),
@@ -90,7 +92,7 @@ impl Readers {
         }
     }
 
-    /// All hosts: parents before their children in the first stripe.
+    /// Returns all hosts: parents before their children in the first stripe.
     pub fn all(&self) -> impl Iterator<Item = &HostName> {
         let (trees, alone) = match self {
             Self::Trees(trees) => (Some(trees.hosts(0)), None),
@@ -99,7 +101,7 @@ impl Readers {
         trees.into_iter().flatten().chain(alone.into_iter().flatten())
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no hosts.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Trees(trees) => trees.is_empty(),

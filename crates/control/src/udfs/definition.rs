@@ -20,9 +20,9 @@ use crate::records::Existing;
 const NO_TASK: WorkerLimits = WorkerLimits { memory: ByteSize(0), cpu: CpuMillis(0) };
 
 impl UdfRegistry {
-    /// Carries out a statement that defines a function; gives the query whose rows are its answer.
-    /// `None` for any other statement. The statement is parsed by so many threads as a driver has,
-    /// in the sandbox of an idle one if there is one.
+    /// Carries out a statement that defines a function, and returns the query whose rows are its
+    /// answer; `None` for any other statement. The statement is parsed with as many threads as a
+    /// driver has, in the sandbox of an idle driver if there is one.
     pub async fn define(
         &self,
         tenant: &Tenant,
@@ -91,7 +91,7 @@ impl UdfRegistry {
     }
 }
 
-/// True for a statement that may define a function, by its first word. All others are queries.
+/// Returns whether a statement may define a function, by its first word. All others are queries.
 pub(super) fn may_define(sql: &str) -> bool {
     let text = without_comments(sql);
     let ends = |c: char| !c.is_alphanumeric() && c != '_';
@@ -99,7 +99,7 @@ pub(super) fn may_define(sql: &str) -> bool {
     ["create", "drop"].iter().any(|word| text[..end].eq_ignore_ascii_case(word))
 }
 
-/// The text behind spaces and comments at its beginning.
+/// Returns the text behind spaces and comments at its beginning.
 fn without_comments(sql: &str) -> &str {
     let mut rest = sql.trim_start();
     loop {
@@ -114,7 +114,7 @@ fn without_comments(sql: &str) -> &str {
     }
 }
 
-/// What follows a comment, in which others can be.
+/// Returns the text behind a comment, in which other comments can be nested.
 fn after_comment(comment: &str) -> &str {
     let (mut depth, mut rest) = (1_usize, comment);
     while depth > 0 {
@@ -141,7 +141,7 @@ fn no_files(request: &QueryRequest) -> Result<(), ErrorReport> {
         .hint("give them with the code of a function, or with CREATE FUNCTION"))
 }
 
-/// A definition has no places for values.
+/// Refuses parameters of a statement that defines a function, which has no places for values.
 fn no_parameters(request: &QueryRequest) -> Result<(), ErrorReport> {
     if request.params.is_empty() {
         return Ok(());
@@ -150,7 +150,7 @@ fn no_parameters(request: &QueryRequest) -> Result<(), ErrorReport> {
     Err(ErrorReport::new(Code::OPTION, message).hint("pass them to the query that calls it"))
 }
 
-/// The code of a function, from its statement.
+/// Makes the code of a function from its statement.
 fn source(request: &QueryRequest, create: CreateFunction) -> Result<UdfSource, ErrorReport> {
     let (sql, files) = (request.sql.as_str(), request.files.clone());
     let CreateFunction { signature, packages, secrets, image, code, .. } = create;
@@ -163,8 +163,8 @@ fn source(request: &QueryRequest, create: CreateFunction) -> Result<UdfSource, E
     Ok(UdfSource { code, packages, signatures: None, image, files, secrets })
 }
 
-/// The code with the line numbers of its statement, and whether it is inside of an `if`: then it can
-/// be indented without a change of the texts in it.
+/// Returns the code with the line numbers of its statement, and whether it is inside of an `if`:
+/// then the code can be indented without a change of the texts in it.
 fn lines(before: &str, body: &str) -> (String, bool) {
     let above = "\n".repeat(before.matches('\n').count());
     let (first, rest) = body.split_once('\n').unwrap_or((body, ""));

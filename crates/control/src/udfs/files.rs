@@ -17,16 +17,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::UdfRegistry;
 
-/// How often files are tried again that had to stay because an instance saw them.
+/// The interval at which files are tried again that had to stay because an instance saw them.
 const TRIED_EVERY: Duration = Duration::from_secs(10);
 
-/// How often files that were not used for long are looked for.
+/// The interval at which files that were not used for long are looked for.
 const SWEPT_EVERY: Duration = Duration::from_secs(3600);
 
 /// How long a body is read on after it was refused.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most contents that a request asks for: those of many functions.
+/// The most contents in one request, enough for many functions.
 const MAX_ASKED: usize = 64 * MAX_FILES;
 
 impl UdfRegistry {
@@ -34,7 +34,7 @@ impl UdfRegistry {
         self.catalog.node.files()
     }
 
-    /// The contents that a tenant has to send.
+    /// Returns the contents that a tenant has to send.
     pub async fn missing_files(
         &self,
         tenant: &Tenant,
@@ -49,7 +49,7 @@ impl UdfRegistry {
         Ok(MissingFiles { missing })
     }
 
-    /// Keeps a content, as it arrives.
+    /// Keeps a content while it arrives.
     pub async fn keep_file(
         &self,
         tenant: &Tenant,
@@ -88,7 +88,7 @@ impl UdfRegistry {
         blocking(move || finish(receiving)).await
     }
 
-    /// The contents that the functions of a tenant have; none if it never sent any.
+    /// Returns the contents that the functions of a tenant have; none if the tenant never sent any.
     pub(super) async fn referred(&self, tenant: &Tenant) -> Result<BTreeSet<String>, ErrorReport> {
         if !self.files().has_any(tenant) {
             return Ok(BTreeSet::new());
@@ -158,13 +158,13 @@ impl UdfRegistry {
         tried
     }
 
-    /// The code of deployed functions, which are prepared once and not with each call.
+    /// Returns the code of deployed functions, which are prepared once and not with each call.
     async fn deployed_code(&self) -> Result<BTreeSet<Digest>, ErrorReport> {
         let all = self.records.all_functions().await?.into_iter();
         Ok(all.flat_map(|one| [one.files, CodeStore::digest(&one.spec.code)]).flatten().collect())
     }
 
-    /// The contents of files that functions have, by tenant.
+    /// Returns the contents of files that functions have, by tenant.
     pub async fn used_files(&self) -> Result<BTreeSet<(Tenant, String)>, ErrorReport> {
         let mut used = self.records.udf_files().await?;
         used.extend(self.records.function_files().await?);
@@ -184,7 +184,7 @@ impl UdfRegistry {
     }
 }
 
-/// Runs what waits for the disk away from the threads that serve connections.
+/// Runs work that waits for the disk, away from the threads that serve connections.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ErrorReport> + Send + 'static,
 ) -> Result<T, ErrorReport> {

@@ -1,5 +1,5 @@
-//! What instances of registered UDFs wrote: for each function a log in the form of those of deployed
-//! functions, in which an entry is a query or a lease.
+//! Logs of registered UDFs: for each function a log in the form of those of deployed functions, in
+//! which an entry is the output of one query or lease.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use snowmelt_types::{ErrorReport, QueryId, Tenant};
 
 use crate::logs::Logs;
 
-/// Lines that are shown by default.
+/// The number of lines that are shown by default.
 const SHOWN: usize = 200;
 
 /// The logs of all registered UDFs. Cheap to clone.
@@ -22,7 +22,7 @@ impl UdfLogs {
         Self { logs: Logs::new(root) }
     }
 
-    /// Keeps what was written, if anything was. A log that cannot be written fails no query.
+    /// Keeps an output, unless it is empty. A log that cannot be written fails no query.
     pub fn keep(&self, tenant: &Tenant, name: &str, query: Option<&QueryId>, text: &str) {
         if text.is_empty() {
             return;
@@ -34,7 +34,7 @@ impl UdfLogs {
         }
     }
 
-    /// The last lines, in their entries, the oldest first.
+    /// Returns the last lines, in their entries, the oldest first.
     pub fn read(
         &self,
         tenant: &Tenant,
@@ -63,13 +63,14 @@ impl UdfLogs {
         let _ = std::fs::remove_dir_all(self.folder(tenant, name));
     }
 
-    /// Names have no full stop, and SQL does not distinguish their case.
+    /// Returns the folder of a function's log. Names have no full stop, and SQL does not
+    /// distinguish their case.
     fn folder(&self, tenant: &Tenant, name: &str) -> PathBuf {
         self.logs.named(&format!("{tenant}.{}", name.to_ascii_lowercase()))
     }
 }
 
-/// An entry with at most so many of its last lines.
+/// Returns an entry with at most `most` of its last lines.
 fn with_last(entry: UdfLogEntry, most: usize) -> UdfLogEntry {
     let all = entry.text.lines().count();
     if all <= most {

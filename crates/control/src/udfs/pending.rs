@@ -5,19 +5,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_types::Tenant;
 
-/// Digests by tenant. Cheap to clone. After a restart nothing sees them, and they are old.
+/// The digests of such contents, by tenant. Cheap to clone. After a restart no instance sees them,
+/// and they are old files like others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending(Arc<Mutex<BTreeMap<Tenant, BTreeSet<String>>>>);
 
 impl Pending {
-    /// Adds some of a tenant.
+    /// Adds digests of a tenant.
     pub fn add(&self, tenant: &Tenant, digests: BTreeSet<String>) {
         if !digests.is_empty() {
             self.lock().entry(tenant.clone()).or_default().extend(digests);
         }
     }
 
-    /// Takes all.
+    /// Takes all digests.
     pub fn take(&self) -> BTreeMap<Tenant, BTreeSet<String>> {
         std::mem::take(&mut *self.lock())
     }

@@ -16,7 +16,7 @@ use crate::records::{Existing, LeasedVersion, Records, UdfEntry, UdfRecord};
 /// The most functions that one piece of code may define.
 const MAX_FUNCTIONS: usize = 256;
 
-/// The longest code that is registered: each version is kept as it is.
+/// The most bytes of code that is registered: each version is kept as it is.
 const MAX_CODE: usize = 16 << 20;
 
 /// The most names of a statement that are looked up.
@@ -36,7 +36,8 @@ impl UdfRegistry {
         Self { records, catalog, logs, pending: Pending::default() }
     }
 
-    /// Loads the code in a sandbox, and registers what it defines: all of it or nothing.
+    /// Loads the code in a sandbox, and registers the functions that it defines: all of them or
+    /// none.
     pub async fn register(
         &self,
         tenant: &Tenant,
@@ -84,12 +85,12 @@ impl UdfRegistry {
         Ok(put)
     }
 
-    /// All registered functions of a tenant, by name.
+    /// Returns all registered functions of a tenant, by name.
     pub async fn list(&self, tenant: &Tenant) -> Result<Vec<UdfSummary>, ErrorReport> {
         summaries(self.records.udfs(tenant).await?)
     }
 
-    /// A registered function.
+    /// Returns a registered function.
     pub async fn show(&self, tenant: &Tenant, name: &str) -> Result<UdfSummary, ErrorReport> {
         check(name)?;
         let all = self.list(tenant).await?;
@@ -121,7 +122,7 @@ impl UdfRegistry {
         Ok(removed)
     }
 
-    /// The last lines that instances of a function wrote.
+    /// Returns the last lines that instances of a function wrote.
     pub async fn log(
         &self,
         tenant: &Tenant,
@@ -150,8 +151,8 @@ impl UdfRegistry {
         }
     }
 
-    /// The code of a version of a function that is leased; of the last one if none is named. The
-    /// version stays as long as the lease, and for some time after it.
+    /// Returns the code of a version of a function that is leased; of the last version if none is
+    /// named. The version stays as long as the lease, and for some time after it.
     pub async fn leased(
         &self,
         tenant: &Tenant,
@@ -174,14 +175,14 @@ impl UdfRegistry {
             .hint(format!("these versions are: {}", kept.join(", "))))
     }
 
-    /// Notes when a version was used last. Where that fails it may be removed earlier.
+    /// Notes when a version was used last. If that fails, the version may be removed earlier.
     pub async fn note_use(&self, leased: &LeasedVersion) {
         if let Err(error) = self.records.note_use(leased, crate::now_ms()).await {
             tracing::warn!(error = error.message, "the use of a function cannot be noted");
         }
     }
 
-    /// The last version of a function, if there is one of this name.
+    /// Returns the last version of a function, if there is one of this name.
     pub(crate) async fn find(
         &self,
         tenant: &Tenant,
@@ -193,7 +194,7 @@ impl UdfRegistry {
         }
     }
 
-    /// The functions of some code, without what is registered.
+    /// Prepares the functions of some code, without those that are registered.
     pub async fn prepare(
         &self,
         tenant: &Tenant,
@@ -202,7 +203,8 @@ impl UdfRegistry {
         self.catalog.prepare(tenant, sources, &Events::ignored()).await
     }
 
-    /// The functions of a query: those that came with it, and the registered ones that it calls.
+    /// Prepares the functions of a query: those that came with it, and the registered ones that it
+    /// calls.
     pub async fn of_query(
         &self,
         tenant: &Tenant,
@@ -238,12 +240,12 @@ impl UdfRegistry {
     }
 }
 
-/// SQL does not distinguish the case of names.
+/// Finds a function by its name. SQL does not distinguish the case of names.
 fn named<'u>(all: &'u [UdfSummary], name: &str) -> Option<&'u UdfSummary> {
     all.iter().find(|udf| udf.name.eq_ignore_ascii_case(name))
 }
 
-/// A name is a part of a key.
+/// Checks a name, which becomes a part of a key.
 pub(super) fn check(name: &str) -> Result<(), ErrorReport> {
     snowmelt_udf::check_name(name).map_err(|reason| {
         ErrorReport::new(
@@ -262,7 +264,7 @@ fn missing<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> ErrorReport 
         .hint(hint)
 }
 
-/// One summary for the versions of each name, which follow each other.
+/// Returns one summary for each name. The versions of a name follow each other in the entries.
 fn summaries(entries: Vec<UdfEntry>) -> Result<Vec<UdfSummary>, ErrorReport> {
     let mut made: Vec<UdfSummary> = Vec::new();
     for entry in entries {
@@ -288,8 +290,8 @@ fn summaries(entries: Vec<UdfEntry>) -> Result<Vec<UdfSummary>, ErrorReport> {
     Ok(made)
 }
 
-/// The names in a statement that are followed by a parenthesis, in lower case. The statement is
-/// parsed by its driver; a name too many here is only looked up in vain.
+/// Returns the names in a statement that are followed by a parenthesis, in lower case. The
+/// statement itself is parsed by its driver; a name too many here is only looked up in vain.
 fn called_names(sql: &str) -> BTreeSet<String> {
     let (mut names, mut rest) = (BTreeSet::new(), sql);
     while let Some(first) = rest.chars().next() {
@@ -317,7 +319,7 @@ fn called_names(sql: &str) -> BTreeSet<String> {
     names
 }
 
-/// The text between quotation marks at the beginning, and what follows.
+/// Returns the text between quotation marks at the beginning, and the text behind them.
 fn after_quoted(text: &str, mark: char) -> (&str, &str) {
     let inner = &text[mark.len_utf8()..];
     match inner.find(mark) {

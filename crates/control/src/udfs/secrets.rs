@@ -24,16 +24,16 @@ const MAX_SECRETS: usize = 64;
 const MAX_VALUE: usize = 16 << 10;
 const MAX_VALUES: usize = 32 << 10;
 
-/// The longest name.
+/// The most bytes of a name.
 const MAX_NAME: usize = 64;
 
-/// Where the secrets of all tenants are.
+/// The sources of the secrets of all tenants.
 #[derive(Clone, Debug)]
 pub(crate) struct SecretSources {
     folder: PathBuf,
 }
 
-/// What a reference leads to.
+/// The source to which a reference leads.
 #[derive(Debug, PartialEq, Eq)]
 enum Source {
     Variable(String),
@@ -41,12 +41,12 @@ enum Source {
 }
 
 impl SecretSources {
-    /// Those in a folder, which has a folder for each tenant.
+    /// Makes the sources of a folder, which has a folder for each tenant.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// Reads what the references of a tenant's function lead to.
+    /// Reads the values to which the references of a tenant's function lead.
     pub async fn read(
         &self,
         tenant: &Tenant,

@@ -1,4 +1,5 @@
-//! What registered functions need, so that the rest can go, and versions that nothing needs.
+//! Finds the packages and images that registered functions need, so that the rest can go, and
+//! removes versions that nothing needs.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use crate::declared::declared;
 use crate::records::Superseded;
 
 impl UdfRegistry {
-    /// The packages of all versions of all registered functions, as they are installed.
+    /// Returns the packages of all versions of all registered functions, as they are installed.
     pub async fn requirements(&self) -> Result<BTreeSet<Vec<String>>, ErrorReport> {
         let mut all = BTreeSet::new();
         for record in self.records.all_udfs().await? {
@@ -19,15 +20,15 @@ impl UdfRegistry {
         Ok(all)
     }
 
-    /// The name of a registered function that runs in an image, if there is one.
+    /// Returns the name of a registered function that runs in an image, if there is one.
     pub async fn uses_images(&self) -> Result<Option<String>, ErrorReport> {
         let all = self.records.all_udfs().await?.into_iter();
         let mut in_images = all.filter(|record| record.source.image.is_some());
         Ok(in_images.next().map(|record| record.signature.name))
     }
 
-    /// Removes the versions that newer ones have followed and that no engine uses, with their files;
-    /// with `dry`, only counts them. Gives how many, and their bytes.
+    /// Removes the versions that newer ones have followed and that no engine uses, with their
+    /// files; with `dry`, only counts them. Returns their number, and their bytes.
     pub async fn prune_versions(
         &self,
         of: Option<&Tenant>,
@@ -49,8 +50,8 @@ impl UdfRegistry {
 }
 
 impl UdfCatalog {
-    /// The packages with which instances of some code are made: of all functions together, and of
-    /// each one alone, because either may be installed. None for code in an image.
+    /// Returns the packages with which instances of some code are made: of all functions together,
+    /// and of each one alone, because either may be installed. None for code in an image.
     async fn requirements(&self, source: &UdfSource) -> Result<Vec<Vec<String>>, ErrorReport> {
         if source.image.is_some() {
             return Ok(Vec::new());

@@ -1,8 +1,8 @@
-//! What each tenant, and each of its functions, has of asynchronous calls, and which has most.
+//! Sums of asynchronous calls by tenant and function, and the owners that have most of them.
 //!
 //! Invariant: each number is a sum over the entries that were added and not removed, and the ranks
-//! have exactly the tenants and functions with ended calls. So a write costs the logarithm of what
-//! is stored, whoever has stored it.
+//! have exactly the tenants and functions with ended calls. So the cost of a write grows with the
+//! logarithm of the stored amount, whoever has stored it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,20 +16,21 @@ use super::FunctionId;
 pub(in crate::records) struct Entry {
     /// The function that is called.
     pub function: FunctionId,
-    /// The length of its record.
+    /// The length of the call's record, in bytes.
     pub bytes: u64,
-    /// Until when its answer is kept, in milliseconds since 1970; absent while it has not ended.
+    /// The time until which the answer is kept, in milliseconds since 1970; absent while the call
+    /// has not ended.
     pub until_ms: Option<u64>,
 }
 
 impl Entry {
-    /// The entry of a call that has not ended.
+    /// Makes the entry of a call that has not ended.
     pub fn waiting(function: FunctionId, bytes: usize) -> Self {
         Self { function, bytes: bytes as u64, until_ms: None }
     }
 }
 
-/// Some calls.
+/// A number of calls, and the bytes of their records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub calls: usize,
@@ -43,7 +44,7 @@ pub(super) struct Sums {
     pub ended: Sum,
 }
 
-/// By what a rank is.
+/// The amount by which owners are ranked.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum By {
     Calls,
@@ -73,7 +74,7 @@ struct OfFunction {
     ended: BTreeSet<InvocationId>,
 }
 
-/// Owners of ended calls in the order of what they have.
+/// Owners of ended calls, in the order of their amounts.
 #[derive(Clone, Debug, PartialEq)]
 struct Ranks<K> {
     calls: BTreeSet<(usize, K)>,
@@ -91,7 +92,7 @@ impl Sum {
 }
 
 impl Sums {
-    /// The calls that wait and the calls that have ended, together.
+    /// Returns the sum of the calls that wait and the calls that have ended.
     pub fn all(&self) -> Sum {
         let Self { waiting, ended } = self;
         Sum { calls: waiting.calls + ended.calls, bytes: waiting.bytes + ended.bytes }
@@ -115,7 +116,7 @@ impl<K: Clone + Ord> Ranks<K> {
         self.bytes.remove(&(had.bytes, owner.clone()));
     }
 
-    /// An owner without ended calls has no rank.
+    /// Adds an owner to the ranks. An owner without ended calls has no rank.
     fn insert(&mut self, owner: &K, ended: Sum, has: Sum) {
         if ended.calls > 0 {
             self.calls.insert((has.calls, owner.clone()));
@@ -142,7 +143,7 @@ impl Counts {
         self.change(entry, Sum::subtract, |ended| ended.remove(id));
     }
 
-    /// The calls of all tenants.
+    /// Returns the sums of the calls of all tenants.
     pub fn all(&self) -> Sums {
         self.sums
     }
@@ -155,18 +156,19 @@ impl Counts {
         self.function(function).map_or_else(Sums::default, |own| own.sums)
     }
 
-    /// The oldest ended call of a function.
+    /// Returns the oldest ended call of a function.
     pub fn oldest_of(&self, function: &FunctionId) -> Option<&InvocationId> {
         self.function(function)?.ended.first()
     }
 
-    /// The oldest ended call of the function that has most of them, of the tenant that has most calls.
+    /// Returns the oldest ended call of the function that has most of them, of the tenant that has
+    /// most calls.
     pub fn oldest_of_most(&self, by: By) -> Option<&InvocationId> {
         let of = self.tenants.get(self.ranks.most(by)?)?;
         of.functions.get(of.ranks.most(by)?)?.ended.first()
     }
 
-    /// All ended calls of a tenant.
+    /// Returns all ended calls of a tenant.
     pub fn ended_of(&self, tenant: &Tenant) -> impl Iterator<Item = &InvocationId> {
         let functions = self.tenants.get(tenant).into_iter().flat_map(|of| of.functions.values());
         functions.flat_map(|own| &own.ended)

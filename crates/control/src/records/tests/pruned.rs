@@ -1,4 +1,4 @@
-//! What is removed of versions and results, and what stays.
+//! Tests of the removal of versions and results: which are removed, and which stay.
 
 use snowmelt_api::UdfSource;
 use snowmelt_wire::Signature;
