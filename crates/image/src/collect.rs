@@ -17,12 +17,12 @@ use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::source::{Layout, PINNED};
 use crate::{Error, Image, Result};
 
-/// What was removed.
+/// The result of a garbage collection: what was removed, or would be with `dry`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Blobs.
+    /// The number of removed blobs.
     pub blobs: u64,
-    /// Their bytes, and those of half-written files.
+    /// Bytes of the removed blobs and of half-written files.
     pub bytes: u64,
 }
 

@@ -58,11 +58,11 @@ impl Amount {
 /// Amounts of something that are in both images, or in one only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shares {
-    /// In both.
+    /// Parts that are in both images.
     pub both: Amount,
-    /// In the first only.
+    /// Parts that are in the first image only.
     pub first: Amount,
-    /// In the second only.
+    /// Parts that are in the second image only.
     pub second: Amount,
 }
 
@@ -84,9 +84,9 @@ impl Shares {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// It exists in the second image only.
+    /// The entry exists in the second image only.
     Added,
-    /// It exists in the first image only.
+    /// The entry exists in the first image only.
     Removed,
     /// Type, permissions, owner or attributes differ.
     Attributes,

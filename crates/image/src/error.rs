@@ -13,7 +13,7 @@ pub enum Error {
     Refused {
         /// The layer, entry, manifest or blob.
         what: String,
-        /// Which rule it breaks.
+        /// The rule that is broken.
         reason: String,
     },
     /// The image exceeds a limit, as a decompression bomb would.
@@ -37,7 +37,7 @@ pub enum Error {
     /// The image, manifest or blob does not exist.
     #[error("{what} does not exist")]
     Missing {
-        /// What was requested.
+        /// The name of the missing thing: an image, manifest, layer or blob.
         what: String,
     },
     /// A file or folder of an image does not exist.
@@ -65,7 +65,7 @@ pub enum Error {
     Denied {
         /// Host and port.
         registry: String,
-        /// What was requested.
+        /// The request that was refused.
         what: String,
         /// The registry's message, or its status.
         reason: String,
@@ -73,9 +73,9 @@ pub enum Error {
     /// A source did not answer, or its answer was wrong. A retry may succeed.
     #[error("{what} cannot be fetched: {reason}")]
     Unreachable {
-        /// What was requested, and from where.
+        /// The thing that was requested, and from where.
         what: String,
-        /// What was received instead.
+        /// The failure, or the wrong answer.
         reason: String,
         /// How long the source asks clients to wait.
         after: Option<std::time::Duration>,
@@ -83,9 +83,9 @@ pub enum Error {
     /// The certificate of a registry is not trusted.
     #[error("{what} is not requested: the certificate of the registry is not trusted: {reason}")]
     Untrusted {
-        /// What was requested, and from where.
+        /// The thing that was requested, and from where.
         what: String,
-        /// What is wrong with the certificate.
+        /// The problem of the certificate.
         reason: String,
     },
     /// A Debian package does not exist, or cannot be installed on the base.
@@ -119,7 +119,7 @@ pub enum Error {
     /// Another process owns the block cache; it has one owner at a time.
     #[error("the block cache {path} is in use by a running platform")]
     Held {
-        /// Its folder.
+        /// The folder of the block cache.
         path: PathBuf,
     },
     /// The kernel cannot mount the image.

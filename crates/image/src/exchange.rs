@@ -30,7 +30,7 @@ pub type Progress<'a> = &'a (dyn Fn(usize, usize, u64) + Sync);
 pub struct Sent {
     /// Blobs that the registry did not have.
     pub blobs: Vec<OciDigest>,
-    /// Their stored bytes.
+    /// Stored bytes of the blobs that the registry did not have.
     pub bytes: u64,
 }
 
@@ -40,13 +40,13 @@ pub struct Sent {
 pub struct Pulled {
     /// The image.
     pub image: Image,
-    /// Its manifest in the layout.
+    /// The descriptor of the image's manifest in the layout.
     pub manifest: Descriptor,
     /// Blocks garbage collection until the image can be named.
     _lease: Lock,
 }
 
-/// A block image of a registry, with its manifest's descriptor.
+/// Finds a block image in a registry; returns it with its manifest's descriptor.
 pub async fn find(registry: &Registry, name: &Reference) -> Result<(Descriptor, Image)> {
     let (manifest, bytes) = registry.manifest(name.selector()).await?;
     Ok((manifest, Image::decode(&bytes)?))

@@ -13,7 +13,7 @@ pub(crate) fn wait(path: &Path, share: Share) -> Result<Lock> {
     Lock::wait(open(path)?, share).map_err(Error::io("lock", path))
 }
 
-/// The same without waiting; `None` if it is not free.
+/// Takes a lock without waiting; `None` if another holder excludes it.
 pub(crate) fn attempt(path: &Path, share: Share) -> Result<Option<Lock>> {
     Lock::attempt(open(path)?, share).map_err(Error::io("lock", path))
 }

@@ -28,11 +28,11 @@ const LEVEL: i32 = 3;
 pub(crate) const FRAME: usize = 128 << 10;
 
 thread_local! {
-    /// One per thread, because its tables are larger than most frames.
+    /// The decompressor of a thread: one for each, because its tables are larger than most frames.
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// The stored form of a block.
+/// Returns the stored form of a block.
 pub fn encode(raw: &[u8]) -> Result<Vec<u8>> {
     if raw.iter().all(|byte| *byte == 0) {
         return Ok(Vec::new());
@@ -42,7 +42,7 @@ pub fn encode(raw: &[u8]) -> Result<Vec<u8>> {
     Ok(if compressed.len() < raw.len() { compressed } else { raw.to_vec() })
 }
 
-/// Whether these are the stored bytes that the table describes.
+/// Checks that these are the stored bytes that the table describes.
 pub fn verify(stored: &[u8], entry: &BlockEntry) -> Result<()> {
     if stored.len() != entry.stored as usize {
         let reason = format!("{} bytes are stored, not {}", stored.len(), entry.stored);
@@ -93,15 +93,15 @@ pub(crate) fn expand(
     Ok(())
 }
 
-/// One frame of a block.
+/// A frame of a block: a part that is decompressed without the others.
 pub(crate) struct Frame<'a> {
     stored: &'a [u8],
-    /// Its range of the block's raw bytes.
+    /// The range of the frame in the block's raw bytes.
     pub raw: Range<usize>,
 }
 
 impl Frame<'_> {
-    /// All raw bytes of the frame.
+    /// Returns all raw bytes of the frame.
     pub fn decompress(&self) -> Result<Bytes> {
         let wrong = |reason: String| Error::damaged("a block", reason);
         let bytes = decompress(self.stored, self.raw.len())

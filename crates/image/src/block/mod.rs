@@ -29,12 +29,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// One block as it is stored.
+/// A block of a blob in its stored form, as the table of blocks lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockEntry {
-    /// Bytes in the blob.
+    /// The number of the block's bytes in the blob; 0 for a block of zeros.
     pub stored: u32,
-    /// The digest of those bytes.
+    /// The digest of the stored bytes.
     pub digest: BlockDigest,
 }
 

@@ -10,7 +10,7 @@ use super::compress::{CompressedBlock, CompressorPool};
 use super::{BlockDigest, BlockEntry, BlockSize, OciDigest, Table};
 use crate::{Error, Result};
 
-/// What a reader needs to read and verify any part of a blob.
+/// The facts that a reader needs to read and verify any part of a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlobSummary {

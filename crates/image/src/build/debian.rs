@@ -91,13 +91,13 @@ pub fn unpack(debs: &[PathBuf], cache: &Path, progress: Progress<'_>) -> Result<
     }
 }
 
-/// What was left out of the scripts of the packages in an unpacked folder.
+/// Returns the commands that were left out of the scripts of the packages in an unpacked folder.
 pub fn left_out(unpacked: &Path) -> Vec<LeftOut> {
     let stored = fs::read(unpacked.with_extension(LEFT_OUT)).ok();
     stored.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-/// Stores it beside the folder, which is not complete yet.
+/// Stores the left out commands beside the folder, which is not complete yet.
 fn store_left_out(left: &[LeftOut], target: &Path) -> Result<()> {
     let path = target.with_extension(LEFT_OUT);
     let store = || -> io::Result<()> {

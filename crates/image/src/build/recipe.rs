@@ -12,7 +12,8 @@ use crate::tree::EntryPath;
 pub struct Recipe<'a> {
     /// The base, if there is one.
     pub base: Option<Base<'a>>,
-    /// One layer each, the lowest first. The part that changes most often should be last.
+    /// The parts of the image, one layer each, the lowest first. The part that changes most often
+    /// should be last.
     pub parts: Vec<Part>,
     /// Changes to the base's configuration.
     pub settings: Settings,
@@ -35,9 +36,9 @@ pub struct Part {
 /// A folder whose content never changes.
 #[derive(Clone, Debug)]
 pub struct Unpacked {
-    /// Its path.
+    /// The path of the folder.
     pub folder: PathBuf,
-    /// Folders with equal identities have equal contents.
+    /// The identity of the contents: folders with equal identities have equal contents.
     pub identity: String,
 }
 

@@ -1,6 +1,7 @@
-//! What the scripts of Debian packages do. A build does not run them: they would run as root, and
-//! most of what they do is for a machine. The links that they make by `update-alternatives` and
-//! `ln -s`, `/bin/sh` and the list of users are made here; what else they call is listed.
+//! Does the work of the scripts of Debian packages. A build does not run them: they would run as
+//! root, and most of what they do is for a machine. The links that they make by
+//! `update-alternatives` and `ln -s`, `/bin/sh` and the list of users are made here. The other
+//! commands that they call are listed.
 //!
 //! Invariant: nothing is written outside of the folder, whatever links the packages contain.
 
@@ -58,7 +59,7 @@ const COPIED: [(&str, &str); 2] = [
     ("/usr/share/base-passwd/group.master", "/etc/group"),
 ];
 
-/// What a build leaves out of the scripts of a package.
+/// The commands that a build leaves out of the scripts of a package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
     /// The package.

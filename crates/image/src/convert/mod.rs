@@ -37,15 +37,16 @@ pub struct Options {
 pub struct Converted {
     /// The image.
     pub image: Image,
-    /// Its manifest in the layout.
+    /// The descriptor of the image's manifest in the layout.
     pub manifest: Descriptor,
-    /// Layers that had been converted before.
+    /// The number of layers that had been converted before.
     pub reused: usize,
-    /// Blocks that were compressed and written: those of the other layers and of the metadata part.
+    /// The number of blocks that were compressed and written: those of the other layers and of the
+    /// metadata part.
     pub written_blocks: u64,
-    /// Blobs of these blocks.
+    /// The digests of the blobs of these blocks.
     pub written: Vec<OciDigest>,
-    /// Device nodes that were omitted.
+    /// The number of device nodes that were omitted.
     pub devices: u64,
     /// Blocks garbage collection until the image can be named.
     pub(crate) _lease: Arc<Lock>,

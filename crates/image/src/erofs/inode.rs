@@ -1,4 +1,4 @@
-//! Which inodes are accepted, and where their content is.
+//! Checks which inodes are accepted, and finds where their content is.
 //!
 //! Invariant: an inode of any other form is refused before its fields are used.
 

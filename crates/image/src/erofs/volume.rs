@@ -220,7 +220,7 @@ pub(super) mod tests {
         Ok((kind, Attributes { mode: mode & 0o7777, uid, gid, mtime, xattrs }, layer))
     }
 
-    /// The same for a tree that was read as a whole.
+    /// Returns the entries of a tree that was read as a whole, by their paths.
     pub fn paths(tree: &Tree) -> Described {
         let mut found = Described::new();
         let mut folders: Vec<(PathBuf, NodeId)> = vec![("/".into(), Tree::ROOT)];

@@ -46,7 +46,7 @@ impl LazyMount {
         Self::of(Readers::new(image, blocks)?, runtime, form)
     }
 
-    /// The same for readers that others use too.
+    /// Mounts an image through readers that others use too.
     pub fn of(readers: Readers, runtime: &Handle, form: Form) -> Result<Self> {
         let Readers { metadata, layers } = readers;
         let device = connection()?;
@@ -160,7 +160,7 @@ impl Readers {
         Ok(Self { metadata: reader(image.metadata.clone())?, layers })
     }
 
-    /// All of them: of the metadata part and of the layers.
+    /// Returns all readers: of the metadata part and of the layers.
     pub fn all(&self) -> impl Iterator<Item = Arc<BlobReader>> + '_ {
         std::iter::once(&self.metadata).chain(&self.layers).map(Arc::clone)
     }

@@ -1,8 +1,8 @@
 //! The host that a root asks before the registry: the root of another stripe, which has blocks of this
 //! one if it used the image before.
 //!
-//! Invariant: it is asked only for what it has, so that two roots never wait for each other. One that
-//! has nothing is left alone for a while: each question costs a way there and back.
+//! Invariant: the host is asked only for what it has, so that two roots never wait for each other. A
+//! host that has nothing is left alone for a while: each question costs a way there and back.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use super::host::Peer;
 
-/// After so many questions in a row without an answer,
+/// The number of questions in a row without an answer after which the host is left alone.
 const MAX_MISSES: u32 = 4;
-/// it is not asked for so long.
+/// How long the host is left alone then.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Such a host, if there is one.
+/// The host to ask beside the parent, if there is one, and how often it had no answer.
 #[derive(Default)]
 pub(super) struct Beside(Mutex<State>);
 

@@ -32,16 +32,16 @@ const MAX_DOUBLED: u32 = 5;
 /// Another host of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PeerHost {
-    /// Its name, for messages.
+    /// The name of the host, for messages.
     pub name: String,
-    /// Where it is reached.
+    /// The address at which the host is reached.
     pub address: SocketAddr,
 }
 
 /// Opens connections to other hosts.
 #[async_trait]
 pub trait Connect: Send + Sync {
-    /// A connection whose other end is served by [`super::Exports::serve`].
+    /// Opens a connection whose other end is served by [`super::Exports::serve`].
     async fn connect(&self, host: &PeerHost) -> Result<Box<dyn Link>>;
 
     /// A host has sent a wrong block. Called once for each.
@@ -80,24 +80,24 @@ impl Default for Patience {
 /// Why a host did not send the rest of what it was asked for.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It answers, and does not have it.
+    /// The host answers, and refuses the request.
     Refused(Refusal),
     /// The connection ended, or the host breaks the protocol.
     Broken(String),
-    /// It does not answer in time.
+    /// The host does not answer in time.
     Late,
-    /// It answers, but slower than [`Patience::rate`], or than its share of the link.
+    /// The host answers, but slower than [`Patience::rate`], or than its share of the link.
     Slow,
 }
 
-/// A host, and what is known of it. One for all images that are read from it.
+/// A host, and what is known of it. All images that are read from the host have one in common.
 pub(super) struct Peer {
     pub host: PeerHost,
     idle: Mutex<Vec<Box<dyn Link>>>,
     requests: Arc<Semaphore>,
     state: Mutex<State>,
     meter: Mutex<Meter>,
-    /// How often it was left because it was slow.
+    /// How often the host was left because it was slow.
     times_slow: AtomicU32,
 }
 

@@ -78,16 +78,16 @@ impl Meter {
     }
 }
 
-/// What the link of this host gives: the best rate of the last minute, of all sources together.
+/// The rate of this host's link: the best one of the last minute, of all sources together.
 #[derive(Debug, Default)]
 pub(super) struct LinkRate {
     window: Option<(Instant, u64)>,
-    /// Ends of windows and rates; those that a later one has exceeded are left out.
+    /// Ends of windows with their rates. Those that a later rate has exceeded are left out.
     best: VecDeque<(Instant, f64)>,
 }
 
 impl LinkRate {
-    /// Bytes have arrived.
+    /// Counts bytes that have arrived.
     pub fn add(&mut self, bytes: u64, now: Instant) {
         let (since, sum) = self.window.get_or_insert((now, 0));
         *sum += bytes;
@@ -125,7 +125,7 @@ pub(super) struct Bucket {
     paid: Option<Instant>,
 }
 
-/// What may be sent at once after a pause.
+/// The time whose bytes may be sent at once after a pause.
 const BURST: Duration = Duration::from_millis(100);
 
 impl Bucket {
@@ -133,7 +133,7 @@ impl Bucket {
         Self { rate, paid: None }
     }
 
-    /// Takes bytes; returns until when to wait before they are sent.
+    /// Takes bytes; returns the time until which to wait before they are sent.
     pub fn take(&mut self, bytes: u64, now: Instant) -> Instant {
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         let begin = self.paid.map_or(earliest, |paid| paid.max(earliest));

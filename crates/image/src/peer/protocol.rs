@@ -41,30 +41,30 @@ const STEP: usize = 128 << 10;
 /// A buffer with less space is replaced by a new one.
 const LEAST_SPACE: usize = 16 << 10;
 
-/// What one host asks another one for.
+/// A request of one host to another: a range of a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     /// The manifest of an image that has the blob.
     pub image: OciDigest,
     pub blob: OciDigest,
     pub range: Range<u64>,
-    /// Whether the host does not read what it lacks.
+    /// True if the host is not to read what it lacks.
     pub if_here: bool,
-    /// How long it is waited for: in this time the host has the next bytes or refuses, whatever it
-    /// waits for itself.
+    /// How long the requesting host waits: in this time the other host has the next bytes or
+    /// refuses, whatever it waits for itself.
     pub within: Duration,
 }
 
 /// Why a host does not send what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It has no place for the image, or the image has no such blob.
+    /// The host has no place for the image, or the image has no such blob.
     Missing,
     /// The range is not in the blob, or too long.
     Range,
-    /// It cannot read the blob itself.
+    /// The host cannot read the blob itself.
     Unavailable(String),
-    /// It does not have the range now, and was not to read it.
+    /// The host does not have the range now, and was not to read it.
     Absent,
 }
 
@@ -74,7 +74,7 @@ pub(super) enum Part {
     /// The first byte of a piece is next.
     Begins,
     Bytes(Bytes),
-    /// The host waits for them itself.
+    /// The host waits for the bytes itself.
     AtWork,
     Refusal(Refusal),
 }
@@ -169,7 +169,7 @@ pub(super) async fn write_refusal(
 pub(super) struct Reading {
     /// Bytes of the answer that have not arrived.
     pub left: u64,
-    /// Those of them that are in the piece which is being read.
+    /// Bytes that have not arrived of the piece which is being read.
     in_piece: u64,
     /// The next bytes are read to its end. A slow link gives a few packets at a time: a buffer for
     /// each read would cost more than all else that a host does with the bytes.

@@ -35,7 +35,7 @@ struct Begun {
     shared: Arc<Shared>,
     route: Arc<Route>,
     blob: OciDigest,
-    /// What has not arrived.
+    /// The range of the blob that has not arrived.
     left: Range<u64>,
     from: From,
 }
@@ -137,7 +137,8 @@ impl Shared {
         self.ask_other(route, &parent, blob, range).await
     }
 
-    /// The same at a root from another one, if it has the range: it may have used the image before.
+    /// Asks the root of another stripe, from a root, if it has the range: it may have used the
+    /// image before.
     async fn ask_beside(
         &self,
         route: &Arc<Route>,
@@ -150,8 +151,8 @@ impl Shared {
         found
     }
 
-    /// The same from a host of another stripe, if it has the range already: waiting for it, it could
-    /// wait for this host.
+    /// Asks a host of another stripe for a range that it has already: if it had to wait for the
+    /// range, it could wait for this host.
     async fn ask_other(
         &self,
         route: &Arc<Route>,

@@ -1,4 +1,4 @@
-//! Which hosts the blobs of each image are read from, and how many bytes came from where.
+//! The hosts from which the blobs of each image are read, and the bytes that came from each place.
 //!
 //! Blocks of an image belong to stripes by their place in their blob, in runs of [`RUN_BYTES`]: each
 //! stripe spreads through another tree of the same hosts.
@@ -74,16 +74,16 @@ struct Routes {
 struct Sent {
     blob: OciDigest,
     range: Range<u64>,
-    /// None for the registry.
+    /// The host that sent the bytes, with the route; `None` for the registry.
     peer: Option<(Arc<Route>, Arc<Peer>)>,
 }
 
-/// Where the blobs of an image are read from.
+/// The places from which the blobs of an image are read.
 pub(super) struct Route {
     pub image: OciDigest,
-    /// The number of its last placement.
+    /// The number of the image's last placement.
     placed: AtomicU64,
-    /// By stripe.
+    /// The parents of this host, by stripe.
     parents: Mutex<Vec<Parent>>,
     pub beside: Beside,
     pub from_parents: AtomicU64,
@@ -94,14 +94,15 @@ pub(super) struct Route {
 
 #[derive(Default)]
 struct Parent {
-    /// None for the registry.
+    /// The parent; `None` for the registry.
     peer: Option<Arc<Peer>>,
-    /// It said that it does not have the image, and is not asked for it any more.
+    /// True if the parent said that it does not have the image. It is not asked for the image any
+    /// more.
     lacks: bool,
 }
 
 impl Upstreams {
-    /// Without images: everything is read from the registry.
+    /// Makes upstreams without images: everything is read from the registry.
     pub fn new(connect: Arc<dyn Connect>, patience: Patience) -> Self {
         let (routes, senders) = (Mutex::default(), Mutex::default());
         let (link, registry) = (Mutex::default(), Arc::default());
@@ -329,7 +330,8 @@ impl Parent {
     }
 }
 
-/// What is measured stays useful whatever became of those who measured it.
+/// Locks measurements, also after a panic of another holder: they stay useful whatever became of
+/// those who measured.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,15 +17,15 @@ use crate::Result;
 use crate::block::{BlockDigest, Table};
 use crate::read::BlobReader;
 
-/// What a request costs a registry beside its bytes, with several of them in flight. What a link
-/// carries in this time is fetched rather than skipped.
+/// The time that a request costs a registry beside its bytes, with several requests in flight. Gaps
+/// as long as what a link carries in this time are fetched rather than skipped.
 const REQUEST_TIME: Duration = Duration::from_millis(2);
 const MAX_GAP: u64 = 256 << 10;
 
 /// Blocks of an image in the order of their first read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartProfile {
-    /// The Merkle root of a blob, and the index of a block.
+    /// The blocks: each by the Merkle root of its blob, and its index in the blob.
     pub blocks: Vec<(BlockDigest, u32)>,
 }
 

@@ -21,13 +21,13 @@ const BELOW: usize = 8;
 /// Numbers the first uses over all blobs, so that their order is known.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
 
-/// One blob, read on demand.
+/// A reader of one blob, which fetches blocks on demand.
 pub struct BlobReader {
     blocks: Arc<Blocks>,
     summary: BlobSummary,
     table: OnceCell<Arc<Table>>,
     touched: Mutex<Touched>,
-    /// Requests ahead of a sequential reader.
+    /// Requests for blocks ahead of a sequential reader.
     ahead: Turns,
 }
 
@@ -39,12 +39,12 @@ struct Touched {
     seen: Vec<bool>,
     /// Whether each block is one that the profile of a start has.
     expected: Vec<bool>,
-    /// They are being prefetched.
+    /// True while the blocks of the profile are being prefetched.
     is_prefetching: bool,
 }
 
 impl BlobReader {
-    /// Fetches nothing yet.
+    /// Makes a reader, and fetches nothing yet.
     pub fn new(blocks: Arc<Blocks>, summary: BlobSummary) -> Result<Self> {
         summary.check()?;
         let (table, touched, ahead) = (OnceCell::new(), Mutex::default(), Turns::default());
@@ -97,7 +97,8 @@ impl BlobReader {
         Ok(bytes)
     }
 
-    /// One block as it is stored, and a request for `more` blocks behind it if it has to be fetched.
+    /// Returns one block as it is stored. If the block has to be fetched, the request is also for
+    /// `more` blocks behind it.
     pub(super) async fn stored_block(
         &self,
         table: &Arc<Table>,
@@ -178,8 +179,8 @@ impl BlobReader {
         }
     }
 
-    /// They were prefetched, or could not be: then what follows a read may be read next, as without a
-    /// profile.
+    /// Notes that the blocks of the profile were prefetched, or could not be. In that case what
+    /// follows a read may be read next, as without a profile.
     pub(crate) fn prefetched(&self, are_here: bool) {
         let mut touches = self.touches();
         touches.is_prefetching = false;

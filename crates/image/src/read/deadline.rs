@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// How long a read waits without receiving anything.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// What one attempt has even at the end of the time.
+/// The least time for one attempt, even at the end of the time for the work.
 pub(crate) const LEAST: Duration = Duration::from_secs(2);
 
 tokio::task_local! {
@@ -29,7 +29,8 @@ pub(crate) fn current() -> Option<Instant> {
     UNTIL.try_with(|time| *time).ok()
 }
 
-/// What is left for one attempt; none if the work has no time.
+/// Returns the time that is left for one attempt, at least `LEAST`; `None` if the work has no
+/// deadline.
 pub(crate) fn left() -> Option<Duration> {
     let left = |time: Instant| time.saturating_duration_since(Instant::now());
     Some(left(current()?).max(LEAST))

@@ -19,14 +19,15 @@ const PUBLIC: &str = "-";
 /// The most bytes that are read in one step.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// One process's view of the file.
+/// The view that one process has of the journal.
 pub(super) struct Journal {
     file: File,
     read: u64,
 }
 
 impl Journal {
-    /// The owner's view; empties the file. To be created before the owner scans the cache.
+    /// Makes the owner's view, and empties the file. To be created before the owner scans the
+    /// cache.
     pub fn begin(folder: &Path) -> io::Result<Self> {
         let journal = Self::join(folder)?;
         journal.file.set_len(0)?;

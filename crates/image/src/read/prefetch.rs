@@ -65,7 +65,7 @@ impl Blocks {
         self.source.stripe(blob, table.stored(block..block + 1).start) % STRIPES
     }
 
-    /// The same for blocks of one stripe.
+    /// Prefetches blocks of one stripe.
     async fn prefetch_run(
         self: &Arc<Self>,
         blob: &OciDigest,
@@ -164,8 +164,8 @@ impl Blocks {
         }
     }
 
-    /// The same where the next blocks are of several stripes: each run of blocks is a request, and
-    /// those of a stripe are made one after the other.
+    /// Reads ahead where the next blocks are of several stripes. Each run of blocks is a request,
+    /// and the requests of a stripe are made one after the other.
     fn read_stripes_ahead(
         self: &Arc<Self>,
         blob: &OciDigest,

@@ -20,15 +20,15 @@ pub trait BlockSource: Send + Sync {
     /// Exactly these bytes of a blob, unverified. The range is not empty.
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes>;
 
-    /// The same bytes in pieces of any size as they arrive, so that the first ones can be used
-    /// before the last.
+    /// Fetches a range of a blob in pieces of any size as they arrive, so that the first ones can
+    /// be used before the last.
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
         let bytes = self.fetch(blob, range).await?;
         Ok(stream::once(async { Ok(bytes) }).boxed())
     }
 
-    /// The stripe of the block that begins at a byte of a blob. Blocks of different stripes come from
-    /// different places: they are asked for at the same time, and never in one request.
+    /// Returns the stripe of the block that begins at a byte of a blob. Blocks of different stripes
+    /// come from different places: they are requested at the same time, and never in one request.
     fn stripe(&self, _blob: &OciDigest, _byte: u64) -> usize {
         0
     }

@@ -162,13 +162,13 @@ impl Store {
         self.joined.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the blocks.
+    /// Returns the locked index of the cached blocks.
     pub fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The owner's lock; `None` if another process has it.
+/// Takes the owner's lock; `None` if another process has it.
 pub(super) fn lock(folder: &Path) -> Result<Option<Lock>> {
     lock::attempt(&folder.join("lock"), Share::Exclusive)
 }

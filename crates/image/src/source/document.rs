@@ -19,7 +19,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// This machine's platform.
+    /// Returns the platform of this machine.
     pub fn here() -> Self {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",

@@ -191,7 +191,8 @@ impl Layout {
         self.tag_for(name, manifest, None)
     }
 
-    /// The same for a user, who may replace only images that they named; `None` for an operator.
+    /// Tags an image for a user, who may replace only images that they named; `None` for an
+    /// operator.
     pub fn tag_for(&self, name: &str, manifest: &Descriptor, user: Option<u32>) -> Result<()> {
         let _lock = self.change_names()?;
         let mut index = self.index()?;

@@ -45,7 +45,7 @@ pub struct Described {
     pub config: Option<Vec<u8>>,
     /// The number of layers.
     pub layers: usize,
-    /// Its manifest, if it has one.
+    /// The manifest of the image before the conversion, if it has one.
     pub original: Option<Descriptor>,
 }
 

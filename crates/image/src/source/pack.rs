@@ -26,7 +26,7 @@ pub struct Shape {
     pub implied_folders: bool,
 }
 
-/// Which attributes of files are taken from this machine.
+/// The attributes of files that are taken from this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamp {
     /// Owners and times of this machine.

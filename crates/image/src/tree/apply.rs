@@ -18,11 +18,11 @@ pub type NodeId = usize;
 /// A file of the tree; it may have several names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its type.
+    /// The type of the node, with the content that belongs to it.
     pub kind: Kind,
-    /// Its attributes.
+    /// The attributes of the node: permissions, owner, time, extended attributes.
     pub attributes: Attributes,
-    /// The layer of its bytes; the lowest layer is 0.
+    /// The layer that the node's bytes come from; the lowest layer is 0.
     pub layer: usize,
     /// The entries of a folder, ordered bytewise.
     pub children: BTreeMap<Vec<u8>, NodeId>,

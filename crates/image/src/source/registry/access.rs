@@ -26,13 +26,13 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// That of this process.
+    /// Returns the access of this process, with its own credentials and certificates.
     pub fn own() -> Self {
         Self::default()
     }
 
-    /// Only these credentials; other registries are accessed anonymously. The certificates are
-    /// trusted in addition to those that this process trusts.
+    /// Makes an access with only these credentials; other registries are accessed anonymously. The
+    /// certificates are trusted in addition to those that this process trusts.
     pub fn given(
         logins: impl IntoIterator<Item = (String, Credentials)>,
         authorities: Authorities,

@@ -49,14 +49,14 @@ const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json, \
      application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// One repository.
+/// A repository of a registry.
 pub struct Registry {
     transfer: Transfer,
     repository: String,
 }
 
 impl Registry {
-    /// Uses the credentials that `docker login` has stored.
+    /// Opens the repository of a reference, with the credentials that `docker login` has stored.
     pub fn new(reference: &Reference) -> Result<Self> {
         Access::own().registry(reference)
     }
