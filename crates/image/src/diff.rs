@@ -24,7 +24,7 @@ pub struct Readable {
 }
 
 impl Readable {
-    /// Fetches nothing yet.
+    /// Makes readers of the image's blobs, and fetches nothing yet.
     pub fn new(image: &Image, source: Arc<dyn BlockSource>) -> Result<Self> {
         let blocks = Arc::new(Blocks::new(source, None));
         let reader = |blob| BlobReader::new(Arc::clone(&blocks), blob).map(Arc::new);
@@ -40,9 +40,9 @@ impl Readable {
 /// A number of things and their stored bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Amount {
-    /// How many.
+    /// The number of things.
     pub count: u64,
-    /// Stored bytes.
+    /// Stored bytes of these things.
     pub bytes: u64,
 }
 
@@ -80,7 +80,7 @@ impl Shares {
     }
 }
 
-/// How an entry differs.
+/// The kind of a difference between two images in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {

@@ -31,7 +31,7 @@ pub enum Error {
     Damaged {
         /// The blob, block or table.
         what: String,
-        /// How it differs.
+        /// The difference between the bytes and what is expected.
         reason: String,
     },
     /// The image, manifest or blob does not exist.
@@ -63,7 +63,7 @@ pub enum Error {
     /// The registry denies this user the operation.
     #[error("the registry {registry} refuses {what}: {reason}")]
     Denied {
-        /// Host and port.
+        /// Host and port of the registry.
         registry: String,
         /// The request that was refused.
         what: String,
@@ -109,7 +109,7 @@ pub enum Error {
     /// A file or folder cannot be used.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// A verb phrase.
+        /// The action that failed, as a verb phrase.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -154,17 +154,17 @@ impl Error {
         Self::Unreachable { what: what.into(), reason: reason.into(), after: None }
     }
 
-    /// Whether a retry of the same request may succeed.
+    /// Returns whether a retry of the same request may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
-    /// Whether the disk is full.
+    /// Returns whether the disk is full.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))
     }
 
-    /// Whether a file or folder does not exist.
+    /// Returns whether a file or folder does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }

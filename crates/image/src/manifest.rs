@@ -20,7 +20,7 @@ pub const LAYER: &str = "application/vnd.snowmelt.image.layer.v1+blocks";
 pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// The media type of an OCI image's configuration.
 pub const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-/// Far more than 65535 layers need.
+/// The most bytes of a manifest: far more than 65535 layers need.
 const MAX_BYTES: usize = 4 << 20;
 const PREFIX: &str = "dev.snowmelt.";
 
@@ -28,16 +28,16 @@ const PREFIX: &str = "dev.snowmelt.";
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// The media type.
+    /// The media type of the blob.
     pub media_type: String,
-    /// The SHA-256 digest.
+    /// The SHA-256 digest of the blob.
     pub digest: OciDigest,
-    /// Bytes.
+    /// The number of bytes of the blob.
     pub size: u64,
     /// The artifact type, in lists of manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact_type: Option<String>,
-    /// Annotations.
+    /// Annotations of the blob, such as the name of an image in an index.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }

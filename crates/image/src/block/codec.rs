@@ -22,7 +22,7 @@ use zstd::zstd_safe::{find_frame_compressed_size, get_error_name, get_frame_cont
 use super::{BlockDigest, BlockEntry};
 use crate::{Error, Result};
 
-/// Higher levels take ten times as long and save a tenth.
+/// The level of compression. Higher levels take ten times as long and save a tenth.
 const LEVEL: i32 = 3;
 /// Raw bytes per frame. One frame per block would save 6 % of the space.
 pub(crate) const FRAME: usize = 128 << 10;
@@ -56,7 +56,8 @@ pub fn verify(stored: &[u8], entry: &BlockEntry) -> Result<()> {
     Ok(())
 }
 
-/// The raw bytes of a block; `raw` is their expected number. Verifies the stored bytes first.
+/// Returns the raw bytes of a block; `raw` is their expected number. Verifies the stored bytes
+/// first.
 pub fn decode(stored: &[u8], entry: &BlockEntry, raw: usize) -> Result<Vec<u8>> {
     verify(stored, entry)?;
     let mut block = Vec::with_capacity(raw);

@@ -10,7 +10,7 @@ use std::thread;
 use super::{BlockDigest, BlockEntry, encode};
 use crate::{Error, Result};
 
-/// Two per thread keep it busy while the writer writes.
+/// The number of blocks in flight per thread. Two keep a thread busy while the writer writes.
 const IN_FLIGHT: usize = 2;
 const MAX_THREADS: usize = 8;
 
@@ -49,7 +49,7 @@ impl CompressorPool {
         if self.waiting.len() > self.threads.len() * IN_FLIGHT { self.pop() } else { Ok(None) }
     }
 
-    /// The oldest queued block.
+    /// Returns the oldest queued block.
     pub fn pop(&mut self) -> Result<Option<CompressedBlock>> {
         let Some(oldest) = self.waiting.pop_front() else { return Ok(None) };
         oldest.recv().map_err(|_| stopped())?.map(Some)

@@ -44,22 +44,22 @@ pub struct BlockEntry {
 pub struct BlockSize(u8);
 
 impl BlockSize {
-    /// The smallest.
+    /// The smallest block size, 64 KiB.
     pub const MIN: Self = Self(16);
-    /// The largest.
+    /// The largest block size, 4 MiB.
     pub const MAX: Self = Self(22);
 
-    /// In bytes.
+    /// Returns the size in bytes.
     pub fn bytes(self) -> usize {
         1 << self.0
     }
 
-    /// The power of two.
+    /// Returns the size as a power of two: its binary logarithm.
     pub fn log2(self) -> u8 {
         self.0
     }
 
-    /// The number of blocks of `raw` bytes.
+    /// Returns the number of blocks of `raw` bytes.
     pub fn count(self, raw: u64) -> u64 {
         raw.div_ceil(self.bytes() as u64)
     }

@@ -46,42 +46,43 @@ impl Table {
         Ok(Self { block_size, raw_size, entries, offsets })
     }
 
-    /// The block size.
+    /// Returns the block size.
     pub fn block_size(&self) -> BlockSize {
         self.block_size
     }
 
-    /// Raw bytes of the blob.
+    /// Returns the number of raw bytes of the blob.
     pub fn raw_size(&self) -> u64 {
         self.raw_size
     }
 
-    /// All blocks in order.
+    /// Returns all blocks in order.
     pub fn entries(&self) -> &[BlockEntry] {
         &self.entries
     }
 
-    /// Where the blocks end and the table begins.
+    /// Returns the offset in the blob at which the blocks end and the table begins.
     pub fn offset(&self) -> u64 {
         self.offsets[self.entries.len()]
     }
 
-    /// Bytes of the whole blob.
+    /// Returns the number of bytes of the whole blob.
     pub fn blob_size(&self) -> u64 {
         blob_size(self.offset(), self.entries.len() as u64)
     }
 
-    /// The range of the blob in which these blocks are stored.
+    /// Returns the range of the blob in which these blocks are stored.
     pub fn stored(&self, blocks: Range<usize>) -> Range<u64> {
         self.offsets[blocks.start]..self.offsets[blocks.end]
     }
 
-    /// Raw bytes of a block.
+    /// Returns the number of raw bytes of a block.
     pub fn raw_of(&self, index: usize) -> usize {
         raw_of(self.block_size, self.raw_size, index as u64) as usize
     }
 
-    /// The blocks that a range of raw bytes touches; the part of the range past the end is ignored.
+    /// Returns the blocks that a range of raw bytes touches; the part of the range past the end is
+    /// ignored.
     pub fn touched(&self, raw: Range<u64>) -> Range<usize> {
         let end = raw.end.min(self.raw_size);
         if raw.start >= end {
@@ -91,8 +92,8 @@ impl Table {
         (raw.start / size) as usize..end.div_ceil(size) as usize
     }
 
-    /// The blocks of which a range of the blob has bytes; the part of the range behind the last
-    /// block is ignored.
+    /// Returns the blocks of which a range of the blob has bytes; the part of the range behind the
+    /// last block is ignored.
     pub fn stored_in(&self, range: &Range<u64>) -> Range<usize> {
         let end = range.end.min(self.offset());
         if range.start >= end {
@@ -103,12 +104,12 @@ impl Table {
         start..self.offsets.partition_point(|offset| *offset < end)
     }
 
-    /// The Merkle root.
+    /// Returns the Merkle root of the blocks.
     pub fn root(&self) -> BlockDigest {
         root(&self.entries, self.raw_size, self.block_size)
     }
 
-    /// The encoded table with its footer, as it follows the blocks in a blob.
+    /// Returns the encoded table with its footer, as it follows the blocks in a blob.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.entries.len() * ENTRY_BYTES + FOOTER_BYTES);
         for entry in &self.entries {
@@ -158,7 +159,7 @@ impl Table {
     }
 }
 
-/// Bytes of a blob whose blocks take `stored` bytes.
+/// Returns the number of bytes of a blob whose blocks take `stored` bytes.
 pub(crate) fn blob_size(stored: u64, blocks: u64) -> u64 {
     stored + blocks * ENTRY_BYTES as u64 + FOOTER_BYTES as u64
 }

@@ -18,13 +18,13 @@ pub struct BlobSummary {
     pub digest: OciDigest,
     /// Bytes of the whole blob.
     pub size: u64,
-    /// Bytes after decompression of every block.
+    /// Bytes of the blob after decompression of every block.
     pub raw_size: u64,
     /// Raw bytes per block.
     pub block_size: BlockSize,
-    /// The end of the blocks and the start of the table.
+    /// The offset in the blob at which the blocks end and the table begins.
     pub table_offset: u64,
-    /// Merkle root over the blocks.
+    /// The Merkle root over the blocks.
     pub root: BlockDigest,
 }
 
@@ -55,7 +55,7 @@ pub struct BlobWriter<W> {
 }
 
 impl<W: Write> BlobWriter<W> {
-    /// `path` names the output in errors.
+    /// Makes a writer to `out`; `path` names the output in errors.
     pub fn new(out: W, path: &Path, block_size: BlockSize) -> Self {
         Self {
             out,
@@ -69,7 +69,7 @@ impl<W: Write> BlobWriter<W> {
         }
     }
 
-    /// Raw bytes written so far.
+    /// Returns the number of raw bytes written so far.
     pub fn position(&self) -> u64 {
         self.raw_size
     }

@@ -33,14 +33,14 @@ impl Beside {
         *self.state() = State { peer, ..State::default() };
     }
 
-    /// The host, if it is to be asked now.
+    /// Returns the host, if it is to be asked now.
     pub fn to_ask(&self) -> Option<Arc<Peer>> {
         let state = self.state();
         let may_ask = state.quiet_until.is_none_or(|until| Instant::now() >= until);
         state.peer.clone().filter(|peer| may_ask && peer.is_usable())
     }
 
-    /// Whether it had what it was asked for.
+    /// Notes whether the host had what it was asked for.
     pub fn had(&self, it: bool) {
         let mut state = self.state();
         state.misses = if it { 0 } else { state.misses + 1 };

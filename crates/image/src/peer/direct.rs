@@ -22,7 +22,7 @@ pub struct HostSource {
 }
 
 impl HostSource {
-    /// Does not connect yet.
+    /// Makes the source, and does not connect yet.
     pub fn new(connect: Arc<dyn Connect>, host: PeerHost, patience: Patience) -> Self {
         Self { connect, patience, host: Arc::new(Peer::new(host)) }
     }

@@ -1,9 +1,9 @@
 //! The serving side: blocks of the images that this host has a place for, to its children.
 //!
-//! Invariants: a block is sent once it is whole and verified; one that is not here is read from this
-//! host's own source once, for all who want it. Only images that were added are served. Connections,
-//! answers at the same time, and what an answer holds in memory (one block) are limited, and a
-//! reader that does not read is dropped.
+//! Invariants: a block is sent once it is whole and verified; a block that is not here is read from
+//! this host's own source once, for all who want it. Only images that were added are served.
+//! Connections, answers at the same time, and what an answer holds in memory (one block) are
+//! limited, and a reader that does not read is dropped.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,16 +24,17 @@ use crate::Error;
 use crate::block::OciDigest;
 use crate::read::{BlobReader, deadline};
 
-/// Connections at the same time: several of each child, and of hosts that were children before.
+/// The most connections at the same time: several of each child, and of hosts that were children
+/// before.
 const CONNECTIONS: usize = 32;
 
-/// Answers at the same time, each with a block in memory.
+/// The most answers at the same time, each with a block in memory.
 const ANSWERS: usize = 16;
 
 /// How long a child may take to read a block.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After how long without a request a connection is closed.
+/// The time without a request after which a connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How long a child waits for an image whose place here is new: hosts are told their places at the
@@ -46,30 +47,30 @@ const AT_WORK: Duration = Duration::from_secs(1);
 /// The images that other hosts may read from this one.
 pub struct Exports {
     images: Mutex<HashMap<OciDigest, Arc<Exported>>>,
-    /// Uses of images so far.
+    /// The number of uses of images so far.
     uses: AtomicU64,
     added: Notify,
     connections: Semaphore,
     answers: Semaphore,
     placed_within: Duration,
-    /// The share of the link that children may have; all of it if none.
+    /// The share of the link that children may have; all of the link if absent.
     share: Option<Mutex<Bucket>>,
 }
 
-/// How much of an image is on this host, in bytes as they are stored.
+/// The amount of an image that is on this host, in stored (compressed) bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Bytes in the cache.
+    /// Bytes of the image in the cache.
     pub here: u64,
-    /// Bytes of all blobs.
+    /// Bytes of all blobs of the image.
     pub of: u64,
 }
 
 struct Exported {
-    /// The number of its last use.
+    /// The number of the image's last use.
     used: AtomicU64,
     blobs: HashMap<OciDigest, Arc<BlobReader>>,
-    /// Bytes to children.
+    /// Bytes of the image that were sent to children.
     sent: AtomicU64,
 }
 
@@ -80,12 +81,14 @@ impl Default for Exports {
 }
 
 impl Exports {
-    /// Without images; sends at most so many bytes a second, if that is given.
+    /// Makes exports without images, which send at most `share` bytes a second; `None`: without a
+    /// limit.
     pub fn limited(share: Option<u64>) -> Self {
         Self::new(PLACEMENT_TIMEOUT, share)
     }
 
-    /// Without images; requests wait this long for one that is not there yet.
+    /// Makes exports without images, whose requests wait this long for an image that is not there
+    /// yet.
     pub fn waiting_for(placed_within: Duration) -> Self {
         Self::new(placed_within, None)
     }
@@ -126,7 +129,7 @@ impl Exports {
         self.uses.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether other hosts may read an image.
+    /// Returns whether other hosts may read an image.
     pub fn has(&self, image: &OciDigest) -> bool {
         self.images().contains_key(image)
     }
@@ -141,7 +144,7 @@ impl Exports {
         (!here.is_empty()).then(|| Progress { here: here.iter().sum(), of })
     }
 
-    /// Bytes of each image that children have read.
+    /// Returns the bytes of each image that children have read.
     pub fn sent(&self) -> HashMap<OciDigest, u64> {
         let images = self.images();
         let sent = |(image, it): (&OciDigest, &Arc<Exported>)| {
@@ -204,21 +207,21 @@ impl Exports {
         }
     }
 
-    /// Waits until so many bytes more are within the share of children.
+    /// Waits until `bytes` more are within the share of children.
     async fn wait_for_share(&self, bytes: usize) {
         let Some(share) = &self.share else { return };
         let until = lock(share).take(bytes as u64, Instant::now());
         sleep_until(until).await;
     }
 
-    /// Whether all of a range is here.
+    /// Returns whether the whole range of a request is here.
     fn has_range(&self, request: &Request) -> bool {
         let exported = self.images().get(&request.image).cloned();
         let reader = exported.and_then(|exported| exported.blobs.get(&request.blob).cloned());
         reader.is_some_and(|reader| reader.has_stored(&request.range))
     }
 
-    /// An image, as soon as this host has a place for it.
+    /// Returns an image, as soon as this host has a place for it.
     async fn placed(&self, image: &OciDigest, within: Duration) -> Option<Arc<Exported>> {
         let found = async {
             loop {

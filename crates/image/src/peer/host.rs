@@ -1,7 +1,7 @@
 //! Another host: its connections, and what it did wrong.
 //!
-//! Invariant: a host that sent a wrong block is not asked again as long as this process lives. One
-//! that did not answer in time is left alone for [`Patience::rest`].
+//! Invariant: a host that sent a wrong block is not asked again as long as this process lives. A
+//! host that did not answer in time is left alone for [`Patience::rest`].
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,13 +20,13 @@ use super::pace::Meter;
 use super::protocol::{Part, Reading, Refusal, Request};
 use crate::Result;
 
-/// Requests to one host at the same time, each on a connection of its own.
+/// The most requests to one host at the same time, each on a connection of its own.
 const REQUESTS: usize = 4;
 
-/// How much longer than its time a host is waited for: it says then why it has nothing.
+/// How much longer than the requested time a host is waited for: it says then why it has nothing.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// How often the rest of a slow host is doubled at most: up to some minutes.
+/// The most doublings of the time for which a slow host is left alone: up to some minutes.
 const MAX_DOUBLED: u32 = 5;
 
 /// Another host of the cluster.
@@ -44,7 +44,7 @@ pub trait Connect: Send + Sync {
     /// Opens a connection whose other end is served by [`super::Exports::serve`].
     async fn connect(&self, host: &PeerHost) -> Result<Box<dyn Link>>;
 
-    /// A host has sent a wrong block. Called once for each.
+    /// Notes that a host has sent a wrong block. Called once for each host.
     fn expelled(&self, _host: &PeerHost) {}
 }
 
@@ -53,16 +53,16 @@ pub trait Link: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Link for T {}
 
-/// How long another host is waited for before the registry is asked.
+/// The times for which another host is waited for before the registry is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For the connection, and without any sign that the host is at work.
+    /// The time for the connection, and without any sign that the host is at work.
     pub silence: Duration,
-    /// For the next bytes of a host that is at work: it may wait for its own parent.
+    /// The time for the next bytes of a host that is at work: it may wait for its own parent.
     pub work: Duration,
-    /// Bytes a second that an answer has at least, once it has lasted as long as `work`.
+    /// The least rate of an answer in bytes a second, once it has lasted as long as `work`.
     pub rate: u64,
-    /// How long a host sends before it is known how fast it is.
+    /// How long a host has to send before its rate is known.
     pub proven: Duration,
     /// How long a host is left alone that did not answer in time.
     pub rest: Duration,
@@ -77,7 +77,7 @@ impl Default for Patience {
     }
 }
 
-/// Why a host did not send the rest of what it was asked for.
+/// The reason why a host did not send the rest of what it was asked for.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The host answers, and refuses the request.
@@ -131,7 +131,7 @@ impl Peer {
         Self { host, idle, requests, state, meter, times_slow }
     }
 
-    /// Whether it may be asked now.
+    /// Returns whether the host may be asked now.
     pub fn is_usable(&self) -> bool {
         match *self.state() {
             State::Usable => true,
@@ -140,12 +140,12 @@ impl Peer {
         }
     }
 
-    /// Whether it sent a wrong block.
+    /// Returns whether the host sent a wrong block.
     pub fn is_expelled(&self) -> bool {
         matches!(*self.state(), State::Expelled)
     }
 
-    /// Leaves it alone for a time.
+    /// Leaves the host alone for a time.
     pub fn rest(&self, time: Duration) {
         let mut state = self.state();
         if !matches!(*state, State::Expelled) {
@@ -155,7 +155,7 @@ impl Peer {
         self.idle().clear();
     }
 
-    /// Bytes a second that it sends to this host, once that is known.
+    /// Returns the rate at which the host sends to this one, in bytes a second, once that is known.
     pub fn rate(&self, proven: Duration) -> Option<f64> {
         self.meter().rate(proven)
     }
@@ -168,7 +168,7 @@ impl Peer {
         self.rest(time * (1 << before));
     }
 
-    /// Never asks it again. True the first time.
+    /// Never asks the host again. Returns true the first time.
     pub fn expel(&self) -> bool {
         let before = std::mem::replace(&mut *self.state(), State::Expelled);
         self.idle().clear();
@@ -243,7 +243,7 @@ impl Peer {
 }
 
 impl Answer {
-    /// The next bytes; the connection is reused by a later request after the last ones.
+    /// Returns the next bytes. After the last ones a later request reuses the connection.
     pub async fn next(&mut self) -> Result<Bytes, Failure> {
         if let Some(first) = self.first.take() {
             return Ok(first);
@@ -256,7 +256,7 @@ impl Answer {
         self.receive(self.patience.work).await
     }
 
-    /// Whether all bytes were returned.
+    /// Returns whether all bytes were returned.
     pub fn is_over(&self) -> bool {
         self.first.is_none() && self.reading.left == 0
     }
@@ -278,7 +278,7 @@ impl Answer {
         Ok(())
     }
 
-    /// The next bytes; the host may be at work for so long.
+    /// Returns the next bytes. The host may be at work for up to `work`.
     async fn receive(&mut self, work: Duration) -> Result<Bytes, Failure> {
         let asked = Instant::now();
         while asked.elapsed() < work {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// After so much time of sending, what was measured before counts half.
+/// The time of sending after which earlier measurements count half.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
 /// A source that sends for longer is measured in parts of this length.
@@ -25,23 +25,23 @@ const BETTER: f64 = 1.5;
 /// The rate of a source while it sends: waiting for its own source does not count.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// Pieces that are being sent.
+    /// The number of pieces that are being sent.
     active: usize,
     since: Option<Instant>,
     bytes: u64,
-    /// Sums of which older parts count less.
+    /// Sums of bytes and time, of which older parts count less.
     sent: f64,
     seconds: f64,
 }
 
 impl Meter {
-    /// A piece begins.
+    /// Notes that a piece begins.
     pub fn begin(&mut self, now: Instant) {
         self.active += 1;
         self.since.get_or_insert(now);
     }
 
-    /// Bytes of a piece have arrived.
+    /// Counts bytes of a piece that have arrived.
     pub fn add(&mut self, bytes: u64, now: Instant) {
         self.bytes += bytes;
         if self.since.is_some_and(|since| now.duration_since(since) >= PART) {
@@ -49,7 +49,7 @@ impl Meter {
         }
     }
 
-    /// A piece is over, whole or not.
+    /// Notes that a piece is over, whole or not.
     pub fn end(&mut self, now: Instant) {
         self.active = self.active.saturating_sub(1);
         if self.active == 0 {
@@ -58,7 +58,7 @@ impl Meter {
         }
     }
 
-    /// Bytes a second, once it has sent for `proven` lately.
+    /// Returns the rate in bytes a second, once the source has sent for `proven` lately.
     pub fn rate(&self, proven: Duration) -> Option<f64> {
         (self.seconds >= proven.as_secs_f64() && self.seconds > 0.0)
             .then(|| self.sent / self.seconds)
@@ -102,7 +102,7 @@ impl LinkRate {
         }
     }
 
-    /// The best rate, in bytes a second.
+    /// Returns the best rate, in bytes a second.
     pub fn best(&mut self, now: Instant) -> Option<f64> {
         while self.best.front().is_some_and(|(at, _)| now.duration_since(*at) > REMEMBERED) {
             self.best.pop_front();
@@ -121,7 +121,7 @@ pub(super) fn is_slow(rate: f64, share: f64, other: Option<f64>) -> bool {
 #[derive(Debug)]
 pub(super) struct Bucket {
     rate: u64,
-    /// When all that was taken is paid for.
+    /// The time at which all bytes that were taken are paid for.
     paid: Option<Instant>,
 }
 

@@ -26,13 +26,13 @@ const DIGEST_BYTES: usize = 71;
 /// Bytes of a request behind its length.
 const REQUEST_BYTES: usize = 2 * DIGEST_BYTES + 21;
 
-/// The longest range that can be asked for.
+/// The most bytes of a range that can be requested.
 pub(super) const MAX_RANGE: u64 = 8 << 20;
 
-/// The length that announces nothing: the host is at work.
+/// The length that announces no bytes: it says that the host is at work.
 const AT_WORK: u32 = u32::MAX;
 
-/// The longest text of a failure.
+/// The most bytes of the text of a failure.
 const MAX_TEXT: usize = 1024;
 
 /// The most bytes of a piece that are read at once, and the size of the buffers that they are read to.
@@ -55,12 +55,12 @@ pub(super) struct Request {
     pub within: Duration,
 }
 
-/// Why a host does not send what it was asked for.
+/// The reason why a host does not send what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The host has no place for the image, or the image has no such blob.
     Missing,
-    /// The range is not in the blob, or too long.
+    /// The range is not in the blob, or is too long.
     Range,
     /// The host cannot read the blob itself.
     Unavailable(String),
@@ -94,7 +94,7 @@ impl Request {
         to.flush().await
     }
 
-    /// The next request; `None` at the end of the connection.
+    /// Reads the next request; `None` at the end of the connection.
     pub async fn read(from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Result<Option<Self>> {
         let mut length = [0; 4];
         match from.read_exact(&mut length).await {
@@ -121,7 +121,7 @@ impl Request {
         }))
     }
 
-    /// Bytes of the range, if it can be asked for.
+    /// Returns the number of bytes of the range, if it can be requested.
     pub fn length(&self) -> Option<u64> {
         let length = self.range.end.checked_sub(self.range.start)?;
         (1..=MAX_RANGE).contains(&length).then_some(length)
@@ -139,7 +139,7 @@ pub(super) async fn write_piece(
     to.flush().await
 }
 
-/// Says that the answer takes time.
+/// Tells the other host that the answer takes time.
 pub(super) async fn write_at_work(to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     to.write_all(&AT_WORK.to_le_bytes()).await?;
     to.flush().await
@@ -171,8 +171,8 @@ pub(super) struct Reading {
     pub left: u64,
     /// Bytes that have not arrived of the piece which is being read.
     in_piece: u64,
-    /// The next bytes are read to its end. A slow link gives a few packets at a time: a buffer for
-    /// each read would cost more than all else that a host does with the bytes.
+    /// The buffer to whose end the next bytes are read. A slow link gives a few packets at a time:
+    /// a buffer for each read would cost more than all else that a host does with the bytes.
     buffer: BytesMut,
 }
 
@@ -181,12 +181,12 @@ impl Reading {
         Self { left: length, in_piece: 0, buffer: BytesMut::new() }
     }
 
-    /// Whether a piece has begun of which bytes are left.
+    /// Returns whether a piece has begun of which bytes are left.
     pub fn is_in_piece(&self) -> bool {
         self.in_piece > 0
     }
 
-    /// The next bytes, as many as have arrived. Call it only while some are left.
+    /// Reads the next bytes, as many as have arrived. Call it only while some are left.
     pub async fn next(&mut self, from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Result<Part> {
         if self.in_piece == 0 {
             match from.read_u32_le().await? {

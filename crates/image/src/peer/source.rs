@@ -43,11 +43,11 @@ struct Begun {
 enum From {
     Peer(Box<Answer>, Arc<Peer>),
     Origin(Pieces, Busy),
-    /// All has arrived.
+    /// All bytes of the range have arrived.
     Over,
 }
 
-/// The time in which the registry sends. It ends when this is dropped.
+/// A guard for the time in which the registry sends: the time ends when it is dropped.
 struct Busy(Arc<Mutex<Meter>>);
 
 impl Busy {
@@ -65,7 +65,7 @@ impl Drop for Busy {
 }
 
 impl PeerSource {
-    /// `origin` is the registry of the blobs, with retries.
+    /// Makes the source; `origin` is the registry of the blobs, with retries.
     pub fn new(origin: Arc<dyn BlockSource>, upstreams: Arc<Upstreams>) -> Self {
         Self { shared: Arc::new(Shared { origin, upstreams }) }
     }
@@ -100,7 +100,7 @@ impl BlockSource for PeerSource {
     }
 }
 
-/// All bytes of an answer that has about so many.
+/// Collects all bytes of an answer that has about `length` of them.
 pub(super) async fn whole(length: u64, mut pieces: Pieces) -> Result<Bytes> {
     let mut bytes = BytesMut::with_capacity(length.min(MAX_RANGE) as usize);
     while let Some(piece) = pieces.try_next().await? {
@@ -109,9 +109,9 @@ pub(super) async fn whole(length: u64, mut pieces: Pieces) -> Result<Bytes> {
     Ok(bytes.freeze())
 }
 
-/// How long another host is waited for: of the time that a read has left, so much that the registry
-/// is asked in the rest. The host waits for its own parent in the same way, so the root of a deep tree
-/// gives up first, and each host below it has time for the registry.
+/// Returns how long another host is waited for: as much of the time that a read has left that the
+/// registry can be asked in the rest. The host waits for its own parent in the same way, so the
+/// root of a deep tree gives up first, and each host below it has time for the registry.
 pub(super) fn within(most: Duration) -> Duration {
     deadline::left().map_or(most, |left| most.min((left * 2 / 3).max(deadline::LEAST)))
 }
@@ -189,7 +189,7 @@ impl Shared {
         }
     }
 
-    /// The next bytes of a host, if it is not too slow.
+    /// Returns the next bytes of a host, if it is not too slow.
     async fn next_of(
         &self,
         route: &Route,
@@ -202,7 +202,7 @@ impl Shared {
         answer.next().await
     }
 
-    /// The rest of a range of which a host has sent the beginning.
+    /// Reads the rest of a range of which a host has sent the beginning.
     async fn instead_of(
         &self,
         (failed, failure): (&Peer, &Failure),

@@ -21,7 +21,8 @@ use super::pace::{LinkRate, Meter, is_slow};
 use super::protocol::Refusal;
 use crate::block::OciDigest;
 
-/// The last ranges whose senders are remembered: more than can wait for their verification.
+/// The number of the last ranges whose senders are remembered: more than can wait for their
+/// verification.
 const REMEMBERED: usize = 256;
 
 /// Blocks that begin in the same part of a blob of this size are of one stripe: a request for several
@@ -32,21 +33,22 @@ pub(super) const RUN_BYTES: u64 = 1 << 20;
 /// longest ago is forgotten. It is read from the registry then.
 pub(super) const MAX_IMAGES: usize = 1000;
 
-/// More hosts than in a large cluster. Those that no image is read from are forgotten then.
+/// The most known hosts, more than in a large cluster. Above it the hosts are forgotten from which
+/// no image is read.
 const MAX_HOSTS: usize = 4096;
 
 /// Bytes of an image between this host and others, since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Bytes from parents.
+    /// Bytes that came from parents.
     pub from_parents: u64,
-    /// Bytes from the registry.
+    /// Bytes that came from the registry.
     pub from_registry: u64,
-    /// Bytes to children.
+    /// Bytes that were sent to children.
     pub to_children: u64,
-    /// Requests to parents that failed, so that the registry was asked for the rest.
+    /// The number of requests to parents that failed, so that the registry was asked for the rest.
     pub failures: u64,
-    /// Wrong blocks that parents sent.
+    /// The number of wrong blocks that parents sent.
     pub wrong_blocks: u64,
 }
 
@@ -64,13 +66,13 @@ pub struct Upstreams {
 struct Routes {
     hosts: HashMap<PeerHost, Arc<Peer>>,
     images: HashMap<OciDigest, Arc<Route>>,
-    /// By blob.
+    /// The routes of images, by the digests of their blobs.
     blobs: HashMap<OciDigest, Arc<Route>>,
-    /// Placements so far.
+    /// The number of placements so far.
     placements: u64,
 }
 
-/// Who sent a range, to be named if it turns out to be wrong.
+/// The sender of a range, to be named if the range turns out to be wrong.
 struct Sent {
     blob: OciDigest,
     range: Range<u64>,
@@ -147,7 +149,7 @@ impl Upstreams {
         route.beside.set(peer);
     }
 
-    /// The bytes of each image so far, without those to children.
+    /// Returns the bytes of each image so far, without those to children.
     pub fn flows(&self) -> Vec<(OciDigest, Flow)> {
         let routes = self.routes();
         routes.images.iter().map(|(image, route)| (image.clone(), route.flow())).collect()
@@ -162,7 +164,7 @@ impl Upstreams {
         lock(&self.link).add(bytes as u64, Instant::now());
     }
 
-    /// How fast the registry sends.
+    /// Returns the meter of how fast the registry sends.
     pub(super) fn registry(&self) -> &Arc<Mutex<Meter>> {
         &self.registry
     }
@@ -218,7 +220,7 @@ impl Upstreams {
 }
 
 impl Routes {
-    /// Forgets what is too much. Hosts that sent wrong blocks are kept.
+    /// Forgets the oldest entries beyond the limits. Hosts that sent wrong blocks are kept.
     fn limit(&mut self) {
         if self.images.len() > MAX_IMAGES {
             let placed = |route: &&Arc<Route>| route.placed.load(Ordering::Relaxed);
@@ -234,7 +236,7 @@ impl Routes {
     }
 }
 
-/// Who sends a range.
+/// The sender of a range.
 pub(super) enum Sender {
     Peer(Arc<Route>, Arc<Peer>),
     Registry,
@@ -254,8 +256,8 @@ impl Route {
         }
     }
 
-    /// The stripe of the block that begins at a byte of a blob. All are one where all come from the
-    /// same place.
+    /// Returns the stripe of the block that begins at a byte of a blob. All blocks are of one
+    /// stripe where all come from the same place.
     pub fn stripe(&self, blob: &OciDigest, byte: u64) -> usize {
         let parents = self.parents();
         let host = |parent: &Parent| parent.peer.as_ref().map(|peer| peer.host.clone());
@@ -270,25 +272,25 @@ impl Route {
         }
     }
 
-    /// A host to ask instead of one that failed, from which another stripe is read.
+    /// Returns a host to ask instead of one that failed: a host from which another stripe is read.
     pub fn other_parent(&self, failed: &Peer) -> Option<Arc<Peer>> {
         let parents = self.parents();
         let mut usable = parents.iter().filter_map(Parent::usable);
         usable.find(|peer| peer.host != failed.host)
     }
 
-    /// Whether a parent can be asked now.
+    /// Returns whether a parent can be asked now.
     pub fn may_ask(&self, peer: &Peer) -> bool {
         self.parents().iter().filter_map(Parent::usable).any(|usable| usable.host == peer.host)
     }
 
-    /// The host from which a stripe is read, whether it can be asked now or not; none for the
-    /// registry.
+    /// Returns the host from which a stripe is read, whether it can be asked now or not; `None` for
+    /// the registry.
     pub fn parent(&self, stripe: usize) -> Option<Arc<Peer>> {
         self.parents().get(stripe).and_then(|parent| parent.peer.clone())
     }
 
-    /// Counts a failure of its parent, which is left alone for a time if it may fail again.
+    /// Counts a failure of the route's parent, which is left alone for a time if it may fail again.
     pub fn failed(&self, peer: &Peer, failure: &Failure, rest: Duration) {
         if matches!(failure, Failure::Refused(Refusal::Absent)) {
             return;

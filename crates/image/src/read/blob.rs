@@ -12,13 +12,14 @@ use super::prefetch::{MAX_MORE, Turns};
 use crate::block::{BlobSummary, Table};
 use crate::{Error, Result};
 
-/// Blocks of a read that are in memory at the same time; bounds the memory of large reads.
+/// The most blocks of a read that are in memory at the same time. They bound the memory of large
+/// reads.
 const BLOCKS_PER_STEP: usize = 16;
 
 /// The number of preceding blocks that are inspected to detect a sequential reader.
 const BELOW: usize = 8;
 
-/// Numbers the first uses over all blobs, so that their order is known.
+/// The clock that numbers the first uses over all blobs, so that their order is known.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
 
 /// A reader of one blob, which fetches blocks on demand.
@@ -51,17 +52,17 @@ impl BlobReader {
         Ok(Self { blocks, summary, table, touched, ahead })
     }
 
-    /// Bytes when decompressed.
+    /// Returns the number of decompressed bytes of the blob.
     pub fn raw_size(&self) -> u64 {
         self.summary.raw_size
     }
 
-    /// The sizes and digests of the blob.
+    /// Returns the sizes and digests of the blob.
     pub fn summary(&self) -> &BlobSummary {
         &self.summary
     }
 
-    /// The bytes of a range; the part of the range past the end is ignored.
+    /// Reads the bytes of a range; the part of the range past the end is ignored.
     pub async fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
         let table = self.table().await?;
         let more = self.record(table.touched(range.clone()), table);
@@ -110,8 +111,8 @@ impl BlobReader {
         Ok(blocks.into_iter().next().unwrap_or_default())
     }
 
-    /// Whether the whole blob is in the disk cache, without a request: `false` if the table is
-    /// unknown.
+    /// Returns whether the whole blob is in the disk cache, without a request: `false` if the table
+    /// is unknown.
     pub fn is_on_disk(&self) -> bool {
         self.table.get().is_some_and(|table| self.blocks.has(table, 0..table.entries().len()))
     }
@@ -124,7 +125,7 @@ impl BlobReader {
         Some(self.blocks.cached_bytes(table) + size - table_offset)
     }
 
-    /// Whether a range of the blob as it is stored is in the disk cache, without a request.
+    /// Returns whether a range of the blob as it is stored is in the disk cache, without a request.
     pub fn has_stored(&self, range: &Range<u64>) -> bool {
         let table = self.table.get();
         table.is_some_and(|table| self.blocks.has(table, table.stored_in(range)))
@@ -169,7 +170,8 @@ impl BlobReader {
         self.table.get_or_try_init(fetch).await
     }
 
-    /// A start reads these blocks, which are prefetched: what follows them is not read ahead.
+    /// Notes blocks that a start reads and that are prefetched: what follows them is not read
+    /// ahead.
     pub(crate) fn expect(&self, blocks: impl IntoIterator<Item = usize>) {
         let Touched { expected, is_prefetching, .. } = &mut *self.touches();
         *is_prefetching = true;

@@ -20,7 +20,8 @@ use crate::{Error, Result};
 pub(super) const REQUEST_BYTES: u64 = 4 << 20;
 /// The number of attempts for a block whose bytes are damaged.
 const DAMAGED_ATTEMPTS: u32 = 3;
-/// Stored bytes in memory: together with the requests in flight, less than 30 MiB per process.
+/// The most stored bytes in memory: together with the requests in flight, less than 30 MiB per
+/// process.
 const RECENT_BYTES: usize = 3 << 20;
 /// The most decompressed bytes in memory.
 const FRAMES_BYTES: usize = 2 << 20;
@@ -28,15 +29,15 @@ const FRAMES_BYTES: usize = 2 << 20;
 /// Counters since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests to the source.
+    /// The number of requests to the source.
     pub requests: u64,
     /// Stored bytes received from the source.
     pub fetched_bytes: u64,
-    /// Blocks read from the disk.
+    /// The number of blocks read from the disk.
     pub cached: u64,
-    /// Blocks that were damaged, from the source or the disk.
+    /// The number of blocks that were damaged, from the source or the disk.
     pub damaged: u64,
-    /// Blocks that could not be stored in the disk cache.
+    /// The number of blocks that could not be stored in the disk cache.
     pub store_failures: u64,
 }
 
@@ -60,7 +61,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Without a disk cache, every miss in memory is a request to the source.
+    /// Makes the store. Without a disk cache, every miss in memory is a request to the source.
     pub fn new(source: Arc<dyn BlockSource>, cache: Option<Arc<BlockCache>>) -> Self {
         Self {
             source,
@@ -79,13 +80,14 @@ impl Blocks {
         }
     }
 
-    /// Reads fail that have received nothing for this long.
+    /// Lets reads fail that have received nothing for this long.
     #[must_use]
     pub fn reading_within(self, read_within: Duration) -> Self {
         Self { read_within, ..self }
     }
 
-    /// When a read of a blob that begins now, or has just received something, has to be over.
+    /// Returns when a read of a blob that begins now, or has just received something, has to be
+    /// over.
     fn end_of_read(&self, blob: &OciDigest) -> Instant {
         let has_failed = self.failed_reads.has(blob);
         Instant::now() + if has_failed { Duration::ZERO } else { self.read_within }
@@ -118,7 +120,7 @@ impl Blocks {
         self.read_until(blob, self.end_of_read(blob), work).await
     }
 
-    /// The counters so far.
+    /// Returns the counters so far.
     pub fn counts(&self) -> Counts {
         Counts {
             requests: self.requests.load(Ordering::Relaxed),
@@ -181,7 +183,7 @@ impl Blocks {
         }
     }
 
-    /// Whether blocks are in the disk cache.
+    /// Returns whether blocks are in the disk cache.
     pub(super) fn has(&self, table: &Table, blocks: Range<usize>) -> bool {
         let Some(cache) = &self.cache else { return false };
         table.entries()[blocks].iter().all(|entry| entry.stored == 0 || cache.has(entry))
@@ -215,7 +217,7 @@ impl Blocks {
         has_one
     }
 
-    /// A block that can be had without a request.
+    /// Returns a block that can be had without a request.
     fn local(&self, table: &Table, index: usize) -> Option<Bytes> {
         let entry = &table.entries()[index];
         if entry.stored == 0 {
