@@ -54,7 +54,8 @@ struct Used {
 /// The role of a host in the trees of an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Role {
-    /// The least number of hosts above it, over all stripes.
+    /// The least number of hosts between the host and the registry, over all stripes; `u32::MAX` if
+    /// it is in no tree.
     pub depth: u32,
     /// Whether the host sends blocks to others.
     pub is_inner: bool,

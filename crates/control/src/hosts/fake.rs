@@ -45,7 +45,7 @@ pub(crate) struct FakeHost {
 }
 
 impl FakeHost {
-    /// Adds a host of this name to a cluster.
+    /// Returns the fake host, and the host of this name as which control knows it.
     pub fn named(self, name: &str) -> (Arc<Self>, Arc<Host>) {
         let facts = facts();
         let address = Some("127.0.0.1:1".parse().unwrap());

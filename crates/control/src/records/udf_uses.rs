@@ -84,7 +84,8 @@ impl Records {
         put.map(drop).map_err(|error| error.report())
     }
 
-    /// Returns the oldest of some versions, whose removal makes room for one more.
+    /// Returns those of the `known` versions, oldest first, that are to be removed so that there is
+    /// room for one more: versions that no engine uses, and, if too many are kept, also used ones.
     pub(super) async fn removable(
         &self,
         tenant: &Tenant,

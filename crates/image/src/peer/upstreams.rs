@@ -33,8 +33,8 @@ pub(super) const RUN_BYTES: u64 = 1 << 20;
 /// longest ago is forgotten. It is read from the registry then.
 pub(super) const MAX_IMAGES: usize = 1000;
 
-/// The most known hosts, more than in a large cluster. Above it the hosts are forgotten from which
-/// no image is read.
+/// The most hosts that are known: more than in a large cluster. If there are more, the hosts are
+/// forgotten from which no image is read.
 const MAX_HOSTS: usize = 4096;
 
 /// Bytes of an image between this host and others, since the start of the process.
