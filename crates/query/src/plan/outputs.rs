@@ -12,9 +12,9 @@ pub(crate) type Outputs = BTreeMap<u32, Vec<TaskOutput>>;
 #[derive(Clone, Debug)]
 pub(crate) struct TaskOutput {
     pub(crate) task: u32,
-    /// The attempt that was complete.
+    /// The number of the attempt that was complete.
     pub(crate) attempt: u32,
     pub(crate) partitions: Arc<Vec<OutputPartition>>,
-    /// The objects of its stage, unless it wrote to a file.
+    /// Where the objects of the task's stage are. `None` if the task wrote to a file.
     pub(crate) objects: Option<ObjectsAt>,
 }

@@ -18,13 +18,13 @@ use datafusion::sql::sqlparser::tokenizer::Location;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{Parameter, ParameterType, Parameters, TypedText};
 
-/// More digits have no exact type.
+/// The most digits of a decimal: a number with more has no exact type.
 const MAX_DIGITS: usize = 38;
 
 const VALUE_HINT: &str = "pass it beside the SQL: --param NAME=VALUE (1=VALUE for the first ?), \
                           params= in Python, \"params\" in a request";
 
-/// The values of a statement's parameters, by where these are.
+/// The values of a statement's parameters, by the parameters' positions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bound(BTreeMap<Location, Expr>);
 
@@ -66,7 +66,7 @@ impl Bound {
         }
     }
 
-    /// The query with its values, and an error if a parameter is where no value can be.
+    /// Returns the query with its values. An error if a parameter is where no value can be.
     pub(super) fn of(&self, query: &Query) -> Result<Query, Wrong> {
         let mut query = query.clone();
         _ = VisitMut::visit(&mut query, &mut Put(self));
@@ -145,7 +145,7 @@ impl VisitorMut for Put<'_> {
     }
 }
 
-/// The value of a parameter by its place, which `?` has from its order.
+/// Returns the value of a parameter by its number. A `?` is numbered by its order.
 fn at<'a>(
     text: &str,
     values: &'a [Parameter],

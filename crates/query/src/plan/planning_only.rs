@@ -13,9 +13,9 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
 
-/// Hides the operator below it. It never runs.
+/// An operator that hides the operator below it, and never runs.
 ///
-/// Rules move no projection and no condition through it, because it passes none on.
+/// Rules move no projection and no condition through this operator, because it passes none on.
 #[derive(Debug)]
 pub(super) struct PlanningOnlyExec {
     hidden: Arc<dyn ExecutionPlan>,
@@ -90,7 +90,8 @@ impl ExecutionPlan for PlanningOnlyExec {
         vec![matches!(self.knows, Knows::All)]
     }
 
-    /// A round-robin repartition below it would have no use: workers run one partition each.
+    /// No benefit from repartitioning: a round-robin repartition below would have no use, because
+    /// workers run one partition each.
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
     }

@@ -21,7 +21,8 @@ use parquet::file::metadata::ParquetMetaData;
 use crate::scan::Pruning;
 use crate::udf::RemoteUdf;
 
-/// Row groups that planning has left out of a scan; stored with the first part of it.
+/// Number of row groups that planning has left out of a scan; stored with the first part of the
+/// scan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeftOut(pub(crate) u64);
 
@@ -58,7 +59,7 @@ impl Filters {
         }
     }
 
-    /// For each file, whether some of its rows may pass.
+    /// Returns whether some rows may pass, for each file.
     pub(super) fn files(&self, statistics: Vec<Arc<Statistics>>) -> Vec<bool> {
         let all = vec![true; statistics.len()];
         let Some(predicate) = &self.files else { return all };
@@ -66,8 +67,8 @@ impl Filters {
         predicate.prune(&PrunableStatistics::new(statistics, columns)).unwrap_or(all)
     }
 
-    /// The row groups of a file some of whose rows may pass. `as_table` if the columns of the file
-    /// have the types of the table: statistics of others are not compared.
+    /// Returns the row groups of a file of which some rows may pass. `as_table` is true if the
+    /// columns of the file have the types of the table: statistics of other types are not compared.
     pub(super) fn row_groups(&self, footer: &ParquetMetaData, as_table: bool) -> Vec<usize> {
         match as_table {
             true => self.row_groups.row_groups(None, footer).groups,

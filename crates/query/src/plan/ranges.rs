@@ -1,14 +1,15 @@
 //! Divides the sorted outputs of a stage into ranges of about the same size.
 //!
-//! Each task of the stage has written a sorted run, with the keys of some of its frames. A range is
-//! bounded by two of these marks, of any runs. In the run that has the mark a range begins exactly
-//! there; in the others it begins at the same key, which is somewhere after the last mark that is
-//! before the key: from there on a reader drops the rows outside.
+//! Each task of the stage has written a sorted run, with marks: the keys of some of its frames. A
+//! range is bounded by two marks of any runs. In the run that has the mark, a range begins exactly
+//! there. In the other runs it begins at the same key, which is somewhere after the last mark
+//! before the key: from this mark on a reader drops the rows outside of the range.
 //!
 //! Most rows may have the same key. Equal rows may be in any order, so they are divided between
-//! ranges: those of a run before the mark's are in the range before, those of a run after it in the
-//! range after. That takes whole keys. If a key was too long for its mark, all rows that begin with
-//! its mark's part of it are in the range after.
+//! ranges by their runs: rows of a run before the mark's run are in the range before the mark, and
+//! rows of a run after it in the range after the mark. This takes whole keys. If a key was too long
+//! for its mark, all rows whose keys begin with the mark's part of it are in the range after the
+//! mark.
 //!
 //! Invariant: each row is in exactly one range, and no row of a range is behind one of the next.
 
@@ -45,7 +46,8 @@ struct Bound {
     mark: usize,
 }
 
-/// Where a bound is in a run: between two places of its bytes, at an edge unless they are the same.
+/// The place of a bound in a run: between two places of its bytes, at an edge unless they are the
+/// same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     low: u64,
@@ -106,7 +108,7 @@ impl<'o> Ranges<'o> {
         reads
     }
 
-    /// Where a bound is in a run; `None` is after all rows.
+    /// Returns the place of a bound in a run; the bound `None` is after all rows.
     fn place(&self, bound: Option<Bound>, run: usize) -> Place {
         let of = &self.runs[run];
         let Some(bound) = bound else {
@@ -169,8 +171,8 @@ impl Run<'_> {
         Place { low: 0, high: 0, edge: None }
     }
 
-    /// The ranges of its bytes that hold these, counted from its beginning. Both ends are marks, or
-    /// its end.
+    /// Returns the byte ranges of the run's output that hold `bytes`, which are counted from the
+    /// run's beginning. Both ends are marks, or the run's end.
     fn slice(&self, partition: u32, bytes: Range<u64>) -> OutputPartition {
         let mut sliced = OutputPartition { partition, ..OutputPartition::default() };
         let rows_at = |at: u64| {
@@ -192,7 +194,7 @@ impl Run<'_> {
         sliced
     }
 
-    /// Divides a range at marks into such as are read with one request each.
+    /// Divides a range at marks into pieces that are read with one request each.
     fn pieces(&self, bytes: Range<u64>, by_requests: bool) -> Vec<Range<u64>> {
         if bytes.is_empty() {
             return Vec::new();
@@ -223,7 +225,7 @@ mod tests {
     /// Bytes of a frame.
     const FRAME: u64 = 10;
 
-    /// The output of a task with these sorted rows, so many in a frame, every `step`th of them
+    /// The output of a task with sorted rows, `of_frame` in a frame, of which every `step`th is
     /// marked, in two byte ranges.
     fn output(task: u32, rows: &[Vec<u8>], of_frame: usize, step: usize) -> TaskOutput {
         let frames: Vec<&[Vec<u8>]> = rows.chunks(of_frame).collect();

@@ -1,7 +1,8 @@
 //! Calls of `read_csv`, `read_json`, `read_parquet`, `read_xlsx` and `glob` in FROM: locations, and how their
 //! files are written.
 //!
-//! Each becomes a table whose name is the text of the call, which no table and no location has.
+//! Each call becomes a table whose name is the text of the call, which no table and no location
+//! has.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -24,7 +25,7 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReadCall {
     pub(super) locations: Vec<String>,
-    /// The format of its files; `None` for a table of their names.
+    /// The format of the files; `None` for a table of the files' names.
     pub(super) format: Option<Format>,
     pub(super) options: CsvOptions,
     pub(super) sheet: SheetOptions,
@@ -164,7 +165,7 @@ fn call(
     Ok(ReadCall { locations, format, options, sheet, filename, function: function.to_owned() })
 }
 
-/// The column of files' names that an option says: true, false or its name.
+/// Reads the option for a column of files' names: true, false or the column's name.
 fn file_column(given: &CsvOption, function: &str) -> Result<Option<String>, ErrorReport> {
     match (given.keys.as_slice(), given.values.as_slice()) {
         ([], [text]) if matches!(text.as_str(), "true" | "1") => Ok(Some("filename".to_owned())),
@@ -203,7 +204,8 @@ fn named(arg: &FunctionArg) -> Option<(&str, &Expr)> {
     }
 }
 
-/// The texts of a value, with the names that it has for them: one, those of a list, or of names.
+/// Returns the texts of an option's value, with their names if it has any: a single text, a list,
+/// or texts by name.
 fn values(value: &Expr) -> Option<(Vec<String>, Vec<String>)> {
     match value {
         Expr::Array(list) => {

@@ -1,12 +1,13 @@
 //! Semi joins that drop rows before they are exchanged or grouped.
 //!
 //! A join passes the keys of its build side to the scan of its probe side while it runs, but not
-//! beyond a stage or an outer join. Where few keys of the probe side are wanted, and one of these or an
-//! aggregation is between it and its scan, a semi join with the other side is put below: `part JOIN (SELECT ..
-//! FROM lineitem GROUP BY partkey)` then groups only the lines of these parts.
+//! beyond a stage or an outer join. Where few keys of the probe side are wanted, and a stage, an
+//! outer join or an aggregation is between the join and the scan, a semi join with the other side
+//! is put below: `part JOIN (SELECT .. FROM lineitem GROUP BY partkey)` then groups only the lines
+//! of these parts.
 //!
 //! The semi join reads the same output of a stage as the join itself, so nothing runs twice. Only
-//! keys decide, so that what it keeps is at least what the join needs.
+//! keys decide, so the semi join keeps at least the rows that the join needs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -105,8 +106,8 @@ impl Reducer {
         Ok(node)
     }
 
-    /// A part of a plan with the semi join as far down as possible; `None` if it saves nothing.
-    /// `worth` if it saves an operator above the part.
+    /// Puts the semi join as far down into a part of a plan as possible; `None` if it saves
+    /// nothing. `worth` is true if it saves an operator above the part.
     fn below(
         &self,
         part: &Plan,
@@ -231,8 +232,8 @@ fn is_outer(join: &HashJoinExec) -> bool {
     )
 }
 
-/// The input that gives keys of a node's output, and what they are there, if rows can be dropped
-/// there instead. Keys that are computed, or come from elsewhere, are left out.
+/// Returns the input that gives keys of a node's output, and the keys in terms of this input, if
+/// rows can be dropped there instead. Keys that are computed, or come from elsewhere, are left out.
 fn input(node: &Plan, keys: &[(usize, usize)]) -> Option<(usize, Own)> {
     if node.fetch().is_some() || is_nondeterministic(node) {
         return None;

@@ -45,8 +45,8 @@ pub(crate) enum Repeat {
     Exactly,
     /// Rows that are the same in each partition, perhaps in another order.
     SameRows,
-    /// Perhaps other rows: it has random values, calls a function of the user, or depends on an
-    /// order that may be another one.
+    /// Rows that may be others: the plan has random values, calls a function of the user, or
+    /// depends on an order that may be another one.
     Differently,
 }
 
@@ -118,8 +118,8 @@ fn mixes(node: &Arc<dyn ExecutionPlan>) -> bool {
         || file_scan(node).is_some_and(|scan| !scan.output_ordering.is_empty())
 }
 
-/// True if an operator gives the same rows, in some order, whatever the order of its input. Only
-/// operators that are known to do so: any other one counts as depending on the order.
+/// True if an operator is known to give the same rows, in some order, whatever the order of its
+/// input. Any other operator counts as depending on the order.
 fn takes_any_order(node: &Arc<dyn ExecutionPlan>) -> bool {
     if node.fetch().is_some() {
         return false;
@@ -148,7 +148,8 @@ fn takes_any_order(node: &Arc<dyn ExecutionPlan>) -> bool {
         || node.is::<UnionExec>()
 }
 
-/// Sums of floating point numbers are rounded at each step, so they depend on the order.
+/// True if the results of an aggregation do not depend on the order of its input. Sums of floating
+/// point numbers do, because they are rounded at each step.
 fn aggregates_any_order(aggregate: &AggregateExec) -> bool {
     aggregate.aggr_expr().iter().all(|function| {
         let name = function.fun().name();

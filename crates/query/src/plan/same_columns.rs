@@ -1,8 +1,8 @@
 //! Removes projections that give exactly the columns of their input, such as the one of `select *`.
 //!
-//! DataFusion looks the columns of a projection up by name, one after another, in many of its rules:
-//! with thousands of columns this is most of the time of planning. With few, they keep the forms that
-//! its rules expect.
+//! DataFusion looks the columns of a projection up by name, one after another, in many of its
+//! rules: with thousands of columns this is most of the time of planning. Plans with few columns
+//! keep the forms that DataFusion's rules expect.
 
 use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::error::Result;

@@ -1,10 +1,10 @@
 //! Expressions of one SELECT to which DataFusion gives the same name.
 //!
-//! It names an expression without its casts, so `k` and `k::varchar`, and `sum(k::int)` and
-//! `sum(k::double)`, are the same to it, and it refuses them in one SELECT, as it does a column that
-//! stands twice. Where it does, casts are written so that their types are in the names, and a column
-//! that stands again gets a name with a number, as in DuckDB. Names of columns that `*` stands for are
-//! told apart where these columns are known ([`super::using`]).
+//! DataFusion names an expression without its casts. So `k` and `k::varchar`, and `sum(k::int)` and
+//! `sum(k::double)`, have the same name, and DataFusion refuses them in one SELECT, as well as a
+//! column that is there twice. In such a statement casts are written so that their types are in the
+//! names, and a column that is there again gets a name with a number, as in DuckDB. Names of
+//! columns that `*` stands for are told apart where these columns are known ([`super::using`]).
 
 use std::collections::HashSet;
 use std::convert::Infallible;

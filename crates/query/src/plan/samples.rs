@@ -1,6 +1,7 @@
 //! TABLESAMPLE: each row with a probability, or a number of rows.
 //!
-//! Every method is that of BERNOULLI, in which rows are chosen one by one: SYSTEM may choose so too.
+//! Every method chooses rows one by one, as BERNOULLI does: SYSTEM may choose them in this way,
+//! too.
 
 use std::ops::ControlFlow;
 
@@ -55,7 +56,7 @@ fn amount(sample: &TableSample) -> Option<(TableSampleUnit, &str)> {
 /// Writes the samples of a query as subqueries.
 ///
 /// # Errors
-/// What is wrong with one that is not supported, with a hint. The planner would read the whole table.
+/// The reason why a sample is not supported, with a hint. The planner would read the whole table.
 pub(super) fn write(query: &mut Query) -> Result<(), (&'static str, &'static str)> {
     struct Writing;
     impl VisitorMut for Writing {

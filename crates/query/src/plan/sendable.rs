@@ -1,7 +1,7 @@
 //! Finds the operators of a plan that may run on workers.
 //!
-//! An operator must survive the codec unchanged. One that does not runs in the driver, and so does
-//! everything that reads it: the driver feeds no worker.
+//! An operator must survive the codec unchanged. An operator that does not runs in the driver, and
+//! so do all operators that read it: the driver feeds no worker.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -19,10 +19,10 @@ use super::tree::with_children;
 use crate::codec;
 use crate::driver::PlannedTask;
 
-/// The tasks that are sent the same plan.
+/// The number of tasks that are sent the same plan.
 const TASKS: usize = 64;
 
-/// Fewer groups of files are sent to all tasks.
+/// The number of groups of files from which on tasks are sent different plans.
 const FEWEST_GROUPS: usize = 128;
 
 /// Replaces the plan of each task of a stage by one without the files of other groups of tasks.

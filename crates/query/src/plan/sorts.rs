@@ -36,15 +36,15 @@ pub(super) fn large_merge(
     Ok(divisible.then_some(merge))
 }
 
-/// Bytes that all tasks give.
+/// Returns the estimated bytes of the sorted rows of all tasks.
 fn bytes(sort: &SortExec, node: &Arc<dyn ExecutionPlan>) -> u64 {
     let Size { rows, bytes } = size(sort.input());
     let most = sort.fetch().map_or(rows, |fetch| rows.min(fetch as f64 * count(node) as f64));
     (bytes / rows.max(1.0) * most) as u64
 }
 
-/// A dictionary is written once, before the first frame that needs it: a reader of later frames
-/// would lack it.
+/// True if a column is a dictionary. A dictionary is written once, before the first frame that
+/// needs it: a reader of later frames would lack it.
 fn has_dictionary(schema: &Schema) -> bool {
     fn is_one(kind: &DataType) -> bool {
         match kind {

@@ -14,7 +14,7 @@ pub(super) const MIN_PARTITION_BYTES: u64 = 4 << 10;
 /// A row group or a whole file, indivisible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Index of its file.
+    /// Index of the unit's file.
     pub(super) file: usize,
     /// First byte; a reader reads the row groups that begin in `start..end`.
     pub(super) start: i64,
@@ -66,7 +66,8 @@ pub(crate) fn first_byte(group: &RowGroupMetaData) -> i64 {
     first.dictionary_page_offset().unwrap_or(first.data_page_offset())
 }
 
-/// `columns` are top-level fields of the table; each leaf of a file belongs to one of them.
+/// Returns the bytes of some columns in a row group. `columns` are top-level fields of the table;
+/// each leaf of a file belongs to one of them.
 fn column_bytes(group: &RowGroupMetaData, columns: &[usize]) -> u64 {
     let schema = group.schema_descr();
     let wanted = |leaf: &usize| columns.contains(&schema.get_column_root_idx(*leaf));

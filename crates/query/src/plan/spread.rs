@@ -40,7 +40,7 @@ const UNEVEN: u64 = 4;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) partitions: Vec<u32>,
-    /// A stage of which it reads only the outputs of these tasks: other tasks read the rest.
+    /// A stage and those of its tasks whose outputs this task reads: other tasks read the rest.
     pub(super) only: Option<(u32, BTreeSet<u32>)>,
 }
 
@@ -185,8 +185,8 @@ fn divide(
     Some(divided.chain(whole).collect())
 }
 
-/// The number of tasks for the largest partition, of `most` in all, with which the task that has
-/// most to read has least.
+/// Returns the number of tasks for the largest partition, of `most` tasks in all, that leaves the
+/// least bytes to the task which reads most.
 fn pieces(size: u64, beside: u64, others: u64, most: usize) -> usize {
     let longest = |pieces: &usize| {
         let (own, rest) = (*pieces as u64, (most - pieces) as u64);

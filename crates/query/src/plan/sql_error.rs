@@ -224,7 +224,8 @@ fn plain_literals(text: &str) -> String {
     plain
 }
 
-/// Only tables that the SQL names are registered, so the suggestions are the given tables.
+/// The report of an unknown table. Only tables that the SQL names are registered, so the
+/// suggestions are the `given` tables.
 fn unknown_table(name: &str, given: &BTreeMap<String, String>) -> ErrorReport {
     let tables = given.keys().cloned().collect();
     let mut report = unknown_name(format!("there is no table `{name}`"), name, tables, "");

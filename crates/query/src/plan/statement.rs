@@ -23,7 +23,7 @@ use crate::{Error, Result};
 pub(super) struct Statement {
     /// The query, without its EXPLAIN. Its parameters are in it: they name columns.
     pub(super) query: DfStatement,
-    /// The values of its parameters.
+    /// The values of the query's parameters.
     pub(super) values: Bound,
     /// The kind of result that the statement gives.
     pub(super) result_kind: ResultKind,
@@ -73,8 +73,8 @@ struct Text<'a> {
     params: &'a Parameters,
 }
 
-/// An EXPLAIN COST as an EXPLAIN, which the parser knows. Spaces replace the word, so that positions
-/// in errors stay right.
+/// Rewrites an EXPLAIN COST as an EXPLAIN, which the parser knows. Spaces replace the word, so that
+/// positions in errors stay right.
 fn without_cost(sql: &str) -> Option<String> {
     let explain = sql.trim_start();
     let rest = explain.get(..7).filter(|word| word.eq_ignore_ascii_case("explain"))?;
@@ -86,7 +86,7 @@ fn without_cost(sql: &str) -> Option<String> {
     (is_word && is_apart).then(|| format!("{}    {}", &sql[..begin], &sql[begin + 4..]))
 }
 
-/// A SUMMARIZE as a DESCRIBE, which the parser knows and which takes the same.
+/// Rewrites a SUMMARIZE as a DESCRIBE, which the parser knows and which takes the same operands.
 fn as_describe(sql: &str) -> Option<String> {
     const WORD: &str = "summarize";
     let begin = sql.len() - sql.trim_start().len();

@@ -55,9 +55,9 @@ fn preserves_order(node: &Arc<dyn ExecutionPlan>) -> bool {
         || node.is::<ProjectionExec>()
 }
 
-/// `None` if the rows of a plan, or their order, may differ when it runs again. Otherwise whether
-/// an operator of it is nondeterministic: a filter may use a column that a projection below it
-/// computed.
+/// Checks whether a plan gives the same rows in the same order when it runs again: `None` if not.
+/// Otherwise whether one of its operators is nondeterministic: a filter may use a column that a
+/// projection below it computed.
 fn is_repeatable(
     node: &Arc<dyn ExecutionPlan>,
     is_random: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool,

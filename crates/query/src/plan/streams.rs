@@ -7,8 +7,8 @@
 //! receivers, and a receiver only for all of its senders at the same time, whatever of its other
 //! inputs, which are complete, it reads before.
 //!
-//! The rows come in an order that is left to chance, and once: an operator that reads its input again
-//! cannot have them from a stream.
+//! The rows of a stream come once, and in an order that is left to chance: an operator that reads
+//! its input again cannot read a stream.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::cut::{Output, Stage};
 use super::leaves::is_partition_wise;
 use crate::exchange::{ExchangeReadExec, Medium, output_split};
 
-/// Makes streams of the exchanges that can be, and notes of the others why they cannot.
+/// Makes streams of the exchanges that can be streams, and notes for the others why they cannot.
 pub(super) fn choose(stages: &mut [Stage]) {
     let mut receiving = BTreeSet::new();
     for reader in 0..stages.len() {

@@ -1,7 +1,7 @@
 //! SUMMARIZE: a row for each column of a table or query, with its smallest and largest value, how many
 //! values differ, and how they are spread.
 //!
-//! All values are aggregates of one pass over the rows. Those that a type has not are null.
+//! All values are aggregates of one pass over the rows. Values that a type does not have are null.
 
 use arrow::datatypes::DataType;
 use datafusion::common::{Column, plan_err};

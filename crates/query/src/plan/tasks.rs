@@ -25,8 +25,8 @@ use crate::exchange::{Exchange, ExchangeReadExec, Medium};
 use crate::scan::{S3Settings, file_path, is_http};
 use crate::udf;
 
-/// The tasks of a stage, numbered from `first`. Without the outputs that it reads, they are the
-/// most tasks that it can have, and read nothing.
+/// Makes the tasks of a stage, numbered from `first`. Without the outputs that the stage reads,
+/// they are the most tasks that it can have, and read nothing.
 pub(crate) fn tasks(
     stage: &Stage,
     outputs: &Outputs,

@@ -58,7 +58,8 @@ impl PhysicalOptimizerRule for HideConstants {
     }
 }
 
-/// A constant whose value is not known may be another one in each input, too.
+/// True if a constant may differ between the inputs of a union, also because its value is not
+/// known.
 fn constants_differ(union: &UnionExec) -> bool {
     let constants = union.properties().eq_properties.constants();
     constants

@@ -21,7 +21,7 @@ pub(super) struct Writing<'a> {
     values: &'a Bound,
     /// The user's functions.
     declared: Declared,
-    /// The planner gave different expressions the same name.
+    /// True if the planner gave different expressions the same name.
     tells_apart: bool,
     reused: Reused,
 }
@@ -72,7 +72,8 @@ impl<'a> Writing<'a> {
             || self.state.higher_order_functions().keys().any(is)
     }
 
-    /// A function of the user is not called twice.
+    /// Whether a function may have another value at each call. A function of the user counts as
+    /// such, so that it is not called twice.
     fn varies(&self, name: &str) -> bool {
         VARYING.contains(&name) || self.declared.contains_key(name)
     }

@@ -47,8 +47,9 @@ impl OptimizerRule for PushDownSemiJoins {
     }
 }
 
-/// A condition beside the keys could refer to both sides of the join below. Keys other than columns
-/// could cost more for the rows of a table than for those that the join below leaves.
+/// True if a semi join may be moved. A condition beside the keys could refer to both sides of the
+/// join below. Keys other than columns could cost more for the rows of a table than for the rows
+/// that the join below leaves.
 fn is_movable(join: &Join) -> bool {
     join.join_type == JoinType::LeftSemi
         && join.filter.is_none()
@@ -66,8 +67,9 @@ fn is_cheap(key: &Expr) -> bool {
     }
 }
 
-/// `plan` with the semi join below its uppermost join, as far down as possible; `None` if there is
-/// no join or if it is not possible. `keys` are those of the semi join in terms of `plan`.
+/// Returns `plan` with the semi join below its uppermost join, as far down as possible; `None` if
+/// there is no join or if it is not possible. `keys` are the keys of the semi join in terms of
+/// `plan`.
 fn below(plan: &LogicalPlan, semi: &Join, keys: &[Expr]) -> Result<Option<LogicalPlan>> {
     Ok(match plan {
         LogicalPlan::Join(join) => below_join(join, semi, keys)?.map(LogicalPlan::Join),

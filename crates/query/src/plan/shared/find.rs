@@ -19,8 +19,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// True for the rows of several queries. Conditions of its readers may leave out some of these:
-    /// then each reader makes few of its rows.
+    /// True if the part is a union of several queries. Conditions of its readers may leave out some
+    /// of these: then each reader makes few of the part's rows.
     pub(super) fn is_union(&self) -> bool {
         let mut node = &self.body;
         while let LogicalPlan::Projection(Projection { input, .. })
@@ -32,8 +32,8 @@ impl Part {
     }
 }
 
-/// The plan over tables that stand for parts, and these parts: each before those that it reads. Those
-/// that are `alone` stay where they are.
+/// Divides a plan: returns the plan over tables that stand for parts, and these parts, each before
+/// the parts that it reads. Parts in `alone` stay where they are.
 pub(super) fn divide(
     plan: &LogicalPlan,
     alone: &HashSet<Arc<LogicalPlan>>,
@@ -50,8 +50,8 @@ pub(super) fn divide(
     Ok((plan, divider.parts))
 }
 
-/// Counts for each part from how many places it is read. What only a part reads twice, because that
-/// part is read twice, counts once.
+/// Counts for each part the places that read it. A part that is read only by another part counts
+/// once, although the other part is read twice.
 fn count(
     plan: &LogicalPlan,
     alone: &HashSet<Arc<LogicalPlan>>,

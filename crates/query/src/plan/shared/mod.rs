@@ -79,8 +79,8 @@ async fn physical(
     reduce::reduce(merged, tasks)
 }
 
-/// A part is optimised when all that read it are, and planned before them. Returns a part that is not
-/// worth it, if there is one.
+/// Plans the parts and then their readers. A part is optimised when all of its readers are, and
+/// planned before them. Returns a part that is not worth it, if there is one.
 async fn with_parts(
     plan: LogicalPlan,
     parts: Vec<Part>,

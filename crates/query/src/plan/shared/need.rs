@@ -26,7 +26,7 @@ impl Need {
         self.rows.extend(more.rows);
     }
 
-    /// How often it is read.
+    /// Returns how often the part is read.
     pub(super) fn readers(&self) -> usize {
         self.rows.len()
     }
@@ -42,7 +42,7 @@ impl Need {
         if self.columns.is_empty() { vec![0] } else { self.columns.iter().copied().collect() }
     }
 
-    /// The part with these columns, and at least these rows.
+    /// Returns the part with the needed columns, and at least the needed rows.
     pub(super) fn of(&self, part: &Part) -> Result<LogicalPlan> {
         let schema = part.body.schema();
         let mut plan = LogicalPlanBuilder::from(part.body.clone());

@@ -14,7 +14,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
 use super::super::shared_exec::SharedExec;
 
-/// Has the columns of a part. Its rows are known when the part is planned.
+/// A table with the columns of a part. Its rows are known when the part is planned.
 #[derive(Debug)]
 pub(super) struct SharedTable {
     pub(super) name: String,
@@ -33,7 +33,7 @@ impl SharedTable {
         Ok(self.schema.index_of(column)?)
     }
 
-    /// Sets the rows, of which the plan has these columns of the table, ascending.
+    /// Sets the plan of the rows. It has `columns` of the table, ascending.
     ///
     /// # Errors
     /// The plan has other types.

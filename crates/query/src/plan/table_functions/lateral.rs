@@ -89,7 +89,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Whether its columns are those of the call, perhaps under other names.
+    /// Whether the side has just the columns of the call, perhaps under other names.
     fn is_plain(&self) -> bool {
         self.steps.iter().all(|step| match step {
             LogicalPlan::Projection(projection) => projection.expr.iter().all(is_column),
@@ -158,12 +158,12 @@ fn of_join(join: Join) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(plan))
 }
 
-/// The rows of a call beside those of the left side of its join.
+/// The rows of a call beside the rows of the left side of its join.
 struct Joined<'a> {
     plan: LogicalPlan,
     left: &'a DFSchema,
-    /// The columns that the right side has so far, and their values in terms of `plan`: no plan has
-    /// both their names and those of the left side, which may be equal.
+    /// The columns that the right side has so far, and their values in terms of `plan`. They are
+    /// kept apart, because names of both sides may be equal, and no plan can have both.
     columns: Vec<(Column, Expr)>,
 }
 

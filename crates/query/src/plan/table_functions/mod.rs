@@ -1,7 +1,7 @@
 //! Table functions of the user: calls in FROM, which give rows.
 //!
-//! For the instance a table function is one whose result is a list of rows. So a call in FROM
-//! becomes a column with that list, and an unnest of it, which run wherever a call of another
+//! For an instance, a table function is a function whose result is a list of rows. So a call in
+//! FROM becomes a column with this list, and an unnest of it, which run wherever a call of another
 //! function would:
 //!
 //! 1. [`prepare`] finds the calls in the text of the statement, and refuses them elsewhere;

@@ -42,7 +42,7 @@ impl Named {
         Self { name: field.name().clone(), expr, is_key: false, fields }
     }
 
-    /// Whether it is of the table of this name.
+    /// Whether the column belongs to the table with this name.
     pub(super) fn is_of(&self, table: &[String]) -> bool {
         match &self.expr {
             Expr::CompoundIdentifier(path) => {
@@ -69,8 +69,8 @@ pub(super) fn folded(ident: &Ident) -> String {
     }
 }
 
-/// Writes the joins with ON. The columns of the result, the keys first; `None` if they are not
-/// known, and then some joins may be as they were.
+/// Writes the joins with ON. Returns the columns of the result, the keys first; `None` if they are
+/// not known, and then some joins may be as they were.
 pub(super) fn of_joins(from: &mut TableWithJoins, columns: Columns<'_>) -> Option<Vec<Named>> {
     let mut left = of_factor(&mut from.relation, columns)?;
     for join in &mut from.joins {

@@ -1,10 +1,11 @@
 //! Joins with USING and NATURAL, whose key is one column of the result.
 //!
-//! The key of a right join is that of its right side, of a full join the first that is not null.
-//! DataFusion takes one side's for all, in `*` even that of the table whose name is first in the
-//! alphabet, and does not find the key again below WHERE or in a second USING. Here such joins are
-//! written with ON before they are planned, and `*` and the names of keys as what they stand for.
-//! For that, the columns of each table in FROM are asked from the planner.
+//! The key of a right join is the key of its right side, and the key of a full join the first of
+//! both keys that is not null. DataFusion takes the key of one side for all joins, in `*` even the
+//! key of the table whose name is first in the alphabet, and does not find the key again below
+//! WHERE or in a second USING. Here such joins are written with ON before they are planned, and `*`
+//! and the names of keys as the expressions that they stand for. To do so, the planner is asked for
+//! the columns of each table in FROM.
 
 mod columns;
 mod matched;

@@ -181,7 +181,7 @@ impl VisitorMut for NamesOfKeys<'_> {
     }
 }
 
-/// A name in ORDER BY is first that of an item.
+/// Replaces the names of keys in ORDER BY, unless an item has the name: an item has precedence.
 fn sort_by_keys(order: &mut OrderBy, items: &[SelectItem], keys: &mut NamesOfKeys<'_>) {
     let OrderByKind::Expressions(sorted) = &mut order.kind else { return };
     let name = |item: &SelectItem| match item {

@@ -1,8 +1,9 @@
 //! Inner joins that can be done in any order.
 //!
 //! A group is the largest tree of inner hash joins, and of projections between them that only
-//! choose columns. Its relations are what is below. Equalities are kept as classes of equal
-//! columns: from `a.x = b.x` and `b.x = c.x` follows `a.x = c.x`, which allows to join `a` with `c`.
+//! choose columns. Its relations are the plans below the tree. Equalities are kept as classes of
+//! equal columns: from `a.x = b.x` and `b.x = c.x` follows `a.x = c.x`, which allows to join `a`
+//! with `c`.
 //!
 //! Invariant: a class has at most one column of each relation, so that a join that compares one
 //! column of each side for each class compares everything that the original joins compare.
@@ -21,7 +22,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-/// Relations of a group are numbered in a set of bits.
+/// The most relations of a group, which are numbered in a set of bits.
 const MAX_RELATIONS: usize = 64;
 
 /// A column of a relation.

@@ -22,7 +22,7 @@ use crate::plan::joins::returns_build_rows;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// Selects for one node, whose inputs are done.
+/// Selects the build side and the mode of a node, whose inputs are done.
 pub(super) fn select(node: Plan, tasks: Tasks) -> Result<Transformed<Plan>> {
     let replacement = if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         // Its sides and its mode are part of its meaning.

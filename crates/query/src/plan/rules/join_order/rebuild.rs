@@ -16,7 +16,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
 use super::group::{At, Group, Order};
 
-/// Joined relations: what its columns are.
+/// The plan of joined relations, with its columns as columns of the relations.
 struct Part {
     plan: Arc<dyn ExecutionPlan>,
     columns: Vec<At>,

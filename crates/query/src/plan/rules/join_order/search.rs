@@ -12,10 +12,11 @@ use crate::plan::estimate::{
     Estimate, Input, distinct_of_some, estimate, joined_rows, selectivity,
 };
 
-/// Groups of more relations are not searched completely.
+/// The most relations of a group that is searched completely.
 const MAX_SEARCHED: usize = 10;
 
-/// Another order must cost at most this part of the written one: estimates are rough.
+/// The most that another order may cost, as a part of the cost of the written order: estimates are
+/// rough.
 const BETTER: f64 = 0.95;
 
 /// Joined relations.
