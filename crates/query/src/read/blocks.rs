@@ -19,9 +19,9 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// Some whole records.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Ends with a line break.
+    /// The text of the records, which ends with a line break.
     pub(super) records: Vec<u8>,
-    /// Line breaks before it.
+    /// Number of line breaks before the block.
     pub(super) line: u64,
 }
 
@@ -32,11 +32,12 @@ pub(super) enum Fault {
     Read(DataFusionError),
     /// The file cannot be decompressed.
     Inflate(std::io::Error),
-    /// The record that begins in this line is too long.
+    /// A record is too long: the number of the line in which it begins.
     Long(u64),
-    /// The text ends in a quotation, in a record that begins in this line.
+    /// The text ends in a quotation: the number of the line in which its record begins.
     Open(u64),
-    /// A quotation mark may be escaped by a backslash, in a record that begins in this line.
+    /// A quotation mark may be escaped by a backslash: the number of the line in which its record
+    /// begins.
     Escaped(u64),
     /// An object cannot be read: the number of objects before it, and the reason.
     Frame(u64, &'static str),
@@ -46,13 +47,13 @@ pub(super) enum Fault {
 pub(super) struct Blocks {
     source: ByteStream,
     inflater: Option<Inflater>,
-    /// `None` if the text is UTF-8.
+    /// The conversion to UTF-8. `None` if the text needs none.
     recoder: Option<Recoder>,
-    /// `None` unless the text has JSON objects that are not lines.
+    /// Puts each object on a line. `None` unless the text has JSON objects that are not lines.
     framer: Option<Framer>,
-    /// `None` if every line is a record.
+    /// Finds the ends of records. `None` if every line is a record.
     quotes: Option<Quotes>,
-    /// Lines that are still to be skipped.
+    /// Number of lines that are still to be skipped.
     skip: u64,
     buffer: Vec<u8>,
     /// The end of the last whole record in the buffer.
@@ -63,8 +64,8 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// `beginning` if the text is the beginning of its file, where a byte order mark may be. Without
-    /// a dialect, every line is a record.
+    /// Creates a reader of a text. `beginning` is true if the text is the beginning of its file,
+    /// where a byte order mark may be. Without a dialect, every line is a record.
     pub(super) fn new(
         source: ByteStream,
         beginning: bool,
@@ -159,8 +160,8 @@ impl Blocks {
         }
     }
 
-    /// Removes what stands before the records: the byte order mark and the skipped lines. False if
-    /// there is more of it.
+    /// Removes the byte order mark and the skipped lines before the records. False if there is more
+    /// to remove.
     fn begin(&mut self) -> bool {
         let mut before = match self.began {
             true => 0,
@@ -188,7 +189,7 @@ impl Blocks {
         }
     }
 
-    /// The rest of the text is its last record.
+    /// Ends the text: its rest is the last record.
     fn end(&mut self) -> Result<(), Fault> {
         self.ended = true;
         let left = self.recoder.as_mut().map(Recoder::end).unwrap_or_default();

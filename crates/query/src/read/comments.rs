@@ -1,8 +1,8 @@
 //! Removes comments from a CSV text as its bytes arrive.
 //!
 //! A comment begins with a character outside of quotation marks and ends with its line. The line
-//! break stays, so that lines are counted as in the file; of a line with nothing else but spaces
-//! nothing else stays.
+//! break stays, so that lines are counted as in the file. A line that has only spaces beside the
+//! comment becomes empty.
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ pub(super) struct Comments {
     delimiter: u8,
     quote: Option<u8>,
     escape: Option<u8>,
-    /// Lines that are kept as they are.
+    /// Number of lines that are kept as they are.
     kept: u64,
     state: State,
     /// Spaces at the beginning of a line, which may be one of a comment alone.
@@ -36,7 +36,8 @@ enum State {
 }
 
 impl Comments {
-    /// `None` if the dialect has no comments. `skip` lines are kept as they are.
+    /// Creates the state for a dialect; `None` if it has no comments. `skip` lines are kept as they
+    /// are.
     pub(super) fn of(dialect: &Dialect, skip: u64) -> Option<Self> {
         let Dialect { delimiter, quote, escape, comment, .. } = *dialect;
         let begins = comment?;
@@ -44,7 +45,7 @@ impl Comments {
         Some(Self { begins, delimiter, quote, escape, kept: skip, state, spaces: 0 })
     }
 
-    /// The text of the next bytes.
+    /// Returns the text of the next bytes without comments.
     pub(super) fn next(&mut self, bytes: &[u8]) -> Bytes {
         let mut text = Vec::with_capacity(bytes.len() + self.spaces);
         for byte in bytes.iter().copied() {

@@ -1,4 +1,4 @@
-//! Decodes the records of a CSV file, and matches its columns with those of the table by name.
+//! Decodes the records of a CSV file, and matches its columns with the table's by name.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) struct CsvDecoder {
     dialect: Dialect,
     /// The columns of the file, with the types of the table.
     file: SchemaRef,
-    /// The columns that are wanted of the table, and where each is among the decoded ones.
+    /// The columns that are wanted of the table, and the place of each among the decoded ones.
     wanted: SchemaRef,
     places: Vec<Option<usize>>,
     /// Indexes of the decoded columns in the file.
@@ -39,8 +39,8 @@ pub(crate) struct CsvDecoder {
 }
 
 impl CsvDecoder {
-    /// A decoder of the columns `wanted` for a file with this header. Columns that the file lacks
-    /// are null.
+    /// Creates a decoder of the columns `wanted` for a file with `header`. Columns that the file
+    /// lacks are null.
     pub(crate) fn new(header: &Header, dialect: &Dialect, wanted: &SchemaRef, rows: usize) -> Self {
         let field = |name: &String| -> FieldRef {
             let data_type = wanted.field_with_name(name).map(Field::data_type);
@@ -78,8 +78,8 @@ impl CsvDecoder {
         self.dialect.ignores_errors
     }
 
-    /// The records that fit: those with as many values as there are columns, each of its column's
-    /// type.
+    /// Returns the records that fit: they have as many values as there are columns, each of its
+    /// column's type.
     pub(super) fn fitting(&mut self, records: &[u8]) -> Vec<RecordBatch> {
         // An error leaves a decoder within a record.
         *self = self.fresh(self.rows);
@@ -117,7 +117,7 @@ impl CsvDecoder {
         filter_record_batch(&batch, &BooleanArray::from(fits))
     }
 
-    /// The records that can be decoded. Those that cannot are found by halves.
+    /// Returns the records that can be decoded. Records that cannot are found by halving the text.
     fn by_halves(&self, records: &[u8]) -> Vec<RecordBatch> {
         let (quotes, mut ends, mut batches) = (self.quotes(), vec![0], Vec::new());
         while let Some(end) = ends.last().copied().filter(|end| *end < records.len()) {
@@ -162,7 +162,8 @@ impl CsvDecoder {
         RecordBatch::try_new_with_options(Arc::clone(&self.wanted), columns, &options)
     }
 
-    /// The decoder's message in terms of the table. Its line numbers are those in a block.
+    /// Returns the decoder's message in terms of the table. Its line numbers count from the
+    /// beginning of a block.
     pub(super) fn why(&self, error: &ArrowError) -> String {
         let text = match error {
             ArrowError::CsvError(text) | ArrowError::ParseError(text) => text.as_str(),
@@ -248,7 +249,7 @@ fn build(file: &SchemaRef, dialect: &Dialect, decoded: &[usize], rows: usize) ->
     .build_decoder()
 }
 
-/// An expression for each of these words, and nothing else.
+/// Returns a regular expression that matches exactly the given words.
 fn one_of(words: &[String]) -> Option<Regex> {
     let words: Vec<String> = words.iter().map(|word| regex::escape(word)).collect();
     Regex::new(&format!("^(?:{})$", words.join("|"))).ok()

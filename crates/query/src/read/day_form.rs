@@ -22,8 +22,8 @@ enum Order {
 }
 
 impl DayForm {
-    /// The forms in which a value is a date, with or without a time behind it: those of one
-    /// separator, of which several are left if the order cannot be told.
+    /// Returns the forms in which a value is a date, with or without a time behind it. All have one
+    /// separator; there are several if the order cannot be told.
     pub(crate) fn of(value: &str) -> Vec<Self> {
         let separator = value.chars().find(|c| !c.is_ascii_digit());
         let Some(separator @ ('.' | '/' | '-')) = separator else { return Vec::new() };
@@ -70,7 +70,7 @@ impl DayForm {
     }
 }
 
-/// Timestamps have microseconds here. More digits would be lost.
+/// True if a moment has whole microseconds, as timestamps have here. More digits would be lost.
 pub(super) fn is_exact(moment: &NaiveDateTime) -> bool {
     moment.and_utc().timestamp_subsec_nanos().is_multiple_of(1000)
 }

@@ -1,7 +1,7 @@
 //! The dialect of a CSV file: what separates and quotes its values, and how its text is encoded.
 //!
-//! Planning recognises it for each file. It is sent with every part of the file, in the metadata of
-//! the part's schema, which the codec of plans sends and no reader uses otherwise.
+//! Planning recognises the dialect of each file. It is sent with every part of the file, in the
+//! metadata of the part's schema, which the codec of plans sends and no reader uses otherwise.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,24 +31,24 @@ pub(crate) struct Dialect {
     /// The number of columns of a file without a header line.
     pub(crate) headerless: Option<usize>,
     pub(crate) encoding: Encoding,
-    /// Lines end with a carriage return alone.
+    /// True if lines end with a carriage return alone.
     pub(crate) carriage_returns: bool,
-    /// Lines before the header, or before the first record.
+    /// Number of lines before the header, or before the first record.
     pub(crate) skip: u64,
     /// The byte that begins a comment. `None` if there are no comments.
     pub(crate) comment: Option<u8>,
     pub(crate) notation: Notation,
-    /// The form of the dates of each column that has another one than ISO 8601, by its index.
+    /// The form of dates by column index, for columns with another form than ISO 8601.
     pub(crate) day_forms: BTreeMap<usize, DayForm>,
-    /// The values that are null, if these are others than the empty one.
+    /// The values that are null. `None`: only the empty value is null.
     pub(crate) nulls: Option<Vec<String>>,
-    /// The names of all columns, if they are not those of the header line.
+    /// The names of all columns, if they are not the names in the header line. Empty otherwise.
     pub(crate) names: Vec<String>,
-    /// A record that is too short is filled up with nulls.
+    /// True if a record that is too short is filled up with nulls.
     pub(crate) pads: bool,
-    /// Records that do not fit are left out.
+    /// True if records that do not fit are left out.
     pub(crate) ignores_errors: bool,
-    /// How the objects of a JSON file stand in it, unless each is a line.
+    /// The arrangement of the objects in a JSON file. `None` if each is a line.
     pub(crate) frame: Option<Frame>,
     /// Where the table is in a workbook.
     pub(crate) sheet: Option<Place>,
@@ -66,7 +66,7 @@ pub(crate) enum Encoding {
     Utf16Be,
 }
 
-/// How the objects of a file stand in it.
+/// The arrangement of the objects in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame {
     /// The objects are the items of a list.
@@ -122,7 +122,7 @@ impl Dialect {
         matches!(self.encoding, Encoding::Utf8 | Encoding::Latin1) && !self.carriage_returns
     }
 
-    /// The part of a file with the dialect.
+    /// Adds the dialect to a part of a file.
     ///
     /// # Errors
     /// The dialect cannot be serialised.
@@ -133,7 +133,8 @@ impl Dialect {
         Ok(part.with_arrow_schema(Arc::new(schema)))
     }
 
-    /// The dialect that was sent with a part; that of its format if none was.
+    /// Reads the dialect that was sent with a part; if none was, returns the usual one of the
+    /// format.
     ///
     /// # Errors
     /// The metadata are not a dialect.

@@ -1,7 +1,7 @@
 //! Puts each JSON object of a text on a line of its own, as its bytes arrive.
 //!
-//! The objects are those of one list, or stand behind each other. Line breaks inside of them become
-//! spaces, which mean the same. Whatever else stands between objects is an error, and so is a list
+//! The objects are the items of one list, or stand one behind the other. Line breaks inside of them
+//! become spaces, which mean the same. Any other text between objects is an error, and so is a list
 //! or an object without an end: rows of a truncated file would be missing silently.
 
 use super::{Frame, without_mark};
@@ -11,7 +11,7 @@ use super::{Frame, without_mark};
 pub(crate) struct Framer {
     frame: Frame,
     place: Place,
-    /// Open objects and lists.
+    /// Number of open objects and lists.
     depth: usize,
     /// The first bytes, which may be a byte order mark.
     first: Vec<u8>,
@@ -24,9 +24,9 @@ enum Place {
     Begin,
     /// Before the first object, or one behind a comma.
     Before { first: bool },
-    /// In an object.
+    /// Inside of an object.
     Object,
-    /// In a text of an object.
+    /// Inside of a text in an object.
     Text,
     /// Behind a backslash in a text.
     Escape,
@@ -110,7 +110,7 @@ impl Framer {
         }
     }
 
-    /// A byte that is no space, outside of objects.
+    /// Handles a byte that is no space, outside of objects.
     fn between(&mut self, place: Place, byte: u8, text: &mut Vec<u8>) -> Result<(), &'static str> {
         self.place = match (place, byte, self.frame) {
             (Place::Begin, b'[', _) => Place::Before { first: true },

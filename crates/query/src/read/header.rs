@@ -10,7 +10,7 @@ use super::{Dialect, Quotes};
 /// The most columns of a table: the planner takes memory and time for each.
 pub(crate) const MAX_COLUMNS: usize = 10_000;
 
-/// The mark for the decoder if there is none: no byte of UTF-8.
+/// The quotation mark that the decoder gets if a dialect has none. No text in UTF-8 has this byte.
 pub(super) const NO_QUOTE: u8 = 0xff;
 
 /// The columns of a CSV file.
@@ -54,7 +54,7 @@ fn unnamed(index: usize) -> String {
     format!("column{index}")
 }
 
-/// The values of one record. An error is one that is not text.
+/// Returns the values of one record. An error if a value is not text.
 pub(crate) fn values(record: &[u8], dialect: &Dialect) -> Result<Vec<String>, ()> {
     let format = Format::default()
         .with_header(true)
@@ -70,8 +70,8 @@ pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text)
 }
 
-/// The end of the header record of some whole records, and its beginning: blank lines before it are
-/// skipped. `None` if all lines are blank.
+/// Returns the range of the header record in some whole records: blank lines before it are skipped.
+/// `None` if all lines are blank.
 pub(crate) fn split_header(records: &[u8], quotes: &Quotes) -> Option<(usize, usize)> {
     let blank = |byte: &u8| matches!(byte, b'\n' | b'\r');
     let start = records.iter().position(|byte| !blank(byte))?;

@@ -1,8 +1,8 @@
 //! Decompresses text as its bytes arrive.
 //!
 //! The decoders of gzip and zstd pull their input. They are given a reader over the bytes so far,
-//! which tells that it would block where these end; the decoders keep their state then. In contrast
-//! to DataFusion's stream they read all members of a file, and all its frames.
+//! which reports that it would block at the end of these bytes; the decoders keep their state then.
+//! In contrast to DataFusion's stream they read all members of a file, and all its frames.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -34,7 +34,7 @@ pub(super) enum Inflated {
 }
 
 impl Inflater {
-    /// A decoder; `None` if the file is not compressed.
+    /// Creates a decoder; `None` if the file is not compressed.
     pub(super) fn new(compression: Compression) -> io::Result<Option<Self>> {
         let kind = match compression {
             Compression::None => return Ok(None),
@@ -51,7 +51,7 @@ impl Inflater {
         self.feed.lock().unwrap_or_else(PoisonError::into_inner).bytes.push_back(bytes);
     }
 
-    /// The input is complete.
+    /// Notes that the input is complete.
     pub(super) fn end(&self) {
         self.feed.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
     }
@@ -99,8 +99,8 @@ impl Read for Feeding {
     }
 }
 
-/// At most `limit` bytes of the beginning of a text, and whether they are all of it. `raw` is the
-/// beginning of its file, or all of it.
+/// Returns at most `limit` bytes of the beginning of a text, and whether they are the whole text.
+/// `raw` is the beginning of its file, or the whole file.
 pub(crate) fn inflate_beginning(
     compression: Compression,
     raw: Bytes,

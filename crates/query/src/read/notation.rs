@@ -38,8 +38,8 @@ impl Notation {
         self.decimal == '.' && self.thousands.is_none()
     }
 
-    /// A number as it is usually written. `None` for what is not one in this notation: a thousands
-    /// separator stands between groups of three digits only.
+    /// Returns a number as it is usually written. `None` for a value that is no number in this
+    /// notation: a thousands separator stands between groups of three digits only.
     pub(crate) fn plain<'v>(&self, value: &'v str) -> Option<Cow<'v, str>> {
         if self.has_plain_numbers() {
             return Some(Cow::Borrowed(value));
@@ -70,7 +70,7 @@ impl Notation {
         })
     }
 
-    /// Whether values of a type are read with it, and not as usual.
+    /// Whether values of a type are read in this notation, and not as usual.
     pub(crate) fn concerns(&self, data_type: &DataType) -> bool {
         match data_type {
             // A decimal is rounded to its digits; the decoder would cut it.
@@ -82,8 +82,9 @@ impl Notation {
         }
     }
 
-    /// The moment that a value of a column says. A format of the query is the only one of its kind;
-    /// otherwise `form` is that of the column, and without one the value is as in ISO 8601.
+    /// Returns the moment that a value of a column says. If the query gives a format, only this one
+    /// is read. Otherwise `form` is the form of the column, and without a form the value is as in
+    /// ISO 8601.
     pub(crate) fn moment(&self, value: &str, form: Option<DayForm>) -> Option<Moment> {
         let time = self.time.as_deref().and_then(|format| given_time(value, format));
         let date = || self.date.as_deref().and_then(|format| given_date(value, format));

@@ -1,8 +1,8 @@
 //! Finds the ends of CSV records without decoding them.
 //!
-//! A line break inside quotation marks does not end a record. The rules are those of the decoder: a
-//! mark opens a quotation only at the beginning of a value, and two marks inside are one. In a dialect
-//! with escapes, a mark behind one does not end the quotation either.
+//! A line break inside quotation marks does not end a record. The rules are the decoder's: a mark
+//! opens a quotation only at the beginning of a value, and two marks inside are one. In a dialect
+//! with escapes, a mark behind an escape does not end the quotation either.
 
 use super::Dialect;
 
@@ -143,7 +143,7 @@ impl Quotes {
     }
 }
 
-/// The index of the first such byte.
+/// Returns the index of the first byte that is `wanted`.
 pub(super) fn position(bytes: &[u8], wanted: u8) -> Option<usize> {
     // Most bytes are skipped by `contains`, which is vectorised.
     const STEP: usize = 4096;

@@ -1,8 +1,8 @@
 //! The bytes of a file, or of the lines of a range of it.
 //!
-//! A line belongs to the range that its first byte is in. So a range begins behind the first line
-//! break at or after the byte before it, and ends with the first one at or after its last byte:
-//! ranges that follow each other have each line once.
+//! A line belongs to the range that has its first byte. So the lines of a range begin behind the
+//! first line break at or after the byte before the range, and end with the first line break at or
+//! after its last byte: ranges that follow each other have each line once.
 
 use std::ops::Range;
 use std::sync::Arc;

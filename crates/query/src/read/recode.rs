@@ -13,7 +13,8 @@ const WINDOWS: [char; 32] = [
     '\u{90}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}', 'ž', 'Ÿ',
 ];
 
-/// Stands for what is not a character: no byte of UTF-8, so the decoder refuses its value.
+/// The byte that is written for bytes that are no character. No text in UTF-8 has it, so the
+/// decoder refuses the value.
 const INVALID: u8 = 0xff;
 
 /// The text so far.
@@ -24,13 +25,14 @@ pub(crate) struct Recoder {
     quote: Option<u8>,
     /// Inside quotation marks, where a carriage return is part of a value.
     quoted: bool,
-    /// The beginning of a character.
+    /// The bytes of a character whose end has not arrived.
     rest: Vec<u8>,
     comments: Option<Comments>,
 }
 
 impl Recoder {
-    /// `None` if the text is as it should be. `skip` lines are no records and have no comments.
+    /// Creates the conversion for a dialect; `None` if its text needs none. `skip` lines are no
+    /// records and have no comments.
     pub(crate) fn of(dialect: &Dialect, skip: u64) -> Option<Self> {
         let comments = Comments::of(dialect, skip);
         let needed = dialect.encoding != Encoding::Utf8 || dialect.carriage_returns;

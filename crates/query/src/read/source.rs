@@ -134,7 +134,7 @@ struct Opener {
     store: Arc<dyn ObjectStore>,
     url: ObjectStoreUrl,
     wanted: SchemaRef,
-    /// All columns of the table's files, and the indexes of those that are wanted.
+    /// All columns of the table's files, and the indexes of the wanted ones.
     all: SchemaRef,
     indices: Vec<usize>,
     rows: usize,

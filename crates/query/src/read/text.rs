@@ -16,7 +16,7 @@ pub(crate) enum Decoder {
 /// A record that cannot be decoded.
 #[derive(Debug)]
 pub(crate) struct Undecodable {
-    /// Line breaks before it in its block, if it was found.
+    /// Number of line breaks before the record in its block. `None` if the record was not found.
     pub(crate) line: Option<u64>,
     pub(crate) why: String,
 }

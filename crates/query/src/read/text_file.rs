@@ -136,7 +136,7 @@ impl TextFile {
 struct Reading {
     file: TextFile,
     blocks: Blocks,
-    /// `None` before the header.
+    /// The decoder of the records. `None` before the header.
     decoder: Option<Decoder>,
     ready: VecDeque<RecordBatch>,
 }

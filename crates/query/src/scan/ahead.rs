@@ -25,7 +25,7 @@ pub(super) struct RemoteFile {
 }
 
 impl RemoteFile {
-    /// Reads ranges at once. `is_last` if nothing else can be read at the same time.
+    /// Reads ranges at once. `is_last` is true if nothing else can be read at the same time.
     async fn read(&self, ranges: &[Range<u64>], is_last: bool) -> Result<Vec<Bytes>> {
         let requests = Requests::new(ranges, is_last);
         self.counters.count_ranges(&requests);
@@ -133,7 +133,8 @@ impl RowGroups {
         Self { file, most, ahead: None }
     }
 
-    /// Reads what is asked for, and begins with what will be asked for next.
+    /// Reads the ranges that are asked for, and begins with the row group that will be asked for
+    /// next.
     pub(super) async fn read(
         &mut self,
         ranges: Vec<Range<u64>>,

@@ -1,9 +1,9 @@
 //! Lowers the number of concurrent requests to a bucket that asks for fewer (503, 429).
 //!
-//! A store limits the requests to a prefix, not each request. So one answer of this kind concerns all
-//! requests of the worker to the bucket: the limit of concurrent ones is halved, and grows by one
-//! with each round of requests that were answered well (AIMD, as TCP does). The client repeats the
-//! refused request itself.
+//! A store limits the requests to a prefix, not each request. So one answer of this kind concerns
+//! all requests of the worker to the bucket: the limit of concurrent requests is halved, and grows
+//! by one with each round of requests that were answered well (AIMD, as TCP does). The client
+//! repeats the refused request itself.
 //!
 //! Invariant: at least one request may run.
 
@@ -75,7 +75,7 @@ impl Default for State {
 /// A request that runs until its head is answered.
 struct Running {
     limit: Arc<Limit>,
-    /// How often the limit had been lowered when it began.
+    /// How often the limit had been lowered when the request began.
     lowered: u64,
 }
 

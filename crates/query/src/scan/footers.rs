@@ -1,5 +1,5 @@
-//! The footers of the Parquet files that a task reads: those that it was sent, and those that it has
-//! read itself.
+//! The footers of the Parquet files that a task reads: footers that it was sent, and footers that
+//! it has read itself.
 //!
 //! Invariant: a footer that was sent is of the version that the task reads. The platform's driver
 //! sends it only with the entity tag of its object, on which every read of the object is conditional.
@@ -25,7 +25,7 @@ use crate::plan::{catch_panic, with_all_rows};
 /// The most bytes of decoded footers of a store that are kept for other parts of their files.
 const KEPT_BYTES: usize = 32 << 20;
 
-/// Locks for files whose footers are read.
+/// Number of locks for files whose footers are read.
 const TURNS: usize = 16;
 
 /// The footers of the files of one store.
@@ -66,8 +66,8 @@ impl Footers {
         &self.counters
     }
 
-    /// The metadata of a file: without a request if it was sent or read before. What was sent has no
-    /// page index, which a reader that needs it reads itself.
+    /// Returns the metadata of a file, without a request if it was sent or read before. Metadata
+    /// that was sent has no page index, which a reader that needs it reads itself.
     pub(super) async fn get(
         &self,
         store: &dyn ObjectStore,
@@ -111,7 +111,7 @@ impl Footers {
     }
 }
 
-/// Files that are read at the same time rarely have the same.
+/// Returns the lock of a file. Files that are read at the same time rarely have the same lock.
 fn turn(file: &Path) -> usize {
     let mut hasher = DefaultHasher::new();
     file.hash(&mut hasher);

@@ -3,10 +3,10 @@
 //! Invariant: no path is opened here. A file that was not granted does not exist.
 //!
 //! Reads run on the calling thread: most files are in the page cache, and a handover to another
-//! thread costs more than the read. A long range is read piece by piece as its reader wants it:
-//! it may be a whole file. Ranges that are wanted together, of which a row group has one for each
-//! column, are mapped if they are many bytes for the memory of the task: the kernel keeps of them what
-//! is used.
+//! thread costs more than the read. A long range is read piece by piece as its reader wants it: it
+//! may be a whole file. Ranges that are wanted together, such as one for each column of a row
+//! group, are mapped if they are many bytes for the memory of the task: the kernel keeps only the
+//! pages that are used.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -142,7 +142,7 @@ impl GrantedFile {
         Ok(Self { file: Arc::new(file), path: grant.path.clone(), version, meta })
     }
 
-    /// A range of it as a mapping; `None` if that is not possible.
+    /// Maps a range of the file; `None` if that is not possible.
     fn map(&self, range: &Range<u64>) -> Option<Bytes> {
         Mapping::of(&self.file, range.clone()).ok().map(Bytes::from_owner)
     }

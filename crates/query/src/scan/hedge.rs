@@ -17,16 +17,16 @@ use tokio::time::{Instant, sleep};
 /// The largest answer that is raced: it is kept in memory until it is whole.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
 
-/// No request is sent again before.
+/// The least time before a request is sent again.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The requests of a class that its percentile is computed from.
+/// The number of recent requests from which the percentile of a class is computed.
 const RECENT: usize = 128;
 
-/// Fewer requests of a class give no percentile.
+/// The least number of requests of a class from which a percentile is computed.
 const FEWEST: usize = 20;
 
-/// The share of requests that take longer, in percent.
+/// The share of requests, in percent, that take longer than the time after which a request is slow.
 const SLOW_PERCENT: usize = 5;
 
 /// The number of requests for which one can be sent again: at most 5 % of all.
@@ -60,7 +60,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Raced<T> {
     pub(super) result: Result<T>,
-    /// True if it was sent twice.
+    /// True if the request was sent twice.
     pub(super) twice: bool,
 }
 
@@ -99,7 +99,7 @@ impl Races {
         Raced { result, twice: true }
     }
 
-    /// Counts a request. Gives the time after which it is slow, if that is known.
+    /// Counts a request. Returns the time after which it is slow, if that is known.
     fn begin(&self, class: usize) -> Option<Duration> {
         let mut state = self.lock();
         state.earned += 1;

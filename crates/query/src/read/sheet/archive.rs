@@ -21,7 +21,7 @@ const MAX_EXPANDED_BYTES: u64 = 4 << 30;
 /// The most bytes of an expanded part that is neither a sheet nor the table of shared texts.
 const MAX_OTHER_BYTES: u64 = 32 << 20;
 
-/// The most parts.
+/// The most parts of a workbook.
 const MAX_PARTS: usize = 10_000;
 
 /// The most bytes that the parser may keep of all parts.
@@ -31,7 +31,7 @@ const MAX_KEPT_BYTES: u64 = 384 << 20;
 const ZIP: &[u8] = b"PK\x03\x04";
 const COMPOUND: &[u8] = b"\xd0\xcf\x11\xe0";
 
-/// Where the relations of sheets are, such as to their links, which are many and not needed.
+/// The folder of the relations of sheets, such as to their links, which are many and not needed.
 const SHEET_RELATIONS: &str = "worksheets/_rels/";
 
 /// The beginning of the entry of a part in the directory of an archive.
@@ -40,13 +40,13 @@ const ENTRY: [u8; 4] = *b"PK\x01\x02";
 /// The checked parts of a workbook.
 #[derive(Debug)]
 pub(super) struct Checked {
-    /// An archive.
+    /// The archive with the copied parts.
     pub(super) parts: Vec<u8>,
-    /// The bytes that reading them takes.
+    /// Bytes of memory that reading the parts takes.
     pub(super) kept: u64,
 }
 
-/// Checks a workbook. An error is why it cannot be read.
+/// Checks a workbook. An error says why it cannot be read.
 pub(super) fn check(file: &[u8]) -> Result<Checked, String> {
     if file.starts_with(COMPOUND) {
         return Err("it is protected by a password, or a workbook of Excel 97 (.xls)".to_owned());
@@ -90,7 +90,8 @@ pub(super) fn check(file: &[u8]) -> Result<Checked, String> {
     Ok(Checked { parts, kept })
 }
 
-/// Expands a part, and forgets it: the bytes that a parser may keep, or `None` if it is not needed.
+/// Expands a part, and forgets it. Returns the bytes that a parser may keep of it, or `None` if the
+/// part is not needed.
 fn expand(part: &mut impl Read, expanded: &mut u64) -> Result<Option<u64>, String> {
     let (mut guard, mut buffer, mut bytes) = (Guard::default(), vec![0; 64 << 10], 0_u64);
     loop {

@@ -11,7 +11,7 @@ use super::archive;
 use super::value::{Form, Value};
 use crate::plan::catch_panic;
 
-/// The rows and the columns of a sheet.
+/// The most rows and columns of a sheet.
 pub(crate) const SHEET_ROWS: u32 = 1 << 20;
 pub(crate) const SHEET_COLUMNS: u32 = 1 << 14;
 
@@ -21,12 +21,12 @@ pub(crate) type Cells<'c, 'v> = &'c [(u32, Value<'v>)];
 /// An open workbook.
 pub(crate) struct Book {
     xlsx: Xlsx<Cursor<Vec<u8>>>,
-    /// The bytes that it takes.
+    /// Bytes of memory that the workbook takes.
     pub(crate) kept: u64,
 }
 
 impl Book {
-    /// Opens a workbook, once it is checked. An error is why it cannot be read.
+    /// Checks and opens a workbook. An error says why it cannot be read.
     pub(crate) fn open(file: &[u8]) -> Result<Self, String> {
         guarded(|| {
             let checked = archive::check(file)?;
@@ -35,7 +35,7 @@ impl Book {
         })
     }
 
-    /// The names of its worksheets, in order.
+    /// Returns the names of the worksheets, in order.
     pub(crate) fn sheets(&self) -> impl Iterator<Item = &str> {
         let sheets = self.xlsx.sheets_metadata().iter();
         sheets.filter(|sheet| sheet.typ == SheetType::WorkSheet).map(|sheet| sheet.name.as_str())

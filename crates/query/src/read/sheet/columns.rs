@@ -39,7 +39,7 @@ impl Column {
         }
     }
 
-    /// Adds a value, or null. False if it is none of the column's type.
+    /// Adds a value, or null. False if the value does not have the column's type.
     pub(super) fn add(&mut self, value: Option<&Value<'_>>) -> bool {
         match (self, value) {
             (Self::Number(column), None) => column.append_null(),
@@ -65,7 +65,7 @@ impl Column {
         true
     }
 
-    /// The values so far, which are then gone.
+    /// Takes the values so far.
     pub(super) fn finish(&mut self) -> ArrayRef {
         match self {
             Self::Number(column) => Arc::new(column.finish()),

@@ -96,7 +96,7 @@ struct Reading<'f> {
     most: usize,
     rows: usize,
     bytes: usize,
-    /// The row that comes next if none is empty.
+    /// The number of the next row, if no row between is empty.
     next: u32,
     wrong: Option<DataFusionError>,
 }

@@ -1,10 +1,10 @@
 //! Checks the XML of a workbook's part as it is expanded, before anything of it is kept.
 //!
 //! The parser of workbooks keeps what a part says: an element of five bytes may become a style of
-//! hundreds, and a text without an end one of gigabytes. So the guard measures what can be kept, and
-//! refuses what no workbook has: declarations of entities, elements that are not closed, values that
-//! are longer than those of any cell. It reads tags only, and is stricter than the parser: what both
-//! could read differently is refused.
+//! hundreds, and a text without an end one of gigabytes. So the guard measures the bytes that can
+//! be kept, and refuses parts that no workbook has: with declarations of entities, elements that
+//! are not closed, or values that are longer than any cell's. The guard reads tags only, and is
+//! stricter than the parser: text that both could read differently is refused.
 
 use super::super::quotes::position;
 use super::measure::{Around, Kind, Measure};
@@ -19,7 +19,7 @@ const MAX_DEPTH: usize = 128;
 const MAX_HEAD_BYTES: usize = 4096;
 const MAX_NAME_BYTES: usize = 256;
 
-/// Where in the XML the next byte is.
+/// The place of the next byte in the XML.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
@@ -37,11 +37,11 @@ enum Place {
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     place: Place,
-    /// Bytes of this tag or text.
+    /// Bytes of the current tag or text so far.
     event: u64,
-    /// The beginning of this tag.
+    /// The beginning of the current tag.
     head: Vec<u8>,
-    /// The two bytes before this one, within a comment and the like.
+    /// The two bytes before the next one, within a comment and the like.
     last: [u8; 2],
     /// The names of the open elements behind each other, and where each begins.
     names: Vec<u8>,
@@ -161,7 +161,7 @@ impl Guard {
         Ok(())
     }
 
-    /// A tag is complete.
+    /// Handles a tag that is complete.
     fn tag(&mut self) -> Result<(), String> {
         (self.place, self.event) = (Place::Text, 0);
         let head = std::mem::take(&mut self.head);

@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Styles,
     Workbook,
     Relations,
-    /// The parser needs no part of another root.
+    /// A part with another root element, which the parser does not need.
     Unneeded,
 }
 
@@ -170,7 +170,8 @@ impl Measure {
     }
 }
 
-/// True where nothing of an earlier value is kept any more.
+/// True if an element begins a value, so that the parser keeps nothing of an earlier value any
+/// more.
 fn begins_value(name: &[u8], around: Around<'_>) -> bool {
     match (name, around.depth, around.names) {
         (b"sst", 0, _) => true,

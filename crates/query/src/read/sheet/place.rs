@@ -10,11 +10,11 @@ pub(crate) struct Place {
     pub(crate) first_row: u32,
     pub(crate) last_row: u32,
     pub(crate) first_column: u32,
-    /// The names of its columns.
+    /// The names of the table's columns.
     pub(crate) names: Vec<String>,
-    /// The table ends before the first empty row.
+    /// True if the table ends before the first empty row.
     pub(crate) stops_at_empty: bool,
-    /// Errors of cells are null.
+    /// True if errors of cells are null.
     pub(crate) ignores_errors: bool,
 }
 

@@ -1,9 +1,9 @@
 //! The addresses that requests may be sent to.
 //!
 //! A name on the operator's list belongs to somebody else, who could give it the address of this
-//! machine, or that at which a cloud serves credentials. Such addresses are used only where the list
-//! names them themselves. They are checked when a connection is made, not before: a name may have
-//! another address a moment later.
+//! machine, or the address at which a cloud serves credentials. Such an address is used only if the
+//! list names the address itself. Addresses are checked when a connection is made, not before: a
+//! name may have another address a moment later.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -30,7 +30,8 @@ const METADATA6: [Ipv6Addr; 2] = [
 /// The addresses of the services of AWS.
 const AWS6: [u16; 2] = [0xfd00, 0xec2];
 
-/// The addresses of translators of a network. Where an IPv4 address is in them only they know.
+/// The prefix of addresses of a network's own translators. Only these know where in such an address
+/// the IPv4 address is.
 const TRANSLATED6: [u16; 3] = [0x64, 0xff9b, 1];
 
 /// Any port but 0: nothing is sent there.

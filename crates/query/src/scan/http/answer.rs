@@ -18,8 +18,8 @@ use super::version::{Version, length};
 /// The most bytes of all files of a server that sends no ranges: they are kept in memory.
 pub(super) const MAX_WHOLE_BYTES: u64 = 64 << 20;
 
-/// How long the bytes of an answer may take, beside the time for those that have come at the least
-/// rate.
+/// How long the bytes of an answer may take, beside the time that the received bytes take at the
+/// least rate.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
@@ -49,7 +49,7 @@ impl<'k> Room<'k> {
         has_room
     }
 
-    /// The file stays as long as its store.
+    /// Keeps the room for a file that stays as long as its store.
     fn stay(mut self) {
         self.bytes = 0;
     }
@@ -137,8 +137,8 @@ pub(super) fn check_status(status: StatusCode) -> Result<(), HttpFault> {
     })
 }
 
-/// Refuses a file that is compressed on the way: its ranges would be others. A compressed file is
-/// often said to be one.
+/// Refuses a file that is compressed on the way: its ranges would be others. A server often
+/// declares a file that is itself compressed as compressed on the way, too.
 pub(super) fn check_encoding(headers: &HeaderMap, path: &str) -> Result<(), HttpFault> {
     let encoding = headers.get(CONTENT_ENCODING).map(|it| it.to_str().unwrap_or_default().trim());
     let is_packed = path.ends_with(".gz") || path.ends_with(".zst");
