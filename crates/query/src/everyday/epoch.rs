@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 use super::of_columns;
 use crate::checked::sql_name;
 
-/// One of the functions `epoch_ms`, `epoch_us` and `epoch_ns`.
+/// The function `epoch_ms`, `epoch_us` or `epoch_ns`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Epoch {
     name: &'static str,
