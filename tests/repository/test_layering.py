@@ -26,6 +26,7 @@ LAYERS = [
     "udf",
     "query",
     "node",
+    "tasks",
     "control",
     "lab",
     "snowmelt",

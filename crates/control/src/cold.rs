@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use snowmelt_api::{ColdKind, ColdReason};
-use snowmelt_node::agent::api::ColdStart;
 use snowmelt_node::{Node, RemovalReason};
+use snowmelt_tasks::agent::api::ColdStart;
 use snowmelt_types::ByteSize;
 
 use crate::live::Live;

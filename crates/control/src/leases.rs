@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use snowmelt_api::{LeaseOf, LeaseRequest, Leased};
 use snowmelt_node::LOAD_LIMIT;
-use snowmelt_node::remote::leases::InstanceLeased;
 use snowmelt_rpc::upgrade::Incoming;
 use snowmelt_schedule::Call;
+use snowmelt_tasks::remote::leases::InstanceLeased;
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Frame, Kind, Mode, read_frame_within, write_frame};
 use tokio::io::AsyncWriteExt;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime, check_files};
-use snowmelt_node::agent::api::{FunctionCode, ProgramPart};
 use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Secrets, Unit, has_registry};
 use snowmelt_package::WantedPython;
+use snowmelt_tasks::agent::api::{FunctionCode, ProgramPart};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Load, Mode, SourceCode};
 use tokio::sync::Semaphore;

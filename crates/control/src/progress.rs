@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use snowmelt_api::{Event, Phase, Progress};
-use snowmelt_node::{DriverReporter, QueryRunner};
 use snowmelt_rpc::trace::SPANS;
+use snowmelt_tasks::{DriverReporter, QueryRunner};
 use snowmelt_wire::{Frame, Kind, RunProgress};
 use tokio::sync::{mpsc, oneshot};
 use tracing::Span;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::FutureExt;
 use snowmelt_api::{Event, Phase, QueryRequest};
-use snowmelt_node::{Driver, Frames, Node, QueryRunner, WorkerLimits};
 use snowmelt_rpc::trace::{self, SPANS};
+use snowmelt_tasks::{Driver, Frames, QueryRunner, TaskHost, WorkerLimits};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, Tenant, micros};
 use snowmelt_wire::{
     Clean, Drive, Frame, Kind, MAX_ANSWER_BYTES, Medium, exchange_folder, read_frame_within,
@@ -48,7 +48,7 @@ const RETRIES: u32 = 2;
 /// Runs queries. Cheap to share.
 #[derive(Debug)]
 pub(crate) struct Queries {
-    node: Node,
+    host: TaskHost,
     peers: QueryPeers,
     udfs: UdfRegistry,
     shutdown: CancellationToken,
@@ -60,7 +60,7 @@ pub(crate) struct Queries {
 
 impl Queries {
     pub fn new(
-        node: Node,
+        host: TaskHost,
         (hosts, trees, placements): (Hosts, Trees, Placements),
         udfs: UdfRegistry,
         shutdown: CancellationToken,
@@ -68,7 +68,7 @@ impl Queries {
         let with_objects = watch::Sender::default();
         let peers = QueryPeers { hosts, trees, placements, is_alone: false };
         let (running, durations) = (Arc::default(), Durations::default());
-        Self { node, peers, udfs, shutdown, running, durations, with_objects }
+        Self { host, peers, udfs, shutdown, running, durations, with_objects }
     }
 
     /// Returns the number of running queries.
@@ -149,11 +149,11 @@ impl Queries {
     async fn clean(&self, tenant: &Tenant, request: QueryRequest, folder: String) {
         let Ok(memory) = self.memory(request.options.memory) else { return };
         let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
-        let (node, tenant, now) = (self.node.clone(), tenant.clone(), Instant::now());
-        let runner = QueryRunner::new(node, folder.clone(), tenant, now, limits, []);
+        let (host, tenant, now) = (self.host.clone(), tenant.clone(), Instant::now());
+        let runner = QueryRunner::new(host, folder.clone(), tenant, now, limits, []);
         let locations = request.options.exchange.locations;
         let clean = Clean { locations, folder, aws: request.aws };
-        if let Err(report) = snowmelt_node::clean(&runner, &clean, memory).await {
+        if let Err(report) = snowmelt_tasks::clean(&runner, &clean, memory).await {
             tracing::warn!(error = %report.message, folder = clean.folder, "objects are left");
         }
     }
@@ -185,8 +185,8 @@ impl Queries {
             hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
             ..drive(request, name.clone(), &udfs, workers, accepted)
         };
-        let (node, own) = (self.node.clone(), tenant.clone());
-        let runner = QueryRunner::new(node, name, own, accepted, limits, udfs.bindings);
+        let (host, own) = (self.host.clone(), tenant.clone());
+        let runner = QueryRunner::new(host, name, own, accepted, limits, udfs.bindings);
         let runner = Arc::new(match self.peers.are_several() {
             false => runner,
             true => runner.on_hosts(Arc::new(self.peers.of_query(is_alone))),
@@ -233,7 +233,7 @@ impl Queries {
         if let Ok(begun) = tokio::time::timeout(ANNOUNCED_AFTER, &mut beginning).await {
             return begun;
         }
-        if self.node.ledger().is_wanted() {
+        if self.host.node().ledger().is_wanted() {
             let text = "this host has no room for the query now; it waits".to_owned();
             events.send(Event::Note { text });
         }
@@ -242,7 +242,7 @@ impl Queries {
 
     /// Returns the requested memory, if the sandboxes of this host have that much.
     fn memory(&self, asked: ByteSize) -> Result<ByteSize, ErrorReport> {
-        let all = self.node.ledger().capacity().memory;
+        let all = self.host.node().ledger().capacity().memory;
         if asked > all {
             let message =
                 format!("a worker of {asked} does not fit: all sandboxes of this host have {all}");

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_api::{CallMode, FunctionOptions, FunctionSpec, HostJoin, Runtime};
-use snowmelt_node::agent::{self, Agent};
 use snowmelt_node::{EnforcementChoice, ImageSettings, Node, Options};
 use snowmelt_rpc::Token;
 use snowmelt_sandbox::Spawner;
+use snowmelt_tasks::{
+    TaskHost,
+    agent::{self, Agent},
+};
 use snowmelt_types::{ByteSize, HostName, SandboxId, Tenant};
 use snowmelt_wire::SourceCode;
 use tokio_util::sync::CancellationToken;
@@ -137,15 +140,16 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         secrets.clone(),
     );
     let places = functions.placements().own_places();
+    let host = TaskHost::new(node.clone());
     let catalog =
-        Arc::new(UdfCatalog::new(node.clone(), analysis.clone(), secrets.clone(), places));
+        Arc::new(UdfCatalog::new(host.clone(), analysis.clone(), secrets.clone(), places));
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
     let kept = Kept::new(records.clone(), state_dir.join("bursts"));
     let placements = functions.placements().clone();
     let platform = Platform {
         pool: HostPool::of(None, Duration::ZERO, (hosts.clone(), placements.clone())),
         queries: Queries::new(
-            node.clone(),
+            host,
             (hosts.clone(), Trees::default(), placements.clone()),
             udfs.clone(),
             over.clone(),

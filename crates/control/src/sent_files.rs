@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use snowmelt_node::agent::api::{FunctionCode, SharedFile, UploadCode};
 use snowmelt_node::{Node, file_tree};
+use snowmelt_tasks::agent::api::{FunctionCode, SharedFile, UploadCode};
 use snowmelt_types::{Code, Digest, ErrorReport, Report};
 
 use crate::hosts::{Host, Hosts};

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use snowmelt_kernel::lock::Lock;
 use snowmelt_node::Node;
-use snowmelt_node::agent::Agent;
 use snowmelt_rpc::Token;
 use snowmelt_rpc::server::{self, Ending};
 pub use snowmelt_rpc::tls::Certificate;
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
+use snowmelt_tasks::{TaskHost, agent::Agent};
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
@@ -229,7 +229,8 @@ impl Launch {
             node.open_networks();
         }
         let ending = Ending { asked: shutdown.clone(), over: CancellationToken::new() };
-        let platform = platform(&settings, &self.socket, node.clone(), &ending).await?;
+        let host = TaskHost::new(node.clone());
+        let platform = platform(&settings, &self.socket, host.clone(), &ending).await?;
         if !settings.private {
             // What a server that was killed has left. Other platforms may be writing.
             platform.images.sweep();
@@ -240,12 +241,12 @@ impl Launch {
             platform.functions.resume().await?;
             platform.bursts.resume().await?;
         }
-        let (hosts, own) = (platform.hosts.clone(), node.clone());
+        let hosts = platform.hosts.clone();
         let over = ending.over.clone();
         let joining = async {
             match (self.hosts, settings.cluster) {
                 (Some(listener), Some(cluster)) => {
-                    let router = listen::router(hosts, own, cluster.token);
+                    let router = listen::router(hosts, host, cluster.token);
                     // Bursts that are given time need their hosts.
                     in_time("hosts", move || listen::serve(listener, router, over)).await?
                 }
@@ -297,9 +298,10 @@ async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationTok
 async fn platform(
     settings: &Settings,
     socket: &Path,
-    node: Node,
+    host: TaskHost,
     ending: &Ending,
 ) -> Result<Arc<Platform>, ErrorReport> {
+    let node = host.node().clone();
     let state = backups::state(&settings.state_dir);
     let records = Records::open(state, !settings.private).await?;
     let analysis = AnalysisCache::new(settings.state_dir.join("known"));
@@ -325,11 +327,11 @@ async fn platform(
     // A platform that ends with its client has nothing to go on with.
     let folder = settings.state_dir.join("bursts");
     let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
-    node.limit_reads(&settings.secrets_dir, settings.http_sources.clone());
+    host.limit_reads(&settings.secrets_dir, settings.http_sources.clone());
     let secrets = SecretSources::new(&settings.secrets_dir);
     let trees = Trees::new(settings.images.trees);
     let places = OwnPlaces { hosts: hosts.clone(), trees: trees.clone() };
-    let catalog = UdfCatalog::new(node.clone(), analysis.clone(), secrets.clone(), places);
+    let catalog = UdfCatalog::new(host.clone(), analysis.clone(), secrets.clone(), places);
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
     let udfs = UdfRegistry::new(records.clone(), Arc::new(catalog), udf_logs);
     let placing = settings.placing;
@@ -351,7 +353,7 @@ async fn platform(
     let folders = Folders::new(folders.map(PathBuf::as_path));
     Ok(Arc::new(Platform {
         leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), folders)),
-        queries: Queries::new(node.clone(), of_queries, udfs.clone(), ending.over.clone()),
+        queries: Queries::new(host, of_queries, udfs.clone(), ending.over.clone()),
         udfs,
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone())
             .beside(functions.records()),

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{FileRefs, UdfSource, check_files};
-use snowmelt_node::{InstanceLimits, Node, Secrets, UdfBinding, UdfSource as PortableUdf, Unit};
+use snowmelt_node::{InstanceLimits, Secrets, Unit};
+use snowmelt_tasks::{TaskHost, UdfBinding, UdfSource as PortableUdf};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_udf::{BatchKind, ParsedSignature, Registration, with_runtime};
 use snowmelt_wire::{Load, Mode, OnError, Signature, SourceCode, UdfKind};
@@ -91,7 +92,7 @@ impl Given {
 /// Prepares UDFs and caches the analysis of their code.
 #[derive(Debug)]
 pub(crate) struct UdfCatalog {
-    node: Node,
+    host: TaskHost,
     analysis: AnalysisCache,
     secrets: SecretSources,
     places: OwnPlaces,
@@ -120,12 +121,12 @@ impl UdfSet {
 
 impl UdfCatalog {
     pub fn new(
-        node: Node,
+        host: TaskHost,
         analysis: AnalysisCache,
         secrets: SecretSources,
         places: OwnPlaces,
     ) -> Self {
-        Self { node, analysis, secrets, places }
+        Self { host, analysis, secrets, places }
     }
 
     /// Prepares all UDFs of a query; a name that two of them have is refused.
@@ -204,7 +205,8 @@ impl UdfCatalog {
         if let Some(known) = self.analysis.get(&key) {
             return Ok(known);
         }
-        let declared = declared(&self.node, &self.analysis, &source.code, &source.packages).await?;
+        let declared =
+            declared(self.host.node(), &self.analysis, &source.code, &source.packages).await?;
         let apart = self.go_apart(&declared, events).await?;
         let signatures = match &source.signatures {
             Some(signatures) => signatures.clone(),
@@ -222,7 +224,8 @@ impl UdfCatalog {
             return Ok(false);
         }
         let requirements = with_runtime(&declared.packages, [BatchKind::Scalar]);
-        match self.node.resolve(&requirements, events).await.map_err(|error| error.report()) {
+        match self.host.node().resolve(&requirements, events).await.map_err(|error| error.report())
+        {
             Ok(()) => Ok(false),
             Err(report) => {
                 let apart = [Code::PACKAGE_RESOLVE, Code::PYTHON_VERSION];
@@ -240,13 +243,13 @@ impl UdfCatalog {
         events: &Events,
     ) -> Result<Unit, ErrorReport> {
         let imports = given.imports(declared);
-        let prepared = self.node.prepare(tenant, code, requirements, &imports, events).await;
+        let prepared = self.host.node().prepare(tenant, code, requirements, &imports, events).await;
         self.give(prepared.map_err(|error| error.report())?, given).await
     }
 
     async fn give(&self, unit: Unit, given: &Given) -> Result<Unit, ErrorReport> {
         let Given { files, secrets } = given.clone();
-        self.node.give(unit, &files, secrets).await.map_err(|error| error.report())
+        self.host.node().give(unit, &files, secrets).await.map_err(|error| error.report())
     }
 
     /// Returns the files and secrets that instances of the code have.
@@ -275,7 +278,7 @@ impl UdfCatalog {
 
     /// Asks an instance of a unit which UDFs its code defines.
     async fn ask(&self, unit: &Unit) -> Result<Vec<Signature>, ErrorReport> {
-        let leased = self.node.lease_instance(unit, &limits(MEMORY)).await;
+        let leased = self.host.node().lease_instance(unit, &limits(MEMORY)).await;
         let lease = leased.map_err(|error| error.report())?;
         let described = lease.describe(&load(unit, Mode::Describe), DESCRIBE_LIMIT).await;
         let signatures: Vec<Signature> = described

@@ -24,11 +24,11 @@ pub(crate) const INSTANCE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a query waits for its driver and one task. Queries run for minutes, and who cancels one
 /// drops this too.
-pub(crate) const QUERY_PATIENCE: Duration = Duration::from_secs(600);
+pub const QUERY_PATIENCE: Duration = Duration::from_secs(600);
 
 /// What a first zygote reserves until its memory is measured: a bare interpreter with the runtime
 /// has about 12 MiB.
-pub(crate) const FIRST_ZYGOTE: ByteSize = ByteSize::mib(16);
+pub const FIRST_ZYGOTE: ByteSize = ByteSize::mib(16);
 
 /// The default of [`crate::Options::overcommit`]. A memory limit is a maximum that most functions
 /// stay far below: a Python instance with its defaults (512 MiB) has about 20 MiB of its own. If
@@ -56,7 +56,8 @@ pub fn capacity(total: &Total) -> Capacity {
 
 /// The ledger of a host, and what is idle on it. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Account {
+pub struct Account {
+    /// What is reserved.
     pub ledger: Ledger,
     overcommit: u64,
     instances: Arc<Pool<Arc<Instance>>>,
@@ -67,7 +68,7 @@ pub(crate) struct Account {
 
 /// What may be ended to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MayEnd {
+pub enum MayEnd {
     /// Whatever is idle.
     Idle,
     /// Idle workers only.
@@ -76,26 +77,28 @@ pub(crate) enum MayEnd {
 
 /// Room for instances, and for the zygote that has to be started for them.
 #[derive(Debug, Default)]
-pub(crate) struct Rooms {
+pub struct Rooms {
     /// For each instance; none for one that runs in room that somebody else keeps.
     pub each: Vec<Option<Reservation>>,
+    /// For their zygote, if they need one that does not run.
     pub zygote: ZygoteRoom,
 }
 
 /// Room for a first zygote, taken by whoever starts it.
 #[derive(Debug, Default)]
-pub(crate) struct ZygoteRoom(Mutex<Option<Reservation>>);
+pub struct ZygoteRoom(Mutex<Option<Reservation>>);
 
 impl ZygoteRoom {
+    /// This room, if there is any.
     pub fn new(room: Option<Reservation>) -> Self {
         Self(Mutex::new(room))
     }
 
-    pub fn take(&self) -> Option<Reservation> {
+    pub(crate) fn take(&self) -> Option<Reservation> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub fn put(&self, room: Reservation) {
+    pub(crate) fn put(&self, room: Reservation) {
         // What it replaces is dropped outside the lock.
         let replaced = self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(room);
         drop(replaced);
@@ -103,7 +106,7 @@ impl ZygoteRoom {
 }
 
 impl Account {
-    pub fn new(
+    pub(crate) fn new(
         capacity: Capacity,
         overcommit: u32,
         instances: Arc<Pool<Arc<Instance>>>,
@@ -114,7 +117,7 @@ impl Account {
     }
 
     /// The most memory of zygotes.
-    pub fn zygotes(&self, budget: ByteSize) -> ByteSize {
+    pub(crate) fn zygotes(&self, budget: ByteSize) -> ByteSize {
         budget.min(ByteSize(self.ledger.capacity().memory.bytes() / ZYGOTES_AT_MOST))
     }
 
@@ -150,7 +153,7 @@ impl Account {
     }
 
     /// Room at once for as many as there is, and `most` at most; what is idle makes room.
-    pub fn up_to(&self, each: &Ask, most: usize) -> Vec<Reservation> {
+    pub(crate) fn up_to(&self, each: &Ask, most: usize) -> Vec<Reservation> {
         let mut rooms = self.ledger.try_reserve_up_to(each, most);
         while rooms.len() < most && self.may_fit(each) && self.evict_oldest() {
             rooms.extend(self.ledger.try_reserve_up_to(each, most - rooms.len()));
@@ -170,7 +173,7 @@ impl Account {
 
     /// Ends what is idle as long as somebody waits. To be called whenever somebody begins to wait,
     /// and whenever something becomes idle.
-    pub fn make_room(&self) {
+    pub(crate) fn make_room(&self) {
         while self.ledger.is_wanted() && self.evict_oldest() {}
     }
 
@@ -180,7 +183,7 @@ impl Account {
     }
 
     /// A worker has become idle.
-    pub fn worker_is_idle(&self) {
+    pub(crate) fn worker_is_idle(&self) {
         self.worker_is_idle.notify_waiters();
     }
 
@@ -220,7 +223,7 @@ impl Account {
 
     /// Room at once for as many new instances as there is, and `most` at most, and for their `first`
     /// zygote; none if there is no room for any.
-    pub fn rooms_at_once(
+    pub(crate) fn rooms_at_once(
         &self,
         unit: &Unit,
         limits: &InstanceLimits,
@@ -237,13 +240,14 @@ impl Account {
         (!each.is_empty()).then(|| Rooms { each, zygote: ZygoteRoom::new(zygote) })
     }
 
+    /// A request for room.
     pub fn ask(&self, tenant: &Tenant, use_: Use, amount: Amount) -> Ask {
         Ask { tenant: tenant.clone(), use_, amount }
     }
 }
 
 /// What a first zygote reserves.
-pub(crate) fn zygote() -> Amount {
+pub fn zygote() -> Amount {
     // Its processor time is that of its imports, which end before it is forked.
     Amount { memory: FIRST_ZYGOTE, cpu_millis: 0, instances: 1 }
 }

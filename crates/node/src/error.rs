@@ -183,7 +183,7 @@ impl Error {
 
     /// Whether a zygote ended, by itself or with its lane of the spawner, so that another one may
     /// do what this one did not.
-    pub(crate) fn is_of_zygote(&self) -> bool {
+    pub fn is_of_zygote(&self) -> bool {
         use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
         matches!(self, Self::Sandbox(ZygoteLost { .. } | SpawnerLost))
     }

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::future::ready;
-use std::path::{Path, PathBuf};
 
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use snowmelt_api::FileRefs;
 use snowmelt_image::block::BlobSummary;
 use snowmelt_types::{ErrorReport, Report, Tenant};
-use snowmelt_wire::HttpSource;
 
-use crate::read_rules::ReadRules;
 use crate::shared_files::SharedFile;
 use crate::{Error, FileStore, Node, Result, Secrets, Unit};
 
@@ -23,30 +20,13 @@ impl Node {
         &self.inner.preparation.files
     }
 
-    /// Keeps queries from reading a folder, that of secrets of functions, and lets them read files of
-    /// these servers of HTTP.
-    pub fn limit_reads(&self, secrets: &Path, http: Vec<HttpSource>) {
-        // There is one server for a node.
-        let _ = self.inner.reads.set(ReadRules { secrets: secrets.to_owned(), http });
-    }
-
-    /// The folder that queries do not read.
-    pub(crate) fn secrets_folder(&self) -> Option<&PathBuf> {
-        self.inner.reads.get().map(|rules| &rules.secrets)
-    }
-
-    /// The servers of HTTP whose files queries may read.
-    pub(crate) fn http_sources(&self) -> Vec<HttpSource> {
-        self.inner.reads.get().map(|rules| rules.http.clone()).unwrap_or_default()
-    }
-
     /// A unit whose instances see files that clients have sent, and have these secrets.
     pub async fn give(&self, unit: Unit, files: &FileRefs, secrets: Secrets) -> Result<Unit> {
         self.give_of(self.files(), unit, files, secrets).await
     }
 
     /// The same with files that control, on another host, has sent.
-    pub(crate) async fn give_received(
+    pub async fn give_received(
         &self,
         unit: Unit,
         files: &FileRefs,
@@ -69,13 +49,13 @@ impl Node {
     }
 
     /// Reads files of a tenant from other hosts, unless they are here.
-    pub(crate) async fn fetch_files(&self, tenant: &Tenant, files: &[SharedFile]) -> Result<()> {
+    pub async fn fetch_files(&self, tenant: &Tenant, files: &[SharedFile]) -> Result<()> {
         self.fetching(tenant, files).map(|(_, fetched)| fetched).try_collect().await
     }
 
     /// The same, for functions that differ in their files. Gives the digests of those that cannot be
     /// read, and why.
-    pub(crate) async fn fetch_each(
+    pub async fn fetch_each(
         &self,
         tenant: &Tenant,
         files: &[SharedFile],
@@ -100,12 +80,7 @@ impl Node {
 
     /// A unit whose instances have these secrets, and see files: on control's own host those that
     /// clients have sent, on others those that came from there.
-    pub(crate) async fn give_here(
-        &self,
-        unit: Unit,
-        files: &FileRefs,
-        secrets: Secrets,
-    ) -> Result<Unit> {
+    pub async fn give_here(&self, unit: Unit, files: &FileRefs, secrets: Secrets) -> Result<Unit> {
         let cluster = self.inner.images.cluster();
         match cluster.and_then(|cluster| cluster.control) {
             Some(_) => self.give_received(unit, files, secrets).await,

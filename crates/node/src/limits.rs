@@ -17,9 +17,6 @@ const MAX_CONCURRENT: u32 = 1000;
 /// The longest answer of a function.
 pub const MAX_ANSWER: ByteSize = ByteSize::mib(64);
 
-/// The most cores of a query worker: one that runs the plan and one that decodes what it reads.
-const MAX_WORKER_CORES: u32 = 2;
-
 /// The program of a query worker, in its sandbox.
 pub(crate) const QUERY_PROGRAM: &str = "/opt/snowmelt/bin/snowmelt-query";
 
@@ -135,51 +132,6 @@ impl InstanceLimits {
             pids: self.pids,
             scratch: self.scratch,
             open_files: self.open_files,
-        }
-    }
-}
-
-/// What a query's workers may use.
-#[derive(Clone, Copy, Debug)]
-pub struct WorkerLimits {
-    /// Memory limit of each.
-    pub memory: ByteSize,
-    /// Processor share of each.
-    pub cpu: CpuMillis,
-}
-
-impl WorkerLimits {
-    /// For a query with so many workers on hosts with so many cores. Where two cores are there for
-    /// each worker, it gets both: on the second one it decodes files.
-    pub fn of_query(memory: ByteSize, workers: u32, cores: u32) -> Self {
-        let share = cores / workers.max(1);
-        Self { memory, cpu: CpuMillis(1000 * share.clamp(1, MAX_WORKER_CORES)) }
-    }
-
-    /// Threads that run a plan.
-    pub(crate) fn threads(&self) -> u32 {
-        self.cpu.0.div_ceil(1000).max(1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn workers_get_a_second_core_if_one_is_there_for_each() {
-        for (workers, cores, threads) in [
-            (1, 1, 1),
-            (1, 2, 2),
-            (2, 2, 1),
-            (2, 3, 1),
-            (2, 4, 2),
-            (1, 64, 2),
-            (0, 1, 1),
-            (9, 2, 1),
-        ] {
-            let limits = WorkerLimits::of_query(ByteSize::mib(64), workers, cores);
-            assert_eq!(limits.threads(), threads, "{workers} workers, {cores} cores");
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The node: its stores, its pools, and the leases that it gives.
 
-use std::fs::File;
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use snowmelt_api::{NodeFigures, Packed, SpawnerHealth};
@@ -15,16 +14,12 @@ use snowmelt_wire::{Load, SourceCode};
 
 use crate::account::Account;
 use crate::count::Count;
-use crate::footers::FooterStore;
 use crate::images::{Images, Settings as ImageSettings, TreePlace};
 use crate::imports::ImportCache;
 use crate::instances::Instances;
-use crate::nameless::nameless;
 use crate::networks::JobNetworks;
 use crate::pool::Pool;
 use crate::preparation::Preparation;
-use crate::remote::outputs::OutputStore;
-use crate::remote::stream_ends::StreamStore;
 use crate::shared_files::SharedFiles;
 use crate::times::MAINTENANCE_INTERVAL;
 use crate::unit::WarmStart;
@@ -96,16 +91,6 @@ pub(crate) struct Inner {
     pub(crate) instances: Arc<Instances>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) networks: Arc<JobNetworks>,
-    /// Where the disk is that keeps the outputs of tasks, and in a folder of its own, their scratch.
-    outputs: PathBuf,
-    /// Footers of data files that queries have read.
-    pub(crate) footers: Arc<FooterStore>,
-    /// Outputs that tasks of this host and of others read.
-    pub(crate) kept_outputs: Arc<OutputStore>,
-    /// The ends of streams for tasks here that have not started.
-    pub(crate) streams: Arc<StreamStore>,
-    /// What queries may read.
-    pub(crate) reads: OnceLock<crate::read_rules::ReadRules>,
 }
 
 impl Node {
@@ -129,8 +114,6 @@ impl Node {
             options.images,
         ));
         let own = (spawner.clone(), account.clone(), imports.clone());
-        let outputs = options.state_dir.join("exchange");
-        let footers = Arc::new(FooterStore::new(options.state_dir.join("footers")));
         let inner = Arc::new(Inner {
             shared_files: SharedFiles::new(&options.state_dir, Arc::clone(&images)),
             preparation: Preparation::new(options.state_dir, options.python, Arc::clone(&images))?,
@@ -158,11 +141,6 @@ impl Node {
             account,
             images,
             imports,
-            outputs,
-            footers,
-            kept_outputs: Arc::default(),
-            streams: Arc::default(),
-            reads: OnceLock::new(),
         });
         let weak = Arc::downgrade(&inner);
         tokio::spawn(async move {
@@ -175,14 +153,10 @@ impl Node {
         Ok(Self { inner })
     }
 
-    /// A file without a name for the output of a task: nothing remains of it after a crash.
-    pub(crate) fn output_file(&self) -> std::io::Result<File> {
-        nameless(&self.inner.outputs)
-    }
-
-    /// A file without a name for what a task cannot keep in memory.
-    pub(crate) fn scratch_file(&self) -> std::io::Result<File> {
-        nameless(&self.inner.outputs.join("scratch"))
+    /// Packages, code and the Python runtime are here, by content, and what other parts of this host
+    /// keep, in folders of their own.
+    pub fn state_dir(&self) -> &Path {
+        &self.inner.preparation.state_dir
     }
 
     /// Resolves and unpacks packages, stores the code: all that an instance needs.

@@ -18,7 +18,7 @@ pub(crate) const FLAGS: OFlags =
 ///
 /// # Errors
 /// The system's error; one of the kind `InvalidInput` for anything else at the path.
-pub(crate) fn open(path: &Path) -> Result<File> {
+pub fn open(path: &Path) -> Result<File> {
     let opened = rustix::fs::open(path, FLAGS, Mode::empty())?;
     match is_regular(&opened)? {
         true => Ok(opened.into()),
@@ -32,7 +32,7 @@ pub(crate) fn is_regular(file: &OwnedFd) -> Result<bool> {
 }
 
 /// Whether an open file is below a folder, wherever links led to it.
-pub(crate) fn is_below(file: &File, folder: &Path) -> bool {
+pub fn is_below(file: &File, folder: &Path) -> bool {
     let Ok(folder) = folder.canonicalize() else { return false };
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::read_link(link).map_or(true, |real| real.starts_with(folder))

@@ -31,10 +31,6 @@ pub(crate) const CLOCK_SAMPLE: Duration = Duration::from_millis(10);
 /// How long code may take to load in a fresh instance, beside the time limit of its calls.
 pub const LOAD_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long a statement that defines a function may take to be parsed, once its sandbox runs: each
-/// byte of it is looked at a few times.
-pub(crate) const PARSE_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// How long after one was taken its replacement is started: most calls have ended by then, and the
 /// others have begun.
 pub(crate) const REPLACED_AFTER: Duration = Duration::from_millis(20);
@@ -55,11 +51,6 @@ pub(crate) const CALL_LEFT_ALONE: Duration = Duration::from_millis(2);
 /// Two queries of one session are rarely further apart, and an idle worker has some 20 MiB.
 pub(crate) const WORKER_KEPT: Duration = Duration::from_secs(60);
 
-/// How long to wait for the report that a sandbox ended, once its connection failed.
-/// The spawner reports an end within milliseconds, and its own is noticed as soon; on a busy machine
-/// both take some hundred.
-pub(crate) const END_REPORT_TIMEOUT: Duration = Duration::from_secs(3);
-
 /// How often idle instances, workers and zygotes are maintained.
 /// Times of idleness are minutes, so a second more or less does not matter.
 pub(crate) const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,11 +64,3 @@ pub(crate) const ZYGOTE_KEPT: Duration = Duration::from_secs(600);
 
 /// How long a set that could not be grown is not tried again.
 pub(crate) const GROWN_AGAIN_AFTER: Duration = Duration::from_secs(120);
-
-/// How long the end of an instance is waited for when its code gave a reason of its own, which is
-/// usually the better one.
-pub(crate) const END_KNOWN_TIMEOUT: Duration = Duration::from_millis(20);
-
-/// How long a worker may take to remove what a query has left in object storage. Most of it are a
-/// few requests; what takes longer is left to the next query that uses the location.
-pub(crate) const CLEANUP_TIMEOUT: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 
 use serde::Deserialize;
 use snowmelt_api::{CallMode, FunctionSpec};
-use snowmelt_node::agent::api::RankEnd;
+use snowmelt_tasks::agent::api::RankEnd;
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
 use tokio::sync::watch;
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use snowmelt_api::{FunctionSpec, Invocation, InvocationState, LogEntry};
-use snowmelt_node::agent::api::{PartCalls, PartEnds, RankEnd};
 use snowmelt_rpc::trace::SPANS;
+use snowmelt_tasks::agent::api::{PartCalls, PartEnds, RankEnd};
 use snowmelt_types::{Code, ErrorReport, InvocationId, JobId};
 use tokio::sync::Barrier;
 use tokio::time::Instant;

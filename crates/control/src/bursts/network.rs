@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_api::NetworkRequest;
 use snowmelt_network::{JobSpec, Peer, Range, prefix_for};
-use snowmelt_node::agent::api::HostRanks;
+use snowmelt_tasks::agent::api::HostRanks;
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
 use super::Part;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use snowmelt_node::agent::api::{JobPart, PartOpen, PartReady};
 use snowmelt_rpc::trace::SPANS;
+use snowmelt_tasks::agent::api::{JobPart, PartOpen, PartReady};
 use snowmelt_types::{ErrorReport, JobId};
 use tracing::Instrument;
 

@@ -91,7 +91,7 @@ impl Bursts {
 
 #[cfg(test)]
 mod tests {
-    use snowmelt_node::agent::api::{PartOpen, PartReady};
+    use snowmelt_tasks::agent::api::{PartOpen, PartReady};
     use snowmelt_types::{Code, JobId, Tenant};
 
     use super::*;

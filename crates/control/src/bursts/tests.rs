@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use snowmelt_api::{FunctionSpec, InvocationState};
-use snowmelt_node::agent::api::{FunctionCode, JobPart, PartCalls};
+use snowmelt_tasks::agent::api::{FunctionCode, JobPart, PartCalls};
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
 use super::Part;
@@ -110,7 +110,7 @@ async fn run_from(
 fn failing(rank: u32) -> FakeHost {
     let error = Some(ErrorReport::new(Code::FUNCTION_RAISED, "ValueError"));
     FakeHost {
-        ends: vec![snowmelt_node::agent::api::RankEnd { error, ..end(rank) }],
+        ends: vec![snowmelt_tasks::agent::api::RankEnd { error, ..end(rank) }],
         ..FakeHost::default()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use snowmelt_api::{Trace, TracePoint, TraceRequest, TraceStep, TraceTo};
 use snowmelt_network::{AddressEnforcement, Listener, TracedRoute, Transport};
-use snowmelt_node::agent::api::{RouteFound, RouteTo};
+use snowmelt_tasks::agent::api::{RouteFound, RouteTo};
 use snowmelt_types::{ErrorReport, HostName, JobId};
 
 use super::job_networks::{JobNetwork, JobNetworks};

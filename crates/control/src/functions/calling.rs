@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use snowmelt_api::{Answer, Invocation, LogEntry};
-use snowmelt_node::agent::api::{FunctionCall, FunctionEnd};
 use snowmelt_node::{CallEnd, InstanceLease, LogText};
 use snowmelt_rpc::trace::SPANS;
+use snowmelt_tasks::agent::api::{FunctionCall, FunctionEnd};
 use snowmelt_types::{ByteSize, Code, ErrorReport, FunctionName};
 use snowmelt_wire::Call;
 use tracing::{Instrument, Span};

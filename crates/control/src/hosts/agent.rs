@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snowmelt_api::{HostFacts, PartNetwork};
-use snowmelt_node::agent::Agent;
-use snowmelt_node::agent::api::{
+use snowmelt_node::{Node, TreePlace};
+use snowmelt_rpc::HostStream;
+use snowmelt_tasks::agent::Agent;
+use snowmelt_tasks::agent::api::{
     CodePresence, FunctionCall, FunctionEnd, HeldImage, JobPart, PartCalls, PartEnds, PartOpen,
     PartReady, PrepareFunction, RouteFound, RouteTo, UploadCode,
 };
-use snowmelt_node::{Node, TreePlace};
-use snowmelt_rpc::HostStream;
 use snowmelt_types::{Code, Digest, ErrorReport, JobId, Tenant};
 
 /// The reason why a call of a function has no end.

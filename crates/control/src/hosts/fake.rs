@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
 use snowmelt_node::TreePlace;
-use snowmelt_node::agent::api::{
+use snowmelt_tasks::agent::api::{
     CodePresence, FunctionCall, FunctionEnd, HeldImage, JobPart, PartCalls, PartEnds, PartOpen,
     PartReady, PrepareFunction, RankEnd, RouteFound, RouteTo, UploadCode,
 };

@@ -7,9 +7,9 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{delete, post};
-use snowmelt_node::{Node, remote};
 use snowmelt_rpc::server::{self, Ending};
 use snowmelt_rpc::{Problem, Token, admit};
+use snowmelt_tasks::{TaskHost, remote};
 use snowmelt_types::{Code, ErrorReport, HostName};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -27,8 +27,8 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorRe
 
 /// Returns the routes of the second table in [`snowmelt_api`], and the outputs and streams of tasks
 /// on this host, for tasks on others. Call it in the runtime that is to serve these.
-pub(crate) fn router(hosts: Hosts, node: Node, token: Token) -> Router {
-    let exchange = remote::routes::exchange_only(node, token.clone());
+pub(crate) fn router(hosts: Hosts, host: TaskHost, token: Token) -> Router {
+    let exchange = remote::routes::exchange_only(host, token.clone());
     Router::new()
         .route("/v1/hosts", post(join))
         .route("/v1/hosts/{name}", delete(leave))

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use snowmelt_api::HostJoin;
 use snowmelt_node::Node;
-use snowmelt_node::agent::{self, Agent};
 use snowmelt_rpc::Token;
 use snowmelt_rpc::trace::Context;
+use snowmelt_tasks::agent::{self, Agent};
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;

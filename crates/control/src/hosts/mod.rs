@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::{HostFacts, HostJoin, HostSummary};
-use snowmelt_node::agent::Agent;
 pub use snowmelt_rpc::Token;
+use snowmelt_tasks::agent::Agent;
 use snowmelt_types::{Code, ErrorReport, HostName};
 
 pub(crate) use agent::{AnswerRoom, HostApi, NotCalled};

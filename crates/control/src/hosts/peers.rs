@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use async_trait::async_trait;
-use snowmelt_node::remote::peers::Peer;
 use snowmelt_rpc::HostStream;
+use snowmelt_tasks::remote::peers::Peer;
 use snowmelt_types::{ErrorReport, HostName};
 
 use super::Host;

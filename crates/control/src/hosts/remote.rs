@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use http::Method;
 use hyper::body::Body;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
-use snowmelt_node::agent::api::{
-    CodePresence, EndsFrom, FunctionCall, FunctionEnd, HeldImage, JobPart, PartCalls, PartEnds,
-    PartOpen, PartReady, PrepareFunction, ReadyWithin, RouteFound, RouteTo, UploadCode,
-};
 use snowmelt_node::{MAX_ANSWER, TreePlace};
 use snowmelt_rpc::client::{self, NO_BODY};
 use snowmelt_rpc::{Client, HostStream, Token, upgrade};
+use snowmelt_tasks::agent::api::{
+    CodePresence, EndsFrom, FunctionCall, FunctionEnd, HeldImage, JobPart, PartCalls, PartEnds,
+    PartOpen, PartReady, PrepareFunction, ReadyWithin, RouteFound, RouteTo, UploadCode,
+};
 use snowmelt_types::{Code, Digest, ErrorReport, HostName, JobId, Report};
 
 use super::{AnswerRoom, HostApi, NotCalled};

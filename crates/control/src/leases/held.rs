@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use snowmelt_api::Leased;
 use snowmelt_node::InstanceLease;
-use snowmelt_node::remote::leases::FarInstance;
+use snowmelt_tasks::remote::leases::FarInstance;
 use snowmelt_types::{Code, ErrorReport, Report};
 
 use crate::placements::{Callee, Placed, Placements};

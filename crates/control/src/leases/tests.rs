@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream as BlockingStream;
 
 use snowmelt_api::Start;
 use snowmelt_rpc::Peer;
+use snowmelt_tasks::TaskHost;
 use snowmelt_types::HostName;
 use snowmelt_wire::{FrameStream, read_frame};
 use tokio::io::DuplexStream;
@@ -227,7 +228,7 @@ fn leases(functions: &Functions) -> Arc<Leases> {
     let (node, analysis) = functions.node_and_analysis();
     let secrets = SecretSources::new("/no/secrets");
     let places = functions.placements().own_places();
-    let catalog = Arc::new(UdfCatalog::new(node, analysis, secrets, places));
+    let catalog = Arc::new(UdfCatalog::new(TaskHost::new(node), analysis, secrets, places));
     let logs = UdfLogs::new(std::env::temp_dir().join("no-udf-logs"));
     let udfs = UdfRegistry::new(functions.records().clone(), catalog, logs);
     Arc::new(Leases::new(functions.clone(), udfs, Folders::default()))

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use snowmelt_node::agent::api::{BatchForm, FunctionCode, ProgramPart};
-use snowmelt_node::{ProgramRequest, UdfBinding};
+use snowmelt_node::ProgramRequest;
 use snowmelt_schedule::Call;
+use snowmelt_tasks::UdfBinding;
+use snowmelt_tasks::agent::api::{BatchForm, FunctionCode, ProgramPart};
 use snowmelt_types::Tenant;
 use snowmelt_wire::SourceCode;
 

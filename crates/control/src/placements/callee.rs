@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_node::agent::api::FunctionCode;
 use snowmelt_node::{InstanceLimits, Secrets, Unit};
 use snowmelt_schedule::Call;
+use snowmelt_tasks::agent::api::FunctionCode;
 use snowmelt_wire::Load;
 
 /// The name of the function, for errors, and how long the call may take.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use snowmelt_node::TreePlace;
-use snowmelt_node::remote::peers::{Peer, Peers, TaskNeeds, TaskPlace};
 use snowmelt_schedule::Task;
+use snowmelt_tasks::remote::peers::{Peer, Peers, TaskNeeds, TaskPlace};
 use snowmelt_types::{ByteSize, CpuMillis, HostName, Tenant};
 
 use super::Placements;

@@ -2,10 +2,10 @@
 
 use futures::FutureExt;
 use snowmelt_api::{HostJoin, HostState};
-use snowmelt_node::agent::Agent;
-use snowmelt_node::remote::peers::{TaskPlace, TaskWish};
 use snowmelt_rpc::Token;
 use snowmelt_schedule::{Gang, GangRoom, Task};
+use snowmelt_tasks::agent::Agent;
+use snowmelt_tasks::remote::peers::{TaskPlace, TaskWish};
 use snowmelt_types::ByteSize;
 
 use super::*;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use snowmelt_api::FunctionSpec;
 use snowmelt_network::JobSpec;
-use snowmelt_node::agent::api::{PartOpen, PartReady};
 use snowmelt_store::Expect;
+use snowmelt_tasks::agent::api::{PartOpen, PartReady};
 use snowmelt_types::{ErrorReport, HostName, JobId, Report, Tenant};
 
 use super::{PAGE, Records, collect, parse, written};

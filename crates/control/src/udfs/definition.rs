@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use snowmelt_api::{QueryRequest, UdfSource};
-use snowmelt_node::{QueryRunner, WorkerLimits};
+use snowmelt_tasks::{QueryRunner, WorkerLimits};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, Report, Tenant};
 use snowmelt_udf::ParsedSignature;
 use snowmelt_wire::{CreateFunction, Definition, SourceCode};
@@ -35,9 +35,9 @@ impl UdfRegistry {
         }
         let definition = {
             // Its room is free before the code of the function is loaded, which needs other room.
-            let (node, name) = (self.catalog.node.clone(), "definition".to_owned());
-            let runner = QueryRunner::new(node, name, tenant.clone(), Instant::now(), NO_TASK, []);
-            snowmelt_node::definition(&runner, &request.sql, threads).await?
+            let (host, name) = (self.catalog.host.clone(), "definition".to_owned());
+            let runner = QueryRunner::new(host, name, tenant.clone(), Instant::now(), NO_TASK, []);
+            snowmelt_tasks::definition(&runner, &request.sql, threads).await?
         };
         if !matches!(definition, Definition::Other) {
             no_parameters(request)?;

@@ -31,7 +31,7 @@ const MAX_ASKED: usize = 64 * MAX_FILES;
 
 impl UdfRegistry {
     fn files(&self) -> &FileStore {
-        self.catalog.node.files()
+        self.catalog.host.node().files()
     }
 
     /// Returns the contents that a tenant has to send.
@@ -173,7 +173,7 @@ impl UdfRegistry {
 
     async fn sweep(&self) -> Result<(), ErrorReport> {
         let used = self.used_files().await?;
-        let node = self.catalog.node.clone();
+        let node = self.catalog.host.node().clone();
         let deployed = self.deployed_code().await?;
         let sweep = move || {
             node.files().sweep(&used, UNUSED_KEPT)?;

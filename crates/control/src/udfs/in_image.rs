@@ -8,7 +8,8 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
-use snowmelt_node::{ProgramRequest, UdfImage, UdfSource as PortableUdf, Unit, has_registry};
+use snowmelt_node::{ProgramRequest, Unit, has_registry};
+use snowmelt_tasks::{UdfImage, UdfSource as PortableUdf};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Signature, SourceCode};
 
@@ -26,7 +27,7 @@ impl UdfCatalog {
         set: &mut UdfSet,
     ) -> Result<(), ErrorReport> {
         check(source)?;
-        let files = self.node.store(&source.code).map_err(|error| error.report())?;
+        let files = self.host.node().store(&source.code).map_err(|error| error.report())?;
         let usual = self.in_image(tenant, &files, (image, given), MEMORY).await?;
         let signatures = self.known_in_image(source, &usual).await?;
         let registration = register(&source.code, &[], signatures)?;
@@ -64,7 +65,8 @@ impl UdfCatalog {
         let place = self.places.of(image);
         let request = ProgramRequest::python_in(image.to_owned());
         let prepared = self
-            .node
+            .host
+            .node()
             .prepare_program(tenant, code, &request, &limits(memory), place.as_ref())
             .await;
         self.give(prepared.map_err(|error| error.report())?, given).await
@@ -91,7 +93,9 @@ impl UdfCatalog {
                 Ok(signatures)
             }
             // What failed in the image may have failed for want of a block of it.
-            Err(error) => Err(self.node.why_image_failed(unit, began).await.unwrap_or(error)),
+            Err(error) => {
+                Err(self.host.node().why_image_failed(unit, began).await.unwrap_or(error))
+            }
         }
     }
 }

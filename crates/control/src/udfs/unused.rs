@@ -56,7 +56,8 @@ impl UdfCatalog {
         if source.image.is_some() {
             return Ok(Vec::new());
         }
-        let declared = declared(&self.node, &self.analysis, &source.code, &source.packages).await?;
+        let declared =
+            declared(self.host.node(), &self.analysis, &source.code, &source.packages).await?;
         let signatures = source.signatures.clone().unwrap_or_default();
         let mut all = Vec::new();
         for one in &signatures {

@@ -44,7 +44,7 @@ use snowmelt_sandbox::MountedImage;
 pub(crate) use connect::connect;
 pub use daemon::image_daemon_main;
 pub(crate) use keeper::Images;
-pub(crate) use peers::BLOCKS;
+pub use peers::BLOCKS;
 pub use place::{HeldImage, TreePlace, Upstream};
 pub use resolve::{Found, Origin, find_image, has_registry};
 pub(crate) use sharing::Sharing;

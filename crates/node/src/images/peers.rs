@@ -25,7 +25,7 @@ use super::sharing::Shared;
 use crate::{Node, Result};
 
 /// Where blocks of images are asked for.
-pub(crate) const BLOCKS: &str = "/v1/images/blocks";
+pub const BLOCKS: &str = "/v1/images/blocks";
 
 /// How long the daemon may take to accept a connection.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);

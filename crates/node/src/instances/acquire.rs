@@ -18,7 +18,7 @@ use crate::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
 use crate::{Error, InstanceLimits, Program, Result, Unit};
 
 /// Variables of one instance.
-pub(crate) type Environment = Vec<(String, String)>;
+pub type Environment = Vec<(String, String)>;
 
 impl Instances {
     /// Fills new slots with idle and prewarmed instances; starts the rest in one request.

@@ -22,8 +22,9 @@ use crate::{Error, InstanceLease, InstanceLimits, Result, Unit};
 /// The room of a part of a burst: for all of its ranks, and for the zygote that they are forked
 /// from if it does not run.
 #[derive(Debug)]
-pub(crate) struct PartRoom {
+pub struct PartRoom {
     ranks: Reservation,
+    /// That of the zygote.
     pub zygote: ZygoteRoom,
 }
 

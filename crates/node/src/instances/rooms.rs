@@ -22,7 +22,7 @@ impl Account {
     /// Room for new instances, and for their zygote if one has to be started: both at once, so that
     /// nobody has the one and waits for the other. For as many as there is, and `most` at most; if
     /// there is none for any, for one that waits.
-    pub async fn rooms(
+    pub(crate) async fn rooms(
         &self,
         imports: &ImportCache,
         unit: &Unit,

@@ -11,32 +11,46 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, RESERVED, Unsent};
+use serde::{Deserialize, Serialize};
+use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, RESERVED, Range, Unsent};
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
 use super::precreated::Fresh;
 use super::{JobNetworks, blocking};
 use crate::account::ZygoteRoom;
-use crate::agent::api::HostRanks;
 use crate::imports::{Found, Member};
 use crate::times::{UNSENT_ASKED_EVERY, UNSENT_STANDS_STILL};
 use crate::unit::WarmStart;
 use crate::{Error, Result, Unit};
 
 /// Where a function finds the IPv4 addresses of all, one on each line, by rank.
-pub(crate) const PEERS: &str = "/run/snowmelt/peers";
+pub const PEERS: &str = "/run/snowmelt/peers";
 
 /// The same for IPv6.
-pub(crate) const PEERS6: &str = "/run/snowmelt/peers6";
+pub const PEERS6: &str = "/run/snowmelt/peers6";
+
+/// The ranks of one host in a job's network.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct HostRanks {
+    /// Its first rank.
+    pub first: u32,
+    /// How many it has.
+    pub count: u32,
+    /// The addresses of which they have the first ones behind [`snowmelt_network::RESERVED`].
+    pub range4: Range,
+    /// Those of IPv6, of which they have the same ones.
+    pub range6: Range,
+}
 
 /// A job's network with what it was made for.
 #[derive(Debug)]
-pub(crate) struct RankNetwork {
+pub struct RankNetwork {
     // Blocks for as long as the kernel takes; never held across a wait.
     network: Arc<Mutex<JobNetwork>>,
+    /// Where its ranks are.
     pub namespace: NetworkNamespace,
     /// The zygote that forks the ranks; none for programs.
-    pub zygote: Option<(Arc<Member>, Found)>,
+    pub(crate) zygote: Option<(Arc<Member>, Found)>,
     networks: Weak<JobNetworks>,
     files: Files,
 }
@@ -99,12 +113,12 @@ impl RankNetwork {
     }
 
     /// The entry of a program at a place on this host, which is written before it is executed.
-    pub fn entry(&self, slot: u32) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn entry(&self, slot: u32) -> Result<Option<Vec<u8>>> {
         Ok(self.lock().entry(slot)?)
     }
 
     /// Holds an instance to the addresses of a place, from now until it ends.
-    pub fn attach(&self, sandbox: &mut Sandbox, slot: u32) -> Result<()> {
+    pub(crate) fn attach(&self, sandbox: &mut Sandbox, slot: u32) -> Result<()> {
         if let Some(listener) = sandbox.take_listener() {
             self.lock().attach_notifier(listener, slot)?;
             return Ok(());
@@ -153,7 +167,7 @@ impl RankNetwork {
     }
 
     /// What ranks see beside their unit's root.
-    pub fn binds(&self) -> [Bind; 3] {
+    pub(crate) fn binds(&self) -> [Bind; 3] {
         let bind = |name: &str, target: &str| Bind {
             source: self.files.folder.join(name),
             target: target.into(),

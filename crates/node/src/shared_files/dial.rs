@@ -8,7 +8,7 @@ use snowmelt_image::peer::{Connect, Link, PeerHost};
 use crate::images::{Images, connect};
 
 /// Where blocks of files are asked for.
-pub(crate) const FILE_BLOCKS: &str = "/v1/files/blocks";
+pub const FILE_BLOCKS: &str = "/v1/files/blocks";
 
 /// With the token of the cluster that this host is in.
 pub(super) struct Dial {

@@ -30,7 +30,7 @@ use crate::{Error, FileStore, Result, TreePlace, UNUSED_KEPT};
 use blocks::BlockFiles;
 use dial::Dial;
 
-pub(crate) use dial::FILE_BLOCKS;
+pub use dial::FILE_BLOCKS;
 
 /// Bytes of a file that are in memory at once.
 const STEP: u64 = 8 << 20;

@@ -40,13 +40,13 @@ impl WorkerLease {
     }
 
     /// A new connection, which carries one task.
-    pub(crate) fn connect(&self) -> snowmelt_wire::Result<std::os::unix::net::UnixStream> {
+    pub fn connect(&self) -> snowmelt_wire::Result<std::os::unix::net::UnixStream> {
         let worker = self.worker.as_ref().ok_or(snowmelt_wire::Error::Closed)?;
         Ok(worker.sandbox.connect()?)
     }
 
     /// Its room is for this use until it is returned. An idle worker is any query's.
-    pub(crate) fn used_for(mut self, use_: Use) -> Self {
+    pub fn used_for(mut self, use_: Use) -> Self {
         if let Some(worker) = &mut self.worker {
             worker.used_for(use_);
         }
@@ -74,7 +74,7 @@ impl WorkerLease {
 
     /// Returns a worker that was not used, and tells nobody: who takes one, and finds no room for
     /// what else it needs, would wake itself.
-    pub(crate) fn put_back(mut self) {
+    pub fn put_back(mut self) {
         let may_be_idle = |worker: &Worker| {
             worker.room.is_some() && worker.is_alive() && !self.workers.account.ledger.is_wanted()
         };

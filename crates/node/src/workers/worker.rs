@@ -61,7 +61,7 @@ pub struct WorkerSpec {
 
 impl WorkerSpec {
     /// What it reserves: all of its limit, because what a worker sorts and joins fills it.
-    pub(crate) fn amount(&self) -> Amount {
+    pub fn amount(&self) -> Amount {
         Amount::one(self.memory, self.cpu)
     }
 

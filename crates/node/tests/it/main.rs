@@ -2,7 +2,6 @@
 //!
 //! They need root and skip, saying so, without it.
 
-mod bursts;
 mod caches;
 mod programs;
 mod replaced;

@@ -1,0 +1,400 @@
+//! The other hosts of one query: their sessions, and which of them may run a task.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use snowmelt_types::{ErrorReport, HostName, Tenant, micros};
+use snowmelt_wire::{GangTask, TaskAsk};
+use tokio::sync::Notify;
+
+use super::opening::{Opened, Opening};
+use super::placement::{self, Candidate};
+use super::places::{Input, Place};
+use super::sent_files::SentFiles;
+use crate::bound::{UdfBinding, UdfImage};
+use crate::remote::messages::{ImagePart, OpenQuery, UdfPart};
+use crate::remote::peers::{Peer, Peers, TaskPlace};
+use crate::remote::session::{NotOpened, Session};
+use crate::runner::QueryRunner;
+
+/// How long after its first task a host is waited for that opens its session, if all others run as
+/// many tasks as they have cores. Without packages to install, a session is open after a round trip.
+const EXPECTED_HOST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a host may take to open its session: it may have to read large files and to install large
+/// packages.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The hosts of one query.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    // None if the query runs on this host alone.
+    peers: Option<Arc<dyn Peers>>,
+    here: Arc<AtomicU32>,
+    // Functions that only this host can run.
+    own_udfs: BTreeSet<String>,
+    hosts: Mutex<BTreeMap<HostName, Arc<HostState>>>,
+    // Without the time since the query was accepted.
+    order: OpenQuery,
+    // The files of its functions.
+    files: Option<Arc<SentFiles>>,
+    accepted: Instant,
+    // Notified when a session is open.
+    changed: Arc<Notify>,
+    expected_within: Duration,
+}
+
+/// What a query knows of another host.
+#[derive(Debug, Default)]
+struct HostState {
+    session: Opening,
+    running: Arc<AtomicU32>,
+    // It cannot reach another host, or another host cannot reach it.
+    is_apart: AtomicBool,
+    // Files that it does not have.
+    missing: Mutex<BTreeSet<String>>,
+    // Says that the query uses it, which may have outputs there. None where nobody has to know.
+    used: OnceLock<Option<Box<dyn TaskPlace>>>,
+}
+
+/// A host that a task may run on.
+#[derive(Clone, Debug)]
+pub(super) enum Choice {
+    /// This one.
+    Here,
+    /// Another one.
+    There(Arc<dyn Peer>),
+}
+
+/// Counts a task on its host for as long as it is there.
+#[derive(Debug)]
+pub(super) struct Counted {
+    running: Arc<AtomicU32>,
+    // None in room that the query keeps, and where each host decides alone.
+    place: Option<Box<dyn TaskPlace>>,
+}
+
+impl Counted {
+    /// The same with its place among all work of the cluster.
+    pub fn at(self, place: Option<Box<dyn TaskPlace>>) -> Self {
+        let mut counted = self;
+        counted.place = place;
+        counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Cluster {
+    /// The hosts of a query. `changed` is notified when one more can be used.
+    pub fn new(runner: &QueryRunner, changed: &Arc<Notify>) -> Self {
+        let own = runner.udfs.iter().filter(|(_, bound)| bound.udf.source.is_none());
+        let own_udfs = own.map(|(name, _)| name.clone()).collect();
+        let order = order(runner);
+        let cluster = Self::of(runner.peers.clone(), order, changed, EXPECTED_HOST_TIMEOUT);
+        let files = SentFiles::of(&runner.host.node, &cluster.order).map(Arc::new);
+        Self { own_udfs, accepted: runner.accepted, files, ..cluster }
+    }
+
+    pub fn of(
+        peers: Option<Arc<dyn Peers>>,
+        order: OpenQuery,
+        changed: &Arc<Notify>,
+        expected_within: Duration,
+    ) -> Self {
+        Self {
+            peers,
+            here: Arc::default(),
+            own_udfs: BTreeSet::new(),
+            hosts: Mutex::default(),
+            order,
+            files: None,
+            accepted: Instant::now(),
+            changed: Arc::clone(changed),
+            expected_within,
+        }
+    }
+
+    /// Whether there are other hosts.
+    pub fn has_others(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| !peers.others().is_empty())
+    }
+
+    /// The other hosts; `None` if the query runs on this host alone.
+    pub fn peers(&self) -> Option<&Arc<dyn Peers>> {
+        self.peers.as_ref()
+    }
+
+    /// Whether the cluster decides where tasks run.
+    pub fn places_tasks(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.places_tasks())
+    }
+
+    /// Whether no other host can run a task with these UDFs.
+    pub fn is_here_only(&self, udfs: &[String]) -> bool {
+        udfs.iter().any(|udf| self.own_udfs.contains(udf))
+    }
+
+    /// The name of this host; `None` if the query runs on it alone.
+    pub fn own_name(&self) -> Option<HostName> {
+        self.peers.as_ref().map(|peers| peers.own_name())
+    }
+
+    /// The hosts that may run a task, the best first, each with the number of rounds of tasks that it
+    /// runs. This host is always one of them.
+    pub fn choices(&self, ask: &TaskAsk, inputs: &[Input]) -> Vec<(u32, Choice)> {
+        let peers = self.peers.as_ref().filter(|_| !self.is_here_only(&ask.udfs));
+        let others = peers.map(|peers| peers.others()).unwrap_or_default();
+        let may_run = |peer: &Arc<dyn Peer>| {
+            let state = self.state(&peer.name());
+            state.may_run(ask) && (!self.is_apart(&peer.name()) || only_here(inputs, &peer.name()))
+        };
+        let reachable = !inputs.iter().any(|input| self.is_apart_input(input));
+        let mut choices = vec![Choice::Here];
+        choices.extend(
+            others
+                .into_iter()
+                .filter(|peer| peer.takes_work())
+                .filter(|peer| reachable || only_here(inputs, &peer.name()))
+                .filter(may_run)
+                .map(Choice::There),
+        );
+        let candidates: Vec<_> = choices.iter().map(|it| self.candidate(it, inputs)).collect();
+        let best = placement::order(&candidates).into_iter();
+        best.map(|place| (candidates[place].round(), choices[place].clone())).collect()
+    }
+
+    /// The hosts that may run a task of a gang, the best first. All of them reach each other, as far
+    /// as that is known.
+    pub fn gang_choices(&self, task: &GangTask) -> Vec<Choice> {
+        let GangTask { task, udfs, files, .. } = task.clone();
+        let ask = TaskAsk { task, udfs, files, ..TaskAsk::default() };
+        let may_stream = |choice: &Choice| match choice {
+            Choice::Here => true,
+            Choice::There(peer) => peer.address().is_some() && !self.is_apart(&peer.name()),
+        };
+        self.choices(&ask, &[]).into_iter().map(|(_, choice)| choice).filter(may_stream).collect()
+    }
+
+    /// To be notified when one more host can be used.
+    pub fn changed(&self) -> &Notify {
+        &self.changed
+    }
+
+    fn candidate(&self, choice: &Choice, inputs: &[Input]) -> Candidate {
+        let (cores, running) = match choice {
+            Choice::Here => (own_cores(), self.here.load(Ordering::Relaxed)),
+            Choice::There(peer) => {
+                (peer.cores(), self.state(&peer.name()).running.load(Ordering::Relaxed))
+            }
+        };
+        let is_there = |input: &&Input| match (&input.place, choice) {
+            (Place::Here, Choice::Here) => true,
+            (Place::There(session), Choice::There(peer)) => *session.name() == peer.name(),
+            _ => false,
+        };
+        let input_bytes = inputs.iter().filter(is_there).map(|input| input.bytes).sum();
+        Candidate { cores, running, input_bytes }
+    }
+
+    /// Counts a task on a host.
+    pub fn count(&self, choice: &Choice) -> Counted {
+        let running = match choice {
+            Choice::Here => Arc::clone(&self.here),
+            Choice::There(peer) => Arc::clone(&self.state(&peer.name()).running),
+        };
+        running.fetch_add(1, Ordering::Relaxed);
+        Counted { running, place: None }
+    }
+
+    /// A task of the query is on another host.
+    pub fn uses(&self, tenant: &Tenant, host: &HostName) {
+        let uses = || self.peers.as_ref().and_then(|peers| peers.uses(tenant, host));
+        self.state(host).used.get_or_init(uses);
+    }
+
+    /// The session of the query on a host, which begins to be opened when it is first asked for.
+    pub fn session(&self, peer: &Arc<dyn Peer>) -> Opened {
+        let session = &self.state(&peer.name()).session;
+        let open = || {
+            let order = self.order(&peer.name());
+            let sent = self.files.clone().zip(self.peers.clone());
+            let peer = Arc::clone(peer);
+            async move {
+                let files = match sent {
+                    Some((files, peers)) => files.places(&*peers, &peer.name()).await,
+                    None => Vec::new(),
+                };
+                Session::open(peer, &OpenQuery { files, ..order }, OPEN_TIMEOUT).await
+            }
+        };
+        session.begin(open, &self.changed);
+        session.now(self.expected_within)
+    }
+
+    /// Why hosts run no tasks of the query any more, each once.
+    pub fn take_failures(&self) -> Vec<NotOpened> {
+        self.lock().values().filter_map(|state| state.session.take_failure()).collect()
+    }
+
+    /// Ends the session on a host if it does not answer, or not with what it was sent.
+    pub async fn confirm(&self, host: &HostName) {
+        if let Opened::Session(session) = self.state(host).session.now(Duration::ZERO) {
+            session.confirm().await;
+        }
+    }
+
+    fn order(&self, host: &HostName) -> OpenQuery {
+        let mut order = OpenQuery {
+            elapsed_us: micros(self.accepted.elapsed()),
+            control: self.peers.as_ref().and_then(|peers| peers.own_address()),
+            ..self.order.clone()
+        };
+        let images = order.udfs.iter_mut().filter_map(|udf| udf.image.as_mut());
+        if let Some(peers) = &self.peers {
+            images.for_each(|image| image.place = peers.tree_place(&image.tree, host));
+        }
+        order
+    }
+
+    /// A host does not have a file: tasks that read it run elsewhere.
+    pub fn lacks(&self, host: &HostName, path: String) {
+        let state = self.state(host);
+        state.missing.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+    }
+
+    /// A host and others cannot reach each other, though control reaches all: from now on what these
+    /// have is read by control's own host.
+    pub fn set_apart<'h>(&self, hosts: impl Iterator<Item = &'h HostName>) {
+        for host in hosts {
+            self.state(host).is_apart.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn is_apart(&self, host: &HostName) -> bool {
+        self.state(host).is_apart.load(Ordering::Relaxed)
+    }
+
+    fn is_apart_input(&self, input: &Input) -> bool {
+        matches!(&input.place, Place::There(session) if self.is_apart(session.name()))
+    }
+
+    fn state(&self, host: &HostName) -> Arc<HostState> {
+        Arc::clone(self.lock().entry(host.clone()).or_default())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<HostName, Arc<HostState>>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HostState {
+    fn may_run(&self, ask: &TaskAsk) -> bool {
+        match self.session.now(Duration::ZERO) {
+            Opened::Never => return false,
+            Opened::Session(session) if refused_udf(&session, ask).is_some() => return false,
+            _ => {}
+        }
+        let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        missing.is_empty() || !ask.files.iter().any(|file| missing.contains(&file.path))
+    }
+}
+
+/// Whether a task on this host reads nothing of others.
+fn only_here(inputs: &[Input], host: &HostName) -> bool {
+    inputs.iter().all(|input| match &input.place {
+        Place::Here => false,
+        Place::There(session) => session.name() == host,
+    })
+}
+
+/// What a host must know to run tasks of a query.
+fn order(runner: &QueryRunner) -> OpenQuery {
+    let udfs = runner.udfs.values().filter(|_| runner.peers.is_some());
+    OpenQuery {
+        query: runner.query.clone(),
+        tenant: runner.tenant.clone(),
+        memory: runner.limits.memory,
+        cpu: runner.limits.cpu,
+        elapsed_us: 0,
+        udfs: udfs.filter_map(|bound| udf_part(&bound.udf)).collect(),
+        files: Vec::new(),
+        control: None,
+    }
+}
+
+fn udf_part(udf: &UdfBinding) -> Option<UdfPart> {
+    let source = udf.source.as_ref()?;
+    Some(UdfPart {
+        name: udf.name.clone(),
+        code: source.code.clone(),
+        packages: source.packages.clone(),
+        imports: source.imports.clone(),
+        image: source.image.clone().map(image_part),
+        files: source.files.clone(),
+        secrets: source.secrets.clone(),
+        limits: (*udf.limits).clone(),
+        load: udf.load.clone(),
+        timeout_ms: u64::try_from(udf.timeout.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+fn image_part(UdfImage { name, tree, .. }: UdfImage) -> ImagePart {
+    ImagePart { name, tree, place: None }
+}
+
+/// Why a host cannot run a UDF of a task.
+pub(super) fn refused_udf<'s>(
+    session: &'s Session,
+    ask: &TaskAsk,
+) -> Option<(String, &'s ErrorReport)> {
+    ask.udfs.iter().find_map(|udf| Some((udf.clone(), session.refused(udf)?)))
+}
+
+fn own_cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::remote::fake::{FakePeer, FakePeers, open, order};
+
+    fn ask() -> TaskAsk {
+        TaskAsk { task: 1, partitions: vec![0], batch_rows: 1, ..TaskAsk::default() }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_prepares_itself_keeps_no_task_from_another_one() {
+        let (slow, _installs) = FakePeer::new("a-slow").await;
+        let (quick, mut connections) = FakePeer::new("quick").await;
+        let changed = Arc::new(Notify::new());
+        let peers = Arc::new(FakePeers(vec![slow, quick]));
+        let cluster = Cluster::of(Some(peers), order(), &changed, Duration::ZERO);
+        // This host has all the tasks that its cores can run.
+        let _here: Vec<_> = (0..own_cores()).map(|_| cluster.count(&Choice::Here)).collect();
+        let notified = changed.notified();
+        let there = |choices: Vec<(u32, Choice)>| -> Vec<Opened> {
+            let peers = choices.into_iter().filter_map(|(_, choice)| match choice {
+                Choice::There(peer) => Some(peer),
+                Choice::Here => None,
+            });
+            peers.map(|peer| cluster.session(&peer)).collect()
+        };
+        let rounds: Vec<u32> = cluster.choices(&ask(), &[]).iter().map(|(it, _)| *it).collect();
+        assert_eq!(rounds, [0, 0, 1], "other hosts are better, as soon as they can be used");
+        let found = there(cluster.choices(&ask(), &[]));
+        assert!(found.iter().all(|it| matches!(it, Opened::Later)), "{found:?}");
+        let _session = open(&mut connections).await;
+        notified.await;
+        let found = there(cluster.choices(&ask(), &[]));
+        assert!(matches!(&found[..], [Opened::Later, Opened::Session(_)]), "{found:?}");
+    }
+}

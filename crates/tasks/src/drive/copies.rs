@@ -1,0 +1,267 @@
+//! Outputs that several tasks read whole, such as the build side of a join: which host copies one
+//! from which other host, and the copies on this host.
+//!
+//! A host is in the tree of an output from when it is asked for a task ([`CopyTree`]): the tasks of a
+//! stage are asked for at the same time, so a tree of hosts that have answered would come too late.
+//! A host that was told of a parent which begins no copy waits for it for a moment, and copies from
+//! the host that has made the output.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use snowmelt_types::HostName;
+
+use super::copy_tree::{CHILDREN, CopyTree, Host, Spot};
+use super::places::{Input, Place};
+use crate::remote::copies::{Copy, Source};
+use crate::remote::messages::OUTPUTS;
+use crate::remote::outputs::Outputs;
+use crate::remote::session::Session;
+use crate::runner::QueryRunner;
+
+/// What is smaller together is sent to more than [`CHILDREN`] hosts by the one that has made it: until
+/// others could pass it on, it is there.
+const PASSED_ON: u64 = 1 << 20;
+
+/// The hosts that copy each output of a query, by the attempt that made it.
+#[derive(Debug, Default)]
+pub(super) struct CopyTrees(Mutex<Trees>);
+
+#[derive(Debug, Default)]
+struct Trees {
+    by_attempt: HashMap<u64, CopyTree<Place>>,
+    // Of all trees, so that one which begins anew has no number again.
+    last: u64,
+}
+
+/// The places of a host in trees, for a task that it is asked for. Dropping it gives them up, unless
+/// the host has begun its copies.
+#[derive(Debug)]
+pub(super) struct Asking<'t> {
+    trees: &'t CopyTrees,
+    made: Made,
+    // Attempt and number of each.
+    asked: Vec<(u64, u64)>,
+    has_begun: bool,
+}
+
+/// The bytes that several tasks read whole: all of them, and those that each host has made.
+#[derive(Debug, Default)]
+struct Made {
+    all: u64,
+    by_host: BTreeMap<Option<HostName>, u64>,
+}
+
+impl Host for Place {
+    fn is(&self, other: &Self) -> bool {
+        Place::is(self, other)
+    }
+
+    fn is_gone(&self) -> bool {
+        Place::is_gone(self)
+    }
+}
+
+impl CopyTrees {
+    /// A host is about to be asked for a task that reads these.
+    pub fn asking(&self, inputs: &[Input]) -> Asking<'_> {
+        Asking { trees: self, made: Made::of(inputs), asked: Vec::new(), has_begun: false }
+    }
+
+    /// An output is not read any more. Gives the hosts that may have copies of it.
+    pub fn remove(&self, attempt: u64) -> impl Iterator<Item = Place> + use<> {
+        let removed = self.lock().by_attempt.remove(&attempt);
+        removed.into_iter().flat_map(CopyTree::hosts)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Trees> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asking<'_> {
+    /// The place of a host among those that copy one of the inputs.
+    pub fn spot(&mut self, host: &Place, input: &Input) -> Spot<Place> {
+        let mut trees = self.trees.lock();
+        trees.last += 1;
+        let number = trees.last;
+        let tree = trees.by_attempt.entry(input.attempt).or_default();
+        let spot = tree.ask(host, number, self.made.children_of(&input.place));
+        self.asked.push((input.attempt, spot.number));
+        spot
+    }
+
+    /// The host has answered, and has begun its copies or will not.
+    pub fn answered(mut self, has_begun: bool) {
+        self.has_begun = has_begun;
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut trees = self.trees.lock();
+        for (attempt, number) in &self.asked {
+            if let Some(tree) = trees.by_attempt.get_mut(attempt) {
+                tree.answered(*number, self.has_begun);
+            }
+        }
+    }
+}
+
+impl Made {
+    fn of(inputs: &[Input]) -> Self {
+        let mut made = Self::default();
+        for input in inputs.iter().filter(|input| input.is_shared) {
+            made.all += input.bytes;
+            *made.by_host.entry(input.place.name().cloned()).or_default() += input.bytes;
+        }
+        made
+    }
+
+    /// How many hosts copy what a host has made from that one. If several hosts have made a part,
+    /// each sends about as much as one would that had made all.
+    fn children_of(&self, host: &Place) -> usize {
+        let own = self.by_host.get(&host.name().cloned()).copied().unwrap_or(0);
+        let share = self.all.max(PASSED_ON) / own.max(1);
+        CHILDREN.saturating_mul(usize::try_from(share).unwrap_or(usize::MAX).max(1))
+    }
+}
+
+/// The copies that a task on this host reads of outputs of other hosts, and its other inputs.
+pub(super) async fn here(
+    runner: &QueryRunner,
+    trees: &CopyTrees,
+    kept: Option<&Outputs>,
+    inputs: &[Input],
+) -> (Vec<(u32, OwnedFd)>, Vec<Input>) {
+    let Some(kept) = kept else { return (Vec::new(), inputs.to_vec()) };
+    let mut asking = trees.asking(inputs);
+    for input in inputs.iter().filter(|input| input.is_shared) {
+        let Place::There(origin) = &input.place else { continue };
+        let Spot { number, parent } = asking.spot(&Place::Here, input);
+        let parent = match &parent {
+            Some((Place::There(parent), copy)) => Some(source(parent, Some(*copy))),
+            _ => None,
+        };
+        let sources = parent.into_iter().chain([source(origin, None)]).collect();
+        let (query, attempt) = (runner.query.clone(), input.attempt);
+        let begin = || Ok(Copy::begin(runner.host.output_file()?, query, attempt, sources));
+        kept.copy(attempt, number, begin);
+    }
+    asking.answered(true);
+    let (mut copied, mut others) = (Vec::new(), Vec::new());
+    for input in inputs {
+        let is_copied = input.is_shared && matches!(input.place, Place::There(_));
+        match if is_copied { kept.copied(input.attempt).await } else { None } {
+            Some(file) => copied.push((input.task, OwnedFd::from(file))),
+            None => others.push(input.clone()),
+        }
+    }
+    (copied, others)
+}
+
+fn source(session: &Arc<Session>, copy: Option<u64>) -> Source {
+    let peer = Arc::clone(session.peer());
+    let connect = move || async move { peer.connect(OUTPUTS).await }.boxed();
+    Source { connect: Box::new(connect), copy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::fake::opened;
+
+    const BYTES: u64 = 10 << 20;
+
+    fn input(place: Place, bytes: u64) -> Input {
+        Input { task: 1, attempt: 1, place, bytes, is_shared: true }
+    }
+
+    fn name(host: Option<Place>) -> String {
+        match host {
+            Some(Place::There(session)) => session.name().as_str().to_owned(),
+            Some(Place::Here) => "here".to_owned(),
+            None => "maker".to_owned(),
+        }
+    }
+
+    /// From which host another one copies the output of the attempt 1, and its question for a task.
+    fn asked<'t>(trees: &'t CopyTrees, host: &Place) -> (String, Asking<'t>) {
+        let input = input(Place::Here, BYTES);
+        let mut asking = trees.asking(std::slice::from_ref(&input));
+        let Spot { parent, .. } = asking.spot(host, &input);
+        (name(parent.map(|(host, _)| host)), asking)
+    }
+
+    #[tokio::test]
+    async fn hosts_that_have_not_answered_yet_are_parents_unless_they_are_lost() {
+        let trees = CopyTrees::default();
+        let (mut peers, mut hosts, mut kept, mut asking) = (vec![], vec![], vec![], vec![]);
+        for (host, expected) in ["a", "b", "c", "d"].into_iter().zip(["maker", "maker", "a", "a"]) {
+            let (peer, connections, session, control) = opened(host).await;
+            peers.push(peer);
+            kept.push((connections, control));
+            hosts.push(Place::There(session));
+            let (parent, asks) = asked(&trees, hosts.last().unwrap());
+            assert_eq!(parent, expected);
+            asking.push(asks);
+        }
+        assert_eq!(asked(&trees, &Place::Here).0, "b");
+        // It has left since.
+        let (parent, here) = asked(&trees, &Place::Here);
+        assert_eq!(parent, "b");
+        here.answered(true);
+        let Place::There(lost) = &hosts[1] else { panic!() };
+        peers[1].lost.cancel();
+        lost.dead().await;
+        assert_eq!(asked(&trees, &Place::Here).0, "maker");
+        assert_eq!([2, 3].map(|host| asked(&trees, &hosts[host]).0), ["a", "a"]);
+        assert_eq!(trees.remove(1).count(), 5, "all of them may have begun");
+        assert_eq!(trees.remove(1).count(), 0);
+        drop(asking);
+        assert_eq!(trees.remove(1).count(), 0, "an output that was released has no tree again");
+    }
+
+    #[tokio::test]
+    async fn a_host_that_begins_nothing_is_no_parent_any_more() {
+        let trees = CopyTrees::default();
+        let mut hosts = Vec::new();
+        for host in ["a", "b", "c"] {
+            hosts.push(opened(host).await);
+        }
+        let [a, b, c] = [0, 1, 2].map(|at| Place::There(Arc::clone(&hosts[at].2)));
+        let (first, second) = (asked(&trees, &a).1, asked(&trees, &a).1);
+        let _b = asked(&trees, &b).1;
+        drop(first);
+        assert_eq!(asked(&trees, &c).0, "a", "it may begin for its other task");
+        drop(second);
+        assert_eq!(asked(&trees, &c).0, "maker");
+    }
+
+    #[tokio::test]
+    async fn hosts_that_have_made_a_part_send_it_to_more_others() {
+        let mut hosts = Vec::new();
+        for host in ["a", "b", "c"] {
+            hosts.push(opened(host).await);
+        }
+        let mut places = vec![Place::Here];
+        places.extend(hosts.iter().map(|host| Place::There(Arc::clone(&host.2))));
+        let children = |parts: &[(usize, u64)], of: usize| {
+            let part = |(host, bytes): &(usize, u64)| input(places[*host].clone(), *bytes);
+            let inputs: Vec<_> = parts.iter().map(part).collect();
+            Made::of(&inputs).children_of(&places[of])
+        };
+        assert_eq!(children(&[(0, BYTES)], 0), CHILDREN);
+        let equal = [(0, BYTES), (1, BYTES), (2, BYTES), (3, BYTES)];
+        assert_eq!(children(&equal, 2), 4 * CHILDREN);
+        let two = [(1, 2 * BYTES), (2, BYTES), (1, BYTES)];
+        assert_eq!([children(&two, 1), children(&two, 2)], [CHILDREN, 4 * CHILDREN]);
+        // What is small goes to all hosts at once.
+        assert!(children(&[(1, 1000)], 1) > 1000 && children(&[(1, 0)], 1) > 1_000_000);
+        let mut alone = input(Place::Here, BYTES);
+        alone.is_shared = false;
+        assert_eq!(Made::of(&[alone, input(Place::Here, BYTES)]).all, BYTES);
+    }
+}

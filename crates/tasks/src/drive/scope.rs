@@ -1,0 +1,84 @@
+//! What one driver may request.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use snowmelt_node::regular_file;
+use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::{Failed, FileGrant};
+
+use super::allowance::Allowance;
+use super::locations::Locations;
+use crate::footers::FooterScope;
+
+/// What one driver may request, and what it has requested.
+#[derive(Debug)]
+pub(super) struct Scope {
+    /// Relative locations are read against it.
+    pub folder: PathBuf,
+    pub locations: Locations,
+    /// True if the query names a bucket.
+    pub network: bool,
+    pub allowance: Mutex<Allowance>,
+    /// Whose footers of earlier queries it may have.
+    pub footers: FooterScope,
+    /// The folder of secrets of functions, which no query reads.
+    pub secrets: Option<PathBuf>,
+    /// The file that was opened for the driver last; `None` once the query is planned.
+    pub reading: Mutex<Option<String>>,
+}
+
+impl Scope {
+    pub fn allowance(&self) -> MutexGuard<'_, Allowance> {
+        self.allowance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn reading(&self) -> MutexGuard<'_, Option<String>> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a file with the platform's own rights: a driver or worker is granted descriptors,
+    /// never paths, so it reads files that its own user could not, and nothing else.
+    pub fn open_listed(&self, path: &str) -> Result<File, Failed> {
+        if !self.allowance().is_listed(path) {
+            return Err(refused("it asked for a file that the query does not name"));
+        }
+        let file = regular_file::open(Path::new(path)).map_err(|error| {
+            let message = format!("cannot open {path}: {error}");
+            let hint = "it was there when the query was planned: run the query again";
+            Failed::of(ErrorReport::new(Code::STORAGE, message).hint(hint))
+        })?;
+        match &self.secrets {
+            Some(folder) if regular_file::is_below(&file, folder) => Err(secret(path)),
+            _ => Ok(file),
+        }
+    }
+
+    /// Whether the files of a task may be opened, on any host.
+    pub fn check_granted(&self, files: &[FileGrant]) -> Result<(), Failed> {
+        let allowance = self.allowance();
+        files.iter().try_for_each(|file| allowance.grant(file)).map_err(refused)?;
+        let Some(folder) = self.secrets.as_ref().and_then(|it| it.canonicalize().ok()) else {
+            return Ok(());
+        };
+        // Another host may have a copy of it.
+        let is_secret = |file: &&FileGrant| {
+            Path::new(&file.path).canonicalize().is_ok_and(|real| real.starts_with(&folder))
+        };
+        files.iter().find(is_secret).map_or(Ok(()), |file| Err(secret(&file.path)))
+    }
+}
+
+fn secret(path: &str) -> Failed {
+    let message = format!("{path} is in the folder of secrets, which queries do not read");
+    Failed::of(ErrorReport::new(Code::FUNCTION_SECRET, message))
+}
+
+/// The error for a request that a correct driver never makes.
+pub(super) fn refused(why: &str) -> Failed {
+    Failed::of(ErrorReport::new(
+        Code::PROTOCOL,
+        format!("the driver of the query was refused: {why}"),
+    ))
+}

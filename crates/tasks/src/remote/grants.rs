@@ -1,0 +1,176 @@
+//! What an agent opens for a task of a control on another host: its own copies of files, the outputs
+//! that it keeps, and connections to those that others keep.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use futures::FutureExt;
+use snowmelt_node::regular_file;
+use snowmelt_rpc::{Token, upgrade};
+use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::{Failed, FileGrant, Grants, HostOutputs};
+
+use super::copies::{Copy, Source};
+use super::messages::{At, Copied, InputAt, OUTPUTS, ReadOutputs};
+use super::opened::{self, ReadError};
+use super::outputs::Outputs;
+use crate::task_host::TaskHost;
+
+/// Outputs that their host does not have any more.
+pub(crate) fn gone(tasks: Vec<u32>) -> Failed {
+    let names: BTreeSet<u32> = tasks.iter().copied().collect();
+    let message = format!("the outputs of the tasks {names:?} are gone");
+    Failed::lost_outputs(tasks, ErrorReport::new(Code::OUTPUT_LOST, message))
+}
+
+/// A file that this host does not have.
+#[derive(Debug)]
+pub(super) struct Missing(pub String);
+
+/// Opens this host's copy of a file: one of the same size and time. Its version is that of the copy.
+pub(super) fn open_copy(grant: &FileGrant) -> Result<(FileGrant, OwnedFd), Missing> {
+    let opened = || {
+        let file = regular_file::open(Path::new(&grant.path)).ok()?;
+        let version = snowmelt_files::version(&file.metadata().ok()?);
+        snowmelt_files::is_copy(&version, &grant.version).then_some((version, file))
+    };
+    let (version, file) = opened().ok_or_else(|| Missing(grant.path.clone()))?;
+    Ok((FileGrant { version, ..grant.clone() }, OwnedFd::from(file)))
+}
+
+/// A task that reads these does not begin here: who waits for copies that would have begun with it
+/// reads elsewhere, unless another task has begun them.
+pub(super) fn decline_copies(outputs: &Outputs, inputs: &[InputAt]) {
+    for InputAt { attempt, copied, .. } in inputs {
+        if let Some(Copied { number, .. }) = copied {
+            outputs.decline(*attempt, *number);
+        }
+    }
+}
+
+/// Opens the outputs that tasks of a query read.
+pub(super) struct Granting<'q> {
+    pub host: &'q TaskHost,
+    pub query: &'q str,
+    /// Those on this host.
+    pub outputs: &'q Outputs,
+    /// Where those on control's host are read.
+    pub control: Option<SocketAddr>,
+    pub token: &'q Token,
+}
+
+impl Granting<'_> {
+    /// Begins to copy those that several tasks read whole. From now on this host passes them on.
+    pub fn begin_copies(&self, inputs: &[InputAt]) {
+        for InputAt { attempt, at, copied, .. } in inputs {
+            let Some(Copied { number, parent }) = copied else { continue };
+            let parent = parent.as_ref().map(|parent| (&parent.at, Some(parent.copy)));
+            let sources = parent.into_iter().chain([(at, None)]);
+            let sources = sources.filter_map(|(at, copy)| self.source(at, copy)).collect();
+            let query = self.query.to_owned();
+            let begin = || Ok(Copy::begin(self.host.output_file()?, query, *attempt, sources));
+            self.outputs.copy(*attempt, *number, begin);
+        }
+    }
+
+    fn source(&self, at: &At, copy: Option<u64>) -> Option<Source> {
+        let (_, address) = self.host(at);
+        let (address, token) = (address?, self.token.clone());
+        let connect = async move { upgrade::connect(address, &token, OUTPUTS).await };
+        Some(Source { connect: Box::new(move || connect.boxed()), copy })
+    }
+
+    /// The name and the address of a host.
+    fn host(&self, at: &At) -> (String, Option<SocketAddr>) {
+        match at {
+            At::Host { name, address } => (name.as_str().to_owned(), Some(*address)),
+            At::Here | At::Control => ("control".to_owned(), self.control),
+        }
+    }
+
+    /// The outputs that a task reads: files of this host, and connections to others.
+    pub async fn inputs(&self, inputs: Vec<InputAt>) -> Result<Grants, Failed> {
+        let mut grants = Grants::default();
+        let mut elsewhere: BTreeMap<At, Vec<(u32, u64)>> = BTreeMap::new();
+        for InputAt { task, attempt, at, copied } in inputs {
+            if copied.is_some()
+                && let Some(copy) = self.outputs.copied(attempt).await
+            {
+                grants.inputs.push((task, OwnedFd::from(copy)));
+                continue;
+            }
+            if at != At::Here {
+                elsewhere.entry(at).or_default().push((task, attempt));
+                continue;
+            }
+            let opened = self.outputs.open(attempt);
+            let file = opened.ok_or_else(|| gone(vec![task]))?;
+            let file = file.map_err(|error| {
+                let message = format!("the output of task {task} cannot be opened: {error}");
+                Failed::of(ErrorReport::new(Code::STORAGE, message))
+            })?;
+            grants.inputs.push((task, OwnedFd::from(file)));
+        }
+        let opening = elsewhere.into_iter().map(|(at, outputs)| self.open(at, outputs));
+        grants.hosts = futures::future::try_join_all(opening).await?;
+        Ok(grants)
+    }
+
+    async fn open(
+        &self,
+        at: At,
+        outputs: Vec<(u32, u64)>,
+    ) -> Result<(HostOutputs, OwnedFd), Failed> {
+        let (host, address) = self.host(&at);
+        let (tasks, attempts): (Vec<u32>, Vec<u64>) = outputs.into_iter().unzip();
+        let unreadable = |why: &str| {
+            let message = format!("outputs on the host {host} cannot be read: {why}");
+            Failed::of(ErrorReport::new(Code::OUTPUT_LOST, message).input(host.as_str()))
+        };
+        let address = address.ok_or_else(|| unreadable("its address is not known"))?;
+        let stream = upgrade::connect(address, self.token, OUTPUTS).await;
+        let stream = stream.map_err(|error| unreadable(&error.message))?;
+        let asked = ReadOutputs { query: self.query.to_owned(), attempts, copy: None };
+        match opened::open(stream, &asked).await {
+            Ok(socket) => Ok((HostOutputs { host, tasks }, socket)),
+            Err(ReadError::Missing(places)) => {
+                Err(gone(places.into_iter().filter_map(|at| tasks.get(at).copied()).collect()))
+            }
+            Err(ReadError::Unreachable(report)) => Err(unreadable(&report.message)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_a_file_is_granted_with_its_own_version_and_others_are_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "one").unwrap();
+        let metadata = path.metadata().unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        let own = snowmelt_files::version(&metadata);
+        let (_, content) = own.split_once('-').unwrap();
+        let grant = |version: String| FileGrant { path: path.clone(), bytes: 3, version };
+        let (granted, _) = open_copy(&grant(format!("0-{content}"))).unwrap();
+        assert_eq!(granted.version, own);
+        assert!(open_copy(&grant(format!("0-{content}0"))).is_err());
+        std::fs::remove_file(&path).unwrap();
+        assert!(open_copy(&grant(own)).is_err());
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        let version = snowmelt_files::version(&path.metadata().unwrap());
+        let path = path.to_str().unwrap().to_owned();
+        assert!(open_copy(&FileGrant { path, bytes: 0, version }).is_err());
+    }
+}

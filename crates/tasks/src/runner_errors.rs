@@ -1,0 +1,47 @@
+//! Why an attempt of a task could not be started, and whether another may succeed.
+
+use snowmelt_node::Error;
+use snowmelt_types::{ByteSize, Code, End, ErrorReport, Report};
+use snowmelt_wire::Failed;
+
+/// The disk for outputs is full, or the folder is gone.
+pub(crate) fn no_output(error: &std::io::Error) -> Failed {
+    let message = format!("no file for the output of a task could be created: {error}");
+    let hint = "free some space on the disk that holds the state folder";
+    Failed::of(ErrorReport::new(Code::DISK_FULL, message).hint(hint))
+}
+
+/// A function that cannot be started fails the query, unless it was lost with its spawner.
+pub(crate) fn not_started(error: &Error) -> Failed {
+    let report = error.report();
+    match report.known_code() {
+        Code::SPAWNER_LOST => Failed::lost(report),
+        _ => Failed::of(report),
+    }
+}
+
+/// A worker that cannot be leased now.
+pub(crate) fn lost(error: &Error) -> Failed {
+    Failed::lost(error.report())
+}
+
+/// What a user does whose query was lost with the spawner.
+pub(crate) const SPAWNER_REPLACED: &str = "run the query again: another spawner is started";
+
+/// Why a worker has ended, and whether another one may run its task.
+pub(crate) fn worker_ended(end: End, output: Vec<String>) -> Failed {
+    let report =
+        |code| ErrorReport::new(code, format!("a worker {end}")).excerpt(output.iter().cloned());
+    match end {
+        End::OutOfMemory { limit, .. } => {
+            let twice = ByteSize(limit.bytes() * 2);
+            let hint = format!(
+                "give each worker more (--memory {}MiB), or use more workers",
+                twice.bytes() >> 20
+            );
+            Failed::of(report(Code::WORKER_MEMORY).hint(hint))
+        }
+        End::SpawnerLost => Failed::lost(report(Code::SPAWNER_LOST).hint(SPAWNER_REPLACED)),
+        _ => Failed::lost(report(Code::WORKER_LOST)),
+    }
+}

@@ -1,0 +1,78 @@
+//! A host of tasks: its node, and what the tasks of all queries have there together.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use snowmelt_node::Node;
+use snowmelt_wire::HttpSource;
+
+use crate::footers::FooterStore;
+use crate::nameless::nameless;
+use crate::read_rules::ReadRules;
+use crate::remote::outputs::OutputStore;
+use crate::remote::stream_ends::StreamStore;
+
+/// A node on which tasks of queries run. Cheap to clone; there is one for each node, because what
+/// queries share on a host is found only by clones of it.
+#[derive(Clone, Debug)]
+pub struct TaskHost {
+    pub(crate) node: Node,
+    /// Footers of data files that queries have read.
+    pub(crate) footers: Arc<FooterStore>,
+    /// Outputs that tasks of this host and of others read.
+    pub(crate) outputs: Arc<OutputStore>,
+    /// The ends of streams for tasks here that have not started.
+    pub(crate) streams: Arc<StreamStore>,
+    // What queries may read.
+    reads: Arc<OnceLock<ReadRules>>,
+    // Where the disk is that keeps the outputs of tasks, and in a folder of its own, their scratch.
+    disk: Arc<PathBuf>,
+}
+
+impl TaskHost {
+    /// Lets tasks run on a node; their files are in its state folder.
+    pub fn new(node: Node) -> Self {
+        let state_dir = node.state_dir();
+        Self {
+            footers: Arc::new(FooterStore::new(state_dir.join("footers"))),
+            outputs: Arc::default(),
+            streams: Arc::default(),
+            reads: Arc::default(),
+            disk: Arc::new(state_dir.join("exchange")),
+            node,
+        }
+    }
+
+    /// The sandboxes that its tasks run in are those of this node.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Keeps queries from reading a folder, that of secrets of functions, and lets them read files of
+    /// these servers of HTTP.
+    pub fn limit_reads(&self, secrets: &Path, http: Vec<HttpSource>) {
+        // There is one server for a node.
+        let _ = self.reads.set(ReadRules { secrets: secrets.to_owned(), http });
+    }
+
+    /// The folder that queries do not read.
+    pub(crate) fn secrets_folder(&self) -> Option<&PathBuf> {
+        self.reads.get().map(|rules| &rules.secrets)
+    }
+
+    /// The servers of HTTP whose files queries may read.
+    pub(crate) fn http_sources(&self) -> Vec<HttpSource> {
+        self.reads.get().map(|rules| rules.http.clone()).unwrap_or_default()
+    }
+
+    /// A file without a name for the output of a task: nothing remains of it after a crash.
+    pub(crate) fn output_file(&self) -> std::io::Result<File> {
+        nameless(&self.disk)
+    }
+
+    /// A file without a name for what a task cannot keep in memory.
+    pub(crate) fn scratch_file(&self) -> std::io::Result<File> {
+        nameless(&self.disk.join("scratch"))
+    }
+}
