@@ -114,7 +114,7 @@ pub enum Error {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// Other users can write to the store.
+    /// The package store can be written by other users.
     #[error("the package store {path} cannot be trusted: {reason}")]
     Store {
         /// The folder of the store.

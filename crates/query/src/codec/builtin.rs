@@ -24,7 +24,7 @@ type Named<F> = HashMap<String, Arc<F>>;
 pub(super) struct Builtin {
     /// Functions of this project that replace operators.
     checked: OnceLock<Named<ScalarUDF>>,
-    /// Other functions of this project.
+    /// Functions of this project that no operator stands for.
     everyday: OnceLock<Named<ScalarUDF>>,
     scalars: OnceLock<Named<ScalarUDF>>,
     aggregates: OnceLock<Named<AggregateUDF>>,
