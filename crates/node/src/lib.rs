@@ -1,7 +1,7 @@
 //! The sandboxes of a host: it runs workers and instances of functions, reuses idle ones, gives them
 //! exactly the files that they need, and reports why they ended.
 //!
-//! Boundary: what is to run is decided above (`control`, `query`); how a sandbox is made is decided
+//! Boundary: what is to run is decided above (`control`, `tasks`); how a sandbox is made is decided
 //! below (`sandbox`). Invariant: whatever is leased is either given back idle or destroyed, also
 //! when the future that holds the lease is dropped.
 

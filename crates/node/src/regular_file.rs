@@ -40,7 +40,7 @@ pub fn is_below(file: &File, folder: &Path) -> bool {
 
 /// A pipe at a path, to which nobody writes.
 #[cfg(test)]
-pub(crate) fn make_pipe(path: &Path) {
+fn make_pipe(path: &Path) {
     use rustix::fs::{CWD, mknodat};
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }

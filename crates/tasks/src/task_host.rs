@@ -31,7 +31,8 @@ pub struct TaskHost {
 }
 
 impl TaskHost {
-    /// Lets tasks run on a node; their files are in its state folder.
+    /// Lets tasks run on a node; their files are in its state folder. Drivers of queries on it may
+    /// read every folder until [`TaskHost::limit_reads`] is called.
     pub fn new(node: Node) -> Self {
         let state_dir = node.state_dir();
         Self {

@@ -1,6 +1,6 @@
-//! Messages between the node and a query worker.
+//! Messages between the server's side of tasks and a query worker.
 //!
-//! The node sends `Files`, `Udfs`, `Inputs`, `HostOutputs`, `Streams`, `Output` and `Scratch`
+//! The server sends `Files`, `Udfs`, `Inputs`, `HostOutputs`, `Streams`, `Output` and `Scratch`
 //! frames with descriptors, then `Plan`, then `Task`. The worker answers with `Progress` frames at
 //! any time, `Schema` and `Batch` frames for its results, and finally `Done` or `Failure`. Then it
 //! is idle and can be given a task on a new connection. A task with an output, or with streams to

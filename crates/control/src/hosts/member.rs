@@ -10,6 +10,7 @@ use snowmelt_api::HostJoin;
 use snowmelt_node::Node;
 use snowmelt_rpc::Token;
 use snowmelt_rpc::trace::Context;
+use snowmelt_tasks::TaskHost;
 use snowmelt_tasks::agent::{self, Agent};
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use tokio::sync::oneshot;
@@ -64,7 +65,8 @@ impl Member {
         node.open_networks();
         node.join_cluster(self.membership.token.clone(), Some(self.membership.control));
         let agent = Agent::new(node.clone(), memory);
-        let router = agent::router(agent.clone(), self.membership.token.clone());
+        let host = TaskHost::new(node.clone());
+        let router = agent::router(agent.clone(), host, self.membership.token.clone());
         let control = Remote::new(self.membership.control, self.membership.token.clone());
         let serving = listen::serve(self.listener, router, shutdown.clone());
         let (answered, first_answer) = oneshot::channel();

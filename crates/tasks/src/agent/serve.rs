@@ -18,9 +18,10 @@ use super::{Agent, leases};
 use crate::remote;
 use crate::task_host::TaskHost;
 
-/// The routes of the tables in [`super::api`] and [`crate::remote`].
-pub fn router(agent: Agent, token: Token) -> Router {
-    let tasks = remote::routes::all(TaskHost::new(agent.inner.node.clone()), token.clone());
+/// The routes of the tables in [`super::api`] and [`crate::remote`]. `host` is that of the agent's
+/// node.
+pub fn router(agent: Agent, host: TaskHost, token: Token) -> Router {
+    let tasks = remote::routes::all(host, token.clone());
     let leases = leases::routes(agent.clone());
     Router::new()
         .route("/v1/host", get(facts))
