@@ -1,8 +1,8 @@
 //! The room on the host: what a start asks of the ledger, and what makes room for it.
 //!
 //! Invariant: every sandbox owns its reservation, so the room is given back when the sandbox is
-//! destroyed. What was started in room that somebody else keeps (the task of a query) owns none,
-//! and is not kept idle. Taking something idle again touches no ledger.
+//! destroyed. A sandbox that was started in room that somebody else keeps (the task of a query)
+//! owns none, and is not kept idle. Taking an idle sandbox into use again touches no ledger.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,32 +19,34 @@ use crate::workers::worker::Worker;
 use crate::{Error, InstanceLimits, Result, Unit, machine_memory};
 
 /// How long the start of an instance waits for room. Most calls end sooner than that, and a caller
-/// that waits longer is better told so: it may try again or elsewhere.
+/// that waits longer is better told so: the caller may try again or elsewhere.
 pub(crate) const INSTANCE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a query waits for its driver and one task. Queries run for minutes, and who cancels one
-/// drops this too.
+/// How long a query waits for room for its driver and one task. Queries run for minutes, and a
+/// client that cancels a query ends this wait too.
 pub const QUERY_PATIENCE: Duration = Duration::from_secs(600);
 
-/// What a first zygote reserves until its memory is measured: a bare interpreter with the runtime
-/// has about 12 MiB.
+/// The memory that a first zygote (one that is not forked from another zygote) reserves until its
+/// memory is measured: a bare interpreter with the runtime has about 12 MiB.
 pub const FIRST_ZYGOTE: ByteSize = ByteSize::mib(16);
 
 /// The default of [`crate::Options::overcommit`]. A memory limit is a maximum that most functions
 /// stay far below: a Python instance with its defaults (512 MiB) has about 20 MiB of its own. If
-/// each reserved its limit, a host of 4 GiB would hold 8 of them. If they use more all the same, the
-/// kernel ends functions first, because the sandboxes have a limit together.
+/// each instance reserved its limit, a host of 4 GiB would hold 8 of them. If instances use more
+/// than they reserve all the same, the kernel ends functions first, because all sandboxes together
+/// have a limit.
 pub const OVERCOMMIT: u32 = 8;
 
-/// Of the limit of processes of all sandboxes, what is counted for each: its own process, its
-/// threads, and the process that set it up.
+/// The number of processes that is counted for each sandbox, out of the limit of processes of all
+/// sandboxes: its own process, its threads, and the process that set it up.
 const PROCESSES_EACH: u32 = 8;
 
-/// Of the capacity, what zygotes have at most (1/N): they save time, and must not keep instances
-/// from starting on a small host.
+/// The part (1/N) of the host's capacity of memory that zygotes may have at most: they save time,
+/// and must not keep instances from starting on a small host.
 const ZYGOTES_AT_MOST: u64 = 4;
 
-/// What the sandboxes of a host have together.
+/// Returns the capacity that the sandboxes of a host share: their memory limit (all memory of the
+/// machine if there is none), and as many instances as the limit of processes allows.
 pub fn capacity(total: &Total) -> Capacity {
     let processes = total.process_limit().unwrap_or(u32::MAX);
     Capacity {
@@ -54,10 +56,10 @@ pub fn capacity(total: &Total) -> Capacity {
     }
 }
 
-/// The ledger of a host, and what is idle on it. Cheap to clone.
+/// The ledger of a host, and the idle instances and workers on it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// What is reserved.
+    /// The reservations of all sandboxes on the host.
     pub ledger: Ledger,
     overcommit: u64,
     instances: Arc<Pool<Arc<Instance>>>,
@@ -66,10 +68,10 @@ pub struct Account {
     worker_is_idle: Arc<Notify>,
 }
 
-/// What may be ended to make room.
+/// The sandboxes that may be ended to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayEnd {
-    /// Whatever is idle.
+    /// All that are idle: instances and workers.
     Idle,
     /// Idle workers only.
     IdleWorkers,
@@ -78,9 +80,10 @@ pub enum MayEnd {
 /// Room for instances, and for the zygote that has to be started for them.
 #[derive(Debug, Default)]
 pub struct Rooms {
-    /// For each instance; none for one that runs in room that somebody else keeps.
+    /// The reservation of each instance; `None` for an instance that runs in room that somebody
+    /// else keeps.
     pub each: Vec<Option<Reservation>>,
-    /// For their zygote, if they need one that does not run.
+    /// The room for the zygote of these instances, if they need one that does not run yet.
     pub zygote: ZygoteRoom,
 }
 
@@ -89,7 +92,7 @@ pub struct Rooms {
 pub struct ZygoteRoom(Mutex<Option<Reservation>>);
 
 impl ZygoteRoom {
-    /// This room, if there is any.
+    /// Wraps the room for a zygote; `None` where there is none to take.
     pub fn new(room: Option<Reservation>) -> Self {
         Self(Mutex::new(room))
     }
@@ -116,28 +119,32 @@ impl Account {
         Self { ledger, overcommit, instances, workers, worker_is_idle: Arc::default() }
     }
 
-    /// The most memory of zygotes.
+    /// Returns the most memory that all zygotes may have: `budget`, but at most their part of the
+    /// capacity.
     pub(crate) fn zygotes(&self, budget: ByteSize) -> ByteSize {
         budget.min(ByteSize(self.ledger.capacity().memory.bytes() / ZYGOTES_AT_MOST))
     }
 
-    /// What an instance of a function or UDF reserves: a part of its limit.
+    /// Returns the amount that an instance of a function or UDF reserves: 1/overcommit of its
+    /// memory limit, and its processor share.
     pub fn instance(&self, limits: &InstanceLimits) -> Amount {
         let memory = ByteSize(limits.memory.bytes() / self.overcommit);
         Amount::one(memory, limits.cpu)
     }
 
-    /// The memory limits of instances that reserve so many bytes together.
+    /// Returns the sum of the memory limits of instances that reserve `bytes` bytes together.
     pub fn limits_in(&self, bytes: u64) -> u64 {
         bytes.saturating_mul(self.overcommit)
     }
 
-    /// Room at once, if nobody waits; what is idle makes room.
+    /// Reserves room at once, if no other request waits for room; idle sandboxes are ended to make
+    /// room.
     pub fn at_once(&self, ask: &Ask) -> Result<Reservation, NoRoom> {
         self.at_once_ending(ask, MayEnd::Idle)
     }
 
-    /// Room at once, if nobody waits; what may be ended makes room.
+    /// Reserves room at once, if no other request waits for room; the sandboxes that `may_end`
+    /// names are ended to make room.
     pub fn at_once_ending(&self, ask: &Ask, may_end: MayEnd) -> Result<Reservation, NoRoom> {
         let evict = || match may_end {
             MayEnd::Idle => self.evict_oldest(),
@@ -152,7 +159,8 @@ impl Account {
         }
     }
 
-    /// Room at once for as many as there is, and `most` at most; what is idle makes room.
+    /// Reserves room at once for as many requests like `each` as there is room for, `most` at most;
+    /// idle sandboxes are ended to make room.
     pub(crate) fn up_to(&self, each: &Ask, most: usize) -> Vec<Reservation> {
         let mut rooms = self.ledger.try_reserve_up_to(each, most);
         while rooms.len() < most && self.may_fit(each) && self.evict_oldest() {
@@ -161,7 +169,8 @@ impl Account {
         rooms
     }
 
-    /// Room at once, or when it is this request's turn; what is idle makes room.
+    /// Reserves room at once, or when it is this request's turn, `patience` from now at the latest;
+    /// idle sandboxes are ended to make room.
     pub async fn within(&self, ask: Ask, patience: Duration) -> Result<Reservation, NoRoom> {
         if let Ok(room) = self.at_once(&ask) {
             return Ok(room);
@@ -171,18 +180,18 @@ impl Account {
         waiting.until(Instant::now() + patience).await
     }
 
-    /// Ends what is idle as long as somebody waits. To be called whenever somebody begins to wait,
-    /// and whenever something becomes idle.
+    /// Ends idle sandboxes as long as a request waits for room. To be called whenever a request
+    /// begins to wait, and whenever a sandbox becomes idle.
     pub(crate) fn make_room(&self) {
         while self.ledger.is_wanted() && self.evict_oldest() {}
     }
 
-    /// Ends when a worker has become idle after this call.
+    /// Waits until a worker has become idle after this call.
     pub fn idle_worker(&self) -> Notified<'_> {
         self.worker_is_idle.notified()
     }
 
-    /// A worker has become idle.
+    /// Wakes everybody who waits for an idle worker, because a worker has become idle.
     pub(crate) fn worker_is_idle(&self) {
         self.worker_is_idle.notify_waiters();
     }
@@ -191,7 +200,8 @@ impl Account {
         !self.ledger.is_wanted() && self.ledger.capacity().holds(ask.amount)
     }
 
-    /// Ends the instance or the worker that is idle longest, of all tenants.
+    /// Ends the instance or the worker that is idle longest, of all tenants; `false` if none is
+    /// idle.
     fn evict_oldest(&self) -> bool {
         match (self.instances.oldest(), self.workers.oldest()) {
             (Some(instance), Some(worker)) if worker < instance => {
@@ -205,8 +215,9 @@ impl Account {
 }
 
 impl Account {
-    /// Room for as many new instances as there is, and `most` at most, and for their `first` zygote,
-    /// without ending anything idle: for what is started before it is needed.
+    /// Reserves room for as many new instances as there is, `most` at most, and for their `first`
+    /// zygote, without ending anything idle: for instances that are started before they are needed.
+    /// Without room for the zygote there is none for the instances.
     pub fn ahead(
         &self,
         unit: &Unit,
@@ -221,8 +232,9 @@ impl Account {
         Rooms { each: rooms.into_iter().map(Some).collect(), zygote: ZygoteRoom::new(zygote) }
     }
 
-    /// Room at once for as many new instances as there is, and `most` at most, and for their `first`
-    /// zygote; none if there is no room for any.
+    /// Reserves room at once for as many new instances as there is, `most` at most, and for their
+    /// `first` zygote; `None` if there is no room for the zygote or for any instance. Idle
+    /// sandboxes are ended to make room.
     pub(crate) fn rooms_at_once(
         &self,
         unit: &Unit,
@@ -240,13 +252,13 @@ impl Account {
         (!each.is_empty()).then(|| Rooms { each, zygote: ZygoteRoom::new(zygote) })
     }
 
-    /// A request for room.
+    /// Makes a request for room; reserves nothing yet.
     pub fn ask(&self, tenant: &Tenant, use_: Use, amount: Amount) -> Ask {
         Ask { tenant: tenant.clone(), use_, amount }
     }
 }
 
-/// What a first zygote reserves.
+/// Returns the amount that a first zygote (one that is not forked from another zygote) reserves.
 pub fn zygote() -> Amount {
     // Its processor time is that of its imports, which end before it is forked.
     Amount { memory: FIRST_ZYGOTE, cpu_millis: 0, instances: 1 }

@@ -1,9 +1,9 @@
 //! User code on disk, once by content, in the form in which a runtime inside a sandbox reads it: a
 //! JSON file for Python, the files themselves for a program.
 //!
-//! Invariants: a folder with a digest's name is whole, because it got there by a rename. Its time of
-//! change is that of its last use. What an instance was made of is locked as long as it lives, and is
-//! not removed.
+//! Invariants: a folder with a digest's name is whole, because it got there by a rename. Its time
+//! of change is the time of its last use. The code that an instance was made of is locked as long
+//! as the instance lives, and is not removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Permissions};
@@ -18,22 +18,22 @@ use snowmelt_wire::{CodeFile, SourceCode};
 
 use crate::{Error, Result};
 
-/// The name of the file in a folder of Python code.
+/// The name of the JSON file in the stored folder of a piece of Python code.
 pub(crate) const CODE_FILE: &str = "code.json";
 
-/// The folder beside it with the files of a folder of Python code
-/// (`python/snowmelt/_runtime/code.py`).
+/// The name of the folder beside `CODE_FILE` with the files of Python code that is a folder of
+/// files (`python/snowmelt/_runtime/code.py`).
 const CODE_FILES: &str = "files";
 
-/// How long code is kept after its last use that nothing refers to.
+/// How long code that nothing refers to is kept after its last use.
 pub const CODE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The files that were removed, or would be.
+/// The number and size of the files that a sweep removed, or would remove in a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemovedFiles {
-    /// How many files, or folders of code.
+    /// The number of files, or of folders of code.
     pub files: u64,
-    /// Their bytes on the disk.
+    /// The bytes on the disk of the removed files.
     pub bytes: u64,
 }
 
@@ -44,21 +44,21 @@ impl RemovedFiles {
     }
 }
 
-/// A folder with a folder for each piece of code, named by its digest.
+/// A store of code: a folder with a folder for each piece of code, named by its digest.
 #[derive(Clone, Debug)]
 pub struct CodeStore {
     root: PathBuf,
 }
 
 impl CodeStore {
-    /// Uses a folder; makes it where it is missing.
+    /// Opens the store in the folder `root`, which is made if it is missing.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self> {
         let root = root.into();
         std::fs::create_dir_all(&root).map_err(state(&root))?;
         Ok(Self { root })
     }
 
-    /// Stores code unless it is stored already; gives its digest and folder.
+    /// Stores code unless it is stored already; returns its digest and folder.
     pub fn put(&self, code: &SourceCode) -> Result<(Digest, PathBuf)> {
         let text = encoded(code).map_err(state(&self.root))?;
         let digest = Digest::of(&text);
@@ -87,7 +87,11 @@ impl CodeStore {
         Ok((digest, folder))
     }
 
-    /// The folder of stored code.
+    /// Returns the folder of stored code, and notes that the code is used now.
+    ///
+    /// # Errors
+    /// `Error::CodeMissing` for code that is not stored, or a digest that is not 64 hexadecimal
+    /// digits.
     pub fn find(&self, digest: &Digest) -> Result<PathBuf> {
         // Another host may have sent it.
         let plain = digest.as_str().len() == 64
@@ -102,24 +106,24 @@ impl CodeStore {
         }
     }
 
-    /// The digest with which code is stored; `None` if it cannot be.
+    /// Returns the digest under which code is stored; `None` if the code cannot be encoded.
     pub fn digest(code: &SourceCode) -> Option<Digest> {
         encoded(code).ok().map(Digest::of)
     }
 
-    /// Keeps code from being removed as long as the lock lives.
+    /// Locks stored code against removal as long as the returned lock lives.
     pub fn hold(folder: &Path) -> Result<Lock> {
         let opened = File::open(folder).map_err(state(folder))?;
         let held = Lock::wait(opened, Share::Shared).map_err(state(folder))?;
-        // Whoever removes it moves it away while it has it alone.
+        // The sweep moves code away while it holds the exclusive lock.
         match folder.is_dir() {
             true => Ok(held),
             false => Err(Error::CodeMissing { folder: folder.to_owned() }),
         }
     }
 
-    /// Removes code that was not used for some time, that is not among `kept` and that no instance
-    /// was made of, and what a process that was killed has left; with `dry`, only counts it.
+    /// Removes code that was not used for the time `unused`, that is not among `kept` and that no
+    /// living instance was made of, and what a killed process has left; with `dry`, only counts it.
     pub fn sweep(
         &self,
         kept: &BTreeSet<Digest>,
@@ -157,7 +161,7 @@ impl CodeStore {
         Ok(removed)
     }
 
-    /// The stored code of a program in its original form: it has the same digest.
+    /// Returns stored code in its original form, which has the same digest.
     pub fn files(&self, digest: &Digest) -> Result<SourceCode> {
         let folder = self.find(digest)?;
         let python = folder.join(CODE_FILE);
@@ -177,14 +181,16 @@ fn encoded(code: &SourceCode) -> std::io::Result<Vec<u8>> {
     serde_json::to_vec(code).map_err(std::io::Error::other)
 }
 
-/// Bytes on the disk of a folder; what is gone meanwhile counts nothing.
+/// Returns the bytes on the disk of a folder with all that is in it; files that vanish meanwhile
+/// count nothing.
 fn bytes_of(path: &Path) -> u64 {
     let Ok(found) = path.symlink_metadata() else { return 0 };
     let inside = std::fs::read_dir(path).into_iter().flatten().flatten();
     found.blocks() * 512 + inside.map(|entry| bytes_of(&entry.path())).sum::<u64>()
 }
 
-/// Notes that code is used now. Where that fails it is removed earlier, and stored again.
+/// Notes that code is used now. If the note fails, the code is removed earlier, and stored again
+/// when it is needed.
 fn used(folder: &Path) {
     let noted = File::open(folder).and_then(|folder| folder.set_modified(SystemTime::now()));
     if let Err(error) = noted {
@@ -238,7 +244,8 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     written().map_err(state(path))
 }
 
-/// Several processes may do this at once: one rename wins, and the others find what they wanted.
+/// Renames a complete folder to its final name. Several processes may do so at once: one rename
+/// wins, and the others find what they wanted.
 fn publish(whole: tempfile::TempDir, folder: &Path) -> Result<()> {
     match std::fs::rename(whole.path(), folder) {
         Err(error) if !folder.is_dir() => Err(state(folder)(error)),
@@ -250,7 +257,7 @@ fn publish(whole: tempfile::TempDir, folder: &Path) -> Result<()> {
     }
 }
 
-/// The error for a path of the state folder that cannot be used.
+/// Makes the error for a path of the state folder that cannot be used.
 pub(crate) fn state(path: &Path) -> impl Fn(std::io::Error) -> Error + use<'_> {
     move |source| Error::State { path: path.to_owned(), source }
 }
@@ -297,7 +304,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary folder");
     }
 
-    /// Every version of a function once stayed for ever.
+    /// Removes code that was used, but that nothing refers to: every version of a function once
+    /// stayed for ever.
     #[test]
     fn code_that_is_not_used_any_more_is_removed() {
         let (folder, store) = store();

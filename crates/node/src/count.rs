@@ -1,4 +1,4 @@
-//! How many leases are out.
+//! A count of the leases that are out.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

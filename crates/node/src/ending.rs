@@ -1,11 +1,11 @@
-//! What a user reads when the process of a function has ended.
+//! The error that a user reads when the process of a function has ended.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use snowmelt_types::{Code, End, ErrorReport, Outcome};
 
-/// The report of a function whose process ended, with the last lines that it wrote.
+/// Makes the report of a function whose process ended, with the last lines that it wrote.
 pub(crate) fn report(
     name: &str,
     outcome: &Outcome,
@@ -55,7 +55,8 @@ pub(crate) fn report(
     ErrorReport::new(code, message).excerpt(output.iter().cloned()).hint(hint)
 }
 
-/// The hint for a call whose time was up: a larger share if that held it back, else more time.
+/// Returns the hint for a call whose time was up: a larger processor share if the lack of one took
+/// at least half of the time, else only more time.
 fn more_time(limit: Duration, throttled: Option<Duration>) -> String {
     let time = "give it more time with timeout=\"5m\" (fn deploy --timeout)";
     if throttled.is_some_and(|held| held * 2 >= limit) {
@@ -64,7 +65,8 @@ fn more_time(limit: Duration, throttled: Option<Duration>) -> String {
     time.to_owned()
 }
 
-/// The report of a program that has said nothing: its end with what it did not do.
+/// Adds to the report of a program that ended without a word that it said nothing on its channel,
+/// and how a program answers calls.
 pub(crate) fn of_silent(ended: ErrorReport, silence: &impl Display) -> ErrorReport {
     const CHANNEL: &str = "a program of its own (--command, --image) answers calls on the socket \
                            SNOWMELT_CHANNEL_FD (docs/reference/runtimes.md). A server of another protocol, such \

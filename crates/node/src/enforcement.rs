@@ -1,4 +1,4 @@
-//! How the node enforces that the functions of a job use their own addresses only.
+//! The choice of how the node enforces that the functions of a job use their own addresses only.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,15 +9,16 @@ use snowmelt_network::{Networks, Options};
 
 use crate::{Error, Result};
 
-/// The method of address enforcement.
+/// The method by which the node keeps the functions of a job to their own addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnforcementChoice {
-    /// By programs on control groups where the host has version 2, by a seccomp notifier elsewhere.
+    /// By programs on control groups where the host has version 2 of them, by a seccomp notifier
+    /// elsewhere.
     #[default]
     Auto,
     /// By programs on control groups; without them jobs have no networks.
     Groups,
-    /// By a seccomp notifier, which answers their system calls.
+    /// By a seccomp notifier, which answers the system calls of the functions.
     Notifier,
 }
 
@@ -28,7 +29,8 @@ const ALL: [(EnforcementChoice, &str); 3] = [
 ];
 
 impl EnforcementChoice {
-    /// Opens the networks of this host; `control_group` is above those of all functions.
+    /// Opens the networks of this host; `control_group` is the parent of the groups of all
+    /// functions.
     pub(crate) fn open(self, control_group: &str, options: Options) -> Result<Arc<Networks>> {
         let by_notifier = || Ok(Arc::new(Networks::open(options.clone())?));
         let by_groups = || -> Result<Arc<Networks>> {

@@ -1,4 +1,4 @@
-//! What can go wrong on a host.
+//! The errors of a node, and the reports that users read of them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,11 +23,11 @@ pub enum Error {
     /// An image is not a code package, or was made for another kind of host.
     #[error("the code package `{name}` cannot be used: {reason}")]
     CodePackage {
-        /// As it was named.
+        /// The name of the package's image, as the user wrote it.
         name: String,
-        /// What is wrong.
+        /// The reason why the package cannot be used.
         reason: String,
-        /// What the user can do.
+        /// Advice on what the user can do.
         hint: String,
     },
     /// A UDF's registration is wrong.
@@ -42,41 +42,42 @@ pub enum Error {
     /// A sandbox that runs user code came to its end.
     #[error("`{name}` {}", outcome.end)]
     Ended {
-        /// The function or UDF.
+        /// The name of the function or UDF.
         name: String,
-        /// How.
+        /// The way in which the sandbox ended, such as an exit status or a limit.
         outcome: Outcome,
-        /// How long it was held back by its processor limit, of a call whose time was up.
+        /// How long the processor limit held the function back, for a call whose time was up.
         throttled: Option<Duration>,
-        /// The last lines that it wrote.
+        /// The last lines that the sandbox wrote.
         output: Vec<String>,
     },
     /// An answer that is longer than it may be; nothing of it was read.
     #[error("`{name}` returned {bytes} of JSON, and {} are the most", crate::limits::MAX_ANSWER)]
     AnswerTooLong {
-        /// The function.
+        /// The name of the function.
         name: String,
-        /// Its length.
+        /// The length of the answer.
         bytes: ByteSize,
     },
-    /// The answers of other calls take all the memory that there is for them.
+    /// The answers of other calls take all the memory that there is for answers.
     #[error("the answers under way take the {most} that they may together")]
     AnswersFull {
-        /// How much that is.
+        /// The most memory of all answers under way.
         most: ByteSize,
     },
-    /// The answers of other calls of a tenant take all the memory that there is for them.
+    /// The answers of other calls of one tenant take all the memory that there is for that tenant's
+    /// answers.
     #[error("the answers of tenant `{tenant}` under way take the {most} that they may together")]
     AnswersOfTenantFull {
-        /// Whose answers.
+        /// The tenant whose answers take the memory.
         tenant: Tenant,
-        /// How much that is.
+        /// The most memory of all answers under way of one tenant.
         most: ByteSize,
     },
     /// The imports of a zygote left threads running: such a process cannot be forked safely.
     #[error("the imports started {threads} threads")]
     ImportsStartThreads {
-        /// How many.
+        /// The number of threads that the imports left running.
         threads: u32,
     },
     /// The set-up of a function failed in the zygote that should share its state.
@@ -88,107 +89,108 @@ pub enum Error {
          other makes room"
     )]
     ZygotesBusy {
-        /// Whose function it is.
+        /// The tenant whose function needs a zygote.
         tenant: Tenant,
-        /// How many zygotes it has.
+        /// The number of zygotes that the tenant has.
         held: u32,
-        /// How many there can be of all tenants.
+        /// The most zygotes that there can be, of all tenants together.
         most: u32,
     },
-    /// The sandboxes of this host have all that it has for them.
+    /// The sandboxes of this host have reserved all the memory, processors or places that it has
+    /// for them.
     #[error("there is no room: {0}")]
     NoRoom(Box<NoRoom>),
     /// The program that runs queries is not installed.
     #[error("queries cannot run: there is no {}", path.display())]
     QueryProgramMissing {
-        /// Where it was looked for.
+        /// The path at which the program was looked for.
         path: PathBuf,
     },
-    /// A file of a program that cannot be put where the program would find it.
+    /// A file of a program cannot be put where the program would find it.
     #[error("the file `{name}` of the code cannot be used: {reason}")]
     CodeFile {
-        /// As it was named.
+        /// The name of the file, as the user wrote it.
         name: String,
-        /// Why.
+        /// The reason why the file cannot be used.
         reason: String,
     },
     /// A file that travels with a function cannot be used.
     #[error("{reason}")]
     FunctionFile {
-        /// Which, and why.
+        /// A sentence that names the file, and says why it cannot be used.
         reason: String,
     },
     /// The code of a deployed function was removed.
     #[error("the code of the function is gone: there is no {}", folder.display())]
     CodeMissing {
-        /// Where it was.
+        /// The folder in which the code was.
         folder: PathBuf,
     },
     /// The network of a job could not be made or used.
     #[error(transparent)]
     Network(#[from] snowmelt_network::Error),
-    /// What a job needs on its host could not be made.
+    /// The kernel refused a step of setting up a job on its host, such as finding control groups.
     #[error("cannot {step}: {source}")]
     Job {
-        /// What was being done.
+        /// The step that failed, as it follows "cannot".
         step: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: std::io::Error,
     },
-    /// What a function's program needs is not there.
+    /// The program, interpreter or tool that runs a function is missing or cannot be used.
     #[error("{} cannot be run: {reason}", called(program))]
     Program {
-        /// As it was named; empty if none was.
+        /// The program, as the user named it; empty if the user named none.
         program: String,
-        /// What is wrong.
+        /// The reason why the program cannot be run.
         reason: String,
-        /// What the user can do.
+        /// Advice on what the user can do.
         hint: String,
     },
-    /// A program of the user's own has answered nothing until its time was up.
+    /// A program of the user's own has not answered anything by the time it had for that.
     #[error("`{name}` said nothing on its channel, not even that it is ready")]
     Silent {
-        /// The function.
+        /// The name of the function.
         name: String,
-        /// How it ended.
+        /// The end of the program.
         ended: Box<Error>,
     },
     /// A part of the node did not do what it promises: a defect of the platform.
     #[error("{what}")]
     Defect {
-        /// What is wrong.
+        /// A sentence that says what is wrong.
         what: &'static str,
     },
-    /// A failure that has its report already.
+    /// A failure whose report was made elsewhere and is passed on as it is.
     #[error("{}", .0.message)]
     Report(Box<ErrorReport>),
     /// A file of the state folder could not be read or written.
     #[error("cannot use {path}: {source}")]
     State {
-        /// The file or folder.
+        /// The file or folder that could not be used.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// Of a request for instances that gave fewer results than it had parts.
+    /// The error for a request for instances that gave fewer results than it had parts.
     pub const NOT_STARTED: Self =
         Self::Defect { what: "an instance was neither started nor refused" };
 
-    /// Of a new sandbox, whose output nobody else can have.
+    /// The error for a new sandbox whose output somebody else reads, which cannot be.
     pub(crate) const OUTPUT_TAKEN: Self =
         Self::Defect { what: "the output of a sandbox is read already" };
 
-    /// Whether a zygote ended, by itself or with its lane of the spawner, so that another one may
-    /// do what this one did not.
+    /// Returns whether a zygote ended, by itself or with its lane of the spawner, so that another
+    /// zygote may do what the ended one did not.
     pub fn is_of_zygote(&self) -> bool {
         use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
         matches!(self, Self::Sandbox(ZygoteLost { .. } | SpawnerLost))
     }
 
-    /// The last lines that an instance wrote before it ended.
+    /// Returns the last lines that an instance wrote before it ended; empty for other errors.
     pub fn last_output(&self) -> String {
         match self {
             Self::Ended { output, .. } => output.join("\n"),
@@ -281,10 +283,11 @@ fn no_room_report(no_room: &NoRoom, message: String) -> ErrorReport {
     ErrorReport::new(Code::NO_ROOM, message).hint(hint)
 }
 
-/// How the sandbox names the step that makes folders writable.
+/// How the step that makes folders writable begins in errors of the sandbox.
 const MAKE_WRITABLE: &str = "make /";
 
-/// The platform's own worker is executed too.
+/// Returns whether a step of a start is about the user's own program, folders or working folder:
+/// the platform's own worker is executed too.
 fn is_program_of_user(step: &str) -> bool {
     if step == "enter the working folder" || step.starts_with(MAKE_WRITABLE) {
         return true;

@@ -1,4 +1,5 @@
-//! What is reserved on the host, and how long starts take, counted as they happen.
+//! Figures of a host: the room that is reserved on it, and how long starts take, counted as they
+//! happen.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,7 +20,7 @@ impl From<Found> for Start {
     }
 }
 
-/// What is reserved on the host.
+/// Returns the capacity, the reservations and the requests for room of the host.
 pub(crate) fn of_ledger(ledger: &Ledger) -> LedgerFigures {
     let Figures { capacity, reserved, uses, waiting, refused, waited } = ledger.figures();
     let of_use = |(use_, amount): (Use, Amount)| UseFigures {
@@ -41,7 +42,7 @@ pub(crate) fn of_ledger(ledger: &Ledger) -> LedgerFigures {
     }
 }
 
-/// How long starts took, from the request to the instance, by kind.
+/// The durations of starts, from the request to the instance: a histogram for each kind of start.
 #[derive(Debug, Default)]
 pub(crate) struct Starts([Histogram; Start::ALL.len()]);
 

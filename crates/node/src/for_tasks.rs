@@ -1,5 +1,5 @@
-//! What those get of a node who run tasks of queries and parts of jobs on it: leases in room that
-//! they have reserved, the networks of jobs, and the trees of images and files.
+//! The part of a node for its callers that run tasks of queries and parts of jobs: leases in room
+//! that they have reserved, the networks of jobs, and the trees of images and files.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,18 +18,19 @@ use crate::networks::network::{HostRanks, RankNetwork};
 use crate::{InstanceLease, InstanceLimits, Node, Result, Unit, WorkerLease, WorkerSpec};
 
 impl Node {
-    /// The account of this host, to reserve room for several sandboxes together.
+    /// Returns the account of this host, in which room for several sandboxes is reserved together.
     pub fn account(&self) -> &Account {
         &self.inner.account
     }
 
-    /// Whether the first instance of a unit needs a zygote that does not run.
+    /// Returns whether the first instance of a unit needs a zygote that does not run yet.
     pub fn needs_zygote(&self, unit: &Unit) -> bool {
         needs_zygote(&self.inner.imports, unit)
     }
 
-    /// Room for new instances, and for their zygote if one has to be started: for as many as there
-    /// is, and `most` at most; if there is none for any, for one that waits.
+    /// Reserves room for new instances, and for their zygote if one has to be started: for as many
+    /// instances as there is room for, `most` at most. If there is room for none, waits until there
+    /// is room for one.
     pub async fn rooms(
         &self,
         unit: &Unit,
@@ -40,13 +41,13 @@ impl Node {
         self.inner.account.rooms(&self.inner.imports, unit, limits, use_, most).await
     }
 
-    /// An idle query worker.
+    /// Leases an idle query worker with the limits of `spec`; `None` if there is none.
     pub fn idle_worker(&self, spec: &WorkerSpec, asked: Instant) -> Option<WorkerLease> {
         self.inner.workers.idle_one(spec, asked)
     }
 
-    /// A query worker: idle if there is one, for which nothing more is reserved, and executed
-    /// otherwise.
+    /// Leases a query worker: an idle one if there is one, for which nothing more is reserved, or
+    /// else a worker that is executed now.
     pub async fn lease_worker(
         &self,
         spec: &WorkerSpec,
@@ -56,7 +57,8 @@ impl Node {
         self.inner.workers.lease(spec, room, asked).await
     }
 
-    /// An instance that waits, for one call at a time: no other call shares its slots.
+    /// Leases an idle instance for one call at a time, so that no other call shares its slots;
+    /// `None` if there is none.
     pub fn idle_instance(
         &self,
         unit: &Unit,
@@ -65,8 +67,8 @@ impl Node {
         self.inner.instances.at_once(unit, limits)
     }
 
-    /// As many leases as there is room for in `rooms`. Idle instances are taken first, and what was
-    /// reserved for these is given back.
+    /// Leases as many instances as there is room for in `rooms`. Idle instances are taken first,
+    /// and the room that was reserved for them is given back.
     pub async fn lease_instances_in(
         &self,
         unit: &Unit,
@@ -76,10 +78,11 @@ impl Node {
         self.inner.instances.lease_in(unit, limits, rooms).await
     }
 
-    /// Reserves the room of a part of a burst, all of it or none: the full limits of so many ranks.
+    /// Reserves the room of a part of a burst, all of it or none: the full limits of `count` ranks.
     ///
     /// # Errors
-    /// [`crate::Error::NoRoom`] when there is none within `patience`, and at once above the capacity.
+    /// [`crate::Error::NoRoom`] when there is no room within `patience`, and at once for more than
+    /// the capacity of the host.
     pub async fn reserve_part(
         &self,
         unit: &Unit,
@@ -102,9 +105,9 @@ impl Node {
         self.inner.networks.open(unit, spec, hosts, count, room).await
     }
 
-    /// A new instance for each of `environments`, which it has beside the function's own, all in
-    /// one request, in the job's network if it has one. The failure of one is its own. Each owns
-    /// its part of `room`.
+    /// Starts a new instance for each of `environments`, whose variables it has beside the
+    /// function's own, all in one request to the spawner, and in the job's network if the job has
+    /// one. Each instance fails or starts by itself, and owns its part of `room`.
     pub async fn lease_ranks(
         &self,
         unit: &Unit,
@@ -117,13 +120,14 @@ impl Node {
         self.inner.instances.lease_ranks(unit, limits, job, environments, network, room).await
     }
 
-    /// Reads an image or a file from elsewhere from now on, if this host has it.
+    /// Reads an image or a file from the hosts of a new place from now on, if this host has that
+    /// image or file.
     pub async fn move_tree(&self, place: TreePlace) -> Result<()> {
         self.inner.shared_files.move_to(&place);
         self.inner.images.move_to(place).await
     }
 
-    /// What this host has read and sent of the images and files that it has a place for.
+    /// Returns how much this host has read and sent of each image and file that it has a place for.
     pub async fn held_trees(&self) -> Result<Vec<HeldImage>> {
         let mut held = self.inner.images.held().await?;
         let inner = Arc::clone(&self.inner);
@@ -132,8 +136,8 @@ impl Node {
         Ok(held)
     }
 
-    /// Has blocks of images sent to another host, which has shown the token of the cluster, until
-    /// its connection ends.
+    /// Hands the connection of another host to the daemon, which sends it blocks of images until
+    /// the connection ends. The host has shown the token of the cluster before.
     pub async fn serve_image_blocks(&self, stream: HostStream) {
         self.inner.images.serve_host(stream).await;
     }

@@ -1,4 +1,4 @@
-//! What a function has besides its code and packages: files and secrets.
+//! The files and secrets that a function has besides its code and packages.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -11,21 +11,22 @@ use snowmelt_types::{ErrorReport, Report, Tenant};
 use crate::shared_files::SharedFile;
 use crate::{Error, FileStore, Node, Result, Secrets, Unit};
 
-/// Files that are read from other hosts at once: several MiB of each are in memory.
+/// How many files are read from other hosts at once: several MiB of each are in memory.
 const AT_ONCE: usize = 8;
 
 impl Node {
-    /// Files of functions that clients have sent.
+    /// Returns the store of the files of functions that clients have sent.
     pub fn files(&self) -> &FileStore {
         &self.inner.preparation.files
     }
 
-    /// A unit whose instances see files that clients have sent, and have these secrets.
+    /// Makes a unit whose instances see files that clients have sent, and have these secrets.
     pub async fn give(&self, unit: Unit, files: &FileRefs, secrets: Secrets) -> Result<Unit> {
         self.give_of(self.files(), unit, files, secrets).await
     }
 
-    /// The same with files that control, on another host, has sent.
+    /// Makes a unit whose instances see files that control, on another host, has sent, and have
+    /// these secrets.
     pub async fn give_received(
         &self,
         unit: Unit,
@@ -48,13 +49,14 @@ impl Node {
         self.inner.shared_files.sweep()
     }
 
-    /// Reads files of a tenant from other hosts, unless they are here.
+    /// Reads files of a tenant from other hosts, unless this host has them. The first failure ends
+    /// it.
     pub async fn fetch_files(&self, tenant: &Tenant, files: &[SharedFile]) -> Result<()> {
         self.fetching(tenant, files).map(|(_, fetched)| fetched).try_collect().await
     }
 
-    /// The same, for functions that differ in their files. Gives the digests of those that cannot be
-    /// read, and why.
+    /// Reads files of a tenant from other hosts, unless this host has them, for functions that
+    /// differ in their files. Returns the digests of the files that cannot be read, and why.
     pub async fn fetch_each(
         &self,
         tenant: &Tenant,
@@ -78,8 +80,8 @@ impl Node {
         stream::iter(files.iter().map(move |file| fetch(file).boxed())).buffer_unordered(AT_ONCE)
     }
 
-    /// A unit whose instances have these secrets, and see files: on control's own host those that
-    /// clients have sent, on others those that came from there.
+    /// Makes a unit whose instances have these secrets, and see files: on control's own host those
+    /// that clients have sent, on other hosts those that control has sent.
     pub async fn give_here(&self, unit: Unit, files: &FileRefs, secrets: Secrets) -> Result<Unit> {
         let cluster = self.inner.images.cluster();
         match cluster.and_then(|cluster| cluster.control) {

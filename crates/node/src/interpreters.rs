@@ -1,8 +1,8 @@
-//! The Python interpreters of user code: the platform's, and others for code that asks for another
-//! version. Each has its own installer and runtime, over the same stores.
+//! The Python interpreters of user code: the platform's own, and others for code that asks for
+//! another version. Each has its own installer and runtime, over the same stores.
 //!
-//! Invariant: the answer depends on the requirements alone, so whoever prepares the same code on one
-//! host gets the same interpreter.
+//! Invariant: the choice depends on the requirements alone, so the same code gets the same
+//! interpreter on one host, whoever prepares it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -27,18 +27,19 @@ pub(crate) struct Interpreter {
 pub(crate) struct Installed {
     pub environment: Environment,
     pub interpreter: Arc<Interpreter>,
-    /// What a zygote imports of them and of the standard library.
+    /// The modules of the packages and of the standard library that a zygote imports.
     pub modules: Vec<String>,
 }
 
-/// A cell for each interpreter, by its program: at most one for each version that is looked for.
+/// The opened interpreters by the paths of their programs: at most one for each version that is
+/// looked for. A cell is empty while its interpreter is being opened.
 type Opened = HashMap<PathBuf, Arc<OnceCell<Arc<Interpreter>>>>;
 
-/// The interpreters of a node.
+/// The interpreters of a node, opened when they are needed.
 #[derive(Debug)]
 pub(crate) struct Interpreters {
     state_dir: PathBuf,
-    /// The one that the user chose.
+    /// The program that the user chose as the platform's interpreter; `None` to look for one.
     named: Option<PathBuf>,
     // Asked for at the first user function only: a plain query needs none.
     default: OnceCell<Python>,
@@ -50,7 +51,8 @@ impl Interpreters {
         Self { state_dir, named, default: OnceCell::new(), opened: Mutex::default() }
     }
 
-    /// The interpreter for code with these requirements, and those of them that are packages.
+    /// Returns the interpreter for code with these requirements, and the requirements that are
+    /// packages.
     pub async fn of(&self, requirements: &[String]) -> Result<(Arc<Interpreter>, Vec<String>)> {
         let (wanted, packages) = WantedPython::split(requirements)?;
         let default = self.default_python().await?;
@@ -61,7 +63,7 @@ impl Interpreters {
         Ok((self.open(python).await?, packages))
     }
 
-    /// The platform's own.
+    /// Returns the platform's own interpreter.
     pub async fn default(&self) -> Result<Arc<Interpreter>> {
         self.open(self.default_python().await?.clone()).await
     }
@@ -82,7 +84,8 @@ impl Interpreters {
         Ok(Arc::clone(cell.get_or_try_init(open).await?))
     }
 
-    /// Sums over all of them; the store is one.
+    /// Returns the sums of the install figures of all interpreters; the bytes are those of the one
+    /// store that they share.
     pub fn installs(&self) -> InstallFigures {
         let mut figures = InstallFigures::default();
         for interpreter in self.opened().values().filter_map(|cell| cell.get()) {

@@ -7,45 +7,45 @@ use snowmelt_package::{Environment, Python, Wheel};
 
 use crate::{Error, Result};
 
-/// Its name.
+/// The name of the label in an image's configuration that makes the image a code package.
 pub(super) const LABEL: &str = "dev.snowmelt.code-package";
 
-/// The longest text of a label: thousands of modules fit.
+/// The longest text of a label, in bytes: thousands of modules fit.
 const LONGEST: usize = 1 << 20;
 
-/// The description of a package.
+/// The description of a package, which its label holds as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Contents {
-    /// What its wheels and byte code are made for.
+    /// The kind of Python that the package's wheels and byte code are made for.
     pub made_for: MadeFor,
-    /// The callable in the code.
+    /// The name of the callable in the code that is called.
     pub handler: String,
-    /// Modules that a zygote imports: of the packages that were asked for, and what the code
-    /// imports at its top.
+    /// The modules that a zygote imports: those of the packages that the requirements name, and
+    /// what the code imports at its top.
     pub modules: Vec<String>,
     /// The wheels in each layer below that of the code.
     pub layers: Vec<Vec<PackedWheel>>,
 }
 
-/// A kind of Python.
+/// A kind of Python, for which wheels and byte code are made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct MadeFor {
-    /// `3.11`.
+    /// The major and minor version, such as `3.11`.
     pub version: String,
-    /// `cpython-311-x86_64-linux-gnu`.
+    /// The tag of the interpreter's binary interface, such as `cpython-311-x86_64-linux-gnu`.
     pub tag: String,
-    /// `linux-x86_64`.
+    /// The operating system and architecture, such as `linux-x86_64`.
     pub platform: String,
 }
 
-/// A wheel of a package.
+/// A wheel in a package, by the name and version of its distribution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PackedWheel {
     pub name: String,
     pub version: String,
-    /// Every name that `import` finds at the top level because of it.
+    /// The top-level modules of the wheel: every name that `import` finds because of it.
     pub modules: Vec<String>,
 }
 
@@ -62,8 +62,8 @@ struct Section {
 }
 
 impl Contents {
-    /// The description of an environment and the code for it. `is_one` where all wheels are in
-    /// one layer.
+    /// Describes an environment and the code for it. `is_one` says that all wheels are in one
+    /// layer.
     pub fn new(
         (handler, modules): (&str, Vec<String>),
         environment: &Environment,
@@ -78,7 +78,11 @@ impl Contents {
         Self { made_for: MadeFor::from(python), handler: handler.to_owned(), modules, layers }
     }
 
-    /// From the configuration of the image `name`, which has so many layers.
+    /// Reads the description from the configuration of the image `name`, which has `layers` layers.
+    ///
+    /// # Errors
+    /// `Error::CodePackage` for an image without the label, or whose label is damaged or names
+    /// another number of layers.
     pub fn read(name: &str, configuration: &[u8], layers: usize) -> Result<Self> {
         let refuse = |reason: String, hint: &str| Error::CodePackage {
             name: name.to_owned(),
@@ -105,7 +109,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Refuses a package that was made for another Python, naming both.
+    /// Refuses, with both named in the error, a package that was made for another Python.
     pub fn check_fits(&self, name: &str, python: &Python) -> Result<()> {
         let here = MadeFor::from(python);
         if self.made_for == here {

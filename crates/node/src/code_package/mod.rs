@@ -1,5 +1,5 @@
-//! Code packages: a function's code and its wheels as one block image, so that any host runs it
-//! from a registry, without a package index (FaaSNet 4.5).
+//! Code packages: a function's code and its wheels as one block image, so that any host runs the
+//! function from a registry, without a package index (FaaSNet 4.5).
 //!
 //! | part | file |
 //! |---|---|

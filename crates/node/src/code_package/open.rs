@@ -15,26 +15,27 @@ use crate::interpreters::Interpreter;
 use crate::preparation::Preparation;
 use crate::{Error, Result, Unit};
 
-/// A package as a deployment found it.
+/// A code package as a deployment found it, pinned to one manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackageAt {
-    /// As the user named it.
+    /// The name of the package's image, as the user wrote it.
     pub name: String,
-    /// Of its manifest: what the name led to.
+    /// The digest of the manifest that the name led to at the deployment.
     pub manifest: OciDigest,
 }
 
-/// A package that is mounted.
+/// A code package whose image is mounted.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub contents: Contents,
     pub image: MountedImage,
-    /// What names the content of each layer of wheels.
+    /// The digest that names the content of each layer of wheels.
     pub layers: Vec<Digest>,
 }
 
 impl Preparation {
-    /// Finds a package by its name and checks that it fits; gives what pins it, and its handler.
+    /// Finds a package by its name and checks that it fits this host; returns what pins the
+    /// package, and the name of its handler.
     pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
         let found = find_image(&self.state_dir, name, &Access::own()).await;
         let found = found.map_err(|error| unfit(name, error))?;
@@ -43,7 +44,7 @@ impl Preparation {
         Ok((at, contents.handler))
     }
 
-    /// Mounts a package; no block of it need be here.
+    /// Mounts a package as a unit; its blocks need not be on this host yet.
     pub async fn prepare_package(
         &self,
         tenant: &Tenant,
@@ -63,7 +64,8 @@ impl Preparation {
         Ok(Unit::packed(tenant, opened, (&interpreter.python, &interpreter.runtime)))
     }
 
-    /// What a package holds, and the interpreter of the version that it was made for.
+    /// Returns the description of a package, and the interpreter of the version that the package
+    /// was made for.
     async fn contents(&self, name: &str, found: &Found) -> Result<(Contents, Arc<Interpreter>)> {
         let config = self.images.known.config(found).await?;
         let contents = Contents::read(name, &config, found.image.layers.len())?;
@@ -79,14 +81,15 @@ impl Preparation {
 }
 
 impl Opened {
-    /// A folder of the package at a path inside.
+    /// Makes the folder `folder` of the package visible at the path `target` in a sandbox.
     pub fn show(&self, folder: &str, target: &str) -> ImageBind {
         let (image, target) = (self.image.clone(), target.into());
         ImageBind { image, folder: folder.to_owned(), target }
     }
 }
 
-/// An image that is not a block image is not a package either.
+/// Turns the refusal of an image that is not a block image into the error for a package that cannot
+/// be used: such an image is not a package either.
 fn unfit(name: &str, error: snowmelt_image::Error) -> Error {
     match error {
         snowmelt_image::Error::Refused { reason, .. } => Error::CodePackage {

@@ -19,14 +19,14 @@ use crate::interpreters::Installed;
 use crate::preparation::Preparation;
 use crate::{Error, Result};
 
-/// The most layers of wheels: the manifest of an image has to fit into one packet. More wheels than
-/// that are one layer.
+/// The most layers of wheels, because the manifest of an image has to fit into one packet. A
+/// package with more wheels has them all in one layer.
 const MAX_LAYERS: usize = 100;
 
 impl Preparation {
-    /// Makes a package of code and the wheels that satisfy its requirements, and sends it to the
-    /// registry if its name has one. The same input gives the same bytes. A `user` who is not an
-    /// operator may only replace images that this user has named.
+    /// Makes a package of code and the wheels that satisfy its requirements, and sends the package
+    /// to the registry if its name has one. The same input gives the same bytes. A `user` who is
+    /// not an operator may only replace images that this user has named.
     pub async fn pack(
         &self,
         (name, user): (&str, Option<u32>),
@@ -54,7 +54,8 @@ impl Preparation {
     }
 }
 
-/// A package does not depend on the folder of the file.
+/// Returns code without the folder of its source file, because a package does not depend on that
+/// folder.
 fn without_folder(code: &SourceCode) -> SourceCode {
     match code {
         SourceCode::Source { file, text } => {
@@ -65,8 +66,9 @@ fn without_folder(code: &SourceCode) -> SourceCode {
     }
 }
 
-/// The folders that become layers. Wheels that have different files of one name, or too many of
-/// them, are one layer: the environment, in which such conflicts are resolved.
+/// Returns the folders that become layers, and whether they are one layer. Wheels that have
+/// different files of one name, or more than `MAX_LAYERS` wheels, become one layer: the
+/// environment, in which such conflicts are resolved.
 fn unpacked(environment: &Environment, installer: &Installer) -> (Vec<Unpacked>, bool) {
     let folder = |folder: PathBuf, digest: &Digest| Unpacked {
         folder,
@@ -87,7 +89,7 @@ struct Making {
     user: Option<u32>,
     is_sent: bool,
     contents: Contents,
-    /// Keeps its wheels from being reclaimed meanwhile.
+    /// The environment of the package; keeps its wheels from being reclaimed meanwhile.
     environment: Environment,
 }
 

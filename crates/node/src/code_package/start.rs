@@ -19,8 +19,8 @@ use crate::unit::{
 };
 
 impl Unit {
-    /// A code package. Its zygotes are those of functions with the same layers of wheels, and of no
-    /// others: the kernel shows all of them or none.
+    /// Makes the unit of a mounted code package. Its zygotes are shared with functions that have
+    /// the same layers of wheels, and with no others: the kernel shows all layers or none.
     pub(crate) fn packed(
         tenant: &Tenant,
         opened: Opened,
@@ -29,7 +29,8 @@ impl Unit {
         let base_digest = base_digest(python, runtime);
         let layers = opened.layers.iter().map(Digest::as_str);
         let packages = Digest::of_parts(["code-package-1"].into_iter().chain(layers));
-        // Where it is served names its mount: zygotes on one that was given up are of no use.
+        // The socket of the daemon names the mount: zygotes on a mount that was given up are of no
+        // use.
         let served_at = opened.image.socket.to_string_lossy().into_owned();
         let scope = Scope {
             tenant: tenant.clone(),

@@ -1,14 +1,17 @@
-//! The clock: timeouts use the monotonic one, signatures of S3 and log lines the wall's.
+//! The check of the clock: timeouts use the monotonic clock, signatures of S3 and log lines the
+//! wall clock.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{Check, Status};
 use crate::times::CLOCK_SAMPLE;
 
-/// 2025-01-01 and 2100-01-01 in seconds since 1970: outside of these the wall clock is not set.
+/// The seconds since 1970 from 2025-01-01 to 2100-01-01: outside of this range the wall clock is
+/// not set.
 const SANE: std::ops::Range<u64> = 1_735_689_600..4_102_444_800;
 
-/// More apart than this in one sample means that the wall clock is being moved.
+/// The most by which wall time and monotonic time may differ over one sample: more means that the
+/// wall clock is being moved.
 const MAX_APART: Duration = Duration::from_secs(1);
 
 pub(super) fn check() -> Check {
@@ -32,7 +35,8 @@ pub(super) fn check() -> Check {
     row(Status::Ok, format!("the year {}, steady", year(seconds)))
 }
 
-/// The Gregorian year, for the years in which a clock may be.
+/// Returns the Gregorian year of a time in seconds since 1970, exact enough for the years in which
+/// a clock may be.
 fn year(seconds: u64) -> u64 {
     const SECONDS_PER_YEAR: f64 = 365.2425 * 86_400.0;
     1970 + (seconds as f64 / SECONDS_PER_YEAR) as u64

@@ -1,4 +1,5 @@
-//! The kernel's part: what `snowmelt_sandbox::probe` tried, with what is needed and how to get it.
+//! The checks of the kernel: what `snowmelt_sandbox::probe` tried, with what is needed and how to
+//! get it.
 
 use std::fs;
 
@@ -7,7 +8,8 @@ use snowmelt_sandbox::{Probe, probe};
 
 use super::{Check, Status};
 
-/// Name of the probe, how bad its failure is, what is needed, how to get it.
+/// The probes of the kernel: the name of the probe, how bad its failure is, what is needed, how to
+/// get it.
 const NEEDS: [(&str, Status, &str, &str); 10] = [
     ("kernel", Status::Fail, "5.10 or newer", "boot a newer kernel"),
     ("root", Status::Fail, "user id 0; without root comes later", "sudo snowmelt doctor"),
@@ -43,7 +45,7 @@ pub(super) fn checks(mount: Choice) -> Vec<Check> {
     checks
 }
 
-/// Whether functions can run in block images and in which form, by mounting an empty one.
+/// Checks whether functions can run in block images and in which form, by mounting an empty one.
 fn images(mount: Choice) -> Check {
     let (status, found) = match mount.choose() {
         Ok(chosen) => described(mount, &chosen),
@@ -72,7 +74,8 @@ fn check(probe: Probe) -> Check {
     Check::new(probe.name, status, probe.found, needed, mend)
 }
 
-/// Pause and resume: the v1 controller, or any cgroup2 mount, which freezes without controllers.
+/// Checks for a means to pause and resume: the v1 controller, or any cgroup2 mount, which freezes
+/// without controllers.
 fn freezer() -> Check {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let found = freezer_in(&mounts);

@@ -1,4 +1,4 @@
-//! What crashed processes left: control groups and half-made packages.
+//! The check for leftovers of crashed processes: control groups and half-made packages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Check, Status};
 
-/// Where control groups of ours may be: each v1 controller's hierarchy, and v2.
+/// The folders in which control groups of the platform may be: each v1 controller's hierarchy, and
+/// v2.
 const HIERARCHIES: [&str; 5] = [
     "/sys/fs/cgroup",
     "/sys/fs/cgroup/unified",
@@ -15,13 +16,13 @@ const HIERARCHIES: [&str; 5] = [
     "/sys/fs/cgroup/pids",
 ];
 
-/// The folder of all groups of all platforms, in each hierarchy.
+/// The folder, in each hierarchy, of all control groups of all platforms on the machine.
 const GROUPS: &str = "snowmelt";
 
-/// The file of a process's run folder that names the parent of its groups.
+/// The name of the file in a process's run folder that holds the parent of its control groups.
 const CGROUP_FILE: &str = "cgroup";
 
-/// Groups are in some folders below a process's own.
+/// How many levels of folders below a process's own group are searched for processes.
 const DEEPEST: usize = 3;
 
 pub(super) fn check(state_dir: &Path, run_dir: &Path) -> Check {
@@ -55,15 +56,16 @@ fn row(own: usize, others: &[String], packages: usize) -> Check {
     Check::new("leftovers", status, found, "nothing of crashed processes", mend)
 }
 
-/// The groups that the run folders of our platform name, by their last name.
+/// Returns the control groups that the run folders of this platform name, by their last name.
 fn named_in(run_dir: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(run_dir).into_iter().flatten().flatten();
     let named = entries.filter_map(|entry| fs::read_to_string(entry.path().join(CGROUP_FILE)).ok());
     named.filter_map(|parent| Some(parent.trim().rsplit('/').next()?.to_owned())).collect()
 }
 
-/// Our groups, named by the process that made them, whose process is gone. One with processes in it
-/// is of a platform in another pid namespace, in which its name means something else.
+/// Returns the platform's control groups whose process is gone, by their name, which holds the
+/// process's id. A group with processes in it is left out: a platform in another pid namespace made
+/// it, in which the id means something else.
 fn abandoned(hierarchy: &Path) -> Vec<String> {
     let entries = fs::read_dir(hierarchy.join(GROUPS)).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -81,7 +83,8 @@ fn has_processes(group: &Path, deepest: usize) -> bool {
     deepest > 0 && folders.any(|folder| has_processes(&folder.path(), deepest - 1))
 }
 
-/// Names are `<pid>-<time>`; a name of another form is not ours to judge.
+/// Returns whether the process that a group's name holds is gone. Names are `<pid>-<time>`; a name
+/// of another form is not ours to judge.
 fn is_of_the_dead(name: &str) -> bool {
     let pid = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
     pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())

@@ -1,4 +1,4 @@
-//! `snowmelt doctor`: what this machine has of what the platform needs.
+//! `snowmelt doctor`: compares what this machine has with what the platform needs.
 //!
 //! Invariant: a check tries the thing itself where that is cheap, changes nothing that stays, and
 //! never fails: what it cannot find out is a row that says so.
@@ -15,11 +15,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use snowmelt_image::mount::Choice;
 
-/// How a check went.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// There is what is needed.
+    /// The machine has what is needed.
     Ok,
     /// The platform works, but something is missing, slow or soon used up.
     Warn,
@@ -27,23 +27,24 @@ pub enum Status {
     Fail,
 }
 
-/// One row.
+/// The result of one check of the machine: a row of the table that `snowmelt doctor` shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What was looked at.
+    /// The name of the thing that was checked.
     pub name: String,
-    /// How it went.
+    /// The result of the check.
     pub status: Status,
-    /// What is there.
+    /// The state that the check found, for people to read.
     pub found: String,
-    /// What should be there.
+    /// The state that the platform needs.
     pub needed: String,
-    /// The command that mends it, or the advice where no command can. Only with a bad status.
+    /// The command that mends the state, or advice where no command can; `None` where the status is
+    /// good.
     pub mend: Option<String>,
 }
 
 impl Check {
-    /// A row whose mend is dropped if there is nothing to mend.
+    /// Makes a row; `mend` is dropped if there is nothing to mend.
     fn new(
         name: &str,
         status: Status,
@@ -55,7 +56,8 @@ impl Check {
         Self { name: name.to_owned(), status, found: found.into(), needed: needed.into(), mend }
     }
 
-    /// The row as the user may judge it.
+    /// Returns the row as far as the user can judge it: without root, a failure of a check that
+    /// needs root is a warning.
     fn seen(self, is_root: bool) -> Self {
         let is_true = is_root || self.status == Status::Ok;
         if is_true || !SEEN_BY_ROOT.contains(&self.name.as_str()) {
@@ -66,8 +68,8 @@ impl Check {
     }
 }
 
-/// What only root can try: without its rights a failure says nothing about the machine, and its mend
-/// would be wrong.
+/// The names of the checks that only root can make: without root's rights a failure says nothing
+/// about the machine, and the advice to mend it would be wrong.
 const SEEN_BY_ROOT: [&str; 15] = [
     "EROFS",
     "FUSE",
@@ -86,8 +88,8 @@ const SEEN_BY_ROOT: [&str; 15] = [
     "veth",
 ];
 
-/// Checks everything; some 100 ms. The folders need not exist. `mount` is how images are to be
-/// mounted, `python` the interpreter that the settings name.
+/// Makes all checks, which takes some 100 ms. The folders need not exist. `mount` is how images are
+/// to be mounted, `python` the interpreter that the settings name.
 pub fn run(
     (state_dir, run_dir): (&Path, &Path),
     mount: Choice,

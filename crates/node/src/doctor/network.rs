@@ -1,11 +1,11 @@
-//! What jobs with a network need: what `snowmelt_network::probe` tried, with how to get it. The
-//! platform works without.
+//! The checks for jobs with a network: what `snowmelt_network::probe` tried, with how to get it.
+//! The platform works without.
 
 use snowmelt_network::{Probe, probe};
 
 use super::{Check, Status};
 
-/// Name of the probe, what is needed, how to get it.
+/// The probes of the network: the name of the probe, what is needed, how to get it.
 const NEEDS: [(&str, &str, &str); 6] = [
     (
         "network namespaces",

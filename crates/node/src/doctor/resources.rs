@@ -1,4 +1,4 @@
-//! Room: disk, inodes, shared memory, memory, open files.
+//! The checks of room: disk, inodes, shared memory, memory, open files.
 
 use std::fs;
 use std::path::Path;
@@ -15,12 +15,12 @@ pub(super) fn checks(state_dir: &Path) -> Vec<Check> {
     checks
 }
 
-/// Where to look for a folder that may not have been made yet.
+/// Returns the nearest folder that exists at or above `path`, which may not have been made yet.
 pub(super) fn nearest(path: &Path) -> &Path {
     path.ancestors().find(|one| one.exists()).unwrap_or(Path::new("/"))
 }
 
-/// Fewer than `least` fails, fewer than `enough` warns.
+/// Grades a figure: below `least` the check fails, below `enough` it warns.
 fn grade(found: u64, least: u64, enough: u64) -> Status {
     match found {
         few if few < least => Status::Fail,

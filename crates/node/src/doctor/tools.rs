@@ -1,4 +1,4 @@
-//! Python, uv, and the folder in which the platform keeps things.
+//! The checks of Python, uv, and the folder in which the platform keeps its state.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -22,7 +22,8 @@ pub(super) fn checks(state_dir: &Path, python: Option<&Path>) -> Vec<Check> {
     vec![python_row(python), uv, state(state_dir)]
 }
 
-/// Asked anew, with a folder to remember the answer in that goes away: looking keeps nothing.
+/// Looks for the interpreter anew, with a temporary folder for the remembered answer, so that the
+/// check leaves nothing behind.
 fn found_python(named: Option<&Path>) -> snowmelt_package::Result<Python> {
     let folder = tempfile::tempdir().map_err(|error| snowmelt_package::Error::PythonMissing {
         reason: format!("no temporary folder to ask it in: {error}"),
@@ -84,7 +85,8 @@ fn uv(python: &Python) -> Check {
     }
 }
 
-/// `uv 0.13.9` of `uv 0.13.9 (x86_64-unknown-linux-gnu)`: the target would fill a line of 80 columns.
+/// Shortens `uv 0.13.9 (x86_64-unknown-linux-gnu)` to `uv 0.13.9`: the target would fill a line of
+/// 80 columns.
 fn version(answer: &str) -> String {
     answer.split(" (").next().unwrap_or_default().trim().to_owned()
 }
@@ -94,7 +96,7 @@ fn runs(command: &mut Command) -> bool {
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// The state folder and the package store in it must be ours alone.
+/// Checks that nobody else can write the state folder and the package store in it.
 fn state(state_dir: &Path) -> Check {
     let needed = "a folder that only this user can write";
     let row = |status, found: String, mend: String| {

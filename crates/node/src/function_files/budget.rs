@@ -1,8 +1,8 @@
-//! How much of the disk the files of one tenant may take.
+//! The limit of the disk space that the files of one tenant may take.
 //!
-//! Invariants: what arrives counts before it is written, so that many files at the same time do not
-//! exceed the budget together. The tenant of root and of the user of the server has no budget: who can
-//! act for it can fill the disk anyhow.
+//! Invariants: a file that arrives counts before it is written, so that many files at the same time
+//! do not exceed the budget together. The tenant of root and of the user of the server has no
+//! budget: whoever can act for that tenant can fill the disk anyhow.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,27 +15,28 @@ use super::entries;
 use crate::code::state;
 use crate::{Error, Result};
 
-/// What a file that arrives takes of the budget at once, before it is written.
+/// The bytes that a file that arrives takes of the budget at a time, before they are written.
 pub(super) const STEP: u64 = 8 << 20;
 
-/// The default budget of a tenant.
+/// The budget of a tenant where the setting `SNOWMELT_FILES_MAX` is absent.
 const DEFAULT: ByteSize = ByteSize::mib(20 * 1024);
 
-/// The budget of each tenant. Cheap to clone.
+/// The budget of disk space that each tenant has. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     most: ByteSize,
-    /// Files of each tenant that arrive now.
+    /// The number of files of each tenant that arrive now.
     arriving: Arc<Mutex<HashMap<Tenant, u64>>>,
 }
 
 impl Budget {
-    /// Each tenant may have this much.
+    /// Gives each tenant a budget of `most` bytes.
     pub fn new(most: ByteSize) -> Self {
         Self { most, arriving: Arc::default() }
     }
 
-    /// The budget of a value of `SNOWMELT_FILES_MAX`.
+    /// Reads the budget from a value of `SNOWMELT_FILES_MAX`; the default where the value is absent
+    /// or empty.
     pub fn from_setting(value: Option<&str>) -> Result<Self> {
         let Some(value) = value.filter(|value| !value.is_empty()) else {
             return Ok(Self::new(DEFAULT));
@@ -46,7 +47,7 @@ impl Budget {
         })
     }
 
-    /// A file of a tenant begins to arrive.
+    /// Counts a file of a tenant as arriving until the returned value is dropped.
     pub(super) fn begin(&self, tenant: &Tenant) -> Arriving {
         *self.lock().entry(tenant.clone()).or_insert(0) += 1;
         Arriving { of: self.clone(), tenant: tenant.clone(), granted: 0 }
@@ -57,17 +58,18 @@ impl Budget {
     }
 }
 
-/// A file that arrives.
+/// A file that arrives, with the part of the budget that it holds.
 #[derive(Debug)]
 pub(super) struct Arriving {
     of: Budget,
     tenant: Tenant,
-    /// The bytes for which there is room.
+    /// The size, in bytes, up to which the file has room.
     granted: u64,
 }
 
 impl Arriving {
-    /// Makes sure that a file of this size, in the folder with all of its tenant, has room.
+    /// Makes sure that a file of `size` bytes has room on the disk and in the budget. `folder` has
+    /// all contents of the tenant.
     pub fn grow(&mut self, size: u64, folder: &Path) -> Result<()> {
         while size > self.granted {
             check_room(folder, STEP).map_err(state(folder))?;
@@ -82,7 +84,7 @@ impl Arriving {
             return Ok(());
         }
         let arriving = self.of.lock().get(&self.tenant).copied().unwrap_or(1);
-        // Those that arrive are in the folder with what is written of them.
+        // Files that arrive are in the folder with what is written of them.
         let mut used = arriving.saturating_mul(STEP);
         for entry in entries(folder)? {
             used = used.saturating_add(entry.metadata().map_or(0, |found| found.len()));

@@ -1,13 +1,13 @@
-//! Files of functions on disk: each content once for each tenant, and folders of links to them that
-//! instances see.
+//! Files of functions on disk: each content once for each tenant, and folders of links to the
+//! contents, which instances see.
 //!
-//! `DIR/TENANT/blobs/SHA256` has the bytes of a file, and `DIR/TENANT/trees/DIGEST-ID/NAME` is a hard
-//! link to them. A tenant only reaches contents that it has sent, so who knows a digest of another
-//! tenant's file gets nothing for it.
+//! `DIR/TENANT/blobs/SHA256` has the bytes of a file, and `DIR/TENANT/trees/DIGEST-ID/NAME` is a
+//! hard link to them. A tenant only reaches contents that it has sent, so knowing the digest of
+//! another tenant's file gives nothing.
 //!
-//! Invariants: a file under the name of a digest has that digest, and is whole, because it got there
-//! by a rename. A folder is not removed while an instance may see it: who uses it holds a lock on it,
-//! which ends with the process.
+//! Invariants: a file under the name of a digest has that digest, and is whole, because it got
+//! there by a rename. A folder is not removed while an instance may see it: its users hold a lock
+//! on it, which ends with their process.
 
 mod budget;
 mod receive;
@@ -29,38 +29,40 @@ pub use receive::Receiving;
 pub(crate) use sweep::{entries, is_older};
 pub(crate) use tree::FileTree;
 
-/// How long a file is kept that nothing refers to, after it was last used: functions that are not
+/// How long a file that nothing refers to is kept after its last use: functions that are not
 /// registered come with each query.
 pub const UNUSED_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// What is being made or removed has a name with this prefix.
+/// The prefix of the names of files and folders that are being made or removed.
 const TEMPORARY: &str = ".tmp-";
 
-/// The files of all tenants.
+/// The store of the files of functions, of all tenants.
 #[derive(Clone, Debug)]
 pub struct FileStore {
     root: PathBuf,
-    /// Absent where control sends the files, which has received them within its own.
+    /// The budget of each tenant; absent where control sends the files, which has received them
+    /// within its own budget.
     budget: Option<Budget>,
 }
 
 impl FileStore {
-    /// Uses a folder, which is made when it is needed.
+    /// Uses the folder `root`, which is made when it is needed; no budget applies.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), budget: None }
     }
 
-    /// Has each tenant send no more than a budget.
+    /// Limits the files that each tenant sends by a budget.
     pub(crate) fn with_budget(self, budget: Budget) -> Self {
         Self { budget: Some(budget), ..self }
     }
 
-    /// Whether a tenant has any files.
+    /// Returns whether a tenant has sent any files.
     pub fn has_any(&self, tenant: &Tenant) -> bool {
         self.blobs(tenant).is_dir()
     }
 
-    /// The contents that a tenant has not sent, each once. The others count as used now.
+    /// Returns the digests of the contents that a tenant has not sent, sorted, each once. The
+    /// contents that it has sent count as used now.
     pub fn missing(&self, tenant: &Tenant, digests: &[String]) -> Vec<String> {
         let is_missing = |digest: &&String| !is_file_digest(digest) || !self.touch(tenant, digest);
         let mut missing: Vec<_> = digests.iter().filter(is_missing).cloned().collect();
@@ -69,7 +71,7 @@ impl FileStore {
         missing
     }
 
-    /// Opens a content, to send it elsewhere, with its length.
+    /// Opens a content to send it elsewhere; returns it with its length in bytes.
     pub(crate) fn open(&self, tenant: &Tenant, digest: &str) -> Result<(File, u64)> {
         let path = self.blob(tenant, digest)?;
         let file = File::open(&path).map_err(|error| absent_or(digest, &path, error))?;
@@ -100,7 +102,7 @@ impl FileStore {
     }
 }
 
-/// The error for a content that cannot be opened.
+/// Makes the error for a content that cannot be opened.
 fn absent_or(digest: &str, path: &Path, error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! A content that arrives, in any number of pieces.
+//! A content of a file that arrives, in any number of pieces.
 
 use std::fmt::Write as _;
 use std::fs::Permissions;
@@ -15,7 +15,7 @@ use super::{FileStore, TEMPORARY};
 use crate::code::state;
 use crate::{Error, Result};
 
-/// A content that is being received. Dropping it removes what has arrived.
+/// A content that is being received. Dropping the value before `finish` removes what has arrived.
 #[derive(Debug)]
 pub struct Receiving {
     file: tempfile::NamedTempFile,
@@ -27,12 +27,12 @@ pub struct Receiving {
 }
 
 impl FileStore {
-    /// Begins to receive the content with a digest.
+    /// Begins to receive the content with the digest `digest`.
     pub fn receive(&self, tenant: &Tenant, digest: &str) -> Result<Receiving> {
         let path = self.blob(tenant, digest)?;
         let folder = self.blobs(tenant);
         std::fs::create_dir_all(&folder).map_err(state(&folder))?;
-        // Sandboxes see links to it, whatever user they run as.
+        // Sandboxes see links to this file, whatever user they run as.
         let file = tempfile::Builder::new()
             .prefix(TEMPORARY)
             .permissions(Permissions::from_mode(0o444))
@@ -45,7 +45,11 @@ impl FileStore {
 }
 
 impl Receiving {
-    /// Adds a piece.
+    /// Adds a piece at the end.
+    ///
+    /// # Errors
+    /// `Error::FunctionFile` when the file is larger than a file may be or exceeds the budget of
+    /// its tenant.
     pub fn write(&mut self, piece: &[u8]) -> Result<()> {
         self.size += piece.len() as u64;
         if self.size > MAX_FILE_BYTES {
@@ -60,7 +64,10 @@ impl Receiving {
         self.file.write_all(piece).map_err(state(&self.path))
     }
 
-    /// Keeps the content, unless it has another digest.
+    /// Keeps the content on the disk, unless it has another digest than announced.
+    ///
+    /// # Errors
+    /// `Error::FunctionFile` for another digest.
     pub fn finish(self) -> Result<()> {
         let found = hexadecimal(&self.hasher.finalize());
         if found != self.digest {

@@ -1,4 +1,4 @@
-//! Removes files that no function has any more.
+//! The removal of files that no function has any more.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{DirEntry, File, Metadata};
@@ -14,12 +14,12 @@ use super::{FileStore, TEMPORARY, UNUSED_KEPT};
 use crate::Result;
 use crate::code::{RemovedFiles, state};
 
-/// What is being made is not older than this, unless its process was killed.
+/// The age from which a file or folder that is being made counts as left by a killed process.
 const MAKING_TIMEOUT: Duration = Duration::from_secs(3600);
 
 impl FileStore {
-    /// Removes these contents of a tenant, which no function has any more. Gives those that have to
-    /// stay for now, because an instance sees them.
+    /// Removes the contents `digests` of a tenant, which no function has any more. Returns the
+    /// digests of those that have to stay for now, because an instance sees them.
     pub fn release(&self, tenant: &Tenant, digests: &BTreeSet<String>) -> Result<BTreeSet<String>> {
         let (trees, blobs) = (self.trees(tenant), self.blobs(tenant));
         // A folder is made again at its next use.
@@ -36,8 +36,8 @@ impl FileStore {
         Ok(left)
     }
 
-    /// Removes what no function has used for long, of a store for files that control sends: this host
-    /// does not know what is deployed or registered.
+    /// Removes contents that no function has used for `UNUSED_KEPT`, from a store for files that
+    /// control sends: this host does not know what is deployed or registered.
     pub(crate) async fn sweep_received(&self) {
         let store = self.clone();
         let swept = move || store.sweep(&BTreeSet::new(), UNUSED_KEPT);
@@ -46,13 +46,14 @@ impl FileStore {
         }
     }
 
-    /// Removes contents that were not used for some time and that are not among `kept`, and folders
-    /// that were not.
+    /// Removes contents that were not used for the time `unused` and that are not among `kept`, and
+    /// folders of links that were not used for as long.
     pub fn sweep(&self, kept: &BTreeSet<(Tenant, String)>, unused: Duration) -> Result<()> {
         self.prune(kept, unused, None, false).map(drop)
     }
 
-    /// The same for one tenant, or for all, with what it removed; with `dry`, only counts it.
+    /// Does the same as `sweep` for one tenant, or for all, and returns what was removed; with
+    /// `dry`, only counts it.
     pub fn prune(
         &self,
         kept: &BTreeSet<(Tenant, String)>,
@@ -97,10 +98,11 @@ impl FileStore {
     }
 }
 
-/// How many links to each content folders have that would be removed, by the number of its file.
+/// The number of links to each content from folders that would be removed, by the content's inode
+/// number.
 type Links = HashMap<u64, u64>;
 
-/// Counts the links in a folder.
+/// Counts the links in a folder and in the folders below.
 fn count(folder: &Path, links: &mut Links) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -113,7 +115,7 @@ fn count(folder: &Path, links: &mut Links) -> io::Result<()> {
     Ok(())
 }
 
-/// What is in a folder; nothing if it is not there.
+/// Returns the entries of a folder; none if there is no such folder.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<DirEntry>> {
     match std::fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -125,8 +127,8 @@ pub(crate) fn is_older(found: &Metadata, age: Duration) -> bool {
     found.modified().is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed >= age))
 }
 
-/// Removes a folder that nobody uses, or counts its links. First it gets another name, so that it is
-/// never seen in parts.
+/// Removes a folder that nobody uses, or with `counted` only counts its links. The folder gets
+/// another name first, so that it is never seen in parts.
 fn remove_tree(
     tree: &DirEntry,
     may_go: impl Fn(&Metadata) -> bool,
@@ -159,7 +161,7 @@ fn aside(path: &Path) -> PathBuf {
     path.with_file_name(format!("{TEMPORARY}{name}-{}", std::process::id()))
 }
 
-/// Removes a content that no folder links to; false if it has to stay.
+/// Removes a content that no folder links to; `false` if it has to stay.
 fn remove_blob(path: &Path, may_go: impl Fn(&Metadata) -> bool) -> io::Result<bool> {
     let found = match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),

@@ -1,4 +1,4 @@
-//! A folder with the files of a function under their names: links to their contents.
+//! A folder with the files of a function under their names, as links to their contents.
 
 use std::fs::{File, Permissions};
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ use super::{FileStore, TEMPORARY};
 use crate::code::state;
 use crate::{Error, Result};
 
-/// A folder that stays as long as this value.
+/// A folder of a function's files, which is not removed as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct FileTree {
     path: PathBuf,
@@ -23,19 +23,20 @@ pub(crate) struct FileTree {
 }
 
 impl FileTree {
-    /// Where it is on this host.
+    /// Returns where the folder is on this host.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Names its files and their contents.
+    /// Returns the digest of the names of the files and of their contents.
     pub fn digest(&self) -> &Digest {
         &self.digest
     }
 }
 
 impl FileStore {
-    /// The folder with these files, which the tenant has sent before.
+    /// Returns the folder with these files, whose contents the tenant has sent before; makes it if
+    /// there is none.
     pub(crate) fn tree(&self, tenant: &Tenant, files: &FileRefs) -> Result<FileTree> {
         check_files(files).map_err(|reason| Error::FunctionFile { reason })?;
         let parts = files.iter().flat_map(|(name, file)| [name.as_str(), file.digest.as_str()]);
@@ -50,7 +51,7 @@ impl FileStore {
         }
     }
 
-    /// The folders that were made for these files.
+    /// Returns the folders that were made for the files with the digest `digest`.
     fn made(&self, tenant: &Tenant, digest: &Digest) -> Result<Vec<PathBuf>> {
         let trees = self.trees(tenant);
         let found = match std::fs::read_dir(&trees) {
@@ -65,8 +66,9 @@ impl FileStore {
         Ok(found.map(|entry| entry.path()).filter(is_of).collect())
     }
 
-    /// Makes a folder, under a name that no other one ever had: roots of sandboxes are kept by the
-    /// paths that they show, and one of a folder that was removed shows nothing.
+    /// Makes a folder under a name that no other folder ever had: roots of sandboxes are kept by
+    /// the paths that they show, and a kept root that shows a removed folder shows nothing, even if
+    /// a new folder has its name.
     fn make(&self, tenant: &Tenant, files: &FileRefs, digest: &Digest) -> Result<()> {
         let trees = self.trees(tenant);
         std::fs::create_dir_all(&trees).map_err(state(&trees))?;
@@ -115,7 +117,7 @@ fn used(path: &Path) -> std::io::Result<Option<Lock>> {
         opened => opened?,
     };
     let lock = Lock::wait(folder, Share::Shared)?;
-    // Whoever held it may have removed it.
+    // The one who held the exclusive lock may have removed the folder.
     match path.metadata() {
         Ok(found) if found.ino() == lock.file().metadata()?.ino() => {
             lock.file().set_modified(SystemTime::now())?;

@@ -1,9 +1,10 @@
-//! How hosts of a cluster connect for blocks of images and files.
+//! The connections between hosts of a cluster for blocks of images and files.
 
 use snowmelt_image::peer::{Link, PeerHost};
 use snowmelt_rpc::{Token, upgrade};
 
-/// A connection to another host, which serves what is asked for at a path.
+/// Connects to another host at the path `path`, which names what that host serves on the
+/// connection.
 pub(crate) async fn connect(
     token: Option<&Token>,
     host: &PeerHost,

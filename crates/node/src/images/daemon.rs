@@ -1,7 +1,7 @@
 //! The daemon: a process that mounts images and serves their blocks until its node has ended.
 //!
-//! Invariant: it works in its own mount namespace, which a successor joins; so a mount is made once
-//! for each image and node, and no mount is visible on the host.
+//! Invariant: the daemon works in its own mount namespace, which a successor joins; so a mount is
+//! made once for each image and node, and no mount is visible on the host.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

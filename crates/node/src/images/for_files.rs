@@ -1,5 +1,5 @@
-//! What files of functions share with images on their way between hosts: the cluster, the limit of
-//! the link, the cache of blocks, and who sent wrong ones.
+//! The parts of the transfer of images between hosts that files of functions share: the cluster,
+//! the limit of the link, the cache of blocks, and the record of hosts that sent wrong blocks.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use super::place::Cluster;
 use super::stores::Stores;
 
 impl Images {
-    /// The cluster that this host is in, if it is in one.
+    /// Returns the cluster that this host is in, if it is in one.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.get()
     }
 
-    /// The most bytes a second to other hosts, if there is a limit.
+    /// Returns the most bytes a second that this host sends to other hosts; `None` without a limit.
     pub fn share(&self) -> Option<u64> {
         self.settings.share.map(ByteSize::bytes)
     }
 
-    /// The cache of blocks, beside the daemon that holds it; none if it cannot be opened.
+    /// Opens the cache of blocks, beside the daemon that holds it; `None` if it cannot be opened.
     pub fn shared_cache(&self) -> Option<Arc<BlockCache>> {
         let opened = Stores::new(&self.state, self.settings.clone()).shared_cache();
         let warned = |error: &_| tracing::warn!(%error, "blocks are not cached");
         opened.inspect_err(warned).ok().map(Arc::new)
     }
 
-    /// Remembers a host that sent a wrong block.
+    /// Remembers that a host sent a wrong block.
     pub fn expel(&self, host: &PeerHost) {
         self.noticed.take(Notice::Expelled(host.name.clone()));
     }

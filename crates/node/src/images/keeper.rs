@@ -1,9 +1,9 @@
-//! The node's side: starts the daemon with the first image, sends it requests, and replaces one
-//! that died.
+//! The node's side of images: starts the daemon with the first image, sends requests to it, and
+//! replaces a daemon that died.
 //!
 //! Invariant: the node holds the daemon's mount namespace and each mount's connection to the
-//! kernel. While it does, reads wait for the next daemon; when it gives up, or is killed itself,
-//! they fail immediately and no reader waits.
+//! kernel. While the node holds them, reads wait for the next daemon; when the node gives up, or is
+//! killed itself, reads fail immediately and no reader waits.
 
 use std::collections::HashMap;
 use std::io;
@@ -39,15 +39,15 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(20);
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(240);
 /// How long a daemon may take to say why reads failed.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// A question arrives within this time: the daemon counts back from then.
+/// How long a question may take to arrive; the daemon counts the time asked about back from then.
 const QUESTION_TIMEOUT: Duration = Duration::from_millis(500);
-/// After so many deaths within this time the daemon is not replaced any more.
+/// The number of deaths within `DEATHS_WINDOW` at which a daemon is not replaced any more.
 const MAX_DEATHS: usize = 5;
 const DEATHS_WINDOW: Duration = Duration::from_secs(60);
-/// How often a request is retried whose daemon dies meanwhile.
+/// How often a request is tried whose daemon dies meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// The images of a node.
+/// The images of a node, and the daemon that mounts them.
 #[derive(Debug)]
 pub(crate) struct Images {
     binary: PathBuf,
@@ -57,17 +57,18 @@ pub(crate) struct Images {
     pub(super) noticed: Arc<Noticed>,
     keeper: Mutex<Option<Arc<Keeper>>>,
     served_at: ServedAt,
-    /// Keepers so far.
+    /// The number of keepers that were started so far.
     begun: AtomicU64,
     pub(super) cluster: OnceLock<Cluster>,
     pub known: Known,
 }
 
-/// The socket at which images are served now; none without a daemon. Each keeper has a socket of
-/// its own, so that a root in an image of one that gave up is another root than one made later.
+/// The path of the socket at which images are served now; `None` without a daemon. Each keeper has
+/// a socket of its own, so that a root in an image of a keeper that gave up is another root than
+/// one made later.
 type ServedAt = Arc<Mutex<Option<PathBuf>>>;
 
-/// A daemon, and what its successor will need.
+/// The keeper of a daemon: the running daemon, and all that its successor will need.
 #[derive(Debug)]
 pub(super) struct Keeper {
     command: PathBuf,
@@ -90,7 +91,8 @@ struct Kept {
 }
 
 impl Images {
-    /// Starts nothing. `folder` is for this node alone and goes with its run directory.
+    /// Makes the images of a node; starts nothing. `folder` is for this node alone and goes with
+    /// its run directory.
     pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf, settings: Settings) -> Self {
         Self {
             binary,
@@ -106,7 +108,8 @@ impl Images {
         }
     }
 
-    /// Whether what served the images of this root was given up: its mounts are dead.
+    /// Returns whether the daemon that served the images of this root was given up: its mounts are
+    /// dead.
     pub fn is_dead(&self, root: &Root) -> bool {
         let mut images = images(root).peekable();
         if images.peek().is_none() {
@@ -127,8 +130,8 @@ impl Images {
         tokio::try_join!(self.mount_found(&found, place), config)
     }
 
-    /// Mounts an image that was found. If it is mounted already, a new place of this host counts
-    /// from now on.
+    /// Mounts an image that was found. If the image is mounted already, a new place of this host in
+    /// its trees counts from now on.
     pub async fn mount_found(
         self: &Arc<Self>,
         found: &Found,
@@ -141,8 +144,8 @@ impl Images {
         mounted.map_err(|error| failed("mount an image")(io::Error::other(error)))?
     }
 
-    /// A sandbox's root as it is best made now: an image that is mounted on raw files meanwhile is
-    /// a root of its own, so it is put together anew.
+    /// Returns a sandbox's root as it is best made now: an image that is mounted on raw files
+    /// meanwhile is a root of its own, so such a root is put together anew.
     pub fn current(&self, root: &Root) -> Root {
         let mut root = root.clone();
         let shown = root.image_binds.iter_mut().map(|bind| &mut bind.image);
@@ -158,18 +161,20 @@ impl Images {
         root
     }
 
-    /// Why reads of this image failed since then, if some did: readers get an error number only.
+    /// Returns why reads of this image failed since `since`, if some did: readers get an error
+    /// number only.
     pub async fn why(&self, image: &MountedImage, since: Instant) -> Option<ErrorReport> {
         let (socket, digest) = (image.socket.clone(), image.digest.parse().ok()?);
         let ms =
             u64::try_from((since.elapsed() + QUESTION_TIMEOUT).as_millis()).unwrap_or(u64::MAX);
         let ask = move || say_to(&socket, (&Ask::Why(digest, ms), &[]), ANSWER_TIMEOUT);
-        // Only a daemon knows.
+        // The daemon alone knows.
         let (said, _) = tokio::task::spawn_blocking(ask).await.ok()?.ok()?;
         serde_json::from_slice(&said).ok()?
     }
 
-    /// A handler in this image is ready: what was touched is its start.
+    /// Tells the daemon that a handler in this image is ready: the blocks touched until now are the
+    /// image's start profile.
     pub fn ready(&self, digest: &str) {
         let keeper = self.keeper().clone();
         if let (Some(keeper), Ok(digest)) = (keeper, digest.parse()) {
@@ -179,7 +184,7 @@ impl Images {
         }
     }
 
-    /// Ends the daemon; what still reads gets errors.
+    /// Ends the daemon; readers of its mounts get errors from then on.
     pub fn end(&self) {
         if let Some(keeper) = self.keeper().take() {
             keeper.give_up();
@@ -192,7 +197,7 @@ impl Images {
         loop {
             attempt += 1;
             match keeper.ask(spec) {
-                // It died meanwhile, and its successor listens at the same place.
+                // The daemon died meanwhile, and its successor listens at the same place.
                 Err(error) if attempt < ATTEMPTS && is_end(&error) => {}
                 Err(error) => return Err(failed("mount the image")(error)),
                 Ok(Err(report)) => return Err(Error::Report(report)),
@@ -204,7 +209,7 @@ impl Images {
         }
     }
 
-    /// The daemon, if it has been started.
+    /// Returns the keeper of the daemon, if it has been started and has not given up.
     pub(super) fn running(&self) -> Option<Arc<Keeper>> {
         self.keeper().clone().filter(|keeper| !keeper.kept().is_ended)
     }
@@ -255,12 +260,12 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Where it answers requests.
+    /// Returns the socket at which the daemon answers requests.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Has a successor know a new place.
+    /// Notes a new place of this host, so that a successor of the daemon knows it.
     pub fn keep_place(&self, place: &Place) {
         let mut kept = self.kept();
         let places = kept.mounts.values_mut().filter_map(|(spec, ..)| spec.place.as_mut());
@@ -337,8 +342,8 @@ impl Keeper {
         }
     }
 
-    /// The daemon after one that died. A successor that dies before it has started counts as
-    /// another death, because it may have the same cause.
+    /// Starts the daemon after one that died; `None` if it is not to be replaced. A successor that
+    /// dies before it has started counts as another death, because it may have the same cause.
     fn replace(&self, deaths: &mut Vec<Instant>) -> Option<Child> {
         loop {
             deaths.retain(|death| death.elapsed() < DEATHS_WINDOW);

@@ -1,8 +1,8 @@
-//! What the names of images in registries led to before: a host that has an image goes on with it
+//! The images that names in registries led to before: a host that has an image goes on with it
 //! while its registry does not answer.
 //!
-//! Invariant: a registry that answers is believed, so a name that leads elsewhere counts at once; what
-//! a digest names never changes, and is asked for once.
+//! Invariant: a registry that answers is believed, so a name that leads elsewhere counts at once;
+//! the content that a digest names never changes, and is asked for once.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,12 +19,12 @@ use super::resolve::{Found, Origin, find_image, find_pinned};
 
 /// How long a registry may take to answer for an image that was found before.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one that did not answer is not waited for again.
+/// How long a registry that did not answer is not asked again for the same name.
 const RESTS: Duration = Duration::from_secs(30);
-/// Above so many entries all are forgotten.
+/// The number of entries of a map at which all of its entries are forgotten.
 const MOST: usize = 1000;
 
-/// Images that were found in registries.
+/// Images that were found in registries, with their configurations.
 #[derive(Debug)]
 pub(crate) struct Known {
     answers_within: Duration,
@@ -35,7 +35,7 @@ pub(crate) struct Known {
 struct Kept {
     names: HashMap<String, Name>,
     pinned: HashMap<(String, OciDigest), Found>,
-    /// By the digests of their manifests.
+    /// The configurations of images, by the digests of their manifests.
     configs: HashMap<OciDigest, Vec<u8>>,
 }
 
@@ -52,7 +52,8 @@ impl Default for Known {
 }
 
 impl Known {
-    /// As [`find_image`], or what the name led to last if its registry does not answer.
+    /// Finds an image as [`find_image`] does, or returns the image that the name led to last if its
+    /// registry does not answer.
     pub async fn find(&self, state: &Path, name: &str) -> Result<Found> {
         let access = Access::own();
         let asked = find_image(state, name, &access);
@@ -80,7 +81,8 @@ impl Known {
         }
     }
 
-    /// As [`find_pinned`], once.
+    /// Finds a pinned image as [`find_pinned`] does, and remembers an image from a registry, so
+    /// that it is asked for once.
     pub async fn find_pinned(
         &self,
         state: &Path,
@@ -98,7 +100,7 @@ impl Known {
         Ok(found)
     }
 
-    /// The configuration of an image, as the original image had it.
+    /// Returns the configuration of an image, as the original image had it.
     pub async fn config(&self, found: &Found) -> Result<Vec<u8>> {
         if let Some(config) = self.kept().configs.get(&found.manifest) {
             return Ok(config.clone());
@@ -112,7 +114,7 @@ impl Known {
 
     fn keep(&self, name: &str, found: &Found) {
         let mut kept = self.kept();
-        // One of this machine is found without it.
+        // An image of this machine is found without this map.
         match is_elsewhere(found) {
             true => {
                 let known = Name { found: found.clone(), silent_until: None };
@@ -142,7 +144,7 @@ fn room_in<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
 mod tests {
     use super::*;
 
-    /// An image that is said to be at a port where nobody listens.
+    /// Makes an image that is said to be at a port where nobody listens.
     fn elsewhere(state: &Path) -> (String, Found) {
         let name = "127.0.0.1:1/app:v1".to_owned();
         let layout = snowmelt_image::source::Layout::create(&Found::local_folder(state)).unwrap();

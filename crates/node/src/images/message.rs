@@ -1,8 +1,9 @@
-//! Messages between the node, the spawner and the daemon: a packet each.
+//! The messages between the node, the spawner and the daemon: a packet each.
 //!
 //! The node writes [`Control`] to the daemon's standard input. To the socket, a process that needs
-//! a copy of a mount sends the digest of its image as text, and the node [`Ask`] as JSON; an answer
-//! has descriptors, or none and a text with the reason, which the node gets as JSON.
+//! a copy of a mount sends the digest of its image as text, and the node sends [`Ask`] as JSON. An
+//! answer has descriptors, or no descriptors and a text with the reason, which the node gets as
+//! JSON.
 
 use std::path::PathBuf;
 
@@ -15,32 +16,33 @@ use snowmelt_image::peer::PeerHost;
 use super::resolve::{Found, Origin};
 use super::stores::Settings;
 
-/// The longest packet, under what a unix socket sends at once (208 KiB): a manifest of the 127
-/// layers that Docker allows takes half of it.
+/// The longest packet in bytes, below what a unix socket sends at once (208 KiB): a manifest of the
+/// 127 layers that Docker allows takes half of it.
 pub(super) const LONGEST: usize = 160 << 10;
 
-/// All that is needed to mount an image.
+/// All that the daemon needs to mount an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ImageSpec {
-    /// Of its manifest.
+    /// The digest of the image's manifest.
     pub digest: OciDigest,
-    /// The manifest.
+    /// The text of the manifest.
     pub manifest: String,
-    /// Where its blocks are read from.
+    /// The layout folder or registry that the image's blocks are read from.
     pub origin: Origin,
-    /// The place of this host among those that use the image; none if nobody has told it.
+    /// The place of this host among those that use the image; `None` if control has not told it.
     pub place: Option<Place>,
 }
 
-/// The place of a host in the tree of an image.
+/// The place of a host in the trees of an image, with the addresses of its neighbours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
-    /// The name of the tree.
+    /// The name of the trees: the image as functions name it.
     pub tree: String,
-    /// The host from which it reads the blocks of each stripe; none at a root, which reads from the
-    /// registry.
+    /// The host from which this host reads the blocks of each stripe; `None` for a stripe whose
+    /// root this host is, which reads from the registry.
     pub parents: Vec<Option<PeerHost>>,
-    /// Of a root, another one that may have what this one would read from the registry.
+    /// For a root, another root that may have what this one would read from the registry; `None` if
+    /// there is none.
     pub beside: Option<PeerHost>,
 }
 
@@ -56,61 +58,68 @@ impl ImageSpec {
     }
 }
 
-/// Stands behind a digest where a copy of the mount on raw files is wanted, whose root is another
-/// one. It is asked for only once there is one.
+/// The suffix of a digest that asks for a copy of the mount on raw files, whose root is another one
+/// than that of the lazy mount. It is asked for only once that mount exists.
 pub(super) const ON_RAW_FILES: &str = " raw";
 
 /// The daemon's answer to [`Control::Begin`]; any other answer is the reason why it cannot start.
 pub(super) const READY: &[u8] = b"ready";
 
-/// From the node to its daemon, in this order: one `Begin`, an `Adopt` for each mount.
+/// The messages from the node to its daemon: first one `Begin`, then an `Adopt` for each mount.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Control {
-    /// With the socket that listens, and the mount namespace of the daemon that died, if one did.
+    /// The first message. With it come the socket that listens, and the mount namespace of the
+    /// daemon that died, if one did.
     Begin {
-        /// For blocks and starts.
+        /// The state folder, which has the stores of blocks and of start profiles.
         state: PathBuf,
-        /// An empty folder to mount in.
+        /// An empty folder for the mount points.
         folder: PathBuf,
-        /// Settings of the user.
+        /// The settings of the user.
         settings: Settings,
-        /// How many `Adopt` follow; requests are answered after them.
+        /// The number of `Adopt` messages that follow; requests are answered after them.
         mounts: usize,
-        /// Opens connections to other hosts; none if this host is alone.
+        /// The value of the header with the cluster's token, which opens connections to other
+        /// hosts; `None` if this host is in no cluster.
         authorization: Option<String>,
     },
-    /// A mount that is there in this form, with its connection to the kernel.
+    /// A mount that exists in this form. With the message comes the mount's connection to the
+    /// kernel.
     Adopt(ImageSpec, Form),
-    /// The handler of a function in it is ready: what was touched until now is its start.
+    /// The handler of a function in this image is ready: the blocks touched until now are the
+    /// image's start profile.
     Ready(OciDigest),
 }
 
-/// From the daemon to the node, at any time.
+/// The messages from the daemon to the node, which come at any time.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Notice {
-    /// New copies of this image's mount are of one on raw files.
+    /// New copies of this image's mount are copies of a mount on raw files.
     IsRaw(OciDigest),
     /// The host of this name has sent a wrong block.
     Expelled(String),
 }
 
-/// From the node to the socket.
+/// The requests from the node to the daemon's socket.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
-    /// Answered by [`Here`] and descriptors: a copy of the mount and, if another daemon can go on
-    /// with it, its connection to the kernel. Without descriptors it is an error report.
+    /// Mounts an image. The answer is [`Here`] and descriptors: a copy of the mount and, if another
+    /// daemon can go on with the mount, its connection to the kernel. An answer without descriptors
+    /// is an error report.
     Mount(ImageSpec),
-    /// A new place of this host in a tree; answered by null.
+    /// Tells a new place of this host in a tree; answered by null.
     Move(Place),
-    /// Answered by the name of each tree and the bytes of its image here.
+    /// Asks for the bytes of images; answered by the name of each tree and the bytes of its image
+    /// on this host.
     Bytes,
-    /// With a connection of another host, which is served until it ends; answered by null.
+    /// Hands over a connection of another host, which is served until it ends; answered by null.
     Serve,
-    /// Why reads of this image failed within so many milliseconds: an error report, or null.
+    /// Asks why reads of this image failed within the last milliseconds, whose number is given;
+    /// answered by an error report, or null.
     Why(OciDigest, u64),
 }
 
-/// A requested mount exists.
+/// The answer to `Ask::Mount` when the mount exists: its form.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Here {
     pub form: Form,

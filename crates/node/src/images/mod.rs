@@ -7,7 +7,7 @@
 //! | stores of blocks, starts and raw files | `stores` |
 //! | messages between the node and the daemon | `message`, `packets` |
 //! | the daemon: serves blocks, answers requests for mounts | `daemon` |
-//! | its mounts and their sources | `mounts`, `sources` |
+//! | the mounts of the daemon and their sources | `mounts`, `sources` |
 //! | places among the hosts that use the same images | `place` |
 //! | connections to and from these hosts | `peers` |
 //! | the daemon's part: from where it reads, and what it serves | `sharing` |
@@ -15,9 +15,9 @@
 //! | the node's side: starts the daemon, sends it requests, replaces one that died | `keeper` |
 //!
 //! Why a process: a node that is killed must not leave a reader waiting for a block, and a fault in
-//! what reads foreign bytes must not end the node. Invariant: mounts are in a mount namespace that
-//! only the daemon and the node hold, so they vanish when both have ended; both hold the connection
-//! that the kernel needs for a mount, so one of them alone can die.
+//! the code that reads foreign bytes must not end the node. Invariant: mounts are in a mount
+//! namespace that only the daemon and the node hold, so they vanish when both have ended; both hold
+//! the connection that the kernel needs for a mount, so the daemon or the node alone can die.
 
 mod connect;
 mod daemon;
@@ -50,16 +50,17 @@ pub use resolve::{Found, Origin, find_image, has_registry};
 pub(crate) use sharing::Sharing;
 pub use stores::{Settings, Stores};
 
-/// An image that is mounted.
+/// An image that is mounted, as a node holds it.
 #[derive(Debug)]
 pub(crate) struct Mounted {
-    /// For a sandbox's root.
+    /// The mount as a part of a sandbox's root.
     pub at: MountedImage,
-    /// For reading files in it.
+    /// A descriptor of the mount's root folder, for reading files in the image.
     pub root: OwnedFd,
 }
 
-/// The state that a panicked thread left is consistent: each change is one step.
+/// Locks a mutex, also after a thread has panicked with it: the state that the thread left is
+/// consistent, because each change is one step.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

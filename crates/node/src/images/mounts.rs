@@ -1,8 +1,8 @@
-//! The mounts of images, one for each: lazy ones, and those on raw files that replace them.
+//! The mounts of images, one for each: lazy mounts, and the mounts on raw files that replace them.
 //!
-//! Invariant: what is mounted stands in the daemon's mount namespace, which its successor joins. A
-//! mount on raw files needs no process; where there is one, copies are of it, and the lazy mount
-//! stays for the owners of its copies.
+//! Invariant: all mounts are in the daemon's mount namespace, which its successor joins. A mount on
+//! raw files needs no process; where there is one, copies are made of it, and the lazy mount stays
+//! for the owners of its copies.
 
 use std::collections::HashMap;
 use std::fs;
@@ -31,7 +31,7 @@ use super::sharing::Sharing;
 use super::sources::Sources;
 use super::stores::Stores;
 
-/// Requests under way for blocks that a start is known to touch.
+/// The number of requests under way at a time for blocks that a start is known to touch.
 const AHEAD: usize = 4;
 
 /// All mounts of a node.
@@ -39,30 +39,34 @@ pub(super) struct Mounts {
     stores: Stores,
     sources: Sources,
     pub sharing: Sharing,
-    /// None if complete images are not to be kept as raw files.
+    /// The store of raw files; `None` if complete images are not to be kept as raw files.
     pub raw: Option<RawFiles>,
-    /// Mount points, each named by the image's digest.
+    /// The folder of the mount points, each named by the image's digest.
     folder: PathBuf,
-    /// What was found to work, or chosen.
+    /// The form of mounts that was found to work, or that the settings name; empty before the first
+    /// mount.
     form: OnceLock<Form>,
     pub runtime: Handle,
-    /// Each is locked while it is made, so that it is made once.
+    /// The mount of each image. Each slot is locked while its mount is made, so that it is made
+    /// once.
     slots: Mutex<HashMap<OciDigest, Slot>>,
-    /// Written while a mount on raw files takes the place of a lazy one.
+    /// The lock against copies: held for writing while a mount on raw files takes the place of a
+    /// lazy one.
     replacing: RwLock<()>,
 }
 
-/// Locked while its mount is made or replaced.
+/// The place for the mount of one image; locked while the mount is made or replaced.
 pub(super) type Slot = Arc<Mutex<Option<Mount>>>;
 
-/// One mount.
+/// The mount of one image.
 pub(super) struct Mount {
     pub spec: ImageSpec,
     form: Form,
-    /// None once it is on raw files.
+    /// The mount that reads blocks as they are touched; `None` once the image is mounted on raw
+    /// files.
     lazy: Option<LazyMount>,
     _files: Option<LockedFiles>,
-    /// When its first start was over.
+    /// When the first start of a function in the image was over; `None` before.
     pub started: Option<Instant>,
     _held: Option<Lock>,
 }
@@ -82,7 +86,7 @@ impl Mounts {
         Self { stores, sources, sharing, raw, folder, form, runtime, slots, replacing }
     }
 
-    /// A detached copy of a mount that is there.
+    /// Returns a detached copy of an existing mount, on raw files if there is one.
     pub fn copy(&self, digest: &str) -> Result<OwnedFd> {
         let digest: OciDigest = digest.trim_end_matches(ON_RAW_FILES).parse()?;
         let _stays = self.replacing.read().unwrap_or_else(PoisonError::into_inner);
@@ -91,8 +95,8 @@ impl Mounts {
         mount::copy(&point).map_err(failed("copy the mount"))
     }
 
-    /// Mounts an image unless it is; a copy and, if a successor could go on with it, its connection
-    /// to the kernel.
+    /// Mounts an image unless it is mounted. Returns the answer to the node and descriptors: a copy
+    /// of the mount and, if a successor could go on with the mount, its connection to the kernel.
     pub fn mount(&self, spec: &ImageSpec) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
         self.sharing.take_place(spec)?;
         let slot = self.slot(&spec.digest);
@@ -101,7 +105,7 @@ impl Mounts {
             Some(mount) => mount,
             none => none.insert(self.fresh(spec)?),
         };
-        // If it was mounted before this host had a place.
+        // The image may have been mounted before this host had a place.
         self.sharing.export(spec, || match &mount.lazy {
             Some(lazy) => Ok(readers(lazy)),
             None => Ok(self.readers(spec)?.all().collect()),
@@ -115,7 +119,7 @@ impl Mounts {
         Ok((said.map_err(|error| failed("answer")(error.into()))?, fds))
     }
 
-    /// Why reads of an image failed lately; reported once.
+    /// Returns why reads of an image failed lately; a failure is reported once.
     pub fn why(&self, digest: &OciDigest, within: Duration) -> Option<Error> {
         let slot = self.slot(digest);
         let slot = locked(&slot);
@@ -124,8 +128,8 @@ impl Mounts {
         lazy.take_read_failure(since)
     }
 
-    /// Goes on with a mount of the daemon before. One that cannot be is left to its readers as it
-    /// is: they get errors once the node closes its connection.
+    /// Goes on with a mount of the previous daemon. A mount that cannot be taken over is left to
+    /// its readers as it is: they get errors once the node closes its connection to the kernel.
     pub fn adopt(&self, spec: &ImageSpec, form: Form, device: Option<OwnedFd>) {
         let adopted = device.ok_or(Error::Missing { what: "its connection".to_owned() });
         match adopted.and_then(|device| self.taken_over(spec, form, device)) {
@@ -133,7 +137,7 @@ impl Mounts {
                 let slot = self.slot(&spec.digest);
                 *locked(&slot) = Some(mount);
             }
-            // No reader may use it any more.
+            // No reader may use this mount any more.
             Err(error) if is_mounted(&self.raw_point(&spec.digest)) => {
                 tracing::debug!(image = %spec.digest, %error, "a mount is needed no more");
             }
@@ -141,7 +145,8 @@ impl Mounts {
         }
     }
 
-    /// Keeps what was touched until a first handler was ready.
+    /// Keeps the blocks that were touched until the first handler in an image was ready, as the
+    /// image's start profile.
     pub fn record(&self, digest: &OciDigest) {
         let slot = self.slot(digest);
         let mut slot = locked(&slot);
@@ -173,7 +178,7 @@ impl Mounts {
         });
     }
 
-    /// Images that are mounted.
+    /// Returns the slots of all images that are mounted or being mounted.
     pub fn all(&self) -> Vec<Slot> {
         let slots = locked(&self.slots);
         slots.values().map(Arc::clone).collect()
@@ -185,7 +190,7 @@ impl Mounts {
         let _nobody_copies = self.replacing.write().unwrap_or_else(PoisonError::into_inner);
         self.attach_raw(&mount.spec, &files)?;
         let point = self.point(&mount.spec.digest);
-        // The rest of it does no harm.
+        // A mount that is not removed wholly does no harm.
         let _ = mount::detach(&point).and_then(|()| fs::remove_dir(&point));
         (mount.lazy, mount._files) = (None, Some(files));
         Ok(())
@@ -217,7 +222,7 @@ impl Mounts {
         let lazy = LazyMount::of(readers, &self.runtime, form)?;
         let point = self.point(&spec.digest);
         let attach = || -> io::Result<()> {
-            // What a daemon before could not hand over is dead.
+            // A mount that a previous daemon could not hand over is dead.
             let _ = mount::detach(&point);
             fs::create_dir_all(&point)?;
             mount::attach_at(lazy.root(), CWD, &point)
@@ -235,7 +240,7 @@ impl Mounts {
         attached.map_err(failed("attach the mount"))
     }
 
-    /// Tried once.
+    /// Returns the form of mounts, which is tried out once.
     fn form(&self) -> Result<Form> {
         if let Some(form) = self.form.get() {
             return Ok(*form);
@@ -275,7 +280,8 @@ impl Mounts {
         Readers::new(&spec.image()?, &self.sources.blocks(&spec.origin)?)
     }
 
-    /// What starts touched here, or if there was none yet, elsewhere. No mount waits for either.
+    /// Fetches, in the background, the blocks that starts of the image touched on this host or, if
+    /// there was no start here yet, elsewhere. No mount waits for that.
     fn fetch_ahead(&self, spec: ImageSpec, lazy: &LazyMount) {
         let (stores, readers) = (self.stores.clone(), readers(lazy));
         self.runtime.spawn(async move {
@@ -307,14 +313,15 @@ impl Mount {
         Self { _files: files, ..self }
     }
 
-    /// What reads it, unless it is on raw files or cannot be.
+    /// Returns the readers of the mount's blobs; `None` if the image is on raw files already or
+    /// cannot be.
     pub fn to_be_raw(&self) -> Option<Vec<Arc<BlobReader>>> {
         let lazy = self.lazy.as_ref().filter(|_| self.form == Form::Erofs)?;
         Some(readers(lazy))
     }
 }
 
-/// Whether something is mounted on this folder.
+/// Returns whether something is mounted on this folder.
 fn is_mounted(point: &Path) -> bool {
     let device = |path: &Path| rustix::fs::lstat(path).map(|found| found.st_dev).ok();
     let own = device(point);
@@ -325,7 +332,8 @@ fn readers(lazy: &LazyMount) -> Vec<Arc<BlobReader>> {
     std::iter::once(lazy.metadata()).chain(lazy.layers()).map(Arc::clone).collect()
 }
 
-/// The registry that its blocks come from, if one does: starts may be beside it.
+/// Returns the registry that the image's blocks come from, beside which start profiles may be;
+/// `None` for an image of this machine.
 fn registry(spec: &ImageSpec) -> Result<Option<Reference>> {
     match &spec.origin {
         Origin::Layout(_) => Ok(None),

@@ -1,4 +1,4 @@
-//! What daemons of images have told their node.
+//! The notices that daemons of images have sent to their node.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
@@ -8,17 +8,17 @@ use snowmelt_types::HostName;
 use super::locked;
 use super::message::Notice;
 
-/// What is known from notices.
+/// The knowledge that the node has from notices of its daemons.
 #[derive(Debug, Default)]
 pub(super) struct Noticed {
-    /// Images that are mounted on raw files meanwhile, by their digests.
+    /// The digests of the images that are mounted on raw files meanwhile.
     raw: Mutex<HashSet<String>>,
-    /// Hosts that sent wrong blocks to this one since it was started.
+    /// The hosts that sent wrong blocks to this host since its node was started.
     expelled: Mutex<BTreeSet<HostName>>,
 }
 
 impl Noticed {
-    /// Takes the next notice.
+    /// Notes what a notice says.
     pub fn take(&self, notice: Notice) {
         match notice {
             Notice::IsRaw(digest) => drop(locked(&self.raw).insert(digest.to_string())),
@@ -30,17 +30,17 @@ impl Noticed {
         }
     }
 
-    /// Whether copies of the mount of an image are of one on raw files.
+    /// Returns whether copies of the mount of an image are copies of a mount on raw files.
     pub fn is_raw(&self, digest: &str) -> bool {
         locked(&self.raw).contains(digest)
     }
 
-    /// The mounts are gone.
+    /// Forgets what is known of mounts, because the mounts are gone.
     pub fn forget_mounts(&self) {
         locked(&self.raw).clear();
     }
 
-    /// Hosts that sent wrong blocks.
+    /// Returns the hosts that sent wrong blocks.
     pub fn expelled(&self) -> Vec<HostName> {
         locked(&self.expelled).iter().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! Packets between the node and the daemon.
+//! The packets between the node and the daemon of images.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -30,18 +30,18 @@ pub(super) fn say_to(
     Ok((answer, packet.fds))
 }
 
-/// Sends a message to the daemon with this control connection.
+/// Sends a message to the daemon over its control connection.
 pub(super) fn say(control: &OwnedFd, said: &Control, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     packet::send(control, &serde_json::to_vec(said)?, fds)
 }
 
-/// Whether the other end is gone.
+/// Returns whether the error says that the other end of a connection is gone.
 pub(super) fn is_end(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
-/// Calls `noticed` for each notice, until the daemon has ended.
+/// Calls `noticed` for each notice of the daemon, until the daemon has ended.
 pub(super) fn notices(control: &OwnedFd, noticed: impl Fn(Notice)) {
     let mut buffer = [0; 1024];
     while let Ok(packet) = packet::receive(control, &mut buffer)
@@ -53,7 +53,7 @@ pub(super) fn notices(control: &OwnedFd, noticed: impl Fn(Notice)) {
     }
 }
 
-/// The error of a step that concerns the daemon.
+/// Makes the error of a step that concerns the daemon.
 pub(super) fn failed(step: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| snowmelt_image::Error::Mount { step, source }.into()
 }

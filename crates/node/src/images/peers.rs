@@ -1,8 +1,8 @@
 //! Images that this host reads from other hosts and serves to them: the node's side, and how the
 //! daemon connects.
 //!
-//! Invariant: a connection of another host has shown the token of the cluster before the daemon
-//! gets it; the daemon alone reads what comes over it.
+//! Invariant: another host's connection has shown the token of the cluster before the daemon gets
+//! it; the daemon alone reads what comes over it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,28 +24,29 @@ use super::place::{Cluster, HeldImage, TreePlace};
 use super::sharing::Shared;
 use crate::{Node, Result};
 
-/// Where blocks of images are asked for.
+/// The path of the request with which a host asks another for blocks of images.
 pub const BLOCKS: &str = "/v1/images/blocks";
 
 /// How long the daemon may take to accept a connection.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Node {
-    /// Lets this host read blocks of images from other hosts of a cluster, and serve them to those
-    /// that know its token. `control` is where hosts report; none for control's own host.
+    /// Lets this host read blocks of images from other hosts of a cluster, and serve them to hosts
+    /// that know the cluster's token. `control` is the address where hosts report; `None` on
+    /// control's own host.
     pub fn join_cluster(&self, token: Token, control: Option<SocketAddr>) {
         // A host is in one cluster as long as it runs.
         let _ = self.inner.images.cluster.set(Cluster { token, control });
     }
 
-    /// Hosts that sent wrong blocks of images to this one.
+    /// Returns the hosts that sent wrong blocks of images to this one.
     pub fn expelled_hosts(&self) -> Vec<HostName> {
         self.inner.images.noticed.expelled()
     }
 }
 
 impl Images {
-    /// Has the daemon read an image from elsewhere, if it has it mounted.
+    /// Makes the daemon read an image from the hosts of a new place, if it has the image mounted.
     pub async fn move_to(self: &Arc<Self>, place: TreePlace) -> Result<()> {
         let (Some(cluster), Some(keeper)) = (self.cluster.get(), self.running()) else {
             return Ok(());
@@ -55,7 +56,8 @@ impl Images {
         ask(&keeper, Ask::Move(place)).await.map(drop)
     }
 
-    /// The images that this host has a place for, and their bytes.
+    /// Returns the images that this host has a place for, and how many bytes of them it has read
+    /// and sent.
     pub async fn held(self: &Arc<Self>) -> Result<Vec<HeldImage>> {
         let Some(keeper) = self.running() else { return Ok(Vec::new()) };
         let said = ask(&keeper, Ask::Bytes).await?;
@@ -64,7 +66,7 @@ impl Images {
         Ok(held.into_iter().map(HeldImage::from).collect())
     }
 
-    /// Has the daemon serve a connection of another host.
+    /// Hands a connection of another host to the daemon, which serves it.
     pub async fn serve_host(self: &Arc<Self>, stream: HostStream) {
         let images = Arc::clone(self);
         let given = tokio::task::spawn_blocking(move || images.give(stream)).await;
@@ -94,15 +96,16 @@ async fn ask(keeper: &Arc<Keeper>, ask: Ask) -> Result<Vec<u8>> {
     asked.map(|(said, _)| said).map_err(failed("ask the daemon of images"))
 }
 
-/// Connections of the daemon to other hosts.
+/// The means by which the daemon connects to other hosts.
 pub(super) struct Dial {
     token: Option<Token>,
-    /// To the node.
+    /// The control connection to the node.
     control: OwnedFd,
 }
 
 impl Dial {
-    /// With the `authorization` of the cluster.
+    /// Makes connections with `authorization`, the value of the header with the cluster's token;
+    /// without it none can be opened.
     pub fn new(authorization: Option<&str>, control: OwnedFd) -> Self {
         let token = authorization.and_then(|text| text.strip_prefix("Bearer "));
         Self { token: token.and_then(|text| Token::new(text).ok()), control }

@@ -10,15 +10,15 @@ use snowmelt_rpc::Token;
 use super::message::Place;
 use super::sharing::Shared;
 
-/// From where a host reads some blocks of an image: its place in one of the image's trees.
+/// The source of some blocks of an image for a host, as its place in one of the image's trees says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Upstream {
-    /// It is the root.
+    /// The registry: the host is the root of the tree.
     Registry,
-    /// Control's own host of this name, where hosts report.
+    /// The host of this name on which control runs, at the address where hosts report.
     Control(String),
-    /// Another host.
+    /// Another host, at the address that is given.
     Host(PeerHost),
 }
 
@@ -27,32 +27,33 @@ pub enum Upstream {
 pub struct TreePlace {
     /// The name of the trees: the image as functions name it.
     pub tree: String,
-    /// From where the host reads the blocks of each stripe.
+    /// The source from which the host reads the blocks of each stripe.
     pub from: Vec<Upstream>,
-    /// Of a root, the root of another stripe: asked before the registry for what it has.
+    /// For a root, the root of another stripe, which is asked before the registry for the blocks
+    /// that it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Upstream>,
 }
 
-/// The cluster of this host.
+/// The cluster that this host is in.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub token: Token,
-    /// Where hosts report; none on control's own host.
+    /// The address where hosts report; `None` on control's own host.
     pub control: Option<SocketAddr>,
 }
 
-/// An image that a host has mounted as a part of its tree.
+/// An image, or a file of a function, that a host has as a part of a tree.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HeldImage {
     /// The name of the tree.
     pub tree: String,
-    /// What the host has read and sent of it.
+    /// How many bytes of the image the host has, and has read and sent.
     pub bytes: ImageBytes,
 }
 
 impl Cluster {
-    /// The host behind a place.
+    /// Returns a place with the addresses of the hosts that it names.
     pub fn place(&self, place: &TreePlace) -> Place {
         let parent = |from: &Upstream| match from {
             Upstream::Registry => None,

@@ -1,7 +1,7 @@
-//! Complete images that are in use become raw files, in the background.
+//! The conversion of complete images that are in use into raw files, in the background.
 //!
-//! Invariant: no start waits for it, and whatever it cannot do is not done: the image stays mounted
-//! as it is.
+//! Invariant: no start waits for the conversion, and a conversion that fails changes nothing: the
+//! image stays mounted as it is.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,13 +18,15 @@ use super::mounts::{Mounts, Slot};
 use super::resolve::Origin;
 use crate::times::{RAW_FILES_AFTER, RAW_FILES_INTERVAL};
 
-/// Only processor time that is idle otherwise.
+/// The nice value of the thread that makes raw files: it only uses processor time that is idle
+/// otherwise.
 const NICE: i32 = 19;
 
-/// Makes raw files of images and mounts them, as long as the process lives; `report` gets each.
+/// Makes raw files of images and mounts them, as long as the process lives; `report` is called with
+/// each image that is mounted so.
 pub(super) fn make(mounts: &Mounts, report: impl Fn(&OciDigest)) {
     let _ = rustix::process::nice(NICE);
-    // One of this thread, so that what it does is as nice.
+    // The runtime is of this thread alone, so that its work is as nice.
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
     let mut refused = HashSet::new();
     loop {
@@ -49,7 +51,8 @@ pub(super) fn make(mounts: &Mounts, report: impl Fn(&OciDigest)) {
 
 type Readers = Vec<Arc<BlobReader>>;
 
-/// An image that can become raw files now.
+/// Returns the image of a slot and its readers if it can become raw files now: it is complete on
+/// this machine, and its first start is over for some time.
 fn next(slot: &Slot) -> Option<(ImageSpec, Readers)> {
     let slot = locked(slot);
     let mount = slot.as_ref()?;

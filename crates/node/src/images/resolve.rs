@@ -1,4 +1,4 @@
-//! From the name of an image to its manifest, and to where its blocks come from.
+//! The way from the name of an image to its manifest, and to the source of its blocks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use snowmelt_image::read::{BlockSource, LocalSource, Retried, RetryPolicy};
 use snowmelt_image::source::{Access, ImageLocation, Layout, Reference};
 use snowmelt_image::{Error, Image, Result, exchange};
 
-/// The folder of the images that were converted here, in the state folder.
+/// The name of the folder, in the state folder, of the images that were converted on this machine.
 const LOCAL: &str = "images";
 
 /// An image that was found by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// As it was found: a name here, or a place elsewhere.
+    /// The name under which the image was found, on this machine or in a registry.
     pub name: String,
-    /// Of its manifest.
+    /// The digest of the image's manifest.
     pub manifest: OciDigest,
-    /// What the manifest says.
+    /// The contents of the manifest: the blobs of the image.
     pub image: Image,
-    /// Where its blocks are.
+    /// The place where the image's blocks are.
     pub origin: Origin,
 }
 
-/// Where blocks come from.
+/// The place that the blocks of an image come from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// An OCI layout folder of this machine.
     Layout(PathBuf),
-    /// A repository, by the name of one of its images.
+    /// A repository of a registry, by the name of one of its images.
     Registry(String),
 }
 
-/// Finds a block image: by a name here, or if that has a registry in it, there; or in a layout
-/// folder (`oci:FOLDER[:TAG]`).
+/// Finds a block image: among the images of this machine or, if it is not there and its name has a
+/// registry, in that registry; or in a layout folder (`oci:FOLDER[:TAG]`).
 pub async fn find_image(state: &Path, name: &str, access: &Access) -> Result<Found> {
     match name.parse()? {
         ImageLocation::Layout(folder, tag) => {
@@ -55,8 +55,8 @@ pub async fn find_image(state: &Path, name: &str, access: &Access) -> Result<Fou
     }
 }
 
-/// The image that a name led to once, by the digest of its manifest: what the name leads to now, if
-/// that is the same, or one of that digest in the same place.
+/// Finds the image that a name led to once, by the digest of its manifest: the image that the name
+/// leads to now if that has the digest, or else an image with the digest in the same place.
 pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) -> Result<Found> {
     let digest = Some(manifest.as_str());
     let is_it = |found: &Result<Found>| found.as_ref().is_ok_and(|it| it.manifest == *manifest);
@@ -87,7 +87,7 @@ pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) 
 }
 
 impl Origin {
-    /// The stored bytes of its blobs.
+    /// Opens the source of the stored bytes of the image's blobs.
     pub fn source(&self, access: &Access) -> Result<Arc<dyn BlockSource>> {
         Ok(match self {
             Self::Layout(folder) => Arc::new(LocalSource::new(folder)),
@@ -100,7 +100,7 @@ impl Origin {
 }
 
 impl Found {
-    /// Its configuration, as the original image had it.
+    /// Reads the configuration of the image, as the original image had it.
     pub async fn config(&self, access: &Access) -> Result<Vec<u8>> {
         match &self.origin {
             Origin::Layout(folder) => Layout::open(folder)?.read_blob(&self.image.config),
@@ -111,7 +111,7 @@ impl Found {
         }
     }
 
-    /// The folder of the images that were converted here.
+    /// Returns the folder of the images that were converted on this machine.
     pub fn local_folder(state: &Path) -> PathBuf {
         state.join(LOCAL)
     }
@@ -142,7 +142,8 @@ async fn in_registry(reference: &Reference, access: &Access) -> Result<Found> {
     Ok(Found { origin: Origin::Registry(name.clone()), name, manifest, image })
 }
 
-/// Whether a name says which registry it is of: without, it is one of this machine.
+/// Returns whether the name of an image says which registry it is in: a name without a registry is
+/// of this machine.
 pub fn has_registry(name: &str) -> bool {
     let name = name.trim_start_matches("docker:").trim_start_matches('/');
     name.split_once('/').is_some_and(|(host, _)| host.contains(['.', ':']) || host == "localhost")

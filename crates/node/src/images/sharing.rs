@@ -1,5 +1,5 @@
-//! Images that this host shares with others: from where the daemon reads each, and what it serves.
-//! Files of functions are shared in the same way.
+//! The images that this host shares with others: from where the daemon reads each, and which it
+//! serves. Files of functions are shared in the same way.
 //!
 //! Invariant: only images for which control has given this host a place are read from other hosts,
 //! and served to them.
@@ -20,23 +20,24 @@ use super::locked;
 use super::message::{ImageSpec, Place};
 use super::resolve::Origin;
 
-/// Images whose bytes are reported.
+/// The most images whose bytes are reported in one answer.
 const MAX_REPORTED: usize = 300;
 
-/// Names that are kept: more than images that are read from other hosts at a time.
+/// The most names of trees that are kept: more than the images that are read from other hosts at a
+/// time.
 const MAX_NAMES: usize = 2000;
 
-/// What is shared.
+/// The images or files that this host reads from other hosts and serves to them.
 pub(crate) struct Sharing {
-    /// From where each image is read.
+    /// The hosts from which each image is read.
     pub upstreams: Arc<Upstreams>,
-    /// What other hosts may read.
+    /// The blobs that other hosts may read from this one.
     pub exports: Arc<Exports>,
     /// The names of trees, by the digests of their images.
     names: Mutex<HashMap<OciDigest, String>>,
 }
 
-/// An image or a file in a tree.
+/// An image or a file that this host shares in a tree.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Shared {
     /// The name of the tree.
@@ -46,14 +47,14 @@ pub(crate) struct Shared {
 }
 
 impl Sharing {
-    /// Nothing yet.
-    /// `share` is the most bytes a second to other hosts.
+    /// Shares nothing yet. `share` is the most bytes a second to other hosts; `None` for no limit.
     pub fn new(connect: Arc<dyn Connect>, share: Option<u64>) -> Self {
         let upstreams = Arc::new(Upstreams::new(connect, Patience::default()));
         Self { upstreams, exports: Arc::new(Exports::limited(share)), names: Mutex::default() }
     }
 
-    /// Reads an image from where control says, if it does. Images of this machine are on no other.
+    /// Reads an image from the hosts that its place names, if control has given this host a place.
+    /// An image of this machine is on no other host.
     pub(super) fn take_place(&self, spec: &ImageSpec) -> Result<()> {
         if let (Some(place), Origin::Registry(_)) = (&spec.place, &spec.origin) {
             let Image { metadata, layers, .. } = spec.image()?;
@@ -63,7 +64,7 @@ impl Sharing {
         Ok(())
     }
 
-    /// Reads the blobs of an image from these hosts from now on.
+    /// Reads the blobs of an image from the hosts of `place` from now on.
     pub fn place(
         &self,
         image: &OciDigest,
@@ -74,7 +75,7 @@ impl Sharing {
         self.upstreams.place_beside(image, place.beside.clone());
         let mut names = locked(&self.names);
         names.insert(image.clone(), place.tree.clone());
-        // Those of images that are not read from other hosts any more.
+        // Names of images that are not read from other hosts any more are dropped.
         if names.len() > MAX_NAMES {
             let known: HashSet<_> =
                 self.upstreams.flows().into_iter().map(|(digest, _)| digest).collect();
@@ -82,7 +83,7 @@ impl Sharing {
         }
     }
 
-    /// Reads the images of a tree from elsewhere.
+    /// Reads the images of the place's tree from the hosts of that place from now on.
     pub fn move_to(&self, place: &Place) {
         let trees = locked(&self.names);
         for (digest, _) in trees.iter().filter(|(_, tree)| **tree == place.tree) {
@@ -91,7 +92,8 @@ impl Sharing {
         }
     }
 
-    /// The images with a place. It looks at each of their blocks, so it is work of milliseconds.
+    /// Returns the images with a place, and their progress. It looks at each of their blocks, so
+    /// this takes milliseconds.
     pub fn shared(&self) -> Vec<Shared> {
         let (names, sent) = (locked(&self.names).clone(), self.exports.sent());
         let named = self.upstreams.flows().into_iter().filter_map(|(digest, flow)| {
@@ -103,7 +105,8 @@ impl Sharing {
         named.collect()
     }
 
-    /// The same of as many images as fit into an answer of the daemon.
+    /// Returns as many of the images with a place, and their progress, as fit into an answer of the
+    /// daemon.
     pub fn reported(&self) -> Vec<Shared> {
         let mut shared = self.shared();
         shared.truncate(MAX_REPORTED);
@@ -123,7 +126,7 @@ impl Sharing {
         Ok(())
     }
 
-    /// Serves a connection of another host.
+    /// Serves blocks on a connection of another host, in the background.
     pub fn serve(&self, connection: OwnedFd, runtime: &Handle) {
         let exports = Arc::clone(&self.exports);
         runtime.spawn(async move {

@@ -1,5 +1,5 @@
-//! Where the daemon reads blocks: of images of this machine, and of registries or other hosts with
-//! the cache.
+//! The sources from which the daemon reads blocks: the folders of images of this machine, and
+//! registries or other hosts, with the cache.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,7 +14,7 @@ use super::message::ImageSpec;
 use super::resolve::Origin;
 use super::stores::Stores;
 
-/// All that images were read from so far.
+/// The sources of all images that were read so far.
 pub(super) struct Sources {
     stores: Stores,
     upstreams: Arc<Upstreams>,
@@ -27,7 +27,8 @@ impl Sources {
         Self { stores, upstreams, cache: OnceLock::new(), blocks: Mutex::default() }
     }
 
-    /// Keeps the blobs of a local image while it is mounted, whatever becomes of its name.
+    /// Pins the blobs of an image in a layout folder of the platform while it is mounted, whatever
+    /// becomes of its name; `None` for other images.
     pub fn hold(&self, spec: &ImageSpec) -> Result<Option<Lock>> {
         let Origin::Layout(folder) = &spec.origin else { return Ok(None) };
         // The layout of another owner is only read.
@@ -35,7 +36,7 @@ impl Sources {
         ours.then(|| Layout::open(folder)?.pin(&spec.digest)).transpose()
     }
 
-    /// One for each place that blocks come from.
+    /// Returns the blocks of an origin, which all images from there share.
     pub fn blocks(&self, origin: &Origin) -> Result<Arc<Blocks>> {
         let mut all = locked(&self.blocks);
         if let Some(blocks) = all.get(origin) {
@@ -54,7 +55,8 @@ impl Sources {
         Ok(blocks)
     }
 
-    /// Opened by the first image that needs it.
+    /// Returns the cache of blocks, which the first image that needs it opens; `None` if it cannot
+    /// be opened.
     fn cache(&self) -> &Option<Arc<BlockCache>> {
         self.cache.get_or_init(|| {
             let opened = self.stores.shared_cache();

@@ -1,5 +1,5 @@
-//! What the state folder keeps of images beside those of this machine: blocks that were fetched,
-//! and what starts touch.
+//! The stores of images in the state folder, beside the images of this machine: fetched blocks, raw
+//! files, and start profiles, which say what starts of an image touch.
 
 use std::path::{Path, PathBuf};
 
@@ -13,24 +13,26 @@ use snowmelt_image::source::{Access, Reference};
 use snowmelt_image::{Error, Result};
 use snowmelt_types::ByteSize;
 
-/// What a platform does with images, as its user wants it.
+/// The settings of images, as the user of the platform chooses them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// How they are mounted.
+    /// The way in which images are mounted.
     pub mount: Choice,
-    /// The most bytes that complete ones take as raw files; zero for none.
+    /// The most bytes that complete images take as raw files; zero for no raw files.
     pub raw: ByteSize,
     /// The most bytes of cached blocks.
     pub cache: ByteSize,
-    /// Authorities of registries that are trusted beside those of the system, in PEM.
+    /// A file of certificate authorities of registries, in PEM, that are trusted beside those of
+    /// the system; `None` for no others.
     pub ca_file: Option<PathBuf>,
-    /// Whether a start that touched something new is put beside its image in the registry.
+    /// Whether the start profile of an image is put beside the image in its registry when a start
+    /// touched something new.
     pub publish_starts: bool,
-    /// The most bytes a second that are sent to other hosts of a cluster; no limit if none.
+    /// The most bytes a second that are sent to other hosts of a cluster; `None` for no limit.
     pub share: Option<ByteSize>,
     /// Whether the hosts of a cluster read images from each other, if this host runs control.
     pub trees: bool,
-    /// Whose starts are used beside those of this platform.
+    /// The keys of other platforms whose start profiles are used beside those of this platform.
     pub trusted_keys: Vec<PublicKey>,
 }
 
@@ -43,7 +45,7 @@ impl Default for Settings {
     }
 }
 
-/// Where they are.
+/// The stores of images in a state folder, with the settings for them.
 #[derive(Clone, Debug)]
 pub struct Stores {
     pub(super) state: PathBuf,
@@ -51,17 +53,17 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Opens nothing yet.
+    /// Names the stores in the state folder `state`; opens nothing yet.
     pub fn new(state: &Path, settings: Settings) -> Self {
         Self { state: state.to_owned(), settings }
     }
 
-    /// The cache of blocks, held by this process alone.
+    /// Opens the cache of blocks, held by this process alone.
     pub fn cache(&self) -> Result<BlockCache> {
         BlockCache::open(&self.blocks(), self.settings.cache.bytes())
     }
 
-    /// The same, beside another process that holds it if there is one.
+    /// Opens the cache of blocks beside another process that holds it, if there is one.
     pub fn shared_cache(&self) -> Result<BlockCache> {
         BlockCache::join(&self.blocks(), self.settings.cache.bytes())
     }
@@ -70,23 +72,25 @@ impl Stores {
         self.state.join("blocks")
     }
 
-    /// Complete images as files.
+    /// Returns the store of complete images as raw files.
     pub fn raw(&self) -> RawFiles {
         RawFiles::new(&self.state.join("raw"), self.settings.raw.bytes())
     }
 
-    /// By which other platforms can trust the starts of this one.
+    /// Returns the public key by which other platforms can trust the start profiles of this one.
     pub fn key(&self) -> Result<PublicKey> {
         self.keys().map(|keys| keys.public())
     }
 
-    /// What starts of an image touched here.
+    /// Returns the start profile of an image on this host: the blocks that starts here touched;
+    /// `None` if there is none.
     pub fn start(&self, image: &OciDigest) -> Result<Option<StartProfile>> {
         let (shelf, keys) = self.starts()?;
         Ok(shelf.get(&keys, image))
     }
 
-    /// What starts of an image touched elsewhere, as somebody trusted says beside it.
+    /// Fetches the start profile of an image that somebody trusted has put beside the image in its
+    /// registry; `None` if there is none.
     pub async fn start_elsewhere(
         &self,
         name: &Reference,
@@ -96,14 +100,15 @@ impl Stores {
         profile::trusted(&access.registry(name)?, image, &self.keys()?).await
     }
 
-    /// Adds what one start touched, signed with the key of this platform, and says whether that was
-    /// new.
+    /// Adds what one start touched to the start profile of an image, signed with the key of this
+    /// platform. Returns whether that was new.
     pub fn keep_start(&self, image: &OciDigest, touched: &StartProfile) -> Result<bool> {
         let (shelf, keys) = self.starts()?;
         shelf.merge(&keys, image, touched)
     }
 
-    /// Puts what is known of starts here beside the image in its registry; false if nothing is.
+    /// Puts the start profile of an image on this host beside the image in its registry; `false` if
+    /// there is none.
     pub async fn publish_start(
         &self,
         name: &Reference,
@@ -115,7 +120,8 @@ impl Stores {
             Err(Error::Missing { .. }) => return Ok(false),
             read => read?,
         };
-        // One that is damaged, or of a key that is gone, would be ignored by everybody.
+        // A profile that is damaged, or signed with a key that is gone, would be ignored by
+        // everybody.
         if shelf.get(&keys, &image.digest).is_none() {
             return Ok(false);
         }
