@@ -1,6 +1,6 @@
 //! Slots for first zygotes (those without a parent zygote). The spawner has a range of user ids for
-//! each, so their number is limited. Decides which tenant gets one, and which idle zygote makes
-//! room.
+//! each slot, so their number is limited. This module decides which tenant gets a slot, and which
+//! idle zygote makes room.
 //!
 //! Invariant: a tenant that has a quarter of the slots cannot take the last quarter, so a tenant
 //! without a slot finds one, unless other tenants with few slots use that quarter.
@@ -16,7 +16,7 @@ use tokio::sync::futures::Notified;
 use super::tree::NodeId;
 use crate::Error;
 
-/// How many slots each tenant has.
+/// The number of slots for first zygotes, and how many of them each tenant has.
 #[derive(Debug)]
 pub(super) struct Admission {
     most: u32,
@@ -30,7 +30,7 @@ struct Held {
     last: u64,
 }
 
-/// A slot, as long as it is held.
+/// A slot for a first zygote; dropping the value frees the slot.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     number: u64,
@@ -44,11 +44,11 @@ pub(crate) struct Admitted {
 pub(super) struct Idle {
     pub(super) slot: u64,
     pub(super) tenant: Tenant,
-    /// Microseconds that it and those below it are likely to save.
+    /// The time, in microseconds, that the zygote and those grown from it are likely to save.
     pub(super) useful: f64,
-    /// When it was used last; none for one that is kept only for its idle instances.
+    /// When the zygote was used last; `None` for one that is kept only for its idle instances.
     pub(super) used: Option<Instant>,
-    /// Its node in the tree.
+    /// The zygote's node in the tree of kept zygotes; `None` for one that is not kept any more.
     pub(super) node: Option<NodeId>,
 }
 
@@ -57,18 +57,18 @@ impl Admission {
         Self { most, held: Arc::default(), changed: Arc::default() }
     }
 
-    /// Ends when a slot has become free, or a zygote that may make room has become idle, after
+    /// Waits until a slot has become free, or a zygote that may make room has become idle, after
     /// this call.
     pub(super) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
-    /// A zygote may have become idle.
+    /// Wakes everybody who waits for a slot, because a zygote may have become idle.
     pub(super) fn may_be_idle(&self) {
         self.changed.notify_waiters();
     }
 
-    /// A slot, if the tenant may have one now.
+    /// Takes a slot; `None` if the tenant may not have one now.
     pub(super) fn take(&self, tenant: &Tenant) -> Option<Admitted> {
         let mut held = lock(&self.held);
         let free = self.most.saturating_sub(held.total());
@@ -84,19 +84,19 @@ impl Admission {
         Some(Admitted { number, tenant, held, changed })
     }
 
-    /// The share of every tenant.
+    /// Returns the number of slots that is the share of every tenant: a quarter, but at least one.
     fn share(&self) -> u32 {
         (self.most / 4).max(1)
     }
 
-    /// The slots reserved for tenants that have less than their share.
+    /// Returns the number of slots reserved for tenants that have less than their share.
     fn reserve(&self) -> u32 {
         self.most / 4
     }
 
-    /// Which of these makes room for a tenant: one of a tenant with more than its share if there is
-    /// any, and of these the one of least use. If slots are free but not for this tenant, one of
-    /// its own.
+    /// Returns the idle zygote that makes room for a tenant: one of a tenant with more than its
+    /// share if there is any, and among several the one of least use. If slots are free but not for
+    /// this tenant, only its own zygotes are looked at.
     pub(super) fn victim(&self, tenant: &Tenant, idle: Vec<Idle>) -> Option<Idle> {
         let held = lock(&self.held);
         let has = |tenant: &Tenant| held.by.get(tenant).copied().unwrap_or(0);
@@ -109,7 +109,7 @@ impl Admission {
         })
     }
 
-    /// The error for a tenant that gets no slot.
+    /// Makes the error for a tenant that gets no slot.
     pub(super) fn refusal(&self, tenant: &Tenant) -> Error {
         let held = lock(&self.held).by.get(tenant).copied().unwrap_or(0);
         Error::ZygotesBusy { tenant: tenant.clone(), held, most: self.most }
@@ -123,17 +123,17 @@ impl Held {
 }
 
 impl Admitted {
-    /// Its number, which is never used again.
+    /// Returns the number of the slot, which is never used again.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The tenant that has it.
+    /// Returns the tenant that has the slot.
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
     }
 
-    /// A child of its zygote has ended, so the zygote may be idle.
+    /// Notes that a child of the slot's zygote has ended, so the zygote may be idle.
     pub(super) fn child_ended(&self) {
         self.changed.notify_waiters();
     }

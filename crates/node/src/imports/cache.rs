@@ -1,4 +1,5 @@
-//! The running zygotes: looked up, grown when that is worth it, released when it is not.
+//! The running zygotes: looked up for each fork, grown when that is worth their memory, released
+//! when it is not.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,7 @@ use crate::instances::instance::Instance;
 use crate::pool::Pool;
 use crate::{Error, Result};
 
-/// A fork that fails is tried once more, with another zygote.
+/// How often a fork is tried: one that fails is tried once more, with another zygote.
 const TRIES: usize = 2;
 
 /// The zygotes of a node. Cheap to clone.
@@ -32,8 +33,8 @@ pub(crate) struct ImportCache {
 }
 
 impl ImportCache {
-    /// A cache of at most `slots` first zygotes; where one has to make room, its instances in
-    /// `idle` are ended.
+    /// Makes a cache of at most `slots` first zygotes. Where one of them has to make room, its
+    /// instances in `idle` are ended.
     pub fn new(
         spawner: Spawner,
         account: Account,
@@ -47,8 +48,8 @@ impl ImportCache {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Forks children for one function, all in one request. The failure of one is its own. If the
-    /// first zygote has to be started, it takes `room`.
+    /// Forks a child for each of `specs`, all for one function and in one request. Each child fails
+    /// or starts by itself. If the first zygote has to be started, it takes `room`.
     pub async fn fork(
         &self,
         want: &Want,
@@ -75,15 +76,15 @@ impl ImportCache {
         done.into_iter().map(|one| one.unwrap_or_else(lost)).collect()
     }
 
-    /// Grows a zygote of all that a function declares, whatever was asked for so far.
+    /// Grows a zygote of all that a function declares, whatever was demanded so far.
     pub async fn warm(&self, want: &Want, source: &Source) {
-        // Twice is what makes a want worth a zygote.
+        // A want is worth a zygote once it was demanded twice.
         self.inner.note(want, source, 2);
         self.grow_if_worth(want, &ZygoteRoom::default()).await;
     }
 
-    /// Forgets faded demand, releases unused zygotes, and grows those that are worth it. Call it
-    /// regularly.
+    /// Forgets faded demand, releases unused zygotes, and grows those that are worth it. To be
+    /// called regularly.
     pub fn maintain(&self, now: Instant) {
         let growth = self.inner.maintain(now);
         if let Some(growth) = growth {
@@ -100,23 +101,24 @@ impl ImportCache {
         }
     }
 
-    /// An instance has become idle, so its zygote may make room for another.
+    /// Notes that an instance has become idle, so its zygote may make room for another.
     pub fn instance_is_idle(&self) {
         self.inner.admission.may_be_idle();
     }
 
-    /// How many are kept.
+    /// Returns the number of kept zygotes that have been started.
     pub fn len(&self) -> usize {
         let state = self.inner.lock();
         state.slots.values().filter(|slot| slot.member.initialized()).count()
     }
 
-    /// Metrics of the cache.
+    /// Returns the metrics of the cache.
     pub fn figures(&self, now: Instant) -> ImportFigures {
         self.inner.figures(now)
     }
 
-    /// The zygote that [`Self::fork`] would fork now, for many children that must all be its own.
+    /// Returns the zygote that [`Self::fork`] would fork now, for `count` children that must all be
+    /// its own, and how much of the want it has imported.
     pub async fn choose(
         &self,
         want: &Want,
@@ -132,13 +134,14 @@ impl ImportCache {
             if member.is_alive() {
                 return Ok((member, found));
             }
-            // It is not found again, so this comes to an end at a root that is started.
+            // The lost zygote is not found again, so the loop comes to an end at a root that is
+            // started.
             self.inner.lose(&slot);
         }
     }
 
-    /// Whether a fork for this want would have to start a zygote first. One that is being started
-    /// is not lacking.
+    /// Returns whether a fork for this want would have to start a zygote first. A zygote that is
+    /// being started is not lacking.
     pub fn lacks(&self, want: &Want) -> bool {
         let state = self.inner.lock();
         let found = state.tree.best(want, |_| true).and_then(|node| state.slots.get(&node.id));
@@ -169,8 +172,9 @@ impl Inner {
         state.sources.entry(want.clone()).or_insert_with(|| source.clone());
     }
 
-    /// Whether this very want should have a zygote of its own now. The import takes as long in
-    /// the zygote as it would in the child, so the caller can wait for it.
+    /// Returns the growth of a zygote for this very want, if the want should have a zygote of its
+    /// own now. The import takes as long in the zygote as it would in the child, so the caller can
+    /// wait for it.
     fn wanted(&self, want: &Want) -> Option<Growth> {
         let mut state = self.lock();
         let state = &mut *state;
@@ -200,7 +204,7 @@ impl Inner {
         forked.into_iter().map(|one| one.map(with_child).map_err(Error::from)).collect()
     }
 
-    /// The slot of the zygote for a want, counted as found so many times.
+    /// Returns the slot of the zygote for a want, counted as found `times` times.
     fn find(&self, want: &Want, times: usize) -> (Arc<Slot>, Found) {
         let mut state = self.lock();
         let id = self.lookup(&mut state, want);
@@ -208,7 +212,7 @@ impl Inner {
         (Arc::clone(&state.slots[&id]), found)
     }
 
-    /// Looks up a zygote, and makes the slot of a root that has to be started. Those that have
+    /// Looks up a zygote, and makes the slot of a root that has to be started. Zygotes that have
     /// ended are released immediately, and not by the maintenance of the next second: with a lane
     /// of the spawner all of its zygotes end.
     fn lookup(&self, state: &mut State, want: &Want) -> NodeId {
@@ -236,7 +240,7 @@ impl Inner {
         found
     }
 
-    /// The process of a slot; a root is started by the first caller that needs it.
+    /// Returns the process of a slot; a root is started by the first caller that needs it.
     pub(super) async fn member(
         &self,
         tenant: &Tenant,
@@ -244,7 +248,8 @@ impl Inner {
         source: &Source,
         room: &ZygoteRoom,
     ) -> Result<Arc<Member>> {
-        // From now on for each caller: when the start of one has failed, the next one tries.
+        // The deadline is each caller's own: when the start for one caller has failed, the next one
+        // tries.
         let deadline = first::deadline();
         let start = || async {
             // Boxed, so that callers that find a zygote do not carry its size.
@@ -271,7 +276,8 @@ impl Inner {
     }
 }
 
-/// Whether another zygote may do what this one could not. With its lane of the spawner it is gone.
+/// Returns whether another zygote may do what this one could not. A zygote whose lane of the
+/// spawner is lost is gone.
 fn blames_the_zygote(error: &snowmelt_sandbox::Error) -> bool {
     !matches!(error, snowmelt_sandbox::Error::Spec { .. })
 }

@@ -1,20 +1,20 @@
-//! Which imports were requested lately, and how often: counts that halve with time.
+//! The record of the imports that starts needed lately, and how often: counts that halve with time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::want::Want;
 
-/// After this long a cold start counts half.
+/// The time after which a cold start counts half.
 pub(super) const HALF_LIFE: Duration = Duration::from_secs(300);
 
 /// The most wants that are remembered; the one with the lowest count is forgotten first.
 const MOST: usize = 256;
 
-/// A want with a lower count than this is forgotten.
+/// The count below which a want is forgotten.
 const FAINT: f64 = 0.02;
 
-/// Decayed counts of cold starts by what they wanted.
+/// The decayed counts of cold starts, by what the started functions declare.
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
     wants: HashMap<Want, Count>,
@@ -43,17 +43,18 @@ impl Demand {
         self.wants.insert(want.clone(), Count { value, at: now });
     }
 
-    /// Cold starts lately. For a steady rate this is the rate times the half-life over ln 2.
+    /// Returns how many cold starts of a want there were lately. For a steady rate this is the rate
+    /// times the half-life over ln 2.
     pub fn count(&self, want: &Want, now: Instant) -> f64 {
         self.wants.get(want).map_or(0.0, |count| count.now(now))
     }
 
-    /// All remembered wants with their counts.
+    /// Returns all remembered wants with their counts.
     pub fn all(&self, now: Instant) -> impl Iterator<Item = (&Want, f64)> {
         self.wants.iter().map(move |(want, count)| (want, count.now(now)))
     }
 
-    /// Whether a want is remembered.
+    /// Returns whether a want is remembered.
     pub fn knows(&self, want: &Want) -> bool {
         self.wants.contains_key(want)
     }

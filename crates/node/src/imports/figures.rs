@@ -1,4 +1,4 @@
-//! Metrics of the import cache.
+//! The metrics of the import cache.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use snowmelt_types::ByteSize;
 use super::state::{Inner, State};
 use super::tree::{Node, NodeId};
 
-/// A zygote that takes no more children and ends with the last that it has.
+/// Returns the figures of a zygote that takes no more children and ends with its last child.
 fn retired(memory: Option<ByteSize>, forks: u64, children: u32) -> ZygoteFigures {
     let bytes = memory.map_or(0, ByteSize::bytes);
     ZygoteFigures { bytes, forks, children, ..ZygoteFigures::default() }
 }
 
 impl Inner {
-    /// What the cache holds and how it did.
+    /// Returns what the cache holds, and how many forks found their imports in it.
     pub(super) fn figures(&self, now: Instant) -> ImportFigures {
         let state = self.lock();
         let mut zygotes: Vec<ZygoteFigures> =

@@ -1,4 +1,5 @@
-//! Starting a first zygote, which may have to wait for a slot, or for another to make room.
+//! The start of a first zygote, which may have to wait for a slot, or for another zygote to make
+//! room.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -18,13 +19,13 @@ use crate::{Error, Result};
 /// How long a caller waits for the slot of a zygote: most calls end sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Until when a caller that asks for a zygote now waits for its slot.
+/// Returns the time until which a caller that needs a zygote now waits for its slot.
 pub(super) fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
 impl Inner {
-    /// Starts the first zygote of a scope, once there is a slot for it.
+    /// Starts the first zygote of a scope, once there is a slot for it and room in the account.
     pub(super) async fn start_first(
         &self,
         tenant: &Tenant,
@@ -66,8 +67,9 @@ impl Inner {
         }
     }
 
-    /// What was reserved with the instances that are to be forked, or room that there is now. It
-    /// does not wait: who has room for an instance would have that and wait for this.
+    /// Returns the room that was reserved together with the instances that are to be forked, or
+    /// room that there is now. Waits for nothing: a caller that has room for an instance would keep
+    /// that while it waits for this.
     fn first_room(&self, tenant: &Tenant, room: &ZygoteRoom) -> Result<Reservation> {
         if let Some(room) = room.take() {
             return Ok(room);
@@ -78,7 +80,8 @@ impl Inner {
 
     async fn admit(&self, tenant: &Tenant, deadline: Instant) -> Result<Admitted> {
         loop {
-            // Before the attempt, so that no change after it is missed.
+            // The wait is prepared before the attempt, so that no change after the attempt is
+            // missed.
             let changed = self.admission.changed();
             if let Some(admitted) = self.admit_now(tenant) {
                 return Ok(admitted);
@@ -94,7 +97,8 @@ impl Inner {
         admitted.or_else(|| self.evict_one(tenant).then(|| self.admission.take(tenant))?)
     }
 
-    /// Ends the idle zygote that is of least use, with its idle instances.
+    /// Ends the idle zygote that is of least use, with its idle instances; `false` if there is
+    /// none.
     fn evict_one(&self, tenant: &Tenant) -> bool {
         let mut state = self.lock();
         let idle = self.idle_zygotes(&state);
@@ -108,7 +112,7 @@ impl Inner {
         true
     }
 
-    /// First zygotes all of whose instances are idle.
+    /// Returns the first zygotes all of whose instances are idle.
     fn idle_zygotes(&self, state: &State) -> Vec<Idle> {
         let paused = self.idle.tally(|instance| instance.zygote_slot());
         let children = children(state);
@@ -138,7 +142,7 @@ impl Inner {
     }
 }
 
-/// How many children live below each first zygote.
+/// Returns how many children live below each first zygote, by the number of its slot.
 fn children(state: &State) -> BTreeMap<u64, u32> {
     let kept = state.slots.values().filter_map(|slot| slot.member.get().cloned());
     let retired = state.retired.iter().filter_map(Weak::upgrade);

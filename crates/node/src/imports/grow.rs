@@ -1,5 +1,5 @@
-//! How the tree changes: a zygote is grown, others make room for it, and what it really needed is
-//! remembered.
+//! The growth of the tree of zygotes: a zygote is grown, others make room for it, and the time and
+//! memory that its imports really needed are remembered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,9 +19,9 @@ use crate::account::{self, ZygoteRoom};
 use crate::{Error, Result};
 
 impl Inner {
-    /// Grows a zygote, or waits while another caller grows it. If the first zygote has to be started
-    /// for it, that takes `first`. That it could not be grown is not a
-    /// failure of the caller: a child imports the rest itself.
+    /// Grows a zygote, or waits while another caller grows it. If the first zygote of the scope has
+    /// to be started for that, it takes `first`. A zygote that cannot be grown is not a failure of
+    /// the caller: a child imports the rest itself.
     pub(super) async fn grow(&self, growth: Growth, first: &ZygoteRoom) {
         let key = (growth.scope.clone(), growth.set.clone());
         let cell = Arc::clone(self.lock().growing.entry(key.clone()).or_default());
@@ -51,7 +51,8 @@ impl Inner {
         }
     }
 
-    /// Evicts zygotes that have to make room, and says what the new zygote is grown from.
+    /// Evicts zygotes that have to make room; returns how to start the new zygote, and the slot of
+    /// the zygote that it is grown from.
     fn make_room(
         &self,
         scope: &Scope,
@@ -75,10 +76,10 @@ impl Inner {
     fn keep(&self, scope: &Scope, set: &Set, parent: NodeId, fresh: Fresh) {
         let mut state = self.lock();
         let member = Arc::new(fresh.member);
-        // The parent was released meanwhile, and nothing can be kept without it.
+        // A released parent cannot be forked, and nothing can be kept without it.
         let Some(parent_us) = state.tree.get(parent).map(|parent| parent.grown.us) else { return };
         let ready = member.zygote().ready();
-        // What a set-up needs is that of one function, and remembered with its whole set.
+        // A set-up is that of one function, so its needs are remembered with its whole set.
         for one in ready.imported.iter().filter(|one| one.module != SHARED_SETUP) {
             state.experience.measured(set, &one.module, one.us, one.bytes);
         }
@@ -108,7 +109,8 @@ impl Inner {
         self.retire(state, &gone)
     }
 
-    /// Takes zygotes out of the state; the caller drops them outside the lock.
+    /// Takes zygotes out of the state and counts them as evicted; the caller drops them outside the
+    /// lock.
     pub(super) fn retire(&self, state: &mut State, gone: &[NodeId]) -> Vec<Arc<Slot>> {
         let slots: Vec<_> = gone.iter().filter_map(|id| state.slots.remove(id)).collect();
         let members = slots.iter().filter_map(|slot| slot.member.get());
@@ -118,7 +120,8 @@ impl Inner {
     }
 }
 
-/// Where a set-up fails, each instance runs it again and reports the failure.
+/// Refuses a zygote in which the shared set-up failed: each instance then runs the set-up again and
+/// reports the failure.
 fn set_up(set: &Set, fresh: Fresh) -> Result<Fresh> {
     let ready = fresh.member.zygote().ready();
     let ran = ready.imported.iter().any(|one| one.module == SHARED_SETUP);
@@ -128,7 +131,7 @@ fn set_up(set: &Set, fresh: Fresh) -> Result<Fresh> {
     }
 }
 
-/// A process with threads cannot be forked safely.
+/// Refuses a zygote whose imports left threads running, because it cannot be forked safely.
 fn single_threaded(fresh: Fresh) -> Result<Fresh> {
     match fresh.member.zygote().ready().threads {
         0 => Ok(fresh),

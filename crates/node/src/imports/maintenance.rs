@@ -1,4 +1,5 @@
-//! Releasing zygotes: those that failed, those that ended, and those that are not forked any more.
+//! The release of zygotes: those that failed, those that ended, and those that are not forked any
+//! more.
 
 use crate::times::ZYGOTE_KEPT;
 use std::sync::{Arc, Weak};
@@ -10,7 +11,8 @@ use super::state::{Inner, State};
 use super::tree::NodeId;
 
 impl Inner {
-    /// Releases zygotes that are not needed, and says which one is worth growing now.
+    /// Releases zygotes that are not needed; returns the growth that is worth most now, if any is
+    /// worth it.
     pub(super) fn maintain(&self, now: Instant) -> Option<Growth> {
         let mut state = self.lock();
         let State { tree, demand, slots, sources, retired, experience, growing } = &mut *state;

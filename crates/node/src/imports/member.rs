@@ -1,4 +1,4 @@
-//! A zygote that runs, and its children as far as they are counted.
+//! A zygote that runs, and the count of its children.
 //!
 //! Invariant: a child, or a zygote that was grown from this one, holds a reference to this one: an
 //! evicted zygote ends with the last of them and not before.
@@ -21,25 +21,25 @@ use crate::networks::precreated::Precreated;
 #[derive(Debug)]
 pub(crate) struct Member {
     zygote: Zygote,
-    // Read, or the zygote would block once the pipe is full.
+    // The output is read, or the zygote would block once the pipe is full.
     _log: Option<LogCollector>,
-    // Keeps what it sees from being reclaimed.
+    // The environment is kept, so that the packages that the zygote sees are not reclaimed.
     _environment: Option<Environment>,
     parent: Option<Arc<Member>>,
-    // Of one that is below no other: its share of what the spawner has room for.
+    // A zygote without a parent has a slot: its share of what the spawner has room for.
     admitted: Option<Admitted>,
-    // What it has of the host.
+    // The memory of the host that the zygote has reserved.
     room: Mutex<Option<Reservation>>,
     forks: AtomicU64,
     children: AtomicU32,
-    /// A network for the next job of its children.
+    /// A network that was made ahead for the next job of the zygote's children.
     pub precreated: Precreated,
 }
 
-/// A child of a zygote, as long as it is held.
+/// A child of a zygote: counted as alive, and keeping the zygote alive, until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Child {
-    /// What it found imported.
+    /// How much of the function's imports the child found done.
     pub found: Found,
     member: Arc<Member>,
 }
@@ -73,17 +73,18 @@ impl Member {
         })
     }
 
-    /// A first zygote, which has a slot as long as it lives.
+    /// Gives a first zygote its slot, which it has as long as it lives.
     pub fn admitted(self, admitted: Admitted) -> Self {
         Self { admitted: Some(admitted), ..self }
     }
 
-    /// A zygote that has this part of the host as long as it lives.
+    /// Gives a zygote its room on the host, which it has as long as it lives.
     pub fn owning(self, room: Reservation) -> Self {
         Self { room: Mutex::new(Some(room)), ..self }
     }
 
-    /// Measures the memory that it holds, where the kernel counts it, and books it.
+    /// Measures the memory that the zygote holds, and books it in its reservation; `None` where the
+    /// kernel does not count it.
     pub fn measure(&self) -> Option<ByteSize> {
         let memory = self.memory()?;
         if let Some(room) = &mut *self.room.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -93,51 +94,51 @@ impl Member {
         Some(memory)
     }
 
-    /// The slot of the first zygote above this one, or of this one.
+    /// Returns the slot of the first zygote above this one, or of this one; `None` if it has none.
     pub fn slot(&self) -> Option<&Admitted> {
         self.admitted.as_ref().or_else(|| self.parent.as_ref()?.slot())
     }
 
-    /// The zygote, to be forked.
+    /// Returns the zygote itself, to be forked.
     pub fn zygote(&self) -> &Zygote {
         &self.zygote
     }
 
-    /// Counts a child.
+    /// Counts a new child, and returns its hold on the zygote.
     pub fn child(self: &Arc<Self>, found: Found) -> Child {
         self.forks.fetch_add(1, Ordering::Relaxed);
         self.children.fetch_add(1, Ordering::Relaxed);
         Child { found, member: Arc::clone(self) }
     }
 
-    /// Children so far.
+    /// Returns the number of children so far.
     pub fn forks(&self) -> u64 {
         self.forks.load(Ordering::Relaxed)
     }
 
-    /// Children alive.
+    /// Returns the number of children alive.
     pub fn children(&self) -> u32 {
         self.children.load(Ordering::Relaxed)
     }
 
-    /// True until its end is known.
+    /// Returns true until the end of the zygote is known.
     pub fn is_alive(&self) -> bool {
         self.zygote.wait().now_or_never().is_none()
     }
 
-    /// Memory that it holds now, where the kernel counts it.
+    /// Returns the memory that the zygote holds now; `None` where the kernel does not count it.
     pub fn memory(&self) -> Option<ByteSize> {
         self.zygote.memory()
     }
 
-    /// Ends it and its children.
+    /// Ends the zygote and its children.
     pub fn kill(&self) {
         self.zygote.kill(End::Killed);
     }
 }
 
 impl Child {
-    /// The slot of the first zygote above it.
+    /// Returns the slot of the first zygote above the child; `None` if there is none.
     pub fn slot(&self) -> Option<&Admitted> {
         self.member.slot()
     }

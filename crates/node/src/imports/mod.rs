@@ -6,8 +6,8 @@
 //! data without a process or a clock. [`cache`] looks up the running zygotes and forks them,
 //! [`grow`] makes them and [`maintenance`] releases them; [`admission`] shares the slots of first
 //! zygotes among tenants.
-//! Invariant: a zygote serves only a function that declares everything that the zygote could see
-//! or has imported, of the same tenant.
+//! Invariant: a zygote serves only a function of the same tenant that declares everything that the
+//! zygote could see or has imported.
 
 mod admission;
 mod cache;

@@ -1,8 +1,8 @@
 //! Decides which zygote to grow next, and from which: one that is worth its memory.
 //!
-//! Candidates are what functions declare and what two of them share. One is grown when it saves
-//! more import time than it costs, and when it fits into the budget, if need be instead of
-//! zygotes that save less for each byte.
+//! Candidates are the sets that functions declare and the common part of any two of them. A
+//! candidate is grown when it saves more import time than it costs, and when it fits into the
+//! budget, if need be instead of zygotes that save less for each byte.
 
 use crate::times::GROWN_AGAIN_AFTER;
 use std::collections::{BTreeSet, HashMap};
@@ -14,28 +14,30 @@ use super::demand::Demand;
 use super::tree::{DEEPEST, Grown, Node, NodeId, Tree};
 use super::want::{Scope, Set, Want};
 
-/// Growing costs the import once; it must be likely to save that and half again. Two cold starts
-/// that come soon after one another are enough.
+/// How many times its price growing must be likely to save. The price is the import, once; it must
+/// be likely to save that and half again. Two cold starts that come soon after one another are
+/// enough.
 const WORTH: f64 = 1.5;
 
-/// Wants of which the shared parts are looked at: all pairs are compared.
+/// The most wants whose common parts are looked at: all pairs are compared.
 const COMPARED: usize = 24;
 
-/// Results of growth that are remembered.
+/// The most results of growth that are remembered; one more forgets all.
 const MAX_TRIED: usize = 512;
 
-/// What a module of a wheel, and one of the standard library, is taken to need until it has been
-/// imported once: microseconds and bytes.
+/// The time in microseconds and the memory in bytes that a module of a wheel is taken to need until
+/// it has been imported once. `UNKNOWN_STANDARD` is the same for a module of the standard library.
 const UNKNOWN: (u64, u64) = (50_000, 16 << 20);
 const UNKNOWN_STANDARD: (u64, u64) = (1_500, 1 << 20);
 
-/// What the shared set-ups of code are taken to need until they have run: the same.
+/// The time in microseconds and the memory in bytes that the shared set-ups of code are taken to
+/// need until they have run.
 const UNKNOWN_SETUP: (u64, u64) = UNKNOWN;
 
-/// A zygote that saves less than this for each start is not worth a process.
+/// The least time, in microseconds, that a zygote must save for each start to be worth a process.
 const LEAST_US: u64 = 2_000;
 
-/// Bytes that a zygote needs beside its imports.
+/// The memory, in bytes, that a zygote needs beside its imports.
 const OWN_BYTES: u64 = 4 << 20;
 
 /// A zygote that should be grown.
@@ -43,18 +45,21 @@ const OWN_BYTES: u64 = 4 << 20;
 pub(crate) struct Growth {
     pub scope: Scope,
     pub set: Set,
-    /// The zygote to grow it from.
+    /// The zygote from which the new one is grown.
     pub parent: NodeId,
-    /// The memory that it will need, in bytes; an estimate.
+    /// An estimate of the memory, in bytes, that the new zygote will need.
     pub bytes: u64,
-    /// For each byte, microseconds that it is likely to save.
+    /// The time, in microseconds, that the new zygote is likely to save for each byte of its
+    /// memory.
     pub benefit: f64,
 }
 
-/// What imports turned out to need, and which sets turned out to be what.
+/// The record of the time and memory that imports turned out to need, and of the result of each set
+/// that was grown.
 #[derive(Debug, Default)]
 pub(crate) struct Experience {
-    /// By wheel (none for the standard library) and module: microseconds and bytes.
+    /// The microseconds and bytes that a module needed, by its wheel (`None` for the standard
+    /// library) and name.
     costs: HashMap<(Option<Digest>, String), (u64, u64)>,
     tried: HashMap<(Scope, Set), Tried>,
 }
@@ -67,20 +72,20 @@ enum Tried {
 }
 
 impl Experience {
-    /// Remembers what a module needed. Imported after what it needs itself it looks cheap, so the
-    /// most that was seen holds.
+    /// Remembers the time and memory that a module needed. A module that is imported after those
+    /// that it needs itself looks cheap, so the highest values that were seen hold.
     pub fn measured(&mut self, set: &Set, module: &str, us: u64, bytes: u64) {
         let known = self.costs.entry(key(set, module)).or_default();
         *known = (known.0.max(us), known.1.max(bytes));
     }
 
-    /// Remembers what a set became.
+    /// Remembers the zygote that a set became.
     pub fn became(&mut self, scope: &Scope, set: &Set, grown: Grown) {
         self.remember(scope, set, Tried::Became(grown));
     }
 
-    /// Remembers that a set could not be a zygote. It is left alone for a while, because the
-    /// reason may pass (memory) and may not (an import that starts threads).
+    /// Remembers that a set could not be grown into a zygote. The set is left alone for a while,
+    /// because the reason may pass (too little memory) or may not (an import that starts threads).
     pub fn failed(&mut self, scope: &Scope, set: &Set, now: Instant) {
         self.remember(scope, set, Tried::FailedAt(now));
     }
@@ -92,14 +97,14 @@ impl Experience {
         self.tried.insert((scope.clone(), set.clone()), tried);
     }
 
-    /// The growth that saves most for each byte.
+    /// Returns the growth that saves most for each byte; `None` if none is worth it.
     pub fn next(&self, tree: &Tree, demand: &Demand, budget: u64, now: Instant) -> Option<Growth> {
         let candidates = candidates(tree, demand, now);
         let worth = candidates.iter().filter_map(|one| self.worth(one, tree, demand, budget, now));
         worth.max_by(|a, b| a.benefit.total_cmp(&b.benefit))
     }
 
-    /// Whether a zygote of this very set should be.
+    /// Returns how to grow a zygote of this very set; `None` if that is not worth it.
     pub fn worth(
         &self,
         want: &Want,
@@ -128,8 +133,8 @@ impl Experience {
         Some(Growth { scope, set, parent: parent.id, bytes, benefit })
     }
 
-    /// What a set will become, as far as can be known before; `None` if it would be no better than
-    /// its parent.
+    /// Returns what a set will become, as far as can be known before; `None` if that would be no
+    /// better than its parent, or failed a short time ago.
     fn expected(&self, want: &Want, parent: &Node, now: Instant) -> Option<Grown> {
         let grown = match self.tried.get(&(want.scope.clone(), want.set.clone())) {
             Some(Tried::Became(grown)) => grown.clone(),
@@ -164,7 +169,8 @@ fn key(set: &Set, module: &str) -> (Option<Digest>, String) {
     (wheel.map(|(wheel, _)| wheel.clone()), module.to_owned())
 }
 
-/// Sets that functions declare, and what two of those that lack most have in common.
+/// Returns the sets that functions declare, and the common part of each two of them. Only the
+/// functions that lack the most imports are looked at.
 fn candidates(tree: &Tree, demand: &Demand, now: Instant) -> BTreeSet<Want> {
     let lacking = |want: &Want, count: f64| {
         let best = tree.best(want, |_| true);
@@ -189,7 +195,7 @@ fn candidates(tree: &Tree, demand: &Demand, now: Instant) -> BTreeSet<Want> {
     found
 }
 
-/// Microseconds that a zygote would save in the starts that are counted.
+/// Returns the time, in microseconds, that a zygote would save in the starts that are counted.
 fn gain(node: &Node, tree: &Tree, demand: &Demand, now: Instant) -> f64 {
     let served = demand.all(now).filter(|(want, _)| node.serves(want));
     served.map(|(want, count)| count * better_by(node, want, tree)).sum()
@@ -200,7 +206,8 @@ fn better_by(node: &Node, want: &Want, tree: &Tree) -> f64 {
     node.grown.us.saturating_sub(now) as f64
 }
 
-/// Whether there is room, or zygotes that are worth less hold enough.
+/// Returns whether there is room in the budget for a zygote, or enough memory in zygotes that are
+/// worth less.
 fn fits(
     bytes: u64,
     benefit: f64,

@@ -1,4 +1,4 @@
-//! What holds for every sequence of look-ups, growths, deaths and evictions.
+//! The properties that hold for every sequence of look-ups, growths, deaths and evictions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::want::{Scope, Set, Want};
 
 const WHEELS: usize = 6;
 
-/// One thing that happens.
+/// A step of a sequence: one event in the life of the cache.
 #[derive(Clone, Debug)]
 enum Step {
     /// A function starts cold: a zygote is looked up, and grown if that is worth it.
@@ -22,13 +22,14 @@ enum Step {
         want: Want,
         times: usize,
     },
-    /// What is planned next is grown; what it really needs and misses is known only then.
+    /// A zygote that is planned next is grown; the memory and time that it really needs, and the
+    /// names that it misses, are known only then.
     Grow {
         bytes: u64,
         us: u64,
         missed: BTreeSet<String>,
     },
-    /// A zygote that was grown cannot be one.
+    /// A zygote that was grown cannot be used as one.
     GrowFails,
     /// A zygote dies.
     Die(usize),
@@ -39,7 +40,8 @@ fn name(number: usize) -> String {
     format!("m{number}")
 }
 
-/// A want over a few wheels; wheel `n` brings module `mn`, the last two share a namespace.
+/// Makes wants over a few wheels; wheel `n` brings module `mn`, the last two wheels share a
+/// namespace.
 fn want() -> impl Strategy<Value = Want> {
     let bits = || prop::bits::u8::masked(0x3f);
     let parts = (0..2_usize, 0..2_usize, bits(), bits(), prop::option::of(0..2_u8));
@@ -78,7 +80,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// Plays steps as the cache does, and checks what must hold after each.
+/// A world that plays steps as the cache does, and checks after each what must hold.
 struct World {
     tree: Tree,
     demand: Demand,

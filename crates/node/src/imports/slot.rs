@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 
 use super::member::Member;
 
-/// The process of a zygote, once it runs.
+/// The place for the process of a zygote in the tree; empty until the zygote runs.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) member: OnceCell<Arc<Member>>,
@@ -23,7 +23,7 @@ impl Slot {
         Self { member: OnceCell::new_with(Some(member)), used: Mutex::new(Instant::now()) }
     }
 
-    /// Whether its process has run and ended.
+    /// Returns whether the zygote's process has run and ended.
     pub(super) fn is_dead(&self) -> bool {
         self.member.get().is_some_and(|member| !member.is_alive())
     }

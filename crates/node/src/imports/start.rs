@@ -16,60 +16,60 @@ use crate::{Error, Result};
 /// How long the imports of a zygote may take.
 const IMPORTS_TAKE_AT_MOST: Duration = Duration::from_secs(120);
 
-/// Memory for the imports of one zygote. Children are charged for what they change only.
+/// The memory limit of the imports of one zygote. Children are charged only for what they change.
 const MEMORY: ByteSize = ByteSize::mib(2048);
 
-/// How to start the zygotes of a function.
+/// All that is needed to start the zygotes of a function.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    /// Interpreter and runtime.
+    /// The root folder of a bare zygote: the interpreter and the runtime.
     pub base: Root,
-    /// The function's packages.
+    /// The packages of the function.
     pub packages: Packages,
-    /// The function's own code, for a zygote that runs its shared set-ups.
+    /// The code of the function, for a zygote that runs its shared set-ups.
     pub code: CodeBinds,
-    /// The interpreter inside.
+    /// The path of the interpreter inside the sandbox.
     pub python: PathBuf,
-    /// Folders of importable modules inside.
+    /// The folders of importable modules inside the sandbox.
     pub python_path: Vec<String>,
-    /// Modules of the runtime that every zygote has.
+    /// The modules of the runtime that every zygote imports.
     pub runtime_modules: Vec<String>,
 }
 
-/// How a function's code is shown inside, with its files.
+/// The folders that show a function's code and files inside a sandbox.
 #[derive(Clone, Debug)]
 pub(crate) struct CodeBinds {
-    /// Folders of this host.
+    /// The folders of this host.
     pub binds: Vec<Bind>,
-    /// Folders of a code package.
+    /// The folders of a mounted code package.
     pub images: Vec<ImageBind>,
 }
 
-/// Where the packages of a function are.
+/// The place where the packages of a function are.
 #[derive(Clone, Debug)]
 pub(crate) enum Packages {
-    /// Unpacked on this host.
+    /// Packages that are unpacked on this host.
     Unpacked {
         environment: Environment,
-        /// Puts together what some of them make.
+        /// The installer, which makes an environment of some of the packages.
         installer: Installer,
-        /// Where they are shown inside.
+        /// The path at which the packages are shown inside the sandbox.
         target: PathBuf,
     },
-    /// Mounted from a code package, all or none: the functions of a scope have the same ones, so no
-    /// set of it has a part of them.
+    /// Packages that are mounted from a code package, all or none: the functions of a scope have
+    /// the same ones, so no set of that scope has only a part of them.
     Mounted(ImageBind),
 }
 
-/// A zygote that has just done its imports.
+/// A zygote that has just done its imports, with the time that it took.
 pub(super) struct Fresh {
     pub member: Member,
-    /// Microseconds from the order to the end of the imports.
+    /// The time, in microseconds, from the order to the end of the imports.
     pub us: u64,
 }
 
 impl Source {
-    /// Starts the bare interpreter of a scope.
+    /// Starts the bare interpreter of a scope, which is the root of its zygotes.
     pub(super) async fn root(&self, spawner: &Spawner) -> Result<Fresh> {
         let begun = Instant::now();
         let spec = self.spec(self.base.clone(), self.runtime_modules.clone());
@@ -77,7 +77,7 @@ impl Source {
         Ok(Fresh { member: Member::new(zygote, None, None)?, us: micros(begun.elapsed()) })
     }
 
-    /// Grows a zygote that sees and imports exactly this set.
+    /// Grows, from `parent`, a zygote that sees and imports exactly the set `set`.
     pub(super) async fn grow(
         &self,
         spawner: &Spawner,
@@ -86,7 +86,7 @@ impl Source {
     ) -> Result<Fresh> {
         let (root, environment) = self.view(set).await?;
         let mut modules: Vec<String> = set.modules.iter().cloned().collect();
-        // After the imports, which the code uses.
+        // The shared set-up runs after the imports, which the code uses.
         modules.extend(set.code.is_some().then(|| SHARED_SETUP.to_owned()));
         let begun = Instant::now();
         let spec = self.spec(root, modules.clone());
@@ -95,7 +95,8 @@ impl Source {
         Ok(Fresh { member: Member::new(zygote, environment, Some(parent))?, us })
     }
 
-    /// What a zygote of this set sees: nothing that it may not import.
+    /// Returns the root folder of a zygote of this set, which shows nothing that the set does not
+    /// have, and the environment to keep for it.
     async fn view(&self, set: &Set) -> Result<(Root, Option<Environment>)> {
         let mut root = self.base.clone();
         if set.code.is_some() {
@@ -133,7 +134,7 @@ impl Source {
     }
 }
 
-/// Waits for the imports for a limited time. Dropping the start kills the zygote.
+/// Waits for the imports of a zygote, for a limited time. Dropping the start kills the zygote.
 async fn imported(
     start: impl Future<Output = snowmelt_sandbox::Result<Zygote>>,
     modules: &[String],

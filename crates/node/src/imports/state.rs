@@ -29,7 +29,7 @@ pub(super) struct Inner {
     pub(super) state: Mutex<State>,
     pub(super) counts: Counts,
     pub(super) admission: Admission,
-    /// Idle instances, which keep zygotes alive.
+    /// The idle instances, which keep zygotes alive.
     pub(super) idle: Arc<Pool<Arc<Instance>>>,
 }
 
@@ -38,17 +38,17 @@ pub(super) struct State {
     pub(super) tree: Tree,
     pub(super) demand: Demand,
     pub(super) experience: Experience,
-    /// One for each node of the tree.
+    /// The slot of each node of the tree, for the process of its zygote.
     pub(super) slots: HashMap<NodeId, Arc<Slot>>,
-    /// How to start what is demanded.
+    /// The way to start the zygotes of each want that is in demand.
     pub(super) sources: HashMap<Want, Source>,
-    /// Sets that are being grown: callers that want the same one wait for it.
+    /// The sets that are being grown: callers that want the same set wait on its cell.
     pub(super) growing: HashMap<(Scope, Set), Arc<OnceCell<()>>>,
-    /// Released, and alive as long as their children.
+    /// The zygotes that were released, and live as long as their children.
     pub(super) retired: Vec<Weak<Member>>,
 }
 
-/// What is counted since the node started; see [`ImportFigures`].
+/// The counts since the node started; see [`ImportFigures`].
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) hits: AtomicU64,

@@ -9,10 +9,11 @@ use std::time::Instant;
 use super::demand::Demand;
 use super::want::{Scope, Set, Want};
 
-/// The most zygotes from a root to a leaf, both counted: what the spawner can nest.
+/// The most zygotes from a root to a leaf, both counted: the depth that the spawner can nest.
 pub(super) const DEEPEST: u32 = 3;
 
-/// What a bare interpreter is taken to need until it has been started: microseconds and bytes.
+/// The time in microseconds and the memory in bytes that a bare interpreter is taken to need until
+/// it has been started.
 const BARE: (u64, u64) = (60_000, 12 << 20);
 
 /// The id of a kept zygote.
@@ -20,42 +21,42 @@ const BARE: (u64, u64) = (60_000, 12 << 20);
 pub(crate) struct NodeId(u64);
 
 impl NodeId {
-    /// The number alone, for display.
+    /// Returns the number alone, for display.
     pub fn number(self) -> u64 {
         self.0
     }
 }
 
-/// What a zygote has become by its imports.
+/// The state of a zygote after its imports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grown {
-    /// The wheels that it sees and the modules that it has imported.
+    /// The wheels that the zygote sees and the modules that it has imported.
     pub set: Set,
-    /// Top-level names that the imports looked for and did not find.
+    /// The top-level names that the imports looked for and did not find.
     pub missed: BTreeSet<String>,
-    /// Memory of its own, in bytes: what its release gives back.
+    /// The memory of the zygote's own, in bytes, which its release gives back.
     pub bytes: u64,
-    /// Microseconds of import time in it, those of its ancestors included: what a fork saves.
+    /// The import time in the zygote and its ancestors, in microseconds, which a fork saves.
     pub us: u64,
 }
 
-/// A kept zygote.
+/// A kept zygote, as a node of the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub id: NodeId,
     pub scope: Scope,
     pub parent: Option<NodeId>,
-    /// 1 for a root.
+    /// The number of zygotes from the root to this one, both counted: 1 for a root.
     pub depth: u32,
     pub grown: Grown,
 }
 
 impl Node {
-    /// Whether a child of this zygote may become a function that declares `want`.
+    /// Returns whether a child of this zygote may become a function that declares `want`.
     ///
-    /// Besides the subset rule: what an import looked for in vain is remembered by the module that
-    /// looked (pandas without pyarrow decides that there is none), so nothing of the missed may be
-    /// there for the function. And a name that two wheels share (a namespace) must have been whole.
+    /// Two conditions come beside the subset rule. A module remembers what its import looked for in
+    /// vain (pandas without pyarrow decides that there is none), so no missed name may be there for
+    /// the function. And a name that two wheels share (a namespace) must have been whole.
     pub fn serves(&self, want: &Want) -> bool {
         let Grown { set, missed, .. } = &self.grown;
         self.scope == want.scope
@@ -72,8 +73,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// The zygote that saves a function most. Never none: where there is nothing better it is the
-    /// root of the scope, a bare interpreter, which is added if it is missing.
+    /// Returns the zygote that saves a function most. There always is one: where there is nothing
+    /// better it is the root of the scope, a bare interpreter, which is added if it is missing.
     pub fn lookup(&mut self, want: &Want) -> NodeId {
         if let Some(found) = self.best(want, |_| true) {
             return found.id;
@@ -82,15 +83,16 @@ impl Tree {
         self.insert(None, &want.scope, Grown { us, bytes, ..Grown::default() })
     }
 
-    /// The kept zygote that saves a function most, among those that `allowed` lets through.
+    /// Returns the kept zygote that saves a function most, among those that `allowed` lets through.
     pub fn best(&self, want: &Want, allowed: impl Fn(&Node) -> bool) -> Option<&Node> {
         let serving = self.nodes.values().filter(|node| node.serves(want) && allowed(node));
-        // Of two that save the same the older one: its memory is shared by more.
+        // Of two zygotes that save the same, the older one is taken: its memory is shared by more.
         serving.max_by_key(|node| (node.grown.us, std::cmp::Reverse(node.id)))
     }
 
-    /// Keeps a zygote. One without a parent is a root: it has imported the runtime alone, which
-    /// does not depend on the installed packages, and so it serves every function of its scope.
+    /// Keeps a zygote. A zygote without a parent is a root: it has imported the runtime alone,
+    /// which does not depend on the installed packages, and so it serves every function of its
+    /// scope.
     pub fn insert(&mut self, parent: Option<NodeId>, scope: &Scope, mut grown: Grown) -> NodeId {
         self.last += 1;
         if parent.is_none() {
@@ -102,34 +104,35 @@ impl Tree {
         id
     }
 
-    /// Corrects what is known of a zygote.
+    /// Returns a kept zygote, to correct what is known of it.
     pub fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
         self.nodes.get_mut(&id)
     }
 
-    /// A kept zygote.
+    /// Returns a kept zygote; `None` if it was released.
     pub fn get(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(&id)
     }
 
-    /// All of them, the oldest first.
+    /// Returns all kept zygotes, the oldest first.
     pub fn all(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()
     }
 
-    /// Memory of all kept zygotes, in bytes.
+    /// Returns the memory of all kept zygotes, in bytes.
     pub fn bytes(&self) -> u64 {
         self.nodes.values().map(|node| node.grown.bytes).sum()
     }
 
-    /// Those that no kept zygote was grown from.
+    /// Returns the zygotes that no kept zygote was grown from.
     pub fn leaves(&self) -> impl Iterator<Item = &Node> {
         let parents: BTreeSet<NodeId> =
             self.nodes.values().filter_map(|node| node.parent).collect();
         self.nodes.values().filter(move |node| !parents.contains(&node.id))
     }
 
-    /// Removes a zygote that has ended, with all that were grown from it: they ended too.
+    /// Removes a zygote that has ended, with all that were grown from it, because they ended too.
+    /// Returns the removed ones.
     pub fn remove(&mut self, id: NodeId) -> Vec<NodeId> {
         let mut gone = vec![id];
         let mut next = 0;
@@ -142,8 +145,8 @@ impl Tree {
         gone
     }
 
-    /// What a zygote saves: microseconds of import time in the starts that are counted, beside
-    /// the next best zygote that would be forked without it.
+    /// Returns what a zygote saves: microseconds of import time in the starts that are counted,
+    /// compared with the next best zygote, which would be forked without it.
     pub fn saved(&self, node: &Node, demand: &Demand, now: Instant) -> f64 {
         let mut saved = 0.0;
         for (want, count) in demand.all(now) {
@@ -158,7 +161,7 @@ impl Tree {
         saved
     }
 
-    /// The same of a root with all that were grown from it.
+    /// Returns what a root and all zygotes that were grown from it save together, in microseconds.
     pub fn saved_by_all_of(&self, root: &Node, demand: &Demand, now: Instant) -> f64 {
         let is_below = |node: &&Node| {
             let above = |node: &Node| node.parent.and_then(|parent| self.get(parent));
@@ -168,13 +171,15 @@ impl Tree {
         self.nodes.values().filter(is_below).map(|node| self.saved(node, demand, now)).sum()
     }
 
-    /// [`Self::saved`] for each byte that the zygote holds: it decides which ones are kept.
+    /// Returns [`Self::saved`] for each byte that the zygote holds, which decides which zygotes are
+    /// kept.
     pub fn benefit(&self, node: &Node, demand: &Demand, now: Instant) -> f64 {
         self.saved(node, demand, now) / node.grown.bytes.max(1) as f64
     }
 
     /// Evicts leaves, the one of least benefit first, until at most `budget` bytes are kept.
-    /// `spared` stays whatever it is worth: it is about to be grown from.
+    /// `spared` stays whatever it is worth, because a zygote is about to be grown from it. Returns
+    /// the evicted ones.
     pub fn shrink(
         &mut self,
         budget: u64,
@@ -192,8 +197,8 @@ impl Tree {
         gone
     }
 
-    /// Leaves with their benefit, the least first; of equals the youngest, for which the fewest
-    /// have waited.
+    /// Returns the leaves with their benefit, the least first; of equals the youngest comes first,
+    /// for which the fewest have waited.
     pub fn by_benefit(&self, demand: &Demand, now: Instant) -> Vec<(NodeId, f64)> {
         let benefit = |node: &Node| (node.id, self.benefit(node, demand, now));
         let mut leaves: Vec<_> = self.leaves().map(benefit).collect();

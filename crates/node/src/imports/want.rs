@@ -1,53 +1,56 @@
-//! What a function may import and which zygotes it may share: how functions and zygotes compare.
+//! The imports that a function may do and the zygotes that it may share: how functions and zygotes
+//! compare.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use snowmelt_types::{Digest, Tenant};
 
-/// Zygotes are never shared across scopes.
+/// The bounds within which zygotes are shared: never across scopes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Scope {
-    /// Whose code it is.
+    /// The tenant whose code runs.
     pub tenant: Tenant,
-    /// Interpreter and runtime.
+    /// The digest of the interpreter and the runtime.
     pub base: Digest,
 }
 
-/// Packages that can be seen and modules that are imported.
+/// The packages that can be seen and the modules that are imported, by a function or in a zygote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Set {
-    /// Content of each wheel to the top-level names that it provides.
+    /// The top-level names that each wheel provides, by the digest of the wheel's content.
     pub wheels: BTreeMap<Digest, Arc<BTreeSet<String>>>,
-    /// Full names of modules: of the wheels and of the standard library.
+    /// The full names of the modules, of the wheels and of the standard library.
     pub modules: BTreeSet<String>,
-    /// The code whose shared set-ups have run. Such a zygote serves no other code.
+    /// The code whose shared set-ups have run; a zygote with such state serves no other code.
+    /// `None` if none have run.
     pub code: Option<Digest>,
 }
 
-/// What a function declares.
+/// The imports that a function declares, and the zygotes that may serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Want {
-    /// Which zygotes it may share.
+    /// The scope of the zygotes that the function may share.
     pub scope: Scope,
-    /// What they may have imported.
+    /// The most that such a zygote may see and have imported.
     pub set: Set,
 }
 
 impl Set {
-    /// The subset rule (SOCK 4.2): everything here is in `other` too.
+    /// Returns whether everything in this set is in `other` too: the subset rule (SOCK 4.2).
     pub fn is_subset(&self, other: &Self) -> bool {
         self.wheels.keys().all(|wheel| other.wheels.contains_key(wheel))
             && self.modules.is_subset(&other.modules)
             && (self.code.is_none() || self.code == other.code)
     }
 
-    /// Whether this has all that `other` declares, which it serves.
+    /// Returns whether this set, which serves `other`, has all modules and set-ups that `other`
+    /// declares.
     pub fn is_all_of(&self, other: &Self) -> bool {
         self.modules.len() == other.modules.len() && self.code == other.code
     }
 
-    /// The common part, without modules whose wheel only one of them has.
+    /// Returns the common part of two sets, without modules whose wheel only one of them has.
     pub fn shared(&self, other: &Self) -> Self {
         let both = |wheel: &&Digest| other.wheels.contains_key(*wheel);
         let keep: BTreeSet<Digest> = self.wheels.keys().filter(both).cloned().collect();
@@ -68,12 +71,12 @@ impl Set {
         shared
     }
 
-    /// Whether one of the wheels has this top-level name.
+    /// Returns whether one of the wheels has this top-level name.
     pub fn provides(&self, name: &str) -> bool {
         self.wheels.values().any(|names| names.contains(name))
     }
 
-    /// Top-level names of the wheels that only `self` has.
+    /// Returns the top-level names of the wheels that only `self` has.
     pub fn names_beyond<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a String> {
         let own = self.wheels.iter().filter(|(wheel, _)| !other.wheels.contains_key(*wheel));
         own.flat_map(|(_, names)| names.iter())

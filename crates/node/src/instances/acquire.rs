@@ -1,5 +1,5 @@
-//! Acquires instances: from the handler cache, from the prewarmed ones, or by a new start; and
-//! returns them to the handler cache when their last call has ended.
+//! Acquires instances: from the handler cache, from the prewarmed ones, or by a new start. Returns
+//! them to the handler cache when their last call has ended.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::instances::slots::SharedInstance;
 use crate::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
 use crate::{Error, InstanceLimits, Program, Result, Unit};
 
-/// Variables of one instance.
+/// The environment variables of one instance: names and values.
 pub type Environment = Vec<(String, String)>;
 
 impl Instances {
@@ -39,7 +39,8 @@ impl Instances {
         let deliver = async {
             let instances = self.instances(unit, limits, key, slots.len(), room).await;
             for (sender, instance) in senders.into_iter().zip(instances) {
-                // A caller that joined has filled the slot already: keep the instance for another.
+                // A caller that joined may have filled the slot already; the instance is then kept
+                // for another.
                 if let Err(Ok((instance, _))) = sender.send(instance) {
                     self.take_back(key, limits, instance);
                 }
@@ -49,8 +50,8 @@ impl Instances {
         filled
     }
 
-    /// Waits for the instance of a slot that was joined; starts one if its first caller could not, and
-    /// waits for room for it if it may.
+    /// Waits for the instance of a slot that was joined. Starts one if the first caller of the slot
+    /// could not, and with `waits` waits for room for it.
     pub(crate) async fn join(
         self: &Arc<Self>,
         unit: &Unit,
@@ -101,8 +102,8 @@ impl Instances {
         found
     }
 
-    /// Room for new instances: what was reserved before, or as much as there is. A caller that has
-    /// an instance already does not wait for another.
+    /// Returns room for new instances: the room that was reserved before, or as much as there is. A
+    /// caller that has an instance already does not wait for another.
     async fn rooms(
         &self,
         unit: &Unit,
@@ -127,7 +128,7 @@ impl Instances {
         }
     }
 
-    /// Takes an idle or a prewarmed instance.
+    /// Takes an idle instance or else a prewarmed one; `None` if none waits.
     pub(crate) fn waiting(self: &Arc<Self>, key: &Digest) -> Option<(Arc<Instance>, Start)> {
         while let Some(instance) = self.idle.take(key) {
             if instance.is_sound() {
@@ -158,8 +159,8 @@ impl Instances {
         self.start_each(unit, limits, &own, rooms).await
     }
 
-    /// The same, one for each of `own`, with that in its environment beside the function's. Nothing
-    /// of the user's runs before it is loaded.
+    /// Starts an instance for each of `own`, whose variables it has in its environment beside the
+    /// function's, all in one request. No code of the user runs before it is loaded.
     pub(crate) async fn start_each(
         &self,
         unit: &Unit,
@@ -238,12 +239,13 @@ impl Instances {
         started.map(|(one, room)| instance(one.map_err(Error::from)?, room)).collect()
     }
 
-    /// Keeps an instance whose last call has ended, paused, if it is sound.
+    /// Keeps an instance whose last call has ended, paused, if it is sound, has room of its own and
+    /// nobody waits for room.
     pub(crate) fn take_back(&self, key: &Digest, limits: &InstanceLimits, instance: Arc<Instance>) {
         if limits.idle.is_zero() || !instance.is_sound() || !instance.has_room() {
             return;
         }
-        // Its room goes to who waits for it.
+        // The room of this instance goes to the request that waits for it.
         if self.account.ledger.is_wanted() {
             return;
         }
@@ -251,7 +253,7 @@ impl Instances {
         if instance.pause() {
             drop(self.idle.put(key.clone(), instance, limits.idle, memory));
             self.imports.instance_is_idle();
-            // Whoever began to wait meanwhile did not find it.
+            // A request that began to wait meanwhile did not find this instance.
             self.account.make_room();
         }
     }

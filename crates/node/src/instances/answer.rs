@@ -13,22 +13,22 @@ use crate::limits::MAX_ANSWER;
 use crate::readable_stream::ReadableStream;
 use crate::{Error, Result};
 
-/// The longest of all other messages of an instance: failures, signatures.
+/// The longest message of an instance that is not an answer, such as a failure or signatures.
 const MAX_OTHER: ByteSize = ByteSize::mib(4);
 
-/// Reads answers, as long as there is memory for them.
+/// The reader of answers, which reads an answer only once there is memory for it.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     rooms: Rooms,
 }
 
 impl Answers {
-    /// Waits for memory for an answer of this length, which comes from elsewhere.
+    /// Waits for memory for an answer of `length` bytes that comes from another host.
     pub async fn room(&self, tenant: &Tenant, length: u64) -> Result<Room> {
         self.rooms.make(tenant, length).await
     }
 
-    /// Reads what a function of a tenant answers, or why it failed.
+    /// Reads the answer of a tenant's function, or the reason why the function failed.
     pub async fn read(
         &self,
         from: &mut ReadableStream,
@@ -61,7 +61,7 @@ async fn other(from: &mut ReadableStream, kind: Kind, length: usize) -> Result<F
     Ok(read_payload(from, kind, length).await?)
 }
 
-/// The answer that a frame holds.
+/// Returns the answer that a frame holds, which keeps `room` until it is dropped.
 pub(crate) fn parsed(frame: &Frame, room: Option<Room>) -> Result<Answer> {
     Ok(Answer::holding(frame.parse()?, room.map(Held::new)))
 }
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Deep nesting must not use up the stack of the check.
+    /// Checks that deep nesting does not use up the stack.
     #[tokio::test]
     async fn a_deep_answer_is_checked_without_recursion() {
         let text = [vec![b'['; 1 << 20], vec![b']'; 1 << 20]].concat();

@@ -25,8 +25,8 @@ use crate::{Error, InstanceLimits, Result};
 /// How long it may take until the end of a sandbox whose connection closed is known.
 const END_NOTICE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A slot on an instance until it is returned. Dropping it gives up on the call: the instance takes
-/// no further calls and ends with the last of those that it has.
+/// A slot on an instance until it is returned. Dropping the lease gives up on the call: the
+/// instance takes no further calls and ends with the last of the calls that it has.
 #[derive(Debug)]
 pub struct InstanceLease {
     instances: Arc<Instances>,
@@ -35,22 +35,23 @@ pub struct InstanceLease {
     limits: Arc<InstanceLimits>,
     slot: Arc<SharedInstance>,
     sound: bool,
-    /// It has a prewarmed instance, whose replacement is not requested yet.
+    /// True while the instance is a prewarmed one whose replacement is not requested yet.
     owes: AtomicBool,
-    /// Microseconds that set-up functions ran for it.
+    /// The time, in microseconds, that set-up functions ran for this lease.
     setup_us: AtomicU64,
     /// True if a sandbox was started for this lease.
     pub cold: bool,
-    /// Where the instance came from.
+    /// The way in which the instance was found or started.
     pub start: Start,
-    /// When it was requested.
+    /// When the lease was requested.
     pub asked: Instant,
-    /// When it was ready.
+    /// When the instance was ready.
     pub ready: Instant,
 }
 
 impl InstanceLease {
-    /// Reserves the slot; the instance may still be starting. Dropping it now has no effect on it.
+    /// Reserves the slot; the instance may still be starting. Until `begin`, dropping the lease has
+    /// no effect on the instance.
     pub(crate) fn reserve(
         instances: Arc<Instances>,
         (key, tenant): (Digest, Tenant),
@@ -78,7 +79,7 @@ impl InstanceLease {
         }
     }
 
-    /// The instance is ready; from now on dropping the lease gives up on the call.
+    /// Notes that the instance is ready; from now on dropping the lease gives up on the call.
     pub(crate) fn begin(mut self, start: Start) -> Self {
         (self.start, self.cold, self.sound) = (start, start.is_cold(), false);
         self.owes = AtomicBool::new(start == Start::Prewarmed);
@@ -141,36 +142,37 @@ impl InstanceLease {
         answer::parsed(&frame, room)
     }
 
-    /// Its output since the last read. Of an instance with several concurrent calls this is the
-    /// output of all of them.
+    /// Returns the output of the instance since the last read. For an instance with several
+    /// concurrent calls this is the output of all of them.
     pub fn take_log(&self) -> LogText {
         self.instance().map(|instance| instance.log.take()).unwrap_or_default()
     }
 
-    /// The most memory that it held.
+    /// Returns the most memory that the instance held; `None` where the kernel does not count it.
     pub fn memory_peak(&self) -> Option<ByteSize> {
         self.instance().ok()?.sandbox.memory_peak()
     }
 
-    /// Processor time of its instance so far, which may be older than this lease.
+    /// Returns the processor time of the instance so far, which may be older than this lease.
     pub fn cpu_time(&self) -> Option<Duration> {
         crate::machine::used_by(self.instance().ok()?.sandbox.pid())
     }
 
-    /// How long the set-up functions of its code ran for this lease, in microseconds, as the instance
-    /// says; 0 if they ran before it.
+    /// Returns how long the set-up functions of the code ran for this lease, in microseconds, as
+    /// the instance says; 0 if they ran before it.
     pub fn setup_us(&self) -> u64 {
         self.setup_us.load(Ordering::Relaxed)
     }
 
-    /// Why it came to its end; `None` if it did not.
+    /// Returns why the instance ended, if it ends within `patience`; otherwise `None`.
     pub async fn ended(&self, name: &str, patience: Duration) -> Option<Error> {
         let instance = self.instance().ok()?;
         let outcome = tokio::time::timeout(patience, instance.sandbox.wait()).await.ok()?;
         Some(self.ended_with(name, outcome, None))
     }
 
-    /// Why the connection to it has ended, and the last lines that it wrote.
+    /// Returns why the connection to the instance has ended, and the last lines that the instance
+    /// wrote.
     pub async fn why_ended(&self, name: &str) -> (ErrorReport, String) {
         match self.ended(name, END_NOTICE_TIMEOUT).await {
             Some(ended) => (ended.report(), ended.last_output()),
@@ -209,7 +211,8 @@ impl InstanceLease {
         self.within_of(limit, limit, name, dialogue).await
     }
 
-    /// Waits for a dialogue; a closed connection or a time-out becomes the sandbox's own end.
+    /// Waits for a dialogue; a closed connection or a time-out becomes the error that says how the
+    /// sandbox ended.
     async fn within_of<T>(
         &self,
         left: Duration,
@@ -238,8 +241,8 @@ impl InstanceLease {
         }
     }
 
-    /// Ends the instance whose time is up. One that others use as well is left to them: it gets
-    /// no further calls, and what hangs in it ends when they have ended.
+    /// Ends the instance whose time is up. An instance that other calls use as well is left to
+    /// them: it gets no further calls, and the call that hangs in it ends when they have ended.
     async fn timed_out(&self, name: &str, limit: Duration, throttled: Option<Duration>) -> Error {
         let instance = match self.instance() {
             Ok(instance) => instance,
@@ -258,7 +261,7 @@ impl InstanceLease {
         self.ended_with(name, ended.unwrap_or(without_details), throttled)
     }
 
-    /// Requests the replacement of a prewarmed instance.
+    /// Requests the replacement of a prewarmed instance, once.
     fn replace(&self) {
         if self.owes.swap(false, Ordering::Relaxed) {
             self.instances.replenish_soon();
@@ -274,7 +277,8 @@ impl InstanceLease {
         Error::Ended { name: name.to_owned(), outcome, throttled, output }
     }
 
-    /// A failure as an error; a runtime inside need not know its limits.
+    /// Turns a failure of the function into an error. The limit that was reached is added here,
+    /// because a runtime inside the sandbox need not know its limits.
     fn refuse_failure(&self, frame: Frame) -> Result<Frame> {
         if frame.kind != Kind::Failure {
             return Ok(frame);
@@ -282,7 +286,8 @@ impl InstanceLease {
         let mut failure = frame.parse::<FunctionFailure>()?;
         if let Some(limit) = self.limits.reached(failure.kind) {
             failure.limit.get_or_insert(limit);
-            // A heap is full before the sandbox is; of the others one more was refused.
+            // A heap is full before the sandbox is; of other limits, one more than the limit was
+            // refused.
             let is_heap = failure.kind == snowmelt_wire::FailureKind::Memory;
             let peak = if is_heap { self.memory_peak().map(ByteSize::bytes) } else { Some(limit) };
             failure.peak = failure.peak.or(peak);
@@ -295,7 +300,8 @@ impl InstanceLease {
     }
 }
 
-/// A program of the user's own that was not ready in time does probably not know what it has to say.
+/// Returns a clearer error for a program of the user's own that was not ready in time: it probably
+/// does not know that it has to say so.
 fn named_silent(error: Error, load: &Load) -> Error {
     let timed_out = matches!(&error, Error::Ended { outcome, .. }
         if matches!(outcome.end, End::Timeout { .. }));

@@ -1,4 +1,4 @@
-//! Leases of instances: what is idle first, and the rest started in room that was
+//! Leases of instances: idle instances are taken first, and the rest is started in room that was
 //! reserved for it.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::account::Rooms;
 use crate::{Error, InstanceLimits, Node, Result, Unit};
 
 impl Node {
-    /// So many leases of instances, without a wait, also if there is room for none.
+    /// Leases `count` instances, without waiting for room even if there is room for none.
     pub async fn lease_instances_at_once(
         &self,
         unit: &Unit,
@@ -33,8 +33,8 @@ impl Node {
 }
 
 impl Instances {
-    /// An instance of user code: an idle or a prewarmed one if there is any, otherwise forked from
-    /// a zygote or executed.
+    /// Leases an instance of user code: an idle or a prewarmed one if there is any, otherwise one
+    /// that is forked from a zygote or executed.
     pub async fn lease(
         self: &Arc<Self>,
         unit: &Unit,
@@ -43,12 +43,13 @@ impl Instances {
         if let Some(lease) = self.at_once(unit, limits) {
             return Ok(lease);
         }
-        // What starts instances is large, and most calls need none of it.
+        // The future that starts instances is large, and most calls need none of it.
         let mut leased = self.lease_many(unit, limits, 1, Room::Asked(Use::Function)).boxed().await;
         leased.pop().unwrap_or(Err(Error::NOT_STARTED))
     }
 
-    /// An instance that waits, for one call at a time: no other call shares its slots.
+    /// Leases an idle instance for one call at a time, so that no other call shares its slots;
+    /// `None` if there is none.
     pub(crate) fn at_once(
         self: &Arc<Self>,
         unit: &Unit,
@@ -71,9 +72,10 @@ impl Instances {
         Some(lease.begin(start))
     }
 
-    /// So many leases at once; what has to be started is one request to the spawner. The failure
-    /// of one is its own: where the host has no room for all, those for which there is room are
-    /// started, and the rest fail with [`Error::NoRoom`]. Only one waits, if there is room for none.
+    /// Leases `count` instances; those that have to be started are one request to the spawner. Each
+    /// lease fails or succeeds by itself: where the host has no room for all, those for which there
+    /// is room are started, and the rest fail with [`Error::NoRoom`]. If there is room for none,
+    /// one of them waits.
     pub async fn lease_all(
         self: &Arc<Self>,
         unit: &Unit,
@@ -83,7 +85,8 @@ impl Instances {
         self.lease_many(unit, limits, count, Room::Asked(Use::Function)).await
     }
 
-    /// The same without a wait, also if there is room for none.
+    /// Leases `count` instances as `lease_all` does, but without waiting for room even if there is
+    /// room for none.
     pub async fn lease_all_at_once(
         self: &Arc<Self>,
         unit: &Unit,
@@ -98,8 +101,8 @@ impl Instances {
         self.lease_many(unit, limits, count, Room::AtOnce(Use::Function)).boxed().await
     }
 
-    /// As many leases as there is room for in `rooms`. Idle instances are taken first, and what was
-    /// reserved for these is given back.
+    /// Leases as many instances as there is room for in `rooms`. Idle instances are taken first,
+    /// and the room that was reserved for them is given back.
     pub(crate) async fn lease_in(
         self: &Arc<Self>,
         unit: &Unit,
@@ -136,7 +139,8 @@ impl Instances {
         });
         for lease in &joined {
             filled.push(match &full {
-                // It shares an instance for which there is no room, and must not wait for it here.
+                // This lease shares an instance for which there is no room, and must not wait for
+                // it here.
                 Some(no_room) if lease.slot().instance.get().is_none() => {
                     Err(Error::NoRoom(no_room.clone()))
                 }

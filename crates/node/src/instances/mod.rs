@@ -1,5 +1,5 @@
-//! Instances of user code: idle ones are taken again, prewarmed ones are ready, and the rest is
-//! started, forked from a zygote or executed.
+//! Instances of user code: idle instances are taken again, prewarmed ones are ready, and the rest
+//! is started, forked from a zygote or executed.
 //!
 //! | part | file |
 //! |---|---|
@@ -40,7 +40,7 @@ use instance::Instance;
 use prewarmed::Prewarmed;
 use slots::Slots;
 
-/// The instances of a node.
+/// The instances of a node: idle, prewarmed and in use.
 #[derive(Debug)]
 pub(crate) struct Instances {
     pub spawner: Spawner,
@@ -68,24 +68,25 @@ impl Instances {
         Self { spawner, account, imports, images, idle, prewarmed, slots, starts, answers, busy }
     }
 
-    /// Idle ones, prewarmed ones included.
+    /// Returns the number of idle instances with the key `key`, prewarmed ones included.
     pub fn waiting_count(&self, key: &Digest) -> usize {
         self.idle.count(key) + self.prewarmed.count(key)
     }
 
-    /// Ends the idle ones of a unit.
+    /// Ends the idle instances with the key `key`, prewarmed ones included, which are not replaced.
     pub fn forget(&self, key: &Digest) {
         self.prewarmed.forget(key);
         drop(self.idle.remove(key));
     }
 
-    /// Ends all that are idle.
+    /// Ends all idle instances.
     pub fn clear(&self) {
         self.prewarmed.clear();
         drop(self.idle.drain());
     }
 
-    /// Ends what was idle for too long, or has ended by itself or with a lane of the spawner.
+    /// Ends instances that were idle for too long, or have ended by themselves or with a lane of
+    /// the spawner; starts prewarmed instances that are missing.
     pub fn maintain(self: &Arc<Self>, now: Instant) {
         drop(self.idle.expired(now));
         drop(self.idle.discard(|instance| !instance.is_sound()));

@@ -1,7 +1,8 @@
 //! Prewarmed instances: forked or executed, loaded, and paused until they are needed.
 //!
-//! Invariant: each function that asks for it has as many as it asks for, ready or being started. A
-//! call that takes one does not wait for its replacement, which is started a moment later.
+//! Invariant: each function that asks for prewarmed instances has as many as it asks for, ready or
+//! being started. A call that takes one does not wait for its replacement, which is started a
+//! moment later.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use crate::instances::instance::Instance;
 use crate::times::PREWARMED_AGAIN_AFTER;
 use crate::{InstanceLimits, Unit};
 
-/// Instances that wait, by function.
+/// The prewarmed instances that wait for a call, by function and limits.
 #[derive(Debug, Default)]
 pub(crate) struct Prewarmed {
     // Held for a lookup only, never across a wait.
@@ -23,16 +24,16 @@ pub(crate) struct Prewarmed {
 
 #[derive(Debug)]
 struct Set {
-    /// How many should wait.
+    /// The number of instances that should wait.
     wanted: usize,
     order: Arc<Order>,
     ready: Vec<Arc<Instance>>,
-    /// Being started.
+    /// The number of instances that are being started.
     starting: usize,
     not_before: Option<Instant>,
 }
 
-/// What is prewarmed.
+/// A function whose instances are prewarmed: how they are started and what they load.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub unit: Unit,
@@ -41,7 +42,7 @@ pub(crate) struct Order {
 }
 
 impl Prewarmed {
-    /// Asks for so many of a function from now on; 0 ends those that wait.
+    /// Asks for `wanted` prewarmed instances of a function from now on; 0 ends those that wait.
     pub fn ask(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, wanted: usize) {
         let key = limits.key(&unit.digest);
         let order =
@@ -55,24 +56,24 @@ impl Prewarmed {
         drop(replaced);
     }
 
-    /// Takes one that waits.
+    /// Takes an instance that waits; `None` if there is none.
     pub fn take(&self, key: &Digest) -> Option<Arc<Instance>> {
         self.lock().get_mut(key)?.ready.pop()
     }
 
-    /// Ends all that wait for a function.
+    /// Ends all instances that wait for a function, and asks for no more.
     pub fn forget(&self, key: &Digest) {
         let forgotten = self.lock().remove(key);
         drop(forgotten);
     }
 
-    /// Ends all.
+    /// Ends all instances that wait, and asks for no more.
     pub fn clear(&self) {
         let all = std::mem::take(&mut *self.lock());
         drop(all);
     }
 
-    /// How many wait, and their memory in bytes.
+    /// Returns the number of instances that wait, and their memory in bytes.
     pub fn figures(&self) -> (u32, u64) {
         let waiting: Vec<Arc<Instance>> =
             self.lock().values().flat_map(|set| set.ready.iter().cloned()).collect();
@@ -81,7 +82,7 @@ impl Prewarmed {
         (u32::try_from(waiting.len()).unwrap_or(u32::MAX), bytes)
     }
 
-    /// How many of one function wait.
+    /// Returns the number of instances of one function that wait.
     pub fn count(&self, key: &Digest) -> usize {
         self.lock().get(key).map_or(0, |set| set.ready.len())
     }

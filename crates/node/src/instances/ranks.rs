@@ -1,4 +1,5 @@
-//! Instances of a job: one for each rank, always new, and never used for anything else afterwards.
+//! The instances of a job: one for each rank, always new, and never used for anything else
+//! afterwards.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use crate::{Error, InstanceLease, InstanceLimits, Result, Unit};
 #[derive(Debug)]
 pub struct PartRoom {
     ranks: Reservation,
-    /// That of the zygote.
+    /// The room of the zygote.
     pub zygote: ZygoteRoom,
 }
 
@@ -36,11 +37,12 @@ impl PartRoom {
 }
 
 impl Instances {
-    /// Reserves the room of a part, all of it or none: the full limits of so many ranks, because
-    /// those of a burst work all at the same time. What is idle makes room.
+    /// Reserves the room of a part, all of it or none: the full limits of `count` ranks, because
+    /// the ranks of a burst all work at the same time. Idle sandboxes are ended to make room.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] when there is none within `patience`, and at once above the capacity.
+    /// [`Error::NoRoom`] when there is no room within `patience`, and at once for more than the
+    /// capacity of the host.
     pub(crate) async fn reserve_part(
         &self,
         unit: &Unit,
@@ -57,9 +59,9 @@ impl Instances {
         Ok(PartRoom { ranks, zygote: ZygoteRoom::new(zygote) })
     }
 
-    /// A new instance for each of `environments`, which it has beside the function's own, all in
-    /// one request, in the job's network if it has one. The failure of one is its own. Each owns
-    /// its part of `room`.
+    /// Starts a new instance for each of `environments`, whose variables it has beside the
+    /// function's own, all in one request to the spawner, and in the job's network if the job has
+    /// one. Each instance fails or starts by itself, and owns its part of `room`.
     pub(crate) async fn lease_ranks(
         self: &Arc<Self>,
         unit: &Unit,
@@ -70,7 +72,7 @@ impl Instances {
         room: PartRoom,
     ) -> Vec<Result<InstanceLease>> {
         let asked = Instant::now();
-        // The job's own key: a call of the function does not find these instances.
+        // The key is the job's own: a call of the function does not find these instances.
         let key = Digest::of_parts([limits.key(&unit.digest).as_str(), job.as_str()]);
         let rooms = room.split(environments.len());
         let started = match network {

@@ -17,8 +17,9 @@ use crate::times::{REPLACED_AFTER, SETTLE_TIMEOUT};
 use crate::{Error, LOAD_LIMIT, Result};
 
 impl Instances {
-    /// Starts what is missing, but not beside the call that has just begun. Where the runtime ends,
-    /// nothing is missing any more.
+    /// Starts the prewarmed instances that are missing a moment later, and not beside the call that
+    /// has just begun. Without a running runtime nothing is started: the node ends, and no instance
+    /// is needed any more.
     pub fn replenish_soon(self: &Arc<Self>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let instances = Arc::downgrade(self);
@@ -30,7 +31,8 @@ impl Instances {
         });
     }
 
-    /// Starts what is missing, in the background, one request for each function.
+    /// Starts the prewarmed instances that are missing, in the background, with one request for
+    /// each function.
     pub fn replenish(self: &Arc<Self>, now: Instant) {
         for (key, order, missing) in self.prewarmed.missing(now) {
             tokio::spawn(fill(Arc::downgrade(self), key, order, missing));
@@ -40,7 +42,8 @@ impl Instances {
 
 async fn fill(instances: Weak<Instances>, key: Digest, order: Arc<Order>, count: usize) {
     let Some(instances) = instances.upgrade() else { return };
-    // A call is worth more than what may be needed later: this waits for nothing and evicts nothing.
+    // A call is worth more than an instance that may be needed later: this start waits for nothing
+    // and evicts nothing.
     let first = needs_zygote(&instances.imports, &order.unit).then(zygote);
     let rooms = instances.account.ahead(&order.unit, &order.limits, Use::Function, (count, first));
     let started = instances.start_new(&order.unit, &order.limits, rooms).await;
@@ -49,7 +52,8 @@ async fn fill(instances: Weak<Instances>, key: Digest, order: Arc<Order>, count:
         async move {
             let (instance, _) = one?;
             preload(&instance, &order.load).await?;
-            // It waits for its first call then, which finds nothing else left to do.
+            // The instance settles before it waits for its first call, which then finds nothing
+            // else left to do.
             tokio::time::sleep(SETTLE_TIMEOUT).await;
             Ok::<_, crate::Error>(Arc::new(instance))
         }
@@ -65,7 +69,7 @@ async fn fill(instances: Weak<Instances>, key: Digest, order: Arc<Order>, count:
     instances.prewarmed.add(&key, &order, ready, count);
 }
 
-/// Loads the function and keeps the connection, so that the first call finds all done.
+/// Loads the function and keeps the connection, so that the first call needs no load.
 async fn preload(instance: &Instance, load: &Load) -> Result<()> {
     let loaded = tokio::time::timeout(LOAD_LIMIT, instance.load(load)).await;
     let (stream, said) =

@@ -1,5 +1,5 @@
-//! The memory that answers take from when they are read until they are sent: a client that reads
-//! slowly can make that long.
+//! The memory that answers take from when they are read until they are sent, which a client that
+//! reads slowly can make long.
 //!
 //! Invariant: all answers together take at most [`MAX_UNDER_WAY`], and those of one tenant at most
 //! a quarter of it, so no tenant can keep the others' answers from being read.
@@ -16,27 +16,28 @@ use crate::{Error, Result};
 
 /// The most memory that all answers take together.
 const MAX_UNDER_WAY: ByteSize = ByteSize::mib(512);
-/// The most of it that the answers of one tenant take: one answer of the greatest length.
+/// The most memory that the answers of one tenant take together: one answer of the greatest length,
+/// in all its copies.
 const MAX_OF_TENANT: ByteSize = ByteSize::mib(128);
 /// How many copies of an answer are in memory at the same time while it is passed on.
 const COPIES: u64 = 2;
 /// How long an answer waits for memory; the time-outs of the server free it.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
-/// The permits of the semaphores stand for so many bytes each.
+/// The bytes that each permit of the semaphores stands for.
 const UNIT: u64 = 1 << 10;
 
-/// A part of the memory that answers may take, until it is dropped.
+/// A part of the memory that answers may take, held until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Room {
     _of_tenant: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
-/// The memory that answers may take.
+/// The memory that answers may take, in all and for each tenant.
 #[derive(Debug)]
 pub(crate) struct Rooms {
     all: Arc<Semaphore>,
-    // Each lives as long as answers of its tenant have or wait for memory.
+    // Each semaphore lives as long as answers of its tenant have or wait for memory.
     tenants: Mutex<HashMap<Tenant, Weak<Semaphore>>>,
 }
 
@@ -50,10 +51,12 @@ impl Rooms {
     /// Waits for the memory of an answer of `length` bytes.
     ///
     /// # Errors
-    /// [`Error::AnswersOfTenantFull`] or [`Error::AnswersFull`] when other answers keep it too long.
+    /// [`Error::AnswersOfTenantFull`] or [`Error::AnswersFull`] when other answers keep the memory
+    /// too long.
     pub async fn make(&self, tenant: &Tenant, length: u64) -> Result<Room> {
         let (count, until) = (units(length * COPIES), Instant::now() + ROOM_TIMEOUT);
-        // The tenant's own bound first: what waits for it takes nothing from other tenants.
+        // The tenant's own bound comes first: an answer that waits for it takes nothing from other
+        // tenants.
         let Some(of_tenant) = acquire(self.of_tenant(tenant), count, until).await else {
             return Err(Error::AnswersOfTenantFull { tenant: tenant.clone(), most: MAX_OF_TENANT });
         };

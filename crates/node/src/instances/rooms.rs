@@ -1,4 +1,4 @@
-//! Room for instances together with the zygote that they are forked from.
+//! The room for instances together with the zygote that they are forked from.
 
 use snowmelt_ledger::Use;
 
@@ -7,21 +7,21 @@ use crate::imports::ImportCache;
 use crate::unit::WarmStart;
 use crate::{InstanceLimits, Result, Unit};
 
-/// Where what is started has its room from.
+/// The source of the room in which an instance is started.
 #[derive(Debug)]
 pub(crate) enum Room {
-    /// It is asked for now, and waited for if there is none.
+    /// The room is asked for now, and waited for if there is none.
     Asked(Use),
-    /// It is asked for now, and not waited for.
+    /// The room is asked for now, and not waited for.
     AtOnce(Use),
-    /// It was reserved before.
+    /// The room was reserved before.
     Given(Rooms),
 }
 
 impl Account {
-    /// Room for new instances, and for their zygote if one has to be started: both at once, so that
-    /// nobody has the one and waits for the other. For as many as there is, and `most` at most; if
-    /// there is none for any, for one that waits.
+    /// Reserves room for new instances, and for their zygote if one has to be started: both at
+    /// once, so that nobody has the one and waits for the other. Reserves room for as many
+    /// instances as there is, `most` at most; if there is room for none, waits for the room of one.
     pub(crate) async fn rooms(
         &self,
         imports: &ImportCache,
@@ -42,7 +42,7 @@ impl Account {
     }
 }
 
-/// Whether the first instance of a unit needs a zygote that does not run.
+/// Returns whether the first instance of a unit needs a zygote that does not run.
 pub(crate) fn needs_zygote(imports: &ImportCache, unit: &Unit) -> bool {
     match &unit.start {
         WarmStart::Zygote(forked) => imports.lacks(&forked.want),

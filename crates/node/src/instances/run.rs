@@ -1,4 +1,4 @@
-//! One call of a function on an instance, from its lease to its end.
+//! The run of one call of a function on an instance, from its lease to its end.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::lease::InstanceLease;
 use crate::Error;
 use crate::log::LogText;
 
-/// How a call ended.
+/// The result of a call of a function.
 #[derive(Debug)]
 pub struct CallEnd {
-    /// Its answer, or why there is none.
+    /// The answer of the function, or the report that says why there is none.
     pub answer: Result<Answer, ErrorReport>,
-    /// What it wrote.
+    /// The output of the instance during the call.
     pub log: LogText,
-    /// True if its instance ended with it.
+    /// True if the instance ended with the call.
     pub instance_ended: bool,
 }
 

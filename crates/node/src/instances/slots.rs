@@ -1,8 +1,9 @@
-//! Instances that take several calls concurrently: which call has a slot on which instance.
+//! The slots on instances that take several calls concurrently: which call has a slot on which
+//! instance.
 //!
 //! Invariant: no instance has more calls than its function allows, and a new one is started only
-//! when all that run or start are full. An instance that a call was given up on takes no new
-//! calls, and ends when the others have ended theirs.
+//! when all that run or start are full. An instance that a call was given up on takes no new calls,
+//! and ends when its other calls have ended.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,14 +15,14 @@ use tokio::sync::OnceCell;
 use crate::Result;
 use crate::instances::instance::Instance;
 
-/// Instances with calls under way, by what they run.
+/// The instances with calls under way that others may join, by the key of their unit and limits.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     // Held for a lookup only, never across a wait.
     shared: Mutex<HashMap<Digest, Vec<Arc<SharedInstance>>>>,
 }
 
-/// One instance, running or being started, and how many calls it has.
+/// An instance, running or being started, and the number of calls that it has.
 #[derive(Debug, Default)]
 pub(crate) struct SharedInstance {
     pub instance: OnceCell<Arc<Instance>>,
@@ -30,8 +31,8 @@ pub(crate) struct SharedInstance {
 }
 
 impl Slots {
-    /// Takes a slot on an instance that has a free one, or on a new instance (true), which the
-    /// caller starts.
+    /// Takes a slot on an instance that has a free one, or on a new instance (`true`), which the
+    /// caller starts. `each` is the number of calls that an instance takes at once.
     pub fn take(&self, key: &Digest, each: u32) -> (Arc<SharedInstance>, bool) {
         if each <= 1 {
             return (Arc::new(SharedInstance::one()), true);
@@ -50,13 +51,13 @@ impl Slots {
         (shared_instance, true)
     }
 
-    /// Calls on this instance, one's own included.
+    /// Returns the number of calls on this instance, the caller's own included.
     pub fn taken(&self, shared_instance: &SharedInstance) -> u32 {
         let _shared = self.lock();
         shared_instance.taken()
     }
 
-    /// Returns a slot; true for the last one, after which the instance has no slots any more.
+    /// Returns a slot; `true` for the last one, after which the instance has no calls any more.
     pub fn leave(&self, key: &Digest, shared_instance: &Arc<SharedInstance>) -> bool {
         let mut shared = self.lock();
         shared_instance.add(-1);
@@ -82,7 +83,7 @@ impl SharedInstance {
         Self { instance: OnceCell::new(), taken: Mutex::new(1) }
     }
 
-    /// Waits for the instance, which `start` gives unless another caller's start is in progress.
+    /// Waits for the instance, which `start` starts unless another caller's start is in progress.
     pub async fn fill(
         &self,
         start: impl Future<Output = Result<(Arc<Instance>, Start)>>,
@@ -97,7 +98,7 @@ impl SharedInstance {
         Ok(how)
     }
 
-    // One that is being started is open too.
+    // An instance that is being started is open too.
     fn is_open(&self) -> bool {
         self.instance.get().is_none_or(|instance| instance.is_sound())
     }
