@@ -1,9 +1,9 @@
-//! The sandboxes of a host: it runs workers and instances of functions, reuses idle ones, gives them
-//! exactly the files that they need, and reports why they ended.
+//! The sandboxes of a host: this crate runs workers and instances of functions, reuses idle ones,
+//! gives them exactly the files that they need, and reports why they ended.
 //!
-//! Boundary: what is to run is decided above (`control`, `tasks`); how a sandbox is made is decided
-//! below (`sandbox`). Invariant: whatever is leased is either given back idle or destroyed, also
-//! when the future that holds the lease is dropped.
+//! Boundary: the layers above (`control`, `tasks`) decide which work runs; the layer below
+//! (`sandbox`) decides how a sandbox is made. Invariant: a leased worker or instance is either
+//! given back idle or destroyed, also when the future that holds the lease is dropped.
 
 mod account;
 mod code;
@@ -70,5 +70,5 @@ pub use unit::{Program, Unit};
 pub use workers::lease::WorkerLease;
 pub use workers::worker::WorkerSpec;
 
-/// A result of this crate.
+/// The result of a function of this crate; the error is `Error` by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! What an instance may use.
+//! The limits of an instance.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -14,35 +14,37 @@ use snowmelt_wire::FailureKind;
 /// The most calls that one instance takes at once.
 const MAX_CONCURRENT: u32 = 1000;
 
-/// The longest answer of a function.
+/// The length of the longest answer of a function.
 pub const MAX_ANSWER: ByteSize = ByteSize::mib(64);
 
-/// The program of a query worker, in its sandbox.
+/// The path of the program of a query worker, inside its sandbox.
 pub(crate) const QUERY_PROGRAM: &str = "/opt/snowmelt/bin/snowmelt-query";
 
-/// What an instance may use, and what it finds in its environment.
+/// The resources that an instance may use, and the variables in its environment. The options of the
+/// function set them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceLimits {
-    /// Memory limit.
+    /// The memory limit of the sandbox.
     pub memory: ByteSize,
-    /// Processor share.
+    /// The processor share, in thousandths of a processor.
     pub cpu: CpuMillis,
-    /// Processes and threads.
+    /// The most processes and threads.
     pub pids: u32,
-    /// Bytes of its writable scratch.
+    /// The most bytes of the instance's writable scratch.
     pub scratch: ByteSize,
-    /// Open descriptors of one process.
+    /// The most open descriptors of one process.
     pub open_files: u64,
-    /// Bytes of its output that are kept between two reads.
+    /// The most bytes of output that are kept between two reads.
     pub log: ByteSize,
-    /// Environment variables.
+    /// The environment variables that the function's options set.
     pub environment: BTreeMap<String, String>,
-    /// Folders of its root in which a program may write; what they hold counts to the scratch.
+    /// The folders of the instance's root in which a program may write; their contents count to the
+    /// scratch.
     #[serde(default)]
     pub writable: Vec<PathBuf>,
-    /// How long it is kept without work.
+    /// How long the instance is kept without work; with zero it is not kept.
     pub idle: Duration,
-    /// Calls that it takes at once.
+    /// The most calls that the instance takes at once, from 1.
     pub concurrency: u32,
 }
 
@@ -82,10 +84,11 @@ impl From<&FunctionOptions> for InstanceLimits {
 }
 
 impl InstanceLimits {
-    /// Instances with other limits are not interchangeable.
+    /// Returns the digest that names a unit with these limits: instances with other limits are not
+    /// interchangeable.
     pub(crate) fn key(&self, unit: &Digest) -> Digest {
-        // Named one by one, so that none is forgotten. Each call needs this: text would take longer
-        // than all the rest of finding an instance.
+        // The fields are named one by one, so that none is forgotten. Each call computes this
+        // digest: a textual form would take longer than all the rest of finding an instance.
         let Self { memory, cpu, pids, scratch, open_files, log, environment, .. } = self;
         let Self { writable, idle, concurrency, .. } = self;
         let numbers = [
@@ -108,7 +111,7 @@ impl InstanceLimits {
         Digest::of_parts(parts.into_iter().chain(folders).chain(variables))
     }
 
-    /// The limit behind a failure, if one is.
+    /// Returns the limit behind a failure, in its own unit; `None` if no limit is.
     pub(crate) fn reached(&self, kind: FailureKind) -> Option<u64> {
         match kind {
             FailureKind::Processes => Some(self.pids.into()),
@@ -119,12 +122,12 @@ impl InstanceLimits {
         }
     }
 
-    /// How a program of these limits starts.
+    /// Returns the settings with which a program of these limits starts.
     pub(crate) fn of_process(&self, process: &ProcessSettings) -> ProcessSettings {
         ProcessSettings { writable: self.writable.clone(), ..process.clone() }
     }
 
-    /// What the kernel holds it to.
+    /// Returns the limits that the kernel enforces.
     pub(crate) fn of_sandbox(&self) -> Limits {
         Limits {
             memory: self.memory,

@@ -1,4 +1,4 @@
-//! What a sandbox writes to stdout and stderr, bounded.
+//! The output of a sandbox on stdout and stderr, bounded.
 //!
 //! The pipe is always read, or a function that prints much would block; output beyond the bound is
 //! counted and dropped, or a function that prints gigabytes would fill the memory.
@@ -12,20 +12,21 @@ use tokio::task::AbortHandle;
 
 use crate::Secrets;
 
-/// What is kept of the output of query workers and of imports. Functions have limits of their own.
+/// The most output that is kept of a query worker or of imports. Functions have limits of their
+/// own.
 pub(crate) const PLATFORM_LOG: ByteSize = ByteSize::mib(1);
 
-/// The output since the last read.
+/// The output of a sandbox since the last read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogText {
-    /// The first bytes, as many as are kept, as text.
+    /// The first bytes of the output, as many as are kept, as text.
     pub text: String,
-    /// Bytes after them, which were dropped.
+    /// The number of bytes after the kept ones, which were dropped.
     pub dropped_bytes: u64,
 }
 
 impl LogText {
-    /// The last lines, for an error.
+    /// Returns the last `count` lines, for an error.
     pub fn last_lines(&self, count: usize) -> Vec<String> {
         let lines: Vec<&str> = self.text.lines().collect();
         let from = lines.len().saturating_sub(count);
@@ -33,7 +34,7 @@ impl LogText {
     }
 }
 
-/// Reads the output of one sandbox for as long as it lives.
+/// Reads the output of one sandbox for as long as the collector lives.
 #[derive(Debug)]
 pub(crate) struct LogCollector {
     shared: Arc<Shared>,
@@ -46,7 +47,8 @@ struct Shared {
     pipe: pipe::Receiver,
     // The most bytes that are kept between two reads.
     most: usize,
-    // Held while bytes are moved out of the pipe, so that `take` sees all that was written before.
+    // The lock is held while bytes are moved out of the pipe, so that `take` sees all that was
+    // written before.
     kept: Mutex<Kept>,
 }
 
@@ -57,7 +59,7 @@ struct Kept {
 }
 
 impl LogCollector {
-    /// Begins to read; keeps at most so much between two reads by the caller.
+    /// Begins to read; keeps at most `most` bytes between two reads by the caller.
     pub fn new(read_end: OwnedFd, most: ByteSize) -> std::io::Result<Self> {
         let pipe = pipe::Receiver::from_owned_fd(read_end)?;
         let most = usize::try_from(most.bytes()).unwrap_or(usize::MAX);
@@ -66,12 +68,12 @@ impl LogCollector {
         Ok(Self { shared, reader, hidden: Secrets::default() })
     }
 
-    /// Hides these values in what is read from now on.
+    /// Hides the values of these secrets in all output that is taken from now on.
     pub fn hide(&mut self, secrets: Secrets) {
         self.hidden = secrets;
     }
 
-    /// The output since the last call, including all bytes that are in the pipe now.
+    /// Returns the output since the last call, including all bytes that are in the pipe now.
     pub fn take(&self) -> LogText {
         let mut kept = self.shared.lock();
         // Not `try_read`, which reads nothing until the runtime has seen that the pipe is readable.
@@ -146,8 +148,8 @@ mod tests {
 
     use super::*;
 
-    /// What is in the pipe is taken before the runtime, which has one thread here, has looked at
-    /// it.
+    /// Checks that the bytes in the pipe are taken before the runtime, which has one thread here,
+    /// has looked at the pipe.
     #[tokio::test]
     async fn what_was_written_just_now_is_taken() {
         let (reader, mut writer) = std::io::pipe().unwrap();

@@ -1,5 +1,5 @@
-//! What the host has and what its processes use, from the kernel's own figures: control groups of
-//! version 1 need not count processor time.
+//! The memory of the host and the processor time of its processes, from the kernel's own figures:
+//! control groups of version 1 need not count processor time.
 
 use std::fs;
 use std::time::Duration;
@@ -9,21 +9,23 @@ use snowmelt_types::ByteSize;
 /// The length of a clock tick in `/proc`, on every supported architecture.
 const TICK: Duration = Duration::from_millis(10);
 
-/// All memory of this machine.
+/// Returns the size of all memory of this machine.
 pub fn machine_memory() -> ByteSize {
     let info = rustix::system::sysinfo();
     ByteSize(info.totalram.saturating_mul(info.mem_unit.into()))
 }
 
-/// The processor time of a process, its threads, and the children that it has waited for.
+/// Returns the processor time of a process, its threads, and the children that it has waited for;
+/// `None` if there is no such process.
 pub(crate) fn used_by(pid: i32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let ticks = ticks(&stat)?;
-    // Finer, but without the threads that have ended.
+    // The sum over the threads is finer, but lacks the threads that have ended.
     Some((TICK * ticks).max(scheduled(pid).unwrap_or_default()))
 }
 
-/// The fields utime, stime, cutime and cstime; the name before them may have spaces.
+/// Returns the sum of the fields utime, stime, cutime and cstime, in clock ticks; the name before
+/// them may have spaces.
 fn ticks(stat: &str) -> Option<u32> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let times: Vec<u32> =

@@ -28,54 +28,55 @@ use crate::{
     EnforcementChoice, InstanceLease, InstanceLimits, ProgramRequest, RemovalReason, Result, Unit,
 };
 
-/// Folders and budgets of a node.
+/// The folders, programs, budgets and settings of a node.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Packages, code and the Python runtime live here, by content.
+    /// The state folder: packages, code and the Python runtime live in it, by content.
     pub state_dir: PathBuf,
-    /// The program that runs as a query worker.
+    /// The program that is executed as a query worker.
     pub worker_binary: PathBuf,
-    /// This program, which is executed again as the image daemon.
+    /// The platform's own program, which is executed again as the image daemon.
     pub program: PathBuf,
-    /// For the mounts of images; made with the first of them, and gone with the run directory.
+    /// The folder for the mounts of images; made with the first of them, and gone with the run
+    /// directory.
     pub images_dir: PathBuf,
-    /// The interpreter for user code; found where absent.
+    /// The program of the interpreter for user code; `None` to look for one.
     pub python: Option<PathBuf>,
     /// The most memory of idle instances: the handler cache.
     pub handler_cache: ByteSize,
     /// The most memory of zygotes: the import cache.
     pub import_cache: ByteSize,
-    /// The most zygotes that are below no other, of all tenants; as many as the spawner has slots
-    /// for where absent.
+    /// The most zygotes without a parent zygote, of all tenants together; `None` for as many as the
+    /// spawner has slots for.
     pub zygotes: Option<u32>,
-    /// What all sandboxes have together, of which each start reserves its part.
+    /// The resources that all sandboxes have together, of which each start reserves its part.
     pub capacity: Capacity,
-    /// An instance of a function reserves this part of its memory limit (1/N).
+    /// The divisor N of memory limits: an instance of a function reserves 1/N of its limit.
     pub overcommit: u32,
-    /// Settings of images.
+    /// The settings of images.
     pub images: ImageSettings,
     /// The control group above those of the sandboxes: `snowmelt/<instance>`.
     pub control_group: String,
-    /// For records of the networks of jobs; used by this node alone.
+    /// The folder for records of the networks of jobs; used by this node alone.
     pub networks_dir: PathBuf,
-    /// How the addresses of functions of a job are enforced.
+    /// The way in which functions of a job are held to their own addresses.
     pub enforcement: EnforcementChoice,
 }
 
-/// A host's agent. Cheap to clone.
+/// The agent of a host, which runs all sandboxes on it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// Numbers of living sandboxes.
+/// The numbers of living sandboxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Query workers: busy and idle.
+    /// The numbers of query workers: busy and idle.
     pub workers: [u32; 2],
-    /// Instances of user code: busy and idle, prewarmed ones included.
+    /// The numbers of instances of user code: busy and idle, prewarmed ones included.
     pub instances: [u32; 2],
-    /// Zygotes.
+    /// The number of zygotes.
     pub zygotes: u32,
 }
 
@@ -86,7 +87,7 @@ pub(crate) struct Inner {
     pub(crate) images: Arc<Images>,
     pub(crate) imports: ImportCache,
     pub(crate) preparation: Preparation,
-    /// Files of functions on their way between hosts.
+    /// The files of functions on their way between hosts.
     pub(crate) shared_files: SharedFiles,
     pub(crate) instances: Arc<Instances>,
     pub(crate) workers: Arc<Workers>,
@@ -94,7 +95,7 @@ pub(crate) struct Inner {
 }
 
 impl Node {
-    /// Opens the stores; starts only the maintenance of what is idle.
+    /// Opens the stores; starts only the maintenance of idle sandboxes.
     pub fn new(options: Options, spawner: Spawner) -> Result<Self> {
         let instances = Arc::new(Pool::new(options.handler_cache));
         let slots = options.zygotes.unwrap_or_else(|| spawner.zygote_slots());
@@ -153,13 +154,14 @@ impl Node {
         Ok(Self { inner })
     }
 
-    /// Packages, code and the Python runtime are here, by content, and what other parts of this host
-    /// keep, in folders of their own.
+    /// Returns the state folder, which has packages, code and the Python runtime, by content, and,
+    /// in folders of their own, what other parts of this host keep.
     pub fn state_dir(&self) -> &Path {
         &self.inner.preparation.state_dir
     }
 
-    /// Resolves and unpacks packages, stores the code: all that an instance needs.
+    /// Prepares a unit of Python code: resolves and unpacks packages, and stores the code, so that
+    /// an instance has all that it needs.
     pub async fn prepare(
         &self,
         tenant: &Tenant,
@@ -172,38 +174,40 @@ impl Node {
         preparation.prepare(tenant, code, requirements, imports, reporter).await
     }
 
-    /// Keeps a wheel of a user's own, and gives the requirement that names it by its content.
+    /// Keeps a wheel of a user's own, and returns the requirement that names the wheel by its
+    /// content.
     pub async fn keep_wheel(&self, file: String, content: Vec<u8>) -> Result<String> {
         self.inner.preparation.keep_wheel(file, content).await
     }
 
-    /// Finds out whether versions of packages go together, and remembers which; installs nothing.
+    /// Finds out whether versions of packages go together, and remembers the versions that do;
+    /// installs nothing.
     pub async fn resolve(&self, requirements: &[String], reporter: &dyn Reporter) -> Result<()> {
         self.inner.preparation.resolve(requirements, reporter).await
     }
 
-    /// The code that is stored.
+    /// Returns the store of code.
     pub fn codes(&self) -> &crate::CodeStore {
         &self.inner.preparation.codes
     }
 
-    /// Stores code, to be prepared by its digest.
+    /// Stores code, to be prepared by the digest that is returned.
     pub fn store(&self, code: &SourceCode) -> Result<Digest> {
         self.inner.preparation.store(code)
     }
 
-    /// Whether code of this digest was stored.
+    /// Returns whether code of this digest is stored.
     pub fn has_code(&self, digest: &Digest) -> bool {
         self.inner.preparation.has_code(digest)
     }
 
-    /// The files of a program that were stored, to give them to another host; blocks.
+    /// Returns the stored files of a program, to give them to another host; blocks.
     pub fn stored_files(&self, digest: &Digest) -> Result<SourceCode> {
         self.inner.preparation.stored_files(digest)
     }
 
-    /// Finds what a program of another language needs to run code that was stored. Its image is read
-    /// from the host that `place` names, if it is known.
+    /// Prepares a unit of stored code that a program of another language runs. The blocks of its
+    /// image are read from the host that `place` names, if there is one.
     pub async fn prepare_program(
         &self,
         tenant: &Tenant,
@@ -215,19 +219,20 @@ impl Node {
         self.inner.preparation.prepare_program(tenant, code, request, limits, place).await
     }
 
-    /// Why blocks of the image of a unit could not be had since then, if that was so: what failed
-    /// in it failed for that reason, without knowing it.
+    /// Returns why blocks of the image of a unit could not be read since `since`, if some could
+    /// not. A function that failed meanwhile failed for that reason, without knowing it.
     pub async fn why_image_failed(&self, unit: &Unit, since: Instant) -> Option<ErrorReport> {
         self.inner.preparation.why_image_failed(unit, since).await
     }
 
-    /// The interpreter that runs code with these requirements, which may name versions of Python.
+    /// Returns the interpreter that runs code with these requirements, which may name versions of
+    /// Python.
     pub async fn python_for(&self, requirements: &[String]) -> Result<Python> {
         Ok(self.inner.preparation.interpreters.of(requirements).await?.0.python.clone())
     }
 
-    /// Makes a package of code and the wheels that satisfy its requirements, and sends it to the
-    /// registry if its name has one. The same input gives the same bytes.
+    /// Makes a package of code and the wheels that satisfy its requirements, and sends the package
+    /// to the registry if its name has one. The same input gives the same bytes.
     pub async fn pack(
         &self,
         name: (&str, Option<u32>),
@@ -239,8 +244,8 @@ impl Node {
         self.inner.preparation.pack(name, code, handler, asked, reporter).await
     }
 
-    /// An instance of user code: an idle or a prewarmed one if there is any, otherwise forked from
-    /// a zygote or executed.
+    /// Leases an instance of user code: an idle or a prewarmed one if there is any, otherwise one
+    /// that is forked from a zygote or executed.
     pub async fn lease_instance(
         &self,
         unit: &Unit,
@@ -249,10 +254,10 @@ impl Node {
         self.inner.instances.lease(unit, limits).await
     }
 
-    /// So many leases at once; what has to be started is one request to the spawner. The failure
-    /// of one is its own: where the host has no room for all, those for which there is room are
-    /// started, and the rest fail with [`crate::Error::NoRoom`]. Only one waits, if there is room
-    /// for none.
+    /// Leases `count` instances; those that have to be started are one request to the spawner. Each
+    /// lease fails or succeeds by itself: where the host has no room for all, those for which there
+    /// is room are started, and the rest fail with [`crate::Error::NoRoom`]. If there is room for
+    /// none, one of them waits.
     pub async fn lease_instances(
         &self,
         unit: &Unit,
@@ -262,23 +267,23 @@ impl Node {
         self.inner.instances.lease_all(unit, limits, count).await
     }
 
-    /// Keeps so many instances of a unit prewarmed: loaded, paused, and replaced when taken.
+    /// Keeps `count` instances of a unit prewarmed: loaded, paused, and replaced when taken.
     pub fn prewarm(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, count: usize) {
         self.inner.instances.prewarmed.ask(unit, limits, load, count);
         self.inner.instances.replenish(Instant::now());
     }
 
-    /// Grows a zygote with all that a unit declares, unless there is one: what many starts in
-    /// short time would do by themselves.
+    /// Grows a zygote with all that a unit declares, unless there is one. Many starts in a short
+    /// time would cause the same by themselves.
     pub async fn warm(&self, unit: &Unit) {
         if let WarmStart::Zygote(forked) = &unit.start {
             self.inner.imports.warm(&forked.want, &forked.source).await;
         }
     }
 
-    /// Opens what jobs with a network need, ahead of the first: to load the programs that hold
-    /// functions to their addresses takes the kernel some time. A job that asks meanwhile waits; a
-    /// failure is reported to each caller.
+    /// Opens the networks of jobs ahead of the first job that needs one: the kernel takes some time
+    /// to load the programs that hold functions to their addresses. A job that needs a network
+    /// meanwhile waits; a failure is reported to each caller.
     pub fn open_networks(&self) {
         let networks = Arc::clone(&self.inner.networks);
         tokio::task::spawn_blocking(move || {
@@ -288,23 +293,23 @@ impl Node {
         });
     }
 
-    /// The account of this host's memory, processor and instances.
+    /// Returns the account of this host's memory, processor and instances.
     pub fn ledger(&self) -> &Ledger {
         &self.inner.account.ledger
     }
 
-    /// Idle instances of a unit, prewarmed ones included.
+    /// Returns the number of idle instances of a unit, prewarmed ones included.
     pub fn idle_instances(&self, unit: &Unit, limits: &InstanceLimits) -> usize {
         self.inner.instances.waiting_count(&limits.key(&unit.digest))
     }
 
-    /// Whether the mounts of its images are dead, because what served them was given up: it has to
-    /// be prepared again.
+    /// Returns whether the mounts of a unit's images are dead, because the daemon that served them
+    /// was given up: the unit then has to be prepared again.
     pub fn is_dead(&self, unit: &Unit) -> bool {
         self.inner.images.is_dead(&unit.root)
     }
 
-    /// Why no instance of a unit is idle any more.
+    /// Returns why no instance of a unit is idle any more, if that is known.
     pub fn removal_reason(&self, unit: &Unit, limits: &InstanceLimits) -> Option<RemovalReason> {
         self.inner.instances.idle.removal_reason(&limits.key(&unit.digest))
     }
@@ -314,7 +319,7 @@ impl Node {
         self.inner.instances.forget(&limits.key(&unit.digest));
     }
 
-    /// Numbers of living sandboxes.
+    /// Returns the numbers of living sandboxes.
     pub fn usage(&self) -> Usage {
         let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (instances, workers) = (&self.inner.instances, &self.inner.workers);
@@ -327,14 +332,14 @@ impl Node {
         }
     }
 
-    /// How the process does that makes sandboxes.
+    /// Returns the health of the spawner, the process that makes sandboxes.
     pub fn spawner(&self) -> SpawnerHealth {
         let snowmelt_sandbox::SpawnerHealth { processes, replaced, failure } =
             self.inner.spawner.health();
         SpawnerHealth { processes, replaced, failure }
     }
 
-    /// How the caches do.
+    /// Returns the figures of the caches, the starts and the ledger.
     pub fn figures(&self) -> NodeFigures {
         let inner = &self.inner;
         let (instances, workers) = (&inner.instances, &inner.workers);
@@ -360,7 +365,8 @@ impl Node {
         self.inner.imports.clear();
         self.inner.spawner.shutdown().await?;
         self.inner.images.end();
-        // Last, so that no function is left that it does not hold any more.
+        // The networks end last, so that no function is left that is not held to its addresses any
+        // more.
         self.inner.networks.close().await
     }
 }

@@ -1,4 +1,4 @@
-//! Packages of a node: code packages, and which installed packages stay.
+//! The packages of a node: code packages, and the installed packages that stay.
 
 use snowmelt_package::{Held, Reclaimed};
 use snowmelt_types::{Code, ErrorReport, Tenant};
@@ -6,13 +6,14 @@ use snowmelt_types::{Code, ErrorReport, Tenant};
 use crate::{Error, Node, PackageAt, Result, TreePlace, Unit};
 
 impl Node {
-    /// Finds a package by its name and checks that it fits; gives what pins it, and its handler.
+    /// Finds a code package by its name and checks that it fits this host; returns what pins the
+    /// package, and the name of its handler.
     pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
         self.inner.preparation.find_package(name).await
     }
 
-    /// Mounts a package; no block of it need be here. It is read from the host
-    /// that `place` names, if it is known.
+    /// Mounts a code package as a unit; its blocks need not be on this host yet. They are read from
+    /// the host that `place` names, if there is one.
     pub async fn prepare_package(
         &self,
         tenant: &Tenant,
@@ -22,7 +23,8 @@ impl Node {
         self.inner.preparation.prepare_package(tenant, at, place).await
     }
 
-    /// Holds the packages of some requirements, if they are installed.
+    /// Holds the packages of some requirements against removal, if they are installed; `None` if
+    /// they are not.
     pub async fn hold_packages(&self, requirements: &[String]) -> Result<Option<Held>> {
         let interpreters = &self.inner.preparation.interpreters;
         let (interpreter, packages) = interpreters.of(requirements).await?;

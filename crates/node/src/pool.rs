@@ -1,8 +1,8 @@
-//! Idle things by key, to be taken again, within a budget of memory.
+//! Idle items by key, to be taken again, within a budget of memory.
 //!
-//! The pool hands out what was returned last, because its pages are still warm in the caches; what
-//! was returned longest ago goes first when the budget is full (SOCK 4.3, the handler cache). What
-//! is busy is not in the pool, so it is never evicted.
+//! The pool hands out the item that was returned last, because its pages are still warm in the
+//! caches; the item that was returned longest ago goes first when the budget is full (SOCK 4.3, the
+//! handler cache). A busy item is not in the pool, so it is never evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_api::PoolFigures;
 use snowmelt_types::{ByteSize, Digest};
 
-/// Idle things by key.
+/// A pool of idle items by key.
 #[derive(Debug)]
 pub(crate) struct Pool<T> {
     budget: u64,
@@ -22,27 +22,27 @@ pub(crate) struct Pool<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    /// By the order of their return.
+    /// The idle items by the order of their return.
     idle: BTreeMap<u64, Idle<T>>,
-    /// Places in `idle`, the last returned last.
+    /// The places in `idle` of each key's items, the last returned last.
     keys: HashMap<Digest, Vec<u64>>,
-    /// Why of a key nothing is idle any more.
+    /// The reason for which an idle item of a key was removed last.
     gone: HashMap<Digest, RemovalReason>,
     returned: u64,
     figures: PoolFigures,
 }
 
-/// Why the last idle item of a key was removed.
+/// The reason for which an idle item of a key was removed last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RemovalReason {
-    /// It was not taken in time.
+    /// Nobody took the item in time.
     Expired,
     /// The budget of memory was full, or the host had no room for something else.
     Evicted,
 }
 
-/// Keys of which it is known why nothing is idle any more; with more of them, all are forgotten.
+/// The most keys of which the reason for a removal is kept; with more of them, all are forgotten.
 const MAX_GONE: usize = 4096;
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct Idle<T> {
 }
 
 impl<T> Pool<T> {
-    /// A pool whose things hold at most so much memory together.
+    /// Makes a pool whose items hold at most `budget` bytes of memory together.
     pub fn new(budget: ByteSize) -> Self {
         let figures = PoolFigures { budget: budget.bytes(), ..PoolFigures::default() };
         let (idle, keys, gone) = (BTreeMap::new(), HashMap::new(), HashMap::new());
@@ -63,7 +63,8 @@ impl<T> Pool<T> {
         Self { budget: budget.bytes(), state: Mutex::new(state) }
     }
 
-    /// Takes the thing that was returned last.
+    /// Takes the item of a key that was returned last; `None` if none is idle. Counts a hit or a
+    /// miss.
     pub fn take(&self, key: &Digest) -> Option<T> {
         let mut state = self.lock();
         let taken = state.keys.get(key).and_then(|places| places.last().copied());
@@ -75,8 +76,9 @@ impl<T> Pool<T> {
         taken
     }
 
-    /// Returns an unused item; it stays for at most `keep`. Gives the items that had to make room
-    /// for it, which may be the thing itself: the caller destroys it outside the lock.
+    /// Returns an unused item, which stays for at most `keep`. Gives back the items that had to
+    /// make room for it, which may include the item itself: the caller destroys them outside the
+    /// lock.
     pub fn put(&self, key: Digest, item: T, keep: Duration, memory: ByteSize) -> Vec<T> {
         let mut state = self.lock();
         state.returned += 1;
@@ -96,7 +98,7 @@ impl<T> Pool<T> {
         evicted
     }
 
-    /// Removes what has been idle for too long; the caller destroys it outside the lock.
+    /// Removes the items that were idle for too long; the caller destroys them outside the lock.
     pub fn expired(&self, now: Instant) -> Vec<T> {
         let mut state = self.lock();
         let old = state.idle.iter().filter(|(_, idle)| idle.until <= now);
@@ -107,19 +109,21 @@ impl<T> Pool<T> {
             .collect()
     }
 
-    /// Why of a key nothing is idle any more; `None` if nothing ever was, or it was taken.
+    /// Returns why the idle items of a key were removed; `None` if none was removed since an item
+    /// was last returned, or that is not known any more.
     pub fn removal_reason(&self, key: &Digest) -> Option<RemovalReason> {
         self.lock().gone.get(key).copied()
     }
 
-    /// Removes what belongs to one key.
+    /// Removes the items of one key.
     pub fn remove(&self, key: &Digest) -> Vec<T> {
         let mut state = self.lock();
         let places = state.keys.get(key).cloned().unwrap_or_default();
         places.into_iter().filter_map(|place| state.remove(place)).collect()
     }
 
-    /// Removes what `which` names, to make room elsewhere; the caller destroys it outside the lock.
+    /// Removes the items that `which` selects, to make room elsewhere; the caller destroys them
+    /// outside the lock.
     pub fn evict(&self, which: impl Fn(&T) -> bool) -> Vec<T> {
         let mut state = self.lock();
         let places = state.idle.iter().filter(|(_, idle)| which(&idle.item));
@@ -131,12 +135,12 @@ impl<T> Pool<T> {
             .collect()
     }
 
-    /// Since when the thing is idle that was returned longest ago.
+    /// Returns since when the item is idle that was returned longest ago; `None` for an empty pool.
     pub fn oldest(&self) -> Option<Instant> {
         self.lock().idle.first_key_value().map(|(_, idle)| idle.since)
     }
 
-    /// Removes the thing that was returned longest ago, to make room elsewhere; the caller destroys
+    /// Removes the item that was returned longest ago, to make room elsewhere; the caller destroys
     /// it outside the lock.
     pub fn evict_oldest(&self) -> Option<T> {
         let mut state = self.lock();
@@ -145,7 +149,7 @@ impl<T> Pool<T> {
         state.remove_because(oldest, RemovalReason::Evicted)
     }
 
-    /// Removes what `which` names, because it is of no use any more.
+    /// Removes the items that `which` selects, because they are of no use any more.
     pub fn discard(&self, which: impl Fn(&T) -> bool) -> Vec<T> {
         let mut state = self.lock();
         let places = state.idle.iter().filter(|(_, idle)| which(&idle.item));
@@ -153,7 +157,8 @@ impl<T> Pool<T> {
         places.into_iter().filter_map(|place| state.remove(place)).collect()
     }
 
-    /// How many are idle of each kind that `of` names.
+    /// Returns the number of idle items of each kind; `of` returns the kind of an item, or `None`
+    /// to leave it out.
     pub fn tally<K: Ord>(&self, of: impl Fn(&T) -> Option<K>) -> BTreeMap<K, usize> {
         let mut tally = BTreeMap::new();
         for kind in self.lock().idle.values().filter_map(|idle| of(&idle.item)) {
@@ -162,7 +167,7 @@ impl<T> Pool<T> {
         tally
     }
 
-    /// Removes everything.
+    /// Removes all items.
     pub fn drain(&self) -> Vec<T> {
         let mut state = self.lock();
         state.keys.clear();
@@ -171,19 +176,20 @@ impl<T> Pool<T> {
         std::mem::take(&mut state.idle).into_values().map(|idle| idle.item).collect()
     }
 
-    /// How many are idle under one key.
+    /// Returns the number of idle items of one key.
     pub fn count(&self, key: &Digest) -> usize {
         self.lock().keys.get(key).map_or(0, Vec::len)
     }
 
-    /// How it did, and what it holds.
+    /// Returns how often items were found, missed and removed, and the items and memory that the
+    /// pool holds.
     pub fn figures(&self) -> PoolFigures {
         let state = self.lock();
         PoolFigures { idle: state.idle.len() as u64, ..state.figures }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No code that can panic runs under the lock, so what it guards is whole.
+        // No code that can panic runs under the lock, so the state that it guards is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

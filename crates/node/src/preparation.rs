@@ -1,5 +1,5 @@
-//! From code and requirements to a [`Unit`] that instances can be started of: stores of code and
-//! packages, interpreters, and mounted images.
+//! The way from code and requirements to a [`Unit`] of which instances can be started: stores of
+//! code and packages, interpreters, and mounted images.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,22 +17,23 @@ use crate::{
     CodeStore, Error, FileStore, InstanceLimits, Language, ProgramRequest, Result, Unit, programs,
 };
 
-/// What units are prepared with.
+/// The stores, interpreters and images with which units are prepared.
 #[derive(Debug)]
 pub(crate) struct Preparation {
-    /// Packages, code and the Python runtime live here, by content.
+    /// The state folder: packages, code and the Python runtime live in it, by content.
     pub state_dir: PathBuf,
     pub interpreters: Interpreters,
     pub codes: CodeStore,
-    /// Files of functions that clients have sent.
+    /// The files of functions that clients have sent.
     pub files: FileStore,
-    /// Those that control has sent, where this host runs tasks for it.
+    /// The files of functions that control has sent, where this host runs tasks for it.
     pub received: FileStore,
     pub images: Arc<Images>,
 }
 
 impl Preparation {
-    /// Opens the stores in a state folder.
+    /// Opens the stores in a state folder; `SNOWMELT_FILES_MAX` is the budget of each tenant's
+    /// files.
     pub fn new(state_dir: PathBuf, python: Option<PathBuf>, images: Arc<Images>) -> Result<Self> {
         let codes = CodeStore::open(state_dir.join("code"))?;
         let store = |name: &str| FileStore::new(state_dir.join("files").join(name));
@@ -43,7 +44,8 @@ impl Preparation {
         Ok(Self { state_dir, interpreters, codes, files, received, images })
     }
 
-    /// Resolves and unpacks packages, stores the code: all that an instance needs.
+    /// Prepares a unit of Python code: resolves and unpacks packages, and stores the code, so that
+    /// an instance has all that it needs.
     pub async fn prepare(
         &self,
         tenant: &Tenant,
@@ -58,12 +60,14 @@ impl Preparation {
         Ok(Unit::python(tenant, stored, installed).holding(held))
     }
 
-    /// Keeps a wheel of a user's own, and gives the requirement that names it by its content.
+    /// Keeps a wheel of a user's own, and returns the requirement that names the wheel by its
+    /// content.
     pub async fn keep_wheel(&self, file: String, content: Vec<u8>) -> Result<String> {
         Ok(self.interpreters.default().await?.installer.keep_wheel(file, content).await?)
     }
 
-    /// Finds out whether versions of packages go together, and remembers which; installs nothing.
+    /// Finds out whether versions of packages go together, and remembers the versions that do;
+    /// installs nothing.
     pub async fn resolve(&self, requirements: &[String], reporter: &dyn Reporter) -> Result<()> {
         let (interpreter, packages) = self.interpreters.of(requirements).await?;
         Ok(interpreter.installer.resolve(&packages, reporter).await?)
@@ -84,23 +88,23 @@ impl Preparation {
         Ok(Installed { environment, interpreter, modules })
     }
 
-    /// Stores code, to be prepared by its digest.
+    /// Stores code, to be prepared by the digest that is returned.
     pub fn store(&self, code: &SourceCode) -> Result<Digest> {
         Ok(self.codes.put(code)?.0)
     }
 
-    /// Whether code of this digest was stored.
+    /// Returns whether code of this digest is stored.
     pub fn has_code(&self, digest: &Digest) -> bool {
         self.codes.find(digest).is_ok()
     }
 
-    /// The files of a program that were stored, to give them to another host; blocks.
+    /// Returns the stored files of a program, to give them to another host; blocks.
     pub fn stored_files(&self, digest: &Digest) -> Result<SourceCode> {
         self.codes.files(digest)
     }
 
-    /// Finds what a program of another language needs to run code that was stored. Its image is read
-    /// from the host that `place` names, if it is known.
+    /// Prepares a unit of stored code that a program of another language runs. The blocks of its
+    /// image are read from the host that `place` names, if there is one.
     pub async fn prepare_program(
         &self,
         tenant: &Tenant,
@@ -123,7 +127,7 @@ impl Preparation {
         let folder = self.state_dir.join("runtimes");
         let runtimes = programs::Runtimes { folder, python };
         let (folder, request, limits) = (stored.1.clone(), request.clone(), limits.clone());
-        // The first one of Java compiles the runtime.
+        // The first Java program has the runtime for Java compiled.
         let program = move || programs::prepare(&runtimes, &folder, &request, image, &limits);
         let prepared = tokio::task::spawn_blocking(program).await;
         let prepared = prepared.map_err(|error| Error::State {
@@ -139,8 +143,8 @@ impl Preparation {
         }
     }
 
-    /// Why blocks of the image of a unit could not be had since then, if that was so: what failed
-    /// in it failed for that reason, without knowing it.
+    /// Returns why blocks of the image of a unit could not be read since `since`, if some could
+    /// not. A function that failed meanwhile failed for that reason, without knowing it.
     pub async fn why_image_failed(&self, unit: &Unit, since: Instant) -> Option<ErrorReport> {
         for image in unit.images() {
             if let Some(report) = self.images.why(image, since).await {

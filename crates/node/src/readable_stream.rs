@@ -15,14 +15,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 
-/// A connection. A write that the socket buffer cannot take turns it into an ordinary stream.
+/// A connection to an instance. A write that the socket buffer cannot take turns the connection
+/// into an ordinary stream.
 #[derive(Debug)]
 pub(crate) struct ReadableStream(State);
 
 #[derive(Debug)]
 enum State {
-    /// The reading end of a pipe in tokio wakes on readability only, whatever kind of descriptor
-    /// it has.
+    /// The connection as the reading end of a pipe, which in tokio wakes on readability only,
+    /// whatever kind of descriptor it has.
     Reading(Receiver),
     Both(UnixStream),
     /// The conversion into an ordinary stream failed.
@@ -35,7 +36,7 @@ impl ReadableStream {
         Ok(Self(State::Reading(Receiver::from_owned_fd_unchecked(stream.into())?)))
     }
 
-    /// The socket itself, blocking.
+    /// Returns the socket itself, in blocking mode.
     pub fn into_blocking(self) -> io::Result<BlockingStream> {
         let stream = match self.0 {
             State::Reading(stream) => stream.into_nonblocking_fd()?.into(),
@@ -46,7 +47,7 @@ impl ReadableStream {
         Ok(stream)
     }
 
-    /// From now on it wakes on writability too.
+    /// Turns the connection into an ordinary stream, which wakes on writability too.
     fn widen(&mut self) -> io::Result<()> {
         self.0 = match std::mem::replace(&mut self.0, State::Lost) {
             State::Reading(stream) => {
@@ -183,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Has the runtime process the events of the kernel.
+    /// Lets the runtime process the events of the kernel.
     async fn turn() {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }

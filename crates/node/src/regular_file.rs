@@ -1,7 +1,7 @@
-//! Opens files whose paths others can write to.
+//! The opening of files whose paths others can write to.
 //!
-//! Invariant: to open one never waits. A pipe that was put in its place would keep a thread of the
-//! server waiting until somebody writes to it.
+//! Invariant: opening a file never waits. A pipe that was put in the place of a file would keep a
+//! thread of the server waiting until somebody writes to it.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -10,14 +10,14 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 
-/// How such a file is opened.
+/// The flags with which a file is opened, so that opening it never waits.
 pub(crate) const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// The system's error; one of the kind `InvalidInput` for anything else at the path.
+/// The system's error; an error of the kind `InvalidInput` for anything else at the path.
 pub fn open(path: &Path) -> Result<File> {
     let opened = rustix::fs::open(path, FLAGS, Mode::empty())?;
     match is_regular(&opened)? {
@@ -26,19 +26,20 @@ pub fn open(path: &Path) -> Result<File> {
     }
 }
 
-/// True for a regular file.
+/// Returns whether an open file is a regular file.
 pub(crate) fn is_regular(file: &OwnedFd) -> Result<bool> {
     Ok(FileType::from_raw_mode(fstat(file)?.st_mode) == FileType::RegularFile)
 }
 
-/// Whether an open file is below a folder, wherever links led to it.
+/// Returns whether an open file is below a folder, wherever links led to it: `false` if there is no
+/// such folder, `true` if the kernel does not say where the file is.
 pub fn is_below(file: &File, folder: &Path) -> bool {
     let Ok(folder) = folder.canonicalize() else { return false };
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::read_link(link).map_or(true, |real| real.starts_with(folder))
 }
 
-/// A pipe at a path, to which nobody writes.
+/// Makes a pipe at a path, to which nobody writes.
 #[cfg(test)]
 fn make_pipe(path: &Path) {
     use rustix::fs::{CWD, mknodat};

@@ -1,8 +1,9 @@
-//! The values of the secrets of a function, from where they are read to the instance that gets them.
+//! The values of the secrets of a function, on their way from where they are read to the instance
+//! that gets them.
 //!
-//! Invariant: a value is in no text that this crate makes: `Debug` shows names only, and what
-//! instances write is [hidden](Secrets::hidden) before it is passed on. Values go to instances and,
-//! over the connections of the cluster, to hosts that run these.
+//! Invariant: a value is in no text that this crate makes: `Debug` shows names only, and the output
+//! of instances is [hidden](Secrets::hidden) before it is passed on. Values go to instances and,
+//! over the connections of the cluster, to hosts that run these instances.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,44 +12,47 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{Digest, SandboxId};
 
-/// Where an instance finds them, as JSON; the runtime takes it out of the environment.
+/// The environment variable in which an instance finds its secrets, as JSON; the runtime takes it
+/// out of the environment.
 pub(crate) const VARIABLE: &str = "SNOWMELT_SECRET_VALUES";
 
-/// What is shown instead of a value.
+/// The text that is shown instead of a value.
 const HIDDEN: &str = "***";
 
-/// Shorter values, and lines of values, are not hidden: they are parts of many words.
+/// The least length, in bytes, of values and lines of values that are hidden: shorter ones are
+/// parts of many words.
 const LEAST_HIDDEN: usize = 4;
 
-/// Values by name.
+/// The values of secrets by their names.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secrets(BTreeMap<String, String>);
 
-/// Differs in each process, so that nobody finds a value by its digest.
+/// A random part of fingerprints. It differs in each process, so that nobody finds a value by its
+/// digest.
 static SALT: LazyLock<Digest> = LazyLock::new(|| {
-    // 74 random bits each.
+    // Each id has 74 random bits.
     Digest::of_parts((0..4).map(|_| SandboxId::new().as_str().to_owned()))
 });
 
 impl Secrets {
-    /// These values.
+    /// Makes secrets of values by their names.
     pub fn new(values: BTreeMap<String, String>) -> Self {
         Self(values)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no secrets.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What tells instances with other values apart, within this process.
+    /// Returns a digest that tells instances with other values apart, within this process.
     pub fn fingerprint(&self) -> Digest {
         let values = self.0.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
         Digest::of_parts([SALT.as_str()].into_iter().chain(values))
     }
 
-    /// The variable that brings them to an instance; none without any.
+    /// Returns the variable that brings the secrets to an instance; `None` without any secrets.
     pub(crate) fn variable(&self) -> Option<(String, String)> {
         if self.0.is_empty() {
             return None;
@@ -57,7 +61,8 @@ impl Secrets {
         Some((VARIABLE.to_owned(), text))
     }
 
-    /// A text without the values, and without the beginning of one at its end if it `is_cut` there.
+    /// Returns a text without the values; if it `is_cut` at its end, also without the beginning of
+    /// a value there.
     pub(crate) fn hidden(&self, text: String, is_cut: bool) -> String {
         let mut parts: Vec<&str> = self.0.values().flat_map(|value| parts(value)).collect();
         // A value may be a part of another one.
@@ -77,13 +82,14 @@ impl Secrets {
     }
 }
 
-/// A value, and its lines if it has several.
+/// Returns a value, and its lines if it has several, as far as they are long enough to be hidden.
 fn parts(value: &str) -> impl Iterator<Item = &str> {
     let lines = value.lines().map(str::trim).filter(move |line| *line != value);
     std::iter::once(value).chain(lines).filter(|part| part.len() >= LEAST_HIDDEN)
 }
 
-/// The bytes at the end of a text with which a value begins.
+/// Returns the number of bytes at the end of a text with which a value begins; `None` if it is too
+/// few to be hidden.
 fn begun(text: &str, value: &str) -> Option<usize> {
     let ends = value.char_indices().map(|(at, _)| at).filter(|at| *at >= LEAST_HIDDEN);
     ends.filter(|end| text.ends_with(&value[..*end])).max()

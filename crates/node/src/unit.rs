@@ -2,7 +2,7 @@
 //! program of another language that runs it.
 //!
 //! Two units that differ in their code only share zygotes, which never hold anything that one of
-//! them did not declare (the subset rule, SOCK 4.2), and never another tenant's.
+//! the units did not declare (the subset rule, SOCK 4.2), and never anything of another tenant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,24 +24,27 @@ pub(crate) const RUNTIME: &str = "/opt/snowmelt/runtime";
 pub(crate) const PACKAGES: &str = "/opt/snowmelt/packages";
 pub(crate) const CODE: &str = "/opt/snowmelt/code";
 
-/// Where a program finds its files, and the runtime that the platform brings for it. Beneath
-/// `/run`, which is ours in every root: nothing is made in an image.
+/// The path at which a program finds its files; `PROGRAM_RUNTIME` is that of the runtime which the
+/// platform brings for the program. Both are beneath `/run`, which is ours in every root: nothing
+/// is made in an image.
 pub(crate) const PROGRAM_CODE: &str = "/run/snowmelt/code";
 pub(crate) const PROGRAM_RUNTIME: &str = "/run/snowmelt/runtime";
 
-/// Where an instance finds the files of its function, and the variable that says so.
+/// The path at which an instance finds the files of its function; `FILES_VARIABLE` is the variable
+/// with that path.
 const FILES: &str = "/run/snowmelt/files";
 const FILES_VARIABLE: &str = "SNOWMELT_FILES";
 
-/// The function that a forked child runs.
+/// The entry of the runtime that a forked child runs.
 pub(crate) const ENTRY: &str = "snowmelt._runtime.serve:main";
 
-/// Names the code that this process executes before the first connection; the runtime takes it out
-/// of the environment.
+/// The variable that names the code which a new instance executes before the first connection; the
+/// runtime takes it out of the environment.
 pub(crate) const LOAD_AHEAD: &str = "SNOWMELT_LOAD_AHEAD";
 
-/// Modules of the runtime that every zygote has: what [`ENTRY`] and pickled code need, what ranks
-/// ask for their job, and what has a zygote and its children do a first call before there is one.
+/// The modules of the runtime that every zygote imports: those that [`ENTRY`] and pickled code
+/// need, the one that ranks ask for their job, and the one with which a zygote and its children do
+/// a first call before there is one.
 pub(crate) const RUNTIME_MODULES: [&str; 4] = [
     "snowmelt._runtime.serve",
     "snowmelt._runtime.warm_up_call",
@@ -49,46 +52,48 @@ pub(crate) const RUNTIME_MODULES: [&str; 4] = [
     "snowmelt._job",
 ];
 
-/// Runs a batch of each form once, for functions that have pyarrow.
+/// The module that runs a batch of each form once, for functions that have pyarrow.
 const WARMS_ARROW: &str = "snowmelt._runtime.preload";
 
 /// User code with all that an instance of it needs.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// Names tenant, code, packages, interpreter and runtime, or the program.
+    /// The digest that names tenant, code, packages, interpreter and runtime, or the program.
     pub digest: Digest,
-    /// Whose code it is.
+    /// The tenant whose code it is.
     pub tenant: Tenant,
     pub(crate) start: WarmStart,
-    /// What an instance sees.
+    /// The root folder that an instance sees.
     pub(crate) root: Root,
     pub(crate) own: Own,
 }
 
-/// What the instances of a unit have, and zygotes of several functions have not.
+/// The parts of a unit that its own instances have, and that zygotes of several functions do not
+/// have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Own {
-    /// Held, so that its code is not removed. None for code of an image, which is pinned.
+    /// The lock that keeps the code from being removed; `None` for code of an image, which is
+    /// pinned.
     pub code: Option<Arc<Lock>>,
     pub files: Option<Arc<FileTree>>,
     pub secrets: Secrets,
 }
 
 impl Own {
-    /// Variables of each instance.
+    /// Returns the environment variables of each instance that lead to its files and secrets.
     pub fn environment(&self) -> impl Iterator<Item = (String, String)> {
         let files = self.files.iter().map(|_| (FILES_VARIABLE.to_owned(), FILES.to_owned()));
         files.chain(self.secrets.variable())
     }
 }
 
-/// How an instance comes to be without starting from nothing.
+/// The way in which an instance starts without starting from nothing.
 #[derive(Clone, Debug)]
 pub(crate) enum WarmStart {
-    /// It is forked from a zygote.
+    /// The instance is forked from a zygote.
     Zygote(Box<Forked>),
-    /// It is executed, ahead of its use where the function says so, because its runtime cannot
-    /// fork (Java, Node, Go).
+    /// The instance is executed, ahead of its use where the function says so, because its runtime
+    /// cannot fork (Java, Node, Go).
     Program(Box<Program>),
 }
 
@@ -98,25 +103,26 @@ pub(crate) struct Forked {
     pub source: Source,
 }
 
-/// A program of any language that speaks the dialogue of `docs/reference/runtimes.md` over its channel.
-/// It finds its files where [`Unit::code`] says.
+/// A program of any language that speaks the dialogue of `docs/reference/runtimes.md` over its
+/// channel. The program finds its files where [`Unit::code`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// What it sees beside its code: the host's base or an unpacked image, and further folders.
+    /// The root folder that the program sees beside its code: the host's base, an unpacked image or
+    /// a mounted one, and further folders.
     pub root: Root,
-    /// Absolute path inside, and arguments.
+    /// The absolute path of the program inside the sandbox, and its arguments.
     pub command: Vec<String>,
-    /// Its environment beside what the function's own options say.
+    /// The environment variables beside those that the function's own options set.
     pub environment: Vec<(String, String)>,
-    /// As whom and where it starts.
+    /// The user and the working folder with which the program starts.
     pub process: ProcessSettings,
-    /// Where it finds its code inside.
+    /// The path at which the program finds its code inside the sandbox.
     pub code: String,
 }
 
 impl Forked {
-    /// The zygote that runs shared set-ups sees the files of the function too. It is never told
-    /// secrets, so a function that has some runs its set-ups in each instance.
+    /// Shows the files of the function to the zygote that runs its shared set-ups too. A zygote is
+    /// never told secrets, so a function that has some runs its set-ups in each instance.
     fn set_up_with(&mut self, files: Option<&FileTree>, shown: Option<Bind>, secrets: &Secrets) {
         let Some(code) = self.want.set.code.take() else { return };
         if !secrets.is_empty() {
@@ -135,7 +141,7 @@ impl Forked {
 }
 
 impl Unit {
-    /// Python code, forked from zygotes.
+    /// Makes a unit of Python code, whose instances are forked from zygotes.
     pub(crate) fn python(tenant: &Tenant, code: (Digest, PathBuf), installed: Installed) -> Self {
         let Installed { environment, interpreter, modules } = installed;
         let Interpreter { python, installer, runtime } = &*interpreter;
@@ -164,7 +170,7 @@ impl Unit {
         Self { digest, tenant: tenant.clone(), start, root, own: Own::default() }
     }
 
-    /// The same with files, which its instances see, and secrets.
+    /// Adds files, which the instances of the unit see, and secrets; the digest changes with them.
     pub(crate) fn with(mut self, files: Option<FileTree>, secrets: Secrets) -> Self {
         let named = files.iter().map(FileTree::digest).cloned();
         let told = (!secrets.is_empty()).then(|| secrets.fingerprint());
@@ -183,23 +189,24 @@ impl Unit {
         self
     }
 
-    /// The same, whose code stays as long as it.
+    /// Adds the lock of the code, so that the code stays as long as the unit.
     pub(crate) fn holding(mut self, code: Lock) -> Self {
         self.own.code = Some(Arc::new(code));
         self
     }
 
-    /// The image that it needs blocks of to start, if it does.
+    /// Returns the digest of the image whose blocks the unit needs to start; `None` if it needs
+    /// none.
     pub fn image(&self) -> Option<String> {
         self.images().next().map(|image| image.digest.clone())
     }
 
-    /// All images that it sees.
+    /// Returns all images that an instance sees.
     pub(crate) fn images(&self) -> impl Iterator<Item = &MountedImage> {
         images(&self.root)
     }
 
-    /// Code that a program runs.
+    /// Makes a unit of code that a program runs.
     pub(crate) fn program(tenant: &Tenant, code: (Digest, PathBuf), program: Program) -> Self {
         let text = format!("{program:?}");
         let digest = Digest::of_parts([tenant.as_str(), code.0.as_str(), &text]);
@@ -209,12 +216,13 @@ impl Unit {
         Self { digest, tenant: tenant.clone(), start, root, own }
     }
 
-    /// Where an instance finds Python code.
+    /// Returns the path at which an instance finds Python code.
     pub fn code_path() -> String {
         format!("{CODE}/{CODE_FILE}")
     }
 
-    /// Where an instance finds its code: a file with Python code, or the folder of a program.
+    /// Returns the path at which an instance finds its code: a file with Python code, or the folder
+    /// of a program.
     pub fn code(&self) -> String {
         match &self.start {
             WarmStart::Zygote(_) => Self::code_path(),
@@ -223,7 +231,7 @@ impl Unit {
     }
 }
 
-/// All images that a root shows.
+/// Returns all images that a root shows.
 pub(crate) fn images(root: &Root) -> impl Iterator<Item = &MountedImage> {
     let base = match &root.base {
         Base::Image(image) => Some(image),
@@ -232,7 +240,8 @@ pub(crate) fn images(root: &Root) -> impl Iterator<Item = &MountedImage> {
     base.into_iter().chain(root.image_binds.iter().map(|bind| &bind.image))
 }
 
-/// What a zygote of this function may see, import and set up. `code` names its code.
+/// Returns the set that a zygote of this function may see, import and set up. `code` is the digest
+/// of the function's code.
 pub(crate) fn set(
     wheels: BTreeMap<Digest, Arc<BTreeSet<String>>>,
     imports: Vec<String>,
@@ -251,7 +260,7 @@ fn names(modules: &[String]) -> Arc<BTreeSet<String>> {
     Arc::new(modules.iter().cloned().collect())
 }
 
-/// Names interpreter and runtime.
+/// Returns the digest that names an interpreter and a runtime.
 pub(crate) fn base_digest(python: &Python, runtime: &Runtime) -> Digest {
     let executable = python.executable.display().to_string();
     Digest::of_parts([executable.as_str(), &python.minor_version(), runtime.digest.as_str()])
@@ -268,8 +277,8 @@ pub(crate) fn digest(want: &Want, packages: &Digest, code: &Digest) -> Digest {
     Digest::of_parts(parts)
 }
 
-/// Interpreter and runtime. The host's own packages are hidden: a function has the packages that it
-/// declares, the same on every host.
+/// Returns the root folder with an interpreter and a runtime. The host's own packages are hidden: a
+/// function has the packages that it declares, the same on every host.
 pub(crate) fn base(python: &Python, runtime: &Runtime) -> Root {
     let mut binds: Vec<Bind> = python.prefixes.iter().map(|prefix| bind(prefix, prefix)).collect();
     let shown = |site: &PathBuf| {

@@ -12,7 +12,8 @@ use crate::times::NETWORK_MADE_AFTER;
 use crate::{Error, Result};
 
 impl JobNetworks {
-    /// A namespace for functions of a zygote, or for programs: a pre-created one, or a new one.
+    /// Returns a namespace for functions forked from `zygote`, or without it for programs: a
+    /// pre-created one that is unused, or a new one.
     pub(crate) async fn fresh(
         &self,
         networks: &Arc<Networks>,
@@ -42,7 +43,8 @@ impl JobNetworks {
         Ok(Fresh { namespace, furnished })
     }
 
-    /// Makes the next one in a moment, if there is room.
+    /// Makes the namespace for the next job a moment later, if there is none and fewer than the
+    /// bound are pre-created.
     pub(crate) fn prepare(self: &Arc<Self>, zygote: Option<Arc<Member>>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let own = Arc::downgrade(self);
@@ -60,7 +62,7 @@ impl JobNetworks {
         let is_gone = zygote.is_some_and(|member| !member.is_alive());
         let room = self.room(zygote);
         let counted = Arc::clone(&self.bound).try_acquire_owned();
-        // None once the node is ending.
+        // There are no networks once the node is ending.
         let networks = self.if_opened();
         if let (false, true, Ok(counted), Some(networks)) =
             (is_gone, room.is_empty(), counted, networks)

@@ -22,7 +22,7 @@ use crate::imports::ImportCache;
 use crate::{Error, Result};
 use precreated::Precreated;
 
-/// What the networks of jobs need of a node.
+/// The networks of jobs on a host, and the parts of the node that they need.
 #[derive(Debug)]
 pub(crate) struct JobNetworks {
     spawner: Spawner,
@@ -30,15 +30,18 @@ pub(crate) struct JobNetworks {
     control_group: String,
     folder: PathBuf,
     enforcement: EnforcementChoice,
-    // Opened in advance, or by the first job with a network. Held for that and for a lookup.
+    // The networks are opened in advance, or by the first job with a network. The lock is held
+    // while they are opened and for a lookup.
     networks: Mutex<Option<Arc<Networks>>>,
-    /// A network for the next job of programs, and how many may be pre-created.
+    /// The place for a pre-created network for the next job of programs. `bound` counts the
+    /// networks that may be pre-created on the node.
     precreated: Precreated,
     bound: Arc<Semaphore>,
 }
 
 impl JobNetworks {
-    /// Records of networks go to a folder; the control group is above those of all functions.
+    /// Makes the networks of a node; opens nothing yet. Records of networks go to `folder`;
+    /// `control_group` is the parent of the groups of all functions.
     pub fn new(
         spawner: Spawner,
         imports: ImportCache,
@@ -54,10 +57,10 @@ impl JobNetworks {
         self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends those of this host, when no function runs any more.
+    /// Ends the networks of this host, when no function runs any more.
     pub async fn close(self: &Arc<Self>) -> Result<()> {
         let own = Arc::clone(self);
-        // It may be being opened, and its threads come to their ends.
+        // Another thread may be opening the networks, and ending their threads takes time.
         blocking(move || {
             let networks = &mut own.networks.lock().unwrap_or_else(PoisonError::into_inner);
             drop(networks.take());
@@ -65,7 +68,7 @@ impl JobNetworks {
         .await
     }
 
-    /// Those of this host, which are looked after from the first call on; blocks.
+    /// Returns the networks of this host, which the first call opens; blocks.
     pub fn opened(&self) -> Result<Arc<Networks>> {
         let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(networks) = &*networks {

@@ -1,9 +1,9 @@
 //! The network of a job on this host, for the instances that run its ranks.
 //!
 //! Order of life: the network is made for the process that forks or executes the ranks, then the
-//! ranks are started in it, then each is held to its addresses; only then does it load any code. A
-//! program is held to them before it is executed: it may use them at once. The network goes when the
-//! last of them has.
+//! ranks are started in it, then each rank is held to its addresses; only then does the rank load
+//! any code. A program is held to its addresses before it is executed, because it may use them at
+//! once. The network goes when the last of its ranks has ended.
 
 use std::fmt::Write as _;
 use std::io;
@@ -23,40 +23,42 @@ use crate::times::{UNSENT_ASKED_EVERY, UNSENT_STANDS_STILL};
 use crate::unit::WarmStart;
 use crate::{Error, Result, Unit};
 
-/// Where a function finds the IPv4 addresses of all, one on each line, by rank.
+/// The path at which a function finds the IPv4 addresses of all ranks, one on each line, by rank.
 pub const PEERS: &str = "/run/snowmelt/peers";
 
-/// The same for IPv6.
+/// The path at which a function finds the IPv6 addresses of all ranks, one on each line, by rank.
 pub const PEERS6: &str = "/run/snowmelt/peers6";
 
 /// The ranks of one host in a job's network.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct HostRanks {
-    /// Its first rank.
+    /// The first rank on the host.
     pub first: u32,
-    /// How many it has.
+    /// The number of ranks on the host.
     pub count: u32,
-    /// The addresses of which they have the first ones behind [`snowmelt_network::RESERVED`].
+    /// The range of IPv4 addresses of the host: its ranks have the first ones after
+    /// [`snowmelt_network::RESERVED`].
     pub range4: Range,
-    /// Those of IPv6, of which they have the same ones.
+    /// The range of IPv6 addresses of the host, of which its ranks have the ones at the same
+    /// places.
     pub range6: Range,
 }
 
-/// A job's network with what it was made for.
+/// The network of a job on this host, with the zygote and the files that belong to it.
 #[derive(Debug)]
 pub struct RankNetwork {
-    // Blocks for as long as the kernel takes; never held across a wait.
+    // The lock is held for as long as the kernel takes for a request, and never across a wait.
     network: Arc<Mutex<JobNetwork>>,
-    /// Where its ranks are.
+    /// The network namespace in which the ranks run.
     pub namespace: NetworkNamespace,
-    /// The zygote that forks the ranks; none for programs.
+    /// The zygote that forks the ranks; `None` for programs.
     pub(crate) zygote: Option<(Arc<Member>, Found)>,
     networks: Weak<JobNetworks>,
     files: Files,
 }
 
 impl Drop for RankNetwork {
-    /// The next job of these functions finds a namespace that is made already.
+    /// Has a namespace made for the next job of these functions, which then need not wait for it.
     fn drop(&mut self) {
         if let Some(networks) = self.networks.upgrade() {
             networks.prepare(self.zygote.take().map(|(member, _)| member));
@@ -64,7 +66,7 @@ impl Drop for RankNetwork {
     }
 }
 
-/// `hosts`, `peers` and `peers6` of a job, shown to all its ranks.
+/// The files `hosts`, `peers` and `peers6` of a job, which all its ranks see; removed when dropped.
 #[derive(Debug)]
 struct Files {
     folder: PathBuf,
@@ -102,22 +104,23 @@ impl JobNetworks {
 }
 
 impl RankNetwork {
-    /// What was asked of the kernel.
+    /// Returns the counts of requests to the kernel for this job.
     pub fn counters(&self) -> Counters {
         self.lock().counters()
     }
 
-    /// The addresses of the rank at a place on this host.
+    /// Returns the addresses of the rank at the place `slot` on this host, from 0.
     pub fn address(&self, slot: u32) -> Result<Address> {
         Ok(self.lock().address(slot)?)
     }
 
-    /// The entry of a program at a place on this host, which is written before it is executed.
+    /// Returns the entry with the addresses of a program at the place `slot`, which is written
+    /// before the program is executed; `None` where there are no control groups.
     pub(crate) fn entry(&self, slot: u32) -> Result<Option<Vec<u8>>> {
         Ok(self.lock().entry(slot)?)
     }
 
-    /// Holds an instance to the addresses of a place, from now until it ends.
+    /// Holds an instance to the addresses of the place `slot`, from now until the instance ends.
     pub(crate) fn attach(&self, sandbox: &mut Sandbox, slot: u32) -> Result<()> {
         if let Some(listener) = sandbox.take_listener() {
             self.lock().attach_notifier(listener, slot)?;
@@ -136,7 +139,7 @@ impl RankNetwork {
         self.ask(move |network| network.ready(within).map(drop)).await
     }
 
-    /// Asks the network for what takes the kernel some time.
+    /// Does work on the network that takes the kernel some time, on a thread that may block.
     pub async fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut JobNetwork) -> snowmelt_network::Result<T> + Send + 'static,
@@ -146,8 +149,8 @@ impl RankNetwork {
         Ok(blocking(locked).await??)
     }
 
-    /// Waits until what ranks sent before they ended has arrived, and their connections are closed
-    /// at both ends. Gives up when nothing moves any more: the other end may be gone.
+    /// Waits until all that ranks sent before they ended has arrived, and their connections are
+    /// closed at both ends. Gives up when nothing moves any more: the other end may be gone.
     pub async fn settle(&self) {
         let mut moved = (Unsent::default(), Instant::now());
         loop {
@@ -166,7 +169,8 @@ impl RankNetwork {
         }
     }
 
-    /// What ranks see beside their unit's root.
+    /// Returns the files that ranks see beside their unit's root: the names and addresses of all
+    /// ranks.
     pub(crate) fn binds(&self) -> [Bind; 3] {
         let bind = |name: &str, target: &str| Bind {
             source: self.files.folder.join(name),
@@ -213,7 +217,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // What cannot be removed goes with the folder of the platform.
+        // A folder that cannot be removed goes with the folder of the platform.
         drop(std::fs::remove_dir_all(&self.folder));
     }
 }

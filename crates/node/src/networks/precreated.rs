@@ -1,8 +1,9 @@
 //! Pre-created network namespaces: when the network of a job is removed, the next one for functions
-//! of the same zygote is made, because only its children may enter it (decision 013).
+//! of the same zygote is made, because only the zygote's children may enter it (decision 013).
 //!
-//! Invariant: each serves one job and was not used before; there is at most one for each zygote and
-//! one for programs, and never more than [`MOST`] on a node. It is removed with its zygote.
+//! Invariant: each namespace serves one job and was not used before. There is at most one for each
+//! zygote and one for programs, and never more than [`MOST`] on a node. A namespace is removed with
+//! its zygote.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +11,7 @@ use snowmelt_network::ConfiguredNamespace;
 use snowmelt_sandbox::NetworkNamespace;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most on a node.
+/// The most pre-created namespaces on a node.
 pub(crate) const MOST: usize = 16;
 
 /// A place for one pre-created namespace.
@@ -23,7 +24,8 @@ pub(crate) struct Waiting {
     pub _counted: OwnedSemaphorePermit,
 }
 
-/// An unused namespace, and what the node needs in it.
+/// An unused namespace, with the devices and settings of a job's network that were made in it
+/// ahead.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub namespace: NetworkNamespace,
@@ -44,7 +46,7 @@ impl Precreated {
     }
 }
 
-/// How many there may be.
+/// Makes the counter of the pre-created namespaces that a node may have.
 pub(crate) fn bound() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(MOST))
 }

@@ -1,5 +1,5 @@
 //! The command line of each runtime, with defaults that fit the limits of an instance: no runtime
-//! sees them by itself, because a sandbox has no view of its control group.
+//! sees the limits by itself, because a sandbox has no view of its control group.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +12,14 @@ use crate::code::CODE_FILE;
 use crate::unit::{PROGRAM_CODE, PROGRAM_RUNTIME, bind};
 use crate::{Error, InstanceLimits, Program, Result};
 
-/// Of a Java instance's memory, its heap in percent; the rest is for the machine's own code, class
-/// data, threads and buffers.
+/// The heap of a Java instance, in percent of its memory; the rest is for the machine's own code,
+/// class data, threads and buffers.
 const JAVA_HEAP_PERCENT: u64 = 60;
 
-/// Of a Go instance's memory, what the collector keeps to in percent.
+/// The memory to which the collector of a Go instance keeps, in percent of the instance's memory.
 const GO_HEAP_PERCENT: u64 = 90;
 
-/// A command and what it needs beside the code.
+/// A command with the folders and variables that it needs beside the code.
 pub(super) struct Parts {
     command: Vec<String>,
     binds: Vec<Bind>,
@@ -33,8 +33,8 @@ impl Parts {
         Self { command, binds: Vec::new(), environment: Vec::new(), code }
     }
 
-    /// The whole program. What the image says counts more than what is usual, and is left to the
-    /// function's own environment.
+    /// Completes the program. The variables of the image count more than the usual ones; those that
+    /// the function's own environment sets are left out here.
     pub fn program(self, inside: Inside, limits: &InstanceLimits) -> Program {
         let common = [
             ("PATH", PATH.to_owned()),
@@ -45,7 +45,7 @@ impl Parts {
         ];
         let usual = common.into_iter().chain(self.environment);
         let usual = usual.map(|(name, value)| (name.to_owned(), value));
-        // The last one of a name counts.
+        // The last variable of a name counts.
         let mut all: BTreeMap<String, String> = usual.collect();
         all.extend(process::environment(&inside.run).cloned());
         let own = all.into_iter().filter(|(name, _)| !limits.environment.contains_key(name));
@@ -59,7 +59,8 @@ impl Parts {
     }
 }
 
-/// `handler.mjs`, by the runtime.
+/// Runs the module `handler.mjs`, or another of a known name, with Node.js and the platform's
+/// runtime for it.
 pub(super) fn node(inside: &Inside, runtimes: &Path, limits: &InstanceLimits) -> Result<Parts> {
     const NAMES: [&str; 4] = ["handler.mjs", "handler.js", "index.mjs", "index.js"];
     let node = inside.program("node", "install it on this machine: apt-get install nodejs")?;
@@ -76,7 +77,8 @@ pub(super) fn node(inside: &Inside, runtimes: &Path, limits: &InstanceLimits) ->
     Ok(parts)
 }
 
-/// A class, from a source file, class files or archives, by the runtime.
+/// Runs a class, from a source file, class files or archives, with Java and the platform's runtime
+/// for it.
 pub(super) fn java(
     inside: &Inside,
     runtimes: &Path,
@@ -115,7 +117,8 @@ pub(super) fn java(
     Ok(parts)
 }
 
-/// Debian keeps the configuration of Java in `/etc`, of which a sandbox sees almost nothing.
+/// Returns the folder of Java's configuration where that is in `/etc`, of which a sandbox sees
+/// almost nothing: Debian keeps it there.
 fn java_configuration(inside: &Inside, java: &str) -> Option<Bind> {
     if inside.base != snowmelt_sandbox::Base::Host {
         return None;
@@ -126,7 +129,7 @@ fn java_configuration(inside: &Inside, java: &str) -> Option<Bind> {
     Some(bind(folder, folder))
 }
 
-/// A program that was made with the package.
+/// Runs a program that was made with the platform's Go package.
 pub(super) fn go(inside: &Inside, limits: &InstanceLimits) -> Result<Parts> {
     let program = entry(inside, &["handler", "main"], "a program")?;
     let name = program.trim_start_matches(PROGRAM_CODE).trim_start_matches('/');
@@ -138,11 +141,12 @@ pub(super) fn go(inside: &Inside, limits: &InstanceLimits) -> Result<Parts> {
     Ok(parts)
 }
 
-/// Python code in an image, by its own interpreter: the platform's needs the platform's libraries.
+/// Runs Python code in an image, by the interpreter of the image: the platform's own interpreter
+/// needs the platform's libraries.
 pub(super) fn python(inside: &Inside, runtime: Option<&Path>) -> Result<Parts> {
     let hint = "name a root with Python in it";
     let python = inside.program("python3", hint)?;
-    // Not by a variable, which would be the environment of what it starts, too.
+    // The path is not set by a variable, which child processes of the function would inherit.
     let start = format!(
         "import sys\n\
          if sys.version_info < (3, 10):\n    \
@@ -157,7 +161,7 @@ pub(super) fn python(inside: &Inside, runtime: Option<&Path>) -> Result<Parts> {
     Ok(parts)
 }
 
-/// What the image runs where no command is named.
+/// Runs the entrypoint and command of an image, where the user names no command.
 pub(super) fn of_image(inside: &Inside) -> Result<Parts> {
     let words = inside.run.words();
     let Some((program, arguments)) = words.split_first() else {
@@ -168,7 +172,7 @@ pub(super) fn of_image(inside: &Inside) -> Result<Parts> {
             hint: "name a program: --command 'python3 ./serve.py'".to_owned(),
         });
     };
-    // As the kernel has it: relative to where it starts.
+    // The path is resolved as the kernel does it: relative to the working folder.
     let program = match program.contains('/') {
         true => inside.process.working_folder.join(program).display().to_string(),
         false => program.clone(),
@@ -178,7 +182,7 @@ pub(super) fn of_image(inside: &Inside) -> Result<Parts> {
     Ok(Parts::new(command))
 }
 
-/// A command of the user's own.
+/// Runs a command of the user's own; words that begin with `./` are files of the code.
 pub(super) fn own(inside: &Inside, words: &[String]) -> Result<Parts> {
     let Some((program, arguments)) = words.split_first() else {
         return Err(Error::Program {
@@ -197,7 +201,8 @@ pub(super) fn own(inside: &Inside, words: &[String]) -> Result<Parts> {
     Ok(Parts::new(command))
 }
 
-/// Path inside of the file to begin with: the only one, or that of a known name.
+/// Returns the path, inside the sandbox, of the file to begin with: the one of a known name, or
+/// else the only file.
 fn entry(inside: &Inside, names: &[&str], what: &str) -> Result<String> {
     let files = inside.files();
     let known = names.iter().find(|name| files.iter().any(|file| file == *name));

@@ -1,7 +1,7 @@
 //! Finds the programs of a root, as seen from inside it.
 //!
-//! Invariant: a path is resolved with the root as its root (`RESOLVE_IN_ROOT`): a link of an image
-//! leads where it will lead inside, and never to a file of the host.
+//! Invariant: a path is resolved with the root as its root (`RESOLVE_IN_ROOT`): a link in an image
+//! leads where it will lead inside the sandbox, and never to a file of the host.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -19,20 +19,20 @@ use crate::{Error, InstanceLimits, Result};
 /// The search path of commands, unless the environment of function or image has a `PATH`.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What sandboxes see of the host's programs.
+/// The folders of the host that sandboxes see, in which programs can be.
 const SHOWN: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
-/// Root and code of a function.
+/// The root of a function and its code, as seen from inside the sandbox.
 pub(super) struct Inside {
     pub base: Base,
-    /// Of the root, as the user knows it.
+    /// The name of the root, as the user knows it: a folder or an image.
     name: String,
     top: OwnedFd,
     code: PathBuf,
     path: String,
     /// The configuration of the image; empty without a block image.
     pub run: RunConfig,
-    /// As whom and where it starts.
+    /// The user and the working folder with which the program starts.
     pub process: ProcessSettings,
 }
 
@@ -64,8 +64,8 @@ impl Inside {
         Ok(Self { base, name, top: mounted.root, code, path, run, process })
     }
 
-    /// Path inside of a program that is named by its path, by `./` and a file of the code, or by a
-    /// name to be looked for.
+    /// Returns the path, inside the sandbox, of a program that is named by its path, by `./` and a
+    /// file of the code, or by a name to be looked for in the search path.
     pub fn program(&self, name: &str, hint: &str) -> Result<String> {
         if name.starts_with("./") {
             return self.code_program(name);
@@ -88,7 +88,7 @@ impl Inside {
         Err(fail(nearly.unwrap_or_else(|| format!("it is in none of {}", self.path))))
     }
 
-    /// Path inside of a file of the code that can be executed.
+    /// Returns the path, inside the sandbox, of a file of the code that can be executed.
     fn code_program(&self, name: &str) -> Result<String> {
         use std::os::unix::fs::PermissionsExt;
         let inside = self.code_file(name)?;
@@ -103,7 +103,7 @@ impl Inside {
         }
     }
 
-    /// Path inside of a file of the code.
+    /// Returns the path, inside the sandbox, of a file of the code.
     pub fn code_file(&self, name: &str) -> Result<String> {
         if self.code.join(name).is_file() {
             let name = name.trim_start_matches("./");
@@ -116,7 +116,7 @@ impl Inside {
         })
     }
 
-    /// Names of the files at the top of the code, sorted.
+    /// Returns the names of the files at the top of the code, sorted.
     pub fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.code).into_iter().flatten().flatten();
         let files = entries.filter(|entry| entry.path().is_file());
@@ -126,7 +126,7 @@ impl Inside {
         names
     }
 
-    /// The real file, if it can be executed inside.
+    /// Returns the real path of a file, if the file can be executed inside the sandbox.
     fn resolve(&self, path: &Path) -> Result<PathBuf, Unfit> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let found = openat2(&self.top, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
@@ -135,7 +135,7 @@ impl Inside {
             other => Unfit::Other(other),
         })?;
         let stat = fstat(&found).map_err(Unfit::Other)?;
-        // Inside it is an ordinary user who owns nothing.
+        // Inside the sandbox a function is an ordinary user who owns nothing.
         let fit = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
             && stat.st_mode & 0o001 != 0;
         if !fit {
@@ -148,7 +148,7 @@ impl Inside {
         Ok(real)
     }
 
-    /// The real path of a program on the host, for what lies beside it.
+    /// Returns the real path of a program on the host, to find files that lie beside it.
     pub fn real(&self, program: &str) -> Option<PathBuf> {
         self.resolve(Path::new(program)).ok()
     }
@@ -167,14 +167,15 @@ impl Inside {
     }
 }
 
-/// Of the function's own environment, or the image's, or the usual one.
+/// Returns the search path of commands: from the function's own environment, or the image's, or the
+/// usual one.
 fn path(limits: &InstanceLimits, run: &RunConfig) -> String {
     let of_image = || run.environment.iter().rfind(|(name, _)| name == "PATH");
     let own = limits.environment.get("PATH").or_else(|| of_image().map(|(_, path)| path));
     own.cloned().unwrap_or_else(|| PATH.to_owned())
 }
 
-/// Why a file cannot be executed as a program.
+/// The reason why a file cannot be executed as a program.
 enum Unfit {
     Missing,
     Relative,
@@ -203,7 +204,7 @@ fn real_path(found: OwnedFd) -> Result<PathBuf, Unfit> {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|_| Unfit::Missing)
 }
 
-/// At most a few names.
+/// Lists the first few names, for a message.
 pub(super) fn shown(names: &[String]) -> String {
     const MOST: usize = 8;
     let more = if names.len() > MOST { ", …" } else { "" };

@@ -1,4 +1,5 @@
-//! Programs that run a function's files: what the user names becomes a command in a root.
+//! Programs that run a function's files: the program that the user names becomes a command in a
+//! root.
 //!
 //! The platform includes runtimes for Node.js and Java, and a package for Go; any other program
 //! that implements the protocol of `docs/reference/runtimes.md` is a command. Invariant: missing
@@ -18,24 +19,25 @@ use crate::images::Mounted;
 use crate::{InstanceLimits, Program, Result};
 use find::Inside;
 
-/// What runs a function's files.
+/// The program that is to run a function's files, as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramRequest {
-    /// The runtime.
+    /// The runtime that runs the files.
     pub language: Language,
-    /// Program and arguments, for [`Language::Command`] only; empty: those of the image.
+    /// The program and its arguments, for [`Language::Command`] only; empty for the command of the
+    /// image.
     pub command: Vec<String>,
-    /// The unpacked file system of an image on this machine; absent: the host's base.
+    /// The unpacked file system of an image on this machine; `None` for the host's base.
     pub root: Option<PathBuf>,
-    /// A block image by its name, instead of a root.
+    /// The name of a block image to run in, instead of a root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// What is called in the files.
+    /// The name of the function or class that is called in the files.
     pub handler: String,
 }
 
 impl ProgramRequest {
-    /// Python code by the interpreter of an image.
+    /// Requests Python code to be run by the interpreter of an image.
     pub fn python_in(image: String) -> Self {
         Self {
             language: Language::Python,
@@ -47,7 +49,7 @@ impl ProgramRequest {
     }
 }
 
-/// What runs a function that is not forked from a zygote of the platform's Python.
+/// The runtime of a function that is not forked from a zygote of the platform's Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Language {
@@ -64,7 +66,8 @@ pub enum Language {
 }
 
 impl Language {
-    /// What is called where the user names nothing: the class of a single Java file is its name.
+    /// Returns the name that is called where the user names nothing: for a single Java file its
+    /// class, which has the name of the file.
     pub fn default_handler<'a>(self, files: impl Iterator<Item = &'a str>) -> String {
         let files: Vec<&str> = files.collect();
         let only = files.first().filter(|_| files.len() == 1);
@@ -76,18 +79,18 @@ impl Language {
     }
 }
 
-/// The runtimes of the platform.
+/// The runtimes of the platform for other languages.
 pub(crate) struct Runtimes {
-    /// Those that are unpacked or compiled when they are needed.
+    /// The folder of the runtimes that are unpacked or compiled when they are needed.
     pub folder: PathBuf,
-    /// That of Python, for [`Language::Python`].
+    /// The folder of the runtime for Python, for [`Language::Python`]; otherwise `None`.
     pub python: Option<PathBuf>,
 }
 
 /// A mounted image and its configuration.
 pub(crate) type InImage = (Mounted, RunConfig);
 
-/// Finds everything that a program needs; blocks.
+/// Finds all that a program needs to run, and returns how it is started; blocks.
 pub(crate) fn prepare(
     runtimes: &Runtimes,
     code: &Path,

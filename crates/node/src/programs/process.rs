@@ -1,4 +1,4 @@
-//! How a program in an image starts, by the image's configuration: its environment, its working
+//! The start of a program in an image by the image's configuration: its environment, its working
 //! folder and its user.
 //!
 //! Invariant: the configuration is untrusted. Its user is an id inside the sandbox, never one of
@@ -17,17 +17,18 @@ use snowmelt_sandbox::ProcessSettings;
 
 use crate::{Error, Result, regular_file};
 
-/// Names that only the platform sets.
+/// The prefix of the environment variables that only the platform sets.
 const OURS: &str = "SNOWMELT_";
-/// The most bytes of a file with users or groups.
+/// The most bytes that are read of a file with users or groups.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Its variables, without those of the platform.
+/// Returns the variables of an image's configuration, without those that only the platform sets.
 pub(super) fn environment(run: &RunConfig) -> impl Iterator<Item = &(String, String)> {
     run.environment.iter().filter(|(name, _)| !name.starts_with(OURS))
 }
 
-/// User and folder; `top` is the root of the image `name`.
+/// Returns the user and the working folder of an image's configuration; `top` is the root of the
+/// image `name`.
 pub(super) fn settings(name: &str, top: &OwnedFd, run: &RunConfig) -> Result<ProcessSettings> {
     let mut settings = ProcessSettings::default();
     if let Some(user) = &run.user {
@@ -51,7 +52,7 @@ fn refused(image: &str, reason: &str) -> Error {
     }
 }
 
-/// `/tmp` is the sandbox's own, the rest is the image's.
+/// Checks that a working folder is in the image. `/tmp` is the sandbox's own, so it always exists.
 fn working_folder(top: &OwnedFd, folder: &str) -> Result<PathBuf, String> {
     let path = Path::new("/").join(folder);
     if path == Path::new("/tmp") {
@@ -67,8 +68,8 @@ fn working_folder(top: &OwnedFd, folder: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// User and group inside the sandbox. No function is root there: the image's root becomes the
-/// ordinary user of all functions.
+/// Returns the ids of a user and group inside the sandbox. No function is root there: the image's
+/// root becomes the ordinary user of all functions.
 fn ids(top: &OwnedFd, text: &str) -> Result<(u32, u32), String> {
     let ordinary = ProcessSettings::default();
     let (user, group) = match text.split_once(':') {
@@ -97,7 +98,7 @@ fn ids(top: &OwnedFd, text: &str) -> Result<(u32, u32), String> {
     Ok((fit(id, ordinary.user), fit(group, ordinary.group)))
 }
 
-/// The line of a user or group, by its name or number.
+/// Finds the line of a user or group in `file`, by its name or number.
 fn find(top: &OwnedFd, file: &str, wanted: &str) -> Result<Option<String>, String> {
     let Some(text) =
         read(top, file).map_err(|error| format!("cannot be found in {file}: {error}"))?
@@ -119,7 +120,7 @@ fn number(line: &str, field: usize) -> Option<u32> {
     line.split(':').nth(field)?.parse().ok()
 }
 
-/// A regular file of the image, if it exists. Opening it never blocks.
+/// Reads a regular file of the image; `None` if there is none. Opening it never blocks.
 fn read(top: &OwnedFd, path: &str) -> std::io::Result<Option<String>> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let found = match openat2(top, path, regular_file::FLAGS, Mode::empty(), resolve) {

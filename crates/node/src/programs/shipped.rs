@@ -1,4 +1,4 @@
-//! The runtimes that come with the platform, unpacked once by content; that of Java is compiled
+//! The runtimes that come with the platform, unpacked once by content; the one for Java is compiled
 //! once by the machine's own compiler.
 //!
 //! Invariant: a folder under `runtimes/` is whole, because it got there by a rename.
@@ -25,15 +25,15 @@ const JAVA: &Files = &[
     ("Json.java", include_str!("../../../../runtimes/java/snowmelt/Json.java")),
 ];
 
-/// The oldest Java that has unix sockets and the language of the runtime.
+/// The oldest release of Java that has unix sockets and the language features of the runtime.
 const JAVA_RELEASE: &str = "17";
 
-/// The folder of the runtime for Node.js.
+/// Returns the folder of the runtime for Node.js.
 pub(super) fn node(runtimes: &Path) -> Result<PathBuf> {
     published(runtimes, "node", NODE, |whole| unpack(whole, NODE))
 }
 
-/// The folder of the classes of the runtime for Java.
+/// Returns the folder of the classes of the runtime for Java.
 pub(super) fn java(runtimes: &Path) -> Result<PathBuf> {
     published(runtimes, "java", JAVA, |whole| {
         let sources = tempfile::tempdir().map_err(state(whole))?;

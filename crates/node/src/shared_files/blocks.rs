@@ -1,5 +1,5 @@
-//! Files in the form in which other hosts read them: blobs of blocks, each compressed and digested
-//! by itself, as those of images are.
+//! Files in the form in which other hosts read them: blobs of blocks, each block compressed and
+//! digested by itself, as the blobs of images are.
 //!
 //! Invariant: a blob under the name of its digest is whole, because it got there by a rename. A
 //! summary is written after its blob.
@@ -15,13 +15,14 @@ use crate::Result;
 use crate::code::state;
 use crate::function_files::{entries, is_older};
 
-/// Bytes that are read of a file at once.
+/// The number of bytes that are read of a file at once.
 const PIECE: usize = 256 << 10;
 
 /// The blobs that this host has made of files.
 #[derive(Clone, Debug)]
 pub(super) struct BlockFiles {
-    /// `blobs/sha256/DIGEST` are the blobs, and `summaries/SHA256` those of each file.
+    /// The folder of the blobs: `blobs/sha256/DIGEST` is a blob, and `summaries/SHA256` the summary
+    /// of the blob of the file with that SHA-256.
     folder: PathBuf,
 }
 
@@ -30,12 +31,13 @@ impl BlockFiles {
         Self { folder }
     }
 
-    /// The folder in which a source for layouts finds the blobs.
+    /// Returns the folder in which a source for layouts finds the blobs.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The blob of a file with this SHA-256, made at its first use. Reads and writes files.
+    /// Returns the summary of the blob of a file with this SHA-256, which is made at its first use.
+    /// Reads and writes files.
     pub fn make(&self, file: File, digest: &str) -> Result<BlobSummary> {
         let path = self.summaries().join(digest);
         if let Some(known) = self.known(&path) {
@@ -59,7 +61,7 @@ impl BlockFiles {
         Ok(summary)
     }
 
-    /// Removes what was not used for this time.
+    /// Removes the blobs and summaries that were not used for the time `unused`.
     pub fn sweep(&self, unused: Duration) -> Result<()> {
         for folder in [self.summaries(), self.blobs()] {
             for entry in entries(&folder)? {
@@ -71,7 +73,8 @@ impl BlockFiles {
         Ok(())
     }
 
-    /// What was made before, which counts as used now.
+    /// Returns the summary of a blob that was made before, and notes that it is used now; `None` if
+    /// there is none or it is not whole.
     fn known(&self, path: &Path) -> Option<BlobSummary> {
         let summary: BlobSummary = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
         let blob = self.blob(&summary.digest);

@@ -1,4 +1,4 @@
-//! Connections to other hosts, for blocks of files.
+//! The connections to other hosts for blocks of files.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use snowmelt_image::peer::{Connect, Link, PeerHost};
 
 use crate::images::{Images, connect};
 
-/// Where blocks of files are asked for.
+/// The path of the request with which a host asks another for blocks of files.
 pub const FILE_BLOCKS: &str = "/v1/files/blocks";
 
-/// With the token of the cluster that this host is in.
+/// The means to connect to other hosts, with the token of the cluster that this host is in.
 pub(super) struct Dial {
     images: Arc<Images>,
 }

@@ -1,9 +1,9 @@
 //! Files of functions on their way to other hosts, through trees of these hosts (FaaSNet,
 //! section 5): broadcast values, models, anything that `files=` names.
 //!
-//! Control's host has each file. It makes a blob of blocks of it ([`blocks`]), which the roots of
-//! the file's trees read from there; each other host reads from its parents, and sends a block to
-//! its children as soon as it is verified. That is the code that spreads images
+//! Control's host has each file. It makes a blob of blocks of the file ([`blocks`]), which the
+//! roots of the file's trees read from there; each other host reads from its parents, and sends a
+//! block to its children as soon as it is verified. The code is the same that spreads images
 //! (`snowmelt_image::peer`); a host that has all blocks puts the file into its own store.
 //!
 //! Invariants: a host asks for files only if control has told it to, for a tenant that has sent
@@ -32,48 +32,48 @@ use dial::Dial;
 
 pub use dial::FILE_BLOCKS;
 
-/// Bytes of a file that are in memory at once.
+/// The number of bytes of a file that are in memory at once.
 const STEP: u64 = 8 << 20;
 
-/// What control's host is called where it is the source of files.
+/// The name of control's host where it is the source of files.
 const SOURCE: &str = "control";
 
-/// What the names of the trees of files begin with.
+/// The prefix of the names of the trees of files.
 const FILE_TREE: &str = "file:";
 
 /// A file of a function that a host reads from other hosts before it uses the function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SharedFile {
-    /// Its SHA-256.
+    /// The SHA-256 of the file.
     pub digest: String,
-    /// The blob that has it in blocks.
+    /// The summary of the blob that has the file in blocks.
     pub blob: BlobSummary,
-    /// The place of the host among those that read it. Where that says the registry, it reads from
-    /// control's own host.
+    /// The place of the host among those that read the file. Where the place names the registry,
+    /// the host reads from control's own host.
     pub place: TreePlace,
 }
 
-/// Names the trees of a file, beside those of images.
+/// Returns the name of the trees of a file, which differs from those of images.
 pub fn file_tree(digest: &str) -> String {
     format!("{FILE_TREE}{digest}")
 }
 
-/// Whether trees of this name are those of a file, and not of an image.
+/// Returns whether trees of this name are those of a file, and not of an image.
 pub fn is_file_tree(tree: &str) -> bool {
     tree.strip_prefix(FILE_TREE).is_some_and(is_file_digest)
 }
 
-/// The files that this host shares with others.
+/// The files that this host shares with other hosts of its cluster.
 pub(crate) struct SharedFiles {
     images: Arc<Images>,
     made: BlockFiles,
     dial: Arc<Dial>,
     sharing: Sharing,
-    /// Blocks of the blobs that were made here.
+    /// The blocks of the blobs that were made on this host.
     own: Arc<Blocks>,
-    /// Blocks from other hosts; none before the first file.
+    /// The blocks from other hosts; empty before the first file.
     others: OnceLock<Arc<Blocks>>,
-    /// Whoever makes or fetches a file does so while it holds the lock of its digest.
+    /// The lock of each file's digest, which is held while the file is made or fetched.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -84,7 +84,7 @@ impl std::fmt::Debug for SharedFiles {
 }
 
 impl SharedFiles {
-    /// Opens nothing yet.
+    /// Makes the value; opens nothing yet.
     pub fn new(state_dir: &Path, images: Arc<Images>) -> Self {
         let made = BlockFiles::new(state_dir.join("files").join("blocks"));
         let dial = Arc::new(Dial::new(Arc::clone(&images)));
@@ -101,7 +101,8 @@ impl SharedFiles {
         }
     }
 
-    /// Lets other hosts read a file that is in a store of this one.
+    /// Lets other hosts read a file that is in a store of this host; returns the summary of its
+    /// blob.
     pub async fn offer(
         &self,
         store: &FileStore,
@@ -119,8 +120,11 @@ impl SharedFiles {
         Ok(summary)
     }
 
-    /// Reads a file from the hosts that it names and keeps it for a tenant, unless it is here. From
-    /// now on other hosts may read it from this one.
+    /// Reads a file from the hosts that its place names and keeps it for a tenant, unless it is on
+    /// this host. From now on other hosts may read it from this one.
+    ///
+    /// # Errors
+    /// `Error::FunctionFile` if this host is in no cluster.
     pub async fn fetch(&self, store: &FileStore, tenant: &Tenant, file: &SharedFile) -> Result<()> {
         let Some(cluster) = self.images.cluster() else { return Err(alone()) };
         let blob = &file.blob;
@@ -133,7 +137,7 @@ impl SharedFiles {
             return Ok(());
         }
         let ahead = async {
-            // What fails is seen by those who read it.
+            // A failure is seen by those who read the file.
             let _ = reader.prefetch(0..usize::MAX).await;
             std::future::pending().await
         };
@@ -167,19 +171,20 @@ impl SharedFiles {
         self.blocking(move || receiving.finish()).await
     }
 
-    /// Reads a file from elsewhere from now on.
+    /// Reads a file from the hosts of a new place from now on.
     pub fn move_to(&self, place: &TreePlace) {
         if let Some(cluster) = self.images.cluster() {
             self.sharing.move_to(&cluster.place(place));
         }
     }
 
-    /// The files that this host has a place for, and their bytes.
+    /// Returns the files that this host has a place for, and how many bytes of them it has, and has
+    /// read and sent.
     pub fn held(&self) -> Vec<HeldImage> {
         self.sharing.shared().into_iter().map(HeldImage::from).collect()
     }
 
-    /// Answers the requests of another host until its connection ends.
+    /// Answers the requests of another host for blocks until its connection ends.
     pub async fn serve(&self, stream: HostStream) {
         // Each block is verified by its digest.
         match stream.into_unverified() {
@@ -188,12 +193,12 @@ impl SharedFiles {
         }
     }
 
-    /// Removes blobs that no other host has read for long.
+    /// Removes blobs that no other host has read for `UNUSED_KEPT`.
     pub fn sweep(&self) -> Result<()> {
         self.made.sweep(UNUSED_KEPT)
     }
 
-    /// Blocks that other hosts send, with the cache that those of images have.
+    /// Returns the blocks that other hosts send, with the same cache as those of images.
     fn others(&self) -> Result<Arc<Blocks>> {
         if let Some(blocks) = self.others.get() {
             return Ok(Arc::clone(blocks));
@@ -210,7 +215,7 @@ impl SharedFiles {
 
     fn turn(&self, digest: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that nobody holds or waits for.
+        // The locks that nobody holds or waits for are dropped.
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         Arc::clone(turns.entry(digest.to_owned()).or_default())
     }

@@ -1,4 +1,4 @@
-//! Leases of query workers.
+//! The leases of query workers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use super::worker::{Worker, WorkerSpec};
 use crate::times::WORKER_KEPT;
 use crate::{Error, Result};
 
-/// Exclusive use of a worker until it is returned. Dropping it destroys the sandbox.
+/// The exclusive use of a worker until it is returned. Dropping the lease destroys the sandbox.
 #[derive(Debug)]
 pub struct WorkerLease {
     workers: Arc<Workers>,
     key: Digest,
-    // `None` only after it was returned.
+    // `None` only after the worker was returned.
     worker: Option<Worker>,
     /// True if the sandbox was started for this lease.
     pub cold: bool,
-    /// When it was requested.
+    /// When the lease was requested.
     pub asked: Instant,
-    /// When it was ready.
+    /// When the worker was ready.
     pub ready: Instant,
 }
 
@@ -39,13 +39,14 @@ impl WorkerLease {
         Self { workers, key, worker: Some(worker), cold, asked, ready: Instant::now() }
     }
 
-    /// A new connection, which carries one task.
+    /// Opens a new connection to the worker, which carries one task.
     pub fn connect(&self) -> snowmelt_wire::Result<std::os::unix::net::UnixStream> {
         let worker = self.worker.as_ref().ok_or(snowmelt_wire::Error::Closed)?;
         Ok(worker.sandbox.connect()?)
     }
 
-    /// Its room is for this use until it is returned. An idle worker is any query's.
+    /// Books the worker's room for this use until the worker is returned. An idle worker serves any
+    /// query.
     pub fn used_for(mut self, use_: Use) -> Self {
         if let Some(worker) = &mut self.worker {
             worker.used_for(use_);
@@ -53,27 +54,28 @@ impl WorkerLease {
         self
     }
 
-    /// The most memory that it held.
+    /// Returns the most memory that the worker held; `None` where the kernel does not count it.
     pub fn memory_peak(&self) -> Option<ByteSize> {
         self.worker.as_ref()?.sandbox.memory_peak()
     }
 
-    /// Why it came to its end and what it wrote last; `None` if it did not.
+    /// Returns why the worker ended and its last lines of output, if it ends within `patience`;
+    /// otherwise `None`.
     pub async fn ended(&self, patience: Duration) -> Option<(Outcome, Vec<String>)> {
         let worker = self.worker.as_ref()?;
         let outcome = tokio::time::timeout(patience, worker.sandbox.wait()).await.ok()?;
         Some((outcome, worker.log.take().last_lines(8)))
     }
 
-    /// Returns the worker for the next task.
+    /// Returns the worker for the next task, and wakes those who wait for an idle worker.
     pub fn give_back(self) {
         let workers = Arc::clone(&self.workers);
         self.put_back();
         workers.account.worker_is_idle();
     }
 
-    /// Returns a worker that was not used, and tells nobody: who takes one, and finds no room for
-    /// what else it needs, would wake itself.
+    /// Returns a worker that was not used, and tells nobody: a caller that takes a worker, and
+    /// finds no room for the rest of its needs, would wake itself.
     pub fn put_back(mut self) {
         let may_be_idle = |worker: &Worker| {
             worker.room.is_some() && worker.is_alive() && !self.workers.account.ledger.is_wanted()
@@ -81,7 +83,7 @@ impl WorkerLease {
         if let Some(mut worker) = self.worker.take().filter(may_be_idle) {
             worker.used_for(Use::Worker);
             drop(self.workers.idle.put(self.key.clone(), worker, WORKER_KEPT, ByteSize(0)));
-            // Whoever began to wait meanwhile did not find it.
+            // A request that began to wait meanwhile did not find this worker.
             self.workers.account.make_room();
         }
     }
@@ -94,7 +96,7 @@ impl Drop for WorkerLease {
 }
 
 impl Workers {
-    /// An idle query worker.
+    /// Leases an idle query worker with the limits of `spec`; `None` if there is none.
     pub(crate) fn idle_one(
         self: &Arc<Self>,
         spec: &WorkerSpec,
@@ -118,8 +120,8 @@ impl Workers {
         None
     }
 
-    /// A query worker: idle if there is one, for which nothing more is reserved, and executed
-    /// otherwise.
+    /// Leases a query worker: an idle one if there is one, for which nothing more is reserved, or
+    /// else a worker that is executed now.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         spec: &WorkerSpec,
@@ -134,7 +136,7 @@ impl Workers {
             return Err(Error::QueryProgramMissing { path: binary.clone() });
         }
         let sandbox = spec.sandbox(binary);
-        // Rare beside what is idle, and large.
+        // A start is rare beside the use of an idle worker, and its future is large.
         let sandbox = self.spawner.start(sandbox).boxed().await?;
         let worker = Worker::new(sandbox, room)?;
         Ok(WorkerLease::new(Arc::clone(self), spec.key(), worker, true, asked))

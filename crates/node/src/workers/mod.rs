@@ -1,6 +1,7 @@
-//! Query workers: what is idle is taken again, and the rest is started.
+//! Query workers: idle workers are taken again, and the rest is started.
 //!
-//! Boundary: what a worker runs is decided above; this folder knows its sandbox and its lease.
+//! Boundary: the layers above decide what a worker runs; this folder knows its sandbox and its
+//! lease.
 
 pub(crate) mod lease;
 pub(crate) mod worker;
@@ -16,19 +17,20 @@ use crate::count::Count;
 use crate::pool::Pool;
 use worker::Worker;
 
-/// The workers of a node.
+/// The query workers of a node: idle and in use.
 #[derive(Debug)]
 pub(crate) struct Workers {
     pub spawner: Spawner,
     pub account: Account,
-    /// The program that runs as a worker.
+    /// The path of the program that runs as a worker.
     pub program: PathBuf,
     pub idle: Arc<Pool<Worker>>,
     pub busy: Count,
 }
 
 impl Workers {
-    /// Ends what was idle for too long, or has ended by itself or with a lane of the spawner.
+    /// Ends workers that were idle for too long, or have ended by themselves or with a lane of the
+    /// spawner.
     pub fn maintain(&self, now: Instant) {
         drop(self.idle.expired(now));
         drop(self.idle.discard(|worker| !worker.is_alive()));

@@ -1,7 +1,7 @@
 //! Query workers: the program `snowmelt-query` in a sandbox, executed afresh or taken again idle.
 //!
-//! A worker holds no state between tasks and has no path to any data: it is granted open files and
-//! connected sockets for each task, so an idle one serves any query.
+//! A worker holds no state between tasks and has no path to any data: each task grants it open
+//! files and connected sockets, so an idle worker serves any query.
 
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ use crate::limits::QUERY_PROGRAM;
 use crate::log::{LogCollector, PLATFORM_LOG};
 use crate::{Error, Result};
 
-/// Files that name resolution and TLS need; only a worker that reads from S3 or over
-/// HTTP gets them.
+/// The files that name resolution and TLS need; only a worker that reads from S3 or over HTTP gets
+/// them.
 const NETWORK_FILES: [&str; 6] = [
     "/etc/ssl",
     "/etc/ca-certificates",
@@ -27,40 +27,44 @@ const NETWORK_FILES: [&str; 6] = [
     "/etc/nsswitch.conf",
 ];
 
-/// The variable that names the certificate authorities which are trusted in the place of the system's,
-/// and where a worker has them.
+/// The variable that names the certificate authorities which are trusted in the place of the
+/// system's. `AUTHORITIES` is the path at which a worker has them.
 const AUTHORITIES_VARIABLE: &str = "SSL_CERT_FILE";
 const AUTHORITIES: &str = "/etc/authorities.pem";
 
-/// After how many milliseconds the allocator gives free pages back to the kernel. By itself it would
-/// do so once a second, and the kernel clears them again for the next task: a fifth of the processor
-/// time of short tasks. The memory of a worker is reserved until it ends, so nobody else could use it.
+/// The variable with the number of milliseconds after which the allocator gives free pages back to
+/// the kernel. By itself it would do so once a second, and the kernel clears the pages again for
+/// the next task: a fifth of the processor time of short tasks. The memory of a worker is reserved
+/// until it ends, so nobody else could use it.
 const PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "30000");
 
-/// The same for a worker with little memory: free pages that are kept count for its limit, which leaves
-/// its operators too little.
+/// The variable with which the allocator of a worker with little memory gives free pages back at
+/// once: free pages that are kept count for the worker's limit, which leaves its operators too
+/// little.
 const SMALL_PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "0");
 
-/// The memory that the allocator reserves at once. Of its own 1 GiB the tables alone are 40 pages, which each cold
-/// worker would touch; a worker with much memory reserves more and more.
+/// The variable with the memory that the allocator reserves at once. With the 1 GiB that it
+/// reserves by itself the tables alone are 40 pages, which each cold worker would touch; a worker
+/// with much memory reserves more and more.
 const RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "128MiB");
 
-/// A worker with less has little memory.
+/// The memory limit below which a worker has little memory.
 const SMALL_MEMORY: ByteSize = ByteSize::mib(256);
 
-/// What a worker may use. Workers of the same spec are interchangeable.
+/// The limits of a query worker. Workers of the same spec are interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerSpec {
-    /// Memory limit.
+    /// The memory limit of the sandbox.
     pub memory: ByteSize,
-    /// Processor share.
+    /// The processor share, in thousandths of a processor.
     pub cpu: CpuMillis,
-    /// True if it reads from S3 or over HTTP.
+    /// True if the worker reads from S3 or over HTTP.
     pub network: bool,
 }
 
 impl WorkerSpec {
-    /// What it reserves: all of its limit, because what a worker sorts and joins fills it.
+    /// Returns the amount that the worker reserves: all of its limit, because the data that a
+    /// worker sorts and joins fills it.
     pub fn amount(&self) -> Amount {
         Amount::one(self.memory, self.cpu)
     }
@@ -97,24 +101,24 @@ impl WorkerSpec {
             },
             network: if self.network { Network::Host } else { Network::None },
             policy: Policy::Worker,
-            // The worker allows them when it uses much memory (decision 073).
+            // The worker allows huge pages when it uses much memory (decision 073).
             process: ProcessSettings { huge_pages: false, ..ProcessSettings::default() },
         }
     }
 }
 
-/// The file with the platform's own certificate authorities.
+/// Returns the file with the platform's own certificate authorities, if the variable names one.
 fn own_authorities() -> Option<PathBuf> {
     let file = PathBuf::from(std::env::var_os(AUTHORITIES_VARIABLE)?).canonicalize().ok()?;
     file.is_file().then_some(file)
 }
 
-/// A worker's sandbox.
+/// A query worker: its sandbox, its output and its room.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub sandbox: Sandbox,
     pub log: LogCollector,
-    // None in room that its query keeps. Given back last, after the sandbox.
+    // `None` in room that its query keeps. The room is given back last, after the sandbox.
     pub room: Option<Reservation>,
 }
 
@@ -125,7 +129,7 @@ impl Worker {
         Ok(Self { sandbox, log, room })
     }
 
-    /// Its room is for this use from now on.
+    /// Books the worker's room for this use from now on.
     pub fn used_for(&mut self, use_: Use) {
         if let Some(room) = &mut self.room {
             let all = room.amount();
