@@ -102,7 +102,7 @@ impl ZygoteRoom {
     }
 
     pub(crate) fn put(&self, room: Reservation) {
-        // What it replaces is dropped outside the lock.
+        // The replaced reservation is dropped outside the lock.
         let replaced = self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(room);
         drop(replaced);
     }
@@ -260,7 +260,7 @@ impl Account {
 
 /// Returns the amount that a first zygote (one that is not forked from another zygote) reserves.
 pub fn zygote() -> Amount {
-    // Its processor time is that of its imports, which end before it is forked.
+    // The processor time of a first zygote is that of its imports, which end before it is forked.
     Amount { memory: FIRST_ZYGOTE, cpu_millis: 0, instances: 1 }
 }
 

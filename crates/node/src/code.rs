@@ -93,7 +93,7 @@ impl CodeStore {
     /// `Error::CodeMissing` for code that is not stored, or a digest that is not 64 hexadecimal
     /// digits.
     pub fn find(&self, digest: &Digest) -> Result<PathBuf> {
-        // Another host may have sent it.
+        // Another host may have sent the digest.
         let plain = digest.as_str().len() == 64
             && digest.as_str().bytes().all(|byte| byte.is_ascii_hexdigit());
         let folder = self.root.join(if plain { digest.as_str() } else { "" });
@@ -148,7 +148,7 @@ impl CodeStore {
                 removed.add(bytes);
                 continue;
             }
-            // Under another name first, so that it is never seen in parts.
+            // The code gets another name first, so that it is never seen in parts.
             let aside = tempfile::tempdir_in(&self.root).map_err(state(&self.root))?;
             match std::fs::rename(entry.path(), aside.path().join("code")) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -224,7 +224,7 @@ fn write_all(folder: &Path, files: &BTreeMap<String, CodeFile>) -> Result<()> {
         let bytes = file.bytes().ok_or_else(|| invalid("its data is not base64".to_owned()))?;
         let path = folder.join(name);
         let parent = path.parent().unwrap_or(folder);
-        // A file of the name of a folder of another, or a name that is too long.
+        // The name may be that of a folder of another file, or too long.
         std::fs::create_dir_all(parent).map_err(|error| match error.kind() {
             ErrorKind::StorageFull => state(parent)(error),
             _ => invalid(error.to_string()),

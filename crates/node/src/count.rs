@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A number of leases.
+/// The number of leases that are out, counted by several threads.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU32);
 

@@ -51,7 +51,7 @@ pub enum Error {
         /// The last lines that the sandbox wrote.
         output: Vec<String>,
     },
-    /// An answer that is longer than it may be; nothing of it was read.
+    /// The answer of a function is longer than it may be; nothing of it was read.
     #[error("`{name}` returned {bytes} of JSON, and {} are the most", crate::limits::MAX_ANSWER)]
     AnswerTooLong {
         /// The name of the function.

@@ -44,7 +44,7 @@ impl Node {
         self.inner.shared_files.offer(self.files(), tenant, digest).await
     }
 
-    /// Removes the blobs of files that no other host has read for long.
+    /// Removes the blobs of files that no other host has read for `UNUSED_KEPT`.
     pub fn sweep_shared_files(&self) -> Result<()> {
         self.inner.shared_files.sweep()
     }

@@ -6,7 +6,7 @@
 //! | the description of a package | `label` |
 //! | makes a package of code and requirements, and sends it to its registry | `pack` |
 //! | finds a package by its name, checks that it fits this host, mounts it | `open` |
-//! | what an instance of it sees, and which zygotes it may be forked from | `start` |
+//! | what an instance of a package sees, and which zygotes it may be forked from | `start` |
 //!
 //! Invariant: the mounted package is the one that the deployment found, by the digest of its
 //! manifest: a name that leads elsewhere later changes no function.

@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn files_that_arrive_at_the_same_time_share_the_budget() {
-        // What is written of them counts as well.
+        // The bytes that are written of arriving files count as well.
         let (_folder, store) = store(3 * STEP + STEP / 2);
         let one = tenant("one");
         let digest = "0".repeat(64);

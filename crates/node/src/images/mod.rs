@@ -4,7 +4,7 @@
 //! |---|---|
 //! | resolves a name to a manifest and the source of its blocks | `resolve` |
 //! | goes on with what was found before while a registry is silent | `known` |
-//! | stores of blocks, starts and raw files | `stores` |
+//! | stores of blocks, start profiles and raw files | `stores` |
 //! | messages between the node and the daemon | `message`, `packets` |
 //! | the daemon: serves blocks, answers requests for mounts | `daemon` |
 //! | the mounts of the daemon and their sources | `mounts`, `sources` |

@@ -178,7 +178,8 @@ impl Mounts {
         });
     }
 
-    /// Returns the slots of all images that are mounted or being mounted.
+    /// Returns the slots of all images that were asked for; the slot of an image that is not
+    /// mounted is empty.
     pub fn all(&self) -> Vec<Slot> {
         let slots = locked(&self.slots);
         slots.values().map(Arc::clone).collect()

@@ -11,8 +11,8 @@ use super::state::{Inner, State};
 use super::tree::NodeId;
 
 impl Inner {
-    /// Releases zygotes that are not needed; returns the growth that is worth most now, if any is
-    /// worth it.
+    /// Releases zygotes that are not needed. Returns the growth that is worth most now; `None` if
+    /// none is worth it, or while zygotes are being grown.
     pub(super) fn maintain(&self, now: Instant) -> Option<Growth> {
         let mut state = self.lock();
         let State { tree, demand, slots, sources, retired, experience, growing } = &mut *state;

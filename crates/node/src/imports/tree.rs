@@ -131,8 +131,8 @@ impl Tree {
         self.nodes.values().filter(move |node| !parents.contains(&node.id))
     }
 
-    /// Removes a zygote that has ended, with all that were grown from it, because they ended too.
-    /// Returns the removed ones.
+    /// Removes a zygote that has ended or is released, with all that were grown from it. Returns
+    /// the removed ones.
     pub fn remove(&mut self, id: NodeId) -> Vec<NodeId> {
         let mut gone = vec![id];
         let mut next = 0;

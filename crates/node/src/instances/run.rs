@@ -15,7 +15,7 @@ use crate::log::LogText;
 pub struct CallEnd {
     /// The answer of the function, or the report that says why there is none.
     pub answer: Result<Answer, ErrorReport>,
-    /// The output of the instance during the call.
+    /// The output of the instance since the last read, as `InstanceLease::take_log` returns it.
     pub log: LogText,
     /// True if the instance ended with the call.
     pub instance_ended: bool,

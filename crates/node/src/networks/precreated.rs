@@ -24,8 +24,8 @@ pub(crate) struct Waiting {
     pub _counted: OwnedSemaphorePermit,
 }
 
-/// An unused namespace, with the devices and settings of a job's network that were made in it
-/// ahead.
+/// An unused network namespace, and the handle by which `snowmelt_network` configured it before
+/// there is a job for it.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub namespace: NetworkNamespace,
