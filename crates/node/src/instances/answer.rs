@@ -61,7 +61,7 @@ async fn other(from: &mut ReadableStream, kind: Kind, length: usize) -> Result<F
     Ok(read_payload(from, kind, length).await?)
 }
 
-/// Returns the answer that a frame holds, which keeps `room` until it is dropped.
+/// Parses the answer that a frame holds, which keeps `room` until it is dropped.
 pub(crate) fn parsed(frame: &Frame, room: Option<Room>) -> Result<Answer> {
     Ok(Answer::holding(frame.parse()?, room.map(Held::new)))
 }
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Checks that deep nesting does not use up the stack.
+    /// Checks that parsing a deeply nested answer does not use up the stack.
     #[tokio::test]
     async fn a_deep_answer_is_checked_without_recursion() {
         let text = [vec![b'['; 1 << 20], vec![b']'; 1 << 20]].concat();
